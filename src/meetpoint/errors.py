@@ -1,0 +1,73 @@
+"""What can go wrong because of what a caller gave us.
+
+Every error here names the input, the place in it and the next step, on one line (`str(error)`), so that it can stand in
+a terminal, in a log and in a column of rejected rows alike. Programmers' errors are assertions, never these.
+"""
+
+from __future__ import annotations
+
+__all__ = ["EventError", "FilterError", "LimitError", "MeetpointError", "SchemaError", "SetupError"]
+
+
+class MeetpointError(Exception):
+    """The base of everything Meetpoint raises at a caller's mistake."""
+
+
+class FilterError(MeetpointError):
+    """A filter's text was refused; `start` and `end` are offsets into `text`."""
+
+    def __init__(self, problem: str, hint: str, *, text: str, start: int, end: int) -> None:
+        self.problem = problem
+        self.hint = hint
+        self.text = text
+        self.start = start
+        self.end = end
+        super().__init__(problem, hint)
+
+    @property
+    def piece(self) -> str:
+        """The part of the text that the error is about."""
+        return self.text[self.start : self.end]
+
+    @property
+    def column(self) -> int:
+        """Where the piece begins, counted from 1 over the whole text."""
+        return self.start + 1
+
+    def __str__(self) -> str:
+        return f"filter, column {self.column}: {self.problem}; {self.hint}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _filter_error, (type(self), self.problem, self.hint, self.text, self.start, self.end)
+
+    def pointer(self) -> str:
+        """The line of the text that holds the piece, with a row of carets below it."""
+        begin = self.text.rfind("\n", 0, self.start) + 1
+        finish = self.text.find("\n", self.start)
+        line = self.text[begin : finish if finish >= 0 else len(self.text)]
+        offset = self.start - begin
+        shown_from = max(0, offset - 60)
+        shown = ("…" if shown_from else "") + line[shown_from : offset + 60].replace("\t", " ")
+        indent = offset - shown_from + bool(shown_from)
+        width = max(1, min(self.end - self.start, len(shown) - indent))
+        return f"{shown}\n{' ' * indent}{'^' * width}"
+
+
+def _filter_error(kind: type[FilterError], problem: str, hint: str, text: str, start: int, end: int) -> FilterError:
+    return kind(problem, hint, text=text, start=start, end=end)
+
+
+class LimitError(FilterError):
+    """A filter that is well formed but larger than a limit allows."""
+
+
+class EventError(MeetpointError):
+    """An event, or one attribute of it, was refused."""
+
+
+class SchemaError(MeetpointError):
+    """A schema was refused, or two schemas do not fit together."""
+
+
+class SetupError(MeetpointError):
+    """Something this machine lacks: a Java, an optional package."""
