@@ -1,0 +1,38 @@
+"""What every matcher does: hold filters under ids, and say which of them accept an event.
+
+All matches are returned, never a page of them, each id once, in the order in which the ids were first added. Attributes
+are clean ones, as an `Event` holds them (`language.clean_attributes` makes them so).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Protocol, TypeVar
+
+from meetpoint.language.filters import Filter
+
+__all__ = ["Matcher"]
+
+Id = TypeVar("Id", bound=Hashable)
+
+
+class Matcher(Protocol[Id]):
+    """A set of filters under ids, and the one question asked of it."""
+
+    def add(self, subscription: Id, filter_: Filter) -> None:
+        """Hold a filter under a new id; KeyError where the id is taken."""
+
+    def remove(self, subscription: Id) -> None:
+        """Forget an id without a trace; KeyError where it is unknown."""
+
+    def update(self, subscription: Id, filter_: Filter) -> None:
+        """Replace the filter of a known id; KeyError where it is unknown."""
+
+    def match(self, attributes: Mapping[str, object]) -> list[Id]:
+        """The ids of all filters that accept one event."""
+
+    def match_batch(self, events: Iterable[Mapping[str, object]]) -> list[list[Id]]:
+        """The same for each of several events, in their order."""
+
+    def __len__(self) -> int:
+        """How many ids are held."""
