@@ -1,0 +1,147 @@
+"""A Spark session for one machine: found, quiet and exact.
+
+What `session` settles, so that a caller need not: which Java runs it (see `meetpoint.spark.java`), that workers use
+this very Python, that timestamps are UTC and column names case-sensitive as they are everywhere in Meetpoint, that
+nothing is left in the current directory or printed to a terminal, and that nothing listens beyond this machine. What
+`config` says wins. The rest of `meetpoint.spark` takes any session, a cluster's too.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from meetpoint.errors import SetupError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["session"]
+
+_LOOPBACK = "127.0.0.1"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+# The gateway's own logger is named because Spark announces on stderr where its level differs from the root's.
+_LOGGING = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+"""
+
+
+def session(
+    master: str = "local[*]", *, app: str = "meetpoint", config: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The running Spark session if there is one, else a new one with this master."""
+    if find_spec("pyspark") is None:
+        raise SetupError("PySpark is not installed; run: pip install 'meetpoint[spark]'")
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName(app)
+    if SparkSession.getActiveSession() is not None:
+        for key, value in (config or {}).items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+    for key, value in _settings(master, _make_scratch(), config or {}).items():
+        builder = builder.config(key, value)
+    with _environment(_launch_environment(master, os.environ)):
+        return builder.getOrCreate()
+
+
+def _settings(master: str, scratch: Path, config: Mapping[str, str]) -> dict[str, str]:
+    """All settings of a new session."""
+    logging = scratch / "log4j2.properties"
+    logging.write_text(_LOGGING, encoding="utf-8")
+    settings = {
+        "spark.driver.memory": "2g",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.caseSensitive": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    cores = _local_cores(master)
+    if cores is not None:
+        settings["spark.driver.bindAddress"] = _LOOPBACK
+        settings["spark.driver.host"] = _LOOPBACK
+        settings["spark.sql.shuffle.partitions"] = str(cores)
+    options = [f"-Dlog4j2.configurationFile={logging.as_uri()}", config.get(_JAVA_OPTIONS, "")]
+    return {**settings, **config, _JAVA_OPTIONS: " ".join(filter(None, options))}
+
+
+def _local_cores(master: str) -> int | None:
+    """How many tasks run at once under a local master; None if the master is not local."""
+    if master == "local":
+        return 1
+    found = re.fullmatch(r"local\[(\*|\d+)(?:,.*)?\]", master)
+    if found is not None:
+        return (os.cpu_count() or 1) if found[1] == "*" else int(found[1])
+    found = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*\]", master)
+    return None if found is None else int(found[1]) * int(found[2])
+
+
+def _launch_environment(master: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """What must be in the environment while Spark's JVM is started, and is inherited by what it starts."""
+    changes: dict[str, str] = {}
+    if "PYSPARK_GATEWAY_PORT" not in environ:  # under spark-submit the JVM is there already
+        changes["JAVA_HOME"] = str(_java_home(environ))
+    if _local_cores(master) is None:
+        # A cluster's machines may keep their Python elsewhere, and only the caller can know.
+        changes["PYSPARK_PYTHON"] = environ.get("PYSPARK_PYTHON") or sys.executable
+        return changes
+    changes["PYSPARK_PYTHON"] = sys.executable
+    changes["SPARK_LOCAL_IP"] = _LOOPBACK
+    spec = find_spec("pyspark")
+    if spec is not None and spec.origin is not None and Path(spec.origin).with_name("jars").is_dir():
+        changes["SPARK_HOME"] = str(Path(spec.origin).parent)  # one that is set may be another version's
+    return changes
+
+
+def _java_home(environ: Mapping[str, str]) -> Path:
+    # Here, since `python -m meetpoint.spark.java` must not find its module imported already.
+    from meetpoint.spark.java import find_java, launcher_home
+
+    java = find_java(environ)
+    try:
+        return launcher_home(java, environ)
+    except SetupError:
+        return java.home  # which works, with a warning; a Java that needs its launcher has it by now
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Change the environment of this process for a while: Spark's start takes it from nowhere else."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _make_scratch() -> Path:
+    """A directory for what Spark would leave in the current one; it goes when this process ends."""
+    scratch = Path(tempfile.mkdtemp(prefix="meetpoint-spark-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    return scratch

@@ -1,0 +1,34 @@
+"""One Spark session for all tests below; with pytest-xdist, one worker runs them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from meetpoint.spark import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+
+
+# First, since pytest-xdist reads the marks in its own hook of this name.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    # Only the first tier of the JVM's compiler: short queries gain more from a quick start than from fast code.
+    running = session(
+        "local[2]", app="meetpoint tests", config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    )
+    yield running
+    running.stop()
