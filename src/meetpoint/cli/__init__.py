@@ -1,0 +1,5 @@
+"""The `meetpoint` command."""
+
+from meetpoint.cli.app import main
+
+__all__ = ["main"]
