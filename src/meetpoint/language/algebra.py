@@ -1,0 +1,413 @@
+"""What filters mean to each other.
+
+A question answered "yes" is certain: `covers(f, g)` says that f accepts every event that g accepts, and never wrongly
+so. `satisfiable` and `overlaps` are the other way round: their "no" is certain. In between lie only LIKE patterns that
+are neither prefixes nor suffixes, and disjunctions that would take over `STEPS_MAX` steps to compare.
+
+One idea carries it: f covers g where g without f is certainly empty, and a conjunction is certainly empty where one of
+its constraints is. A conjunction minus another is a few conjunctions, one for each constraint that may fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import TypeAlias
+
+import msgspec
+
+from meetpoint.errors import LimitError
+from meetpoint.language.constraints import (
+    ABSENT,
+    EVERY_TEXT,
+    PRESENT,
+    Absent,
+    BooleanSet,
+    Constraint,
+    NumberSet,
+    Present,
+    TextSet,
+    TimestampSet,
+    ValueSet,
+    both,
+    either,
+    rounded,
+    text_set,
+)
+from meetpoint.language.filters import Filter
+from meetpoint.language.intervals import EVERYTHING, Bound, Intervals, begins_later, complement, ends_sooner
+from meetpoint.language.intervals import intersect as intersect_intervals
+from meetpoint.language.like import Pattern
+from meetpoint.language.normal import CONJUNCTIONS_MAX, Conjunction
+from meetpoint.language.patterns import is_certainly_empty
+from meetpoint.language.render import render
+
+__all__ = ["canonical", "covers", "equivalent", "intersect", "merge", "overlaps", "satisfiable"]
+
+STEPS_MAX = 256
+"""Conjunctions that one comparison of disjunctions may look at before it says "not certain"."""
+
+
+def satisfiable(f: Filter) -> bool:
+    """Whether some event may satisfy the filter; False is certain."""
+    return bool(f.conjunctions)
+
+
+def covers(f: Filter, g: Filter) -> bool:
+    """Whether f accepts every event that g accepts; True is certain."""
+    wide = f.conjunctions
+    return all(_covered(narrow, wide) for narrow in g.conjunctions)
+
+
+def equivalent(f: Filter, g: Filter) -> bool:
+    """Whether both accept the same events; True is certain."""
+    return f.conjunctions == g.conjunctions or (covers(f, g) and covers(g, f))
+
+
+def overlaps(f: Filter, g: Filter) -> bool:
+    """Whether some event may satisfy both; False is certain."""
+    return any(_meet(a, b) is not None for a in f.conjunctions for b in g.conjunctions)
+
+
+def intersect(f: Filter, g: Filter) -> Filter:
+    """The filter that accepts what both accept; LimitError where it has too many conjunctions."""
+    found = [c for a in f.conjunctions for b in g.conjunctions if (c := _meet(a, b)) is not None]
+    return _filter(_simplify(found))
+
+
+def canonical(f: Filter) -> Filter:
+    """An equivalent filter without redundant parts, in one spelling; the same again when taken again."""
+    return _filter(_simplify(f.conjunctions))
+
+
+def merge(f: Filter, g: Filter, *, perfect: bool = True) -> Filter:
+    """One filter for two.
+
+    Perfect: exactly what either accepts, drawn together as far as that is exact. Imperfect: at most one conjunction,
+    which accepts what either accepts and maybe more, with the closest constraint on every attribute that all constrain.
+    """
+    united = _simplify((*f.conjunctions, *g.conjunctions))
+    if perfect or len(united) <= 1:
+        return _filter(united)
+    hull = dict(united[0].constraints)
+    for conjunction in united[1:]:
+        other = dict(conjunction.constraints)
+        hull = {name: c for name in hull if name in other and (c := _hull(hull[name], other[name])) is not None}
+    return _filter((Conjunction(tuple(sorted(hull.items()))),))
+
+
+def _filter(conjunctions: Sequence[Conjunction]) -> Filter:
+    text = render(conjunctions)
+    if len(conjunctions) > CONJUNCTIONS_MAX:
+        raise LimitError(
+            f"the filter has {len(conjunctions)} alternatives, and the limit is {CONJUNCTIONS_MAX}",
+            "keep the two filters apart, or merge them imperfectly",
+            text=text,
+            start=0,
+            end=len(text),
+        )
+    return Filter(text, tuple(conjunctions))
+
+
+# -- conjunctions ------------------------------------------------------------------------------------------------------
+
+
+class _Object(msgspec.Struct, frozen=True, gc=False):
+    """A value of no kind, a nested object: only IS NOT NULL accepts it. Stands in remainders, never in a filter."""
+
+
+_Part: TypeAlias = Constraint | _Object
+_Parts: TypeAlias = dict[str, _Part]
+
+_KINDS: tuple[ValueSet, ...] = (
+    NumberSet(EVERYTHING),
+    TextSet(EVERY_TEXT),
+    TimestampSet(EVERYTHING),
+    BooleanSet((False, True)),
+)
+
+
+def _meet(a: Conjunction, b: Conjunction) -> Conjunction | None:
+    merged = dict(a.constraints)
+    for name, constraint in b.constraints:
+        mine = merged.get(name)
+        together = constraint if mine is None else both(mine, constraint)
+        if together is None:
+            return None
+        merged[name] = together
+    return Conjunction(tuple(sorted(merged.items())))
+
+
+def _covered(narrow: Conjunction, wide: Sequence[Conjunction]) -> bool:
+    parts: _Parts = dict(narrow.constraints)
+    for conjunction in wide:
+        if _conjunction_covers(conjunction, parts):
+            return True
+    if len(wide) < 2:
+        return False
+    return _Remainder(wide).is_empty(parts)
+
+
+def _conjunction_covers(wide: Conjunction, parts: _Parts) -> bool:
+    for name, constraint in wide.constraints:
+        part = parts.get(name)
+        if part is None or not _constraint_covers(constraint, part):
+            return False
+    return True
+
+
+class _Remainder:
+    """Takes the conjunctions of a disjunction away from one conjunction, one after another, until nothing is left."""
+
+    def __init__(self, wide: Sequence[Conjunction]) -> None:
+        self._wide = wide
+        self._steps = 0
+
+    def is_empty(self, parts: _Parts, position: int = 0) -> bool:
+        self._steps += 1
+        if self._steps > STEPS_MAX:
+            return False
+        rest = self._wide[position:]
+        if any(_conjunction_covers(conjunction, parts) for conjunction in rest):
+            return True
+        for offset, conjunction in enumerate(rest):
+            if all(name not in parts or _may_meet(parts[name], c) for name, c in conjunction.constraints):
+                following = position + offset + 1
+                return all(self.is_empty(left, following) for left in _without(parts, conjunction))
+        return False
+
+
+def _without(parts: _Parts, taken: Conjunction) -> Iterator[_Parts]:
+    """What is left of a conjunction where each constraint taken away in turn is the first to fail."""
+    kept = dict(parts)
+    for name, constraint in taken.constraints:
+        for left in _outside(kept.get(name), constraint):
+            yield {**kept, name: left}
+        mine = kept.get(name)
+        together = constraint if mine is None or isinstance(mine, _Object) else both(mine, constraint)
+        if together is None:
+            return
+        kept[name] = together
+
+
+def _outside(part: _Part | None, constraint: Constraint) -> Iterator[_Part]:
+    """The part of an attribute's values (None: all of them, and NULL) that a constraint does not accept."""
+    if part is None:
+        if not isinstance(constraint, Absent):
+            yield ABSENT
+        part = PRESENT
+    if isinstance(constraint, Present):
+        return
+    if isinstance(constraint, Absent):
+        yield part
+        return
+    if isinstance(part, Present):
+        yield _Object()
+        for every in _KINDS:
+            if type(every) is type(constraint):
+                yield from _difference(every, constraint)
+            else:
+                yield every
+    elif isinstance(part, (Absent, _Object)) or type(part) is not type(constraint):
+        yield part
+    else:
+        yield from _difference(part, constraint)
+
+
+def _difference(a: ValueSet, b: ValueSet) -> Iterator[ValueSet]:
+    """Sets, both of one kind, that together hold what a holds and b does not."""
+    outside: list[ValueSet]
+    match b:
+        case NumberSet():
+            outside = [_number_complement(b)]
+        case TimestampSet(intervals):
+            outside = [TimestampSet(complement(intervals))]
+        case BooleanSet(values):
+            outside = [BooleanSet(tuple(v for v in (False, True) if v not in values))]
+        case TextSet(intervals, like, unlike):
+            outside = [TextSet(intersect_intervals(EVERY_TEXT, complement(intervals)))]
+            outside += [TextSet(EVERY_TEXT, unlike=(pattern,)) for pattern in like]
+            outside += [TextSet(EVERY_TEXT, like=(pattern,)) for pattern in unlike]
+    for other in outside:
+        left = both(a, other)
+        if left is not None and not isinstance(left, (Absent, Present)):
+            yield left
+
+
+def _number_complement(numbers: NumberSet) -> NumberSet:
+    exact = complement(numbers.exact)
+    doubles = complement(numbers.for_floats())
+    return NumberSet(exact, None if doubles == rounded(exact) else doubles)
+
+
+# -- constraints -------------------------------------------------------------------------------------------------------
+
+
+def _constraint_covers(wide: Constraint, narrow: _Part) -> bool:
+    """Whether one constraint accepts every value that another accepts; True is certain."""
+    if wide is narrow:
+        return True
+    if isinstance(wide, Present):
+        return not isinstance(narrow, Absent)
+    if type(wide) is not type(narrow):
+        return False
+    match wide, narrow:
+        case NumberSet(), NumberSet():
+            return _within(narrow.exact, wide.exact) and _within_as_floats(narrow, wide)
+        case TextSet(), TextSet():
+            return _text_covers(wide, narrow)
+        case TimestampSet(), TimestampSet():
+            return _within(narrow.intervals, wide.intervals)
+        case BooleanSet(), BooleanSet():
+            return set(narrow.values) <= set(wide.values)
+    return True  # Absent and Absent
+
+
+def _text_covers(wide: TextSet, narrow: TextSet) -> bool:
+    intervals, like, unlike = narrow.intervals, narrow.like, narrow.unlike
+    if not _within(intervals, wide.intervals):
+        if not like and not unlike:
+            return False
+        beyond = intersect_intervals(intervals, complement(wide.intervals))
+        if not is_certainly_empty(beyond, like, unlike):
+            return False
+    return all(p in like or is_certainly_empty(intervals, like, (*unlike, p)) for p in wide.like) and all(
+        p in unlike or is_certainly_empty(intervals, (*like, p), unlike) for p in wide.unlike
+    )
+
+
+def _within(narrow: Intervals, wide: Intervals) -> bool:
+    at = 0
+    for interval in narrow:
+        while at < len(wide) and ends_sooner(wide[at], interval):
+            at += 1
+        if at == len(wide) or begins_later(wide[at], interval):
+            return False
+    return True
+
+
+def _within_as_floats(narrow: NumberSet, wide: NumberSet) -> bool:
+    """The same for floats; for one interval in another, rounding can only make ends meet."""
+    if narrow.doubles is None and wide.doubles is None and len(narrow.exact) == len(wide.exact) == 1:
+        inner, outer = narrow.exact[0], wide.exact[0]
+        return not (
+            (outer.low_open and not inner.low_open and _same_double(outer.low, inner.low))
+            or (outer.high_open and not inner.high_open and _same_double(outer.high, inner.high))
+        )
+    return _within(narrow.for_floats(), wide.for_floats())
+
+
+def _same_double(a: Bound | None, b: Bound | None) -> bool:
+    return a is not None and b is not None and float(a) == float(b)  # type: ignore[arg-type]
+
+
+def _may_meet(part: _Part, constraint: Constraint) -> bool:
+    if isinstance(part, _Object):
+        return isinstance(constraint, Present)
+    return both(part, constraint) is not None
+
+
+# -- simplification ----------------------------------------------------------------------------------------------------
+
+
+def _simplify(conjunctions: Sequence[Conjunction]) -> tuple[Conjunction, ...]:
+    """The same set of events with no conjunction covered by the others and none that could be drawn together."""
+    held = list(dict.fromkeys(_tidy(conjunction) for conjunction in conjunctions))
+    while True:
+        held = _uncovered(held)
+        held.sort(key=lambda c: (len(c.constraints), render((c,))))
+        drawn = _draw_together(held)
+        if drawn is None:
+            return tuple(held)
+        held = drawn
+
+
+def _uncovered(held: list[Conjunction]) -> list[Conjunction]:
+    kept = list(held)
+    for conjunction in held:
+        others = [other for other in kept if other is not conjunction]
+        if others and _covered(conjunction, others):
+            kept = others
+    return kept
+
+
+def _draw_together(held: list[Conjunction]) -> list[Conjunction] | None:
+    for a, b in combinations(held, 2):
+        united = _unite(a, b)
+        if united is not None:
+            return [united, *(c for c in held if c is not a and c is not b)]
+    return None
+
+
+def _unite(a: Conjunction, b: Conjunction) -> Conjunction | None:
+    """One conjunction for two that differ in one constraint only, where its union is one constraint."""
+    if a.attributes != b.attributes:
+        return None
+    differing = [n for n, (x, y) in enumerate(zip(a.constraints, b.constraints, strict=True)) if x != y]
+    if len(differing) != 1:
+        return None
+    at = differing[0]
+    name, mine = a.constraints[at]
+    other = b.constraints[at][1]
+    before, after = a.constraints[:at], a.constraints[at + 1 :]
+    if {type(mine), type(other)} == {Absent, Present}:
+        return Conjunction((*before, *after))
+    united = _union(mine, other)
+    return None if united is None else Conjunction((*before, (name, united), *after))
+
+
+def _union(a: Constraint, b: Constraint) -> Constraint | None:
+    """The one constraint for what either accepts, where there is one."""
+    if type(a) is not type(b) or isinstance(a, (Absent, Present)) or isinstance(b, (Absent, Present)):
+        return None
+    if isinstance(a, TextSet) and isinstance(b, TextSet):
+        if (a.like, a.unlike) != (b.like, b.unlike):
+            return None
+        intervals = either(TextSet(a.intervals), TextSet(b.intervals))
+        assert isinstance(intervals, TextSet)
+        return TextSet(intervals.intervals, a.like, a.unlike)
+    return either(a, b)
+
+
+def _tidy(conjunction: Conjunction) -> Conjunction:
+    return Conjunction(tuple((name, _tidy_constraint(c)) for name, c in conjunction.constraints))
+
+
+def _tidy_constraint(constraint: Constraint) -> Constraint:
+    """A set of strings without the patterns that the rest of it implies."""
+    if not isinstance(constraint, TextSet) or not (constraint.like or constraint.unlike):
+        return constraint
+    like, unlike = list(constraint.like), list(constraint.unlike)
+    for pattern in constraint.like:
+        others = [p for p in like if p != pattern]
+        if is_certainly_empty(constraint.intervals, others, [*unlike, pattern]):
+            like = others
+    for pattern in constraint.unlike:
+        others = [p for p in unlike if p != pattern]
+        if is_certainly_empty(constraint.intervals, [*like, pattern], others):
+            unlike = others
+    return TextSet(constraint.intervals, tuple(like), tuple(unlike))
+
+
+def _hull(a: Constraint, b: Constraint) -> Constraint | None:
+    """A close constraint that accepts what either accepts; None where that is anything, NULL included."""
+    if isinstance(a, Absent) or isinstance(b, Absent):
+        return a if a == b else None
+    united = _union(a, b)
+    if united is not None:
+        return united
+    if isinstance(a, TextSet) and isinstance(b, TextSet):
+        like = tuple(p for p in {*a.like, *b.like} if _implied(p, a) and _implied(p, b))
+        unlike = tuple(p for p in {*a.unlike, *b.unlike} if _excluded(p, a) and _excluded(p, b))
+        intervals = either(TextSet(a.intervals), TextSet(b.intervals))
+        assert isinstance(intervals, TextSet)
+        return text_set(intervals.intervals, like, unlike)
+    return PRESENT
+
+
+def _implied(pattern: Pattern, texts: TextSet) -> bool:
+    return is_certainly_empty(texts.intervals, texts.like, (*texts.unlike, pattern))
+
+
+def _excluded(pattern: Pattern, texts: TextSet) -> bool:
+    return is_certainly_empty(texts.intervals, (*texts.like, pattern), texts.unlike)

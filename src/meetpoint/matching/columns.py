@@ -1,0 +1,332 @@
+"""A normal form over Arrow columns: whole columns at a time, and only the rows that are still in question.
+
+`Columns` holds one batch of events. Each attribute is prepared once (numbers and timestamps as NumPy arrays, strings as
+codes into a dictionary), however many filters then ask for it; a constraint on strings is decided once per distinct
+string. Everything is exact: bounds are brought to the column's own type and rounded to the side that keeps the answer.
+Columns whose type no attribute has (a list, a date) are only ever present or absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from math import ceil, floor, inf, nextafter
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from meetpoint.errors import EventError
+from meetpoint.language.constraints import (
+    Absent,
+    Constraint,
+    NumberSet,
+    Present,
+    TextSet,
+    TimestampSet,
+    accepts,
+)
+from meetpoint.language.filters import Filter
+from meetpoint.language.intervals import Bound, Interval, Intervals
+from meetpoint.language.names import find, split_name
+from meetpoint.language.normal import Conjunction
+
+__all__ = ["Columns", "Rows"]
+
+Rows: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WORD = (-(2**63), 2**63 - 1)
+_WORD_DIGITS = 18
+"""Digits of a decimal column that surely fit 64 bits."""
+
+
+class Columns:
+    """One batch of events as columns, ready to be asked by many filters."""
+
+    def __init__(self, length: int, prepare: Callable[[str], _Column]) -> None:
+        self._length = length
+        self._prepare = prepare
+        self._prepared: dict[str, _Column] = {}
+        self._all = np.arange(length, dtype=np.int64)
+
+    @staticmethod
+    def of_batch(batch: pa.RecordBatch) -> Columns:
+        """The columns of an Arrow batch; nested objects are structs."""
+        length = batch.num_rows
+        return Columns(length, lambda name: _of_array(name, _find_array(batch, name), length))
+
+    @staticmethod
+    def of_rows(rows: Sequence[Mapping[str, object]]) -> Columns:
+        """The columns of clean attributes, which may hold values of different kinds under one name."""
+        return Columns(len(rows), lambda name: _of_values([find(row, split_name(name)) for row in rows]))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def accepted(self, filter_: Filter) -> Rows:
+        """The numbers of the rows that a filter accepts, in order."""
+        found = [self.accepted_by(conjunction) for conjunction in filter_.conjunctions]
+        if not found:
+            return self._all[:0]
+        return found[0] if len(found) == 1 else np.unique(np.concatenate(found))
+
+    def accepted_by(self, conjunction: Conjunction) -> Rows:
+        """The same for one conjunction."""
+        rows: Rows | None = None
+        for name, constraint in conjunction.constraints:
+            rows = self.column(name).select(constraint, rows)
+            if not len(rows):
+                break
+        return self._all if rows is None else rows
+
+    def mask(self, name: str, constraint: Constraint) -> Mask:
+        """Which rows satisfy one constraint."""
+        mask = np.zeros(len(self), dtype=np.bool_)
+        mask[self.column(name).select(constraint, None)] = True
+        return mask
+
+    def column(self, name: str) -> _Column:
+        """The prepared column of an attribute by its canonical name."""
+        prepared = self._prepared.get(name)
+        if prepared is None:
+            prepared = self._prepared[name] = self._prepare(name)
+        return prepared
+
+
+class _Column:
+    """A column whose values satisfy no constraint of any kind: they are there or not."""
+
+    def __init__(self, valid: Mask) -> None:
+        self.valid = valid
+        self._valid_rows: Rows = np.flatnonzero(valid)
+
+    def select(self, constraint: Constraint, rows: Rows | None) -> Rows:
+        """Of the given rows (None: all), those that satisfy a constraint."""
+        if isinstance(constraint, Absent):
+            return np.flatnonzero(~self.valid) if rows is None else rows[~self.valid[rows]]
+        valid = self._valid_rows if rows is None else rows[self.valid[rows]]
+        if isinstance(constraint, Present):
+            return valid
+        return self._satisfying(constraint, valid)
+
+    def _satisfying(self, constraint: Constraint, rows: Rows) -> Rows:
+        return rows[:0]
+
+
+class _LineColumn(_Column):
+    """Numbers or timestamps as an array on which intervals are compared."""
+
+    def __init__(self, valid: Mask, values: Array, kind: type, view: Callable[[Any], Iterator[_Range]]) -> None:
+        super().__init__(valid)
+        self._values = values
+        self._kind = kind
+        self._view = view
+
+    def _satisfying(self, constraint: Constraint, rows: Rows) -> Rows:
+        if type(constraint) is not self._kind:
+            return rows[:0]
+        values = self._values[rows]
+        mask = np.zeros(len(rows), dtype=np.bool_)
+        for low, high in self._view(constraint):
+            inside = np.ones(len(rows), dtype=np.bool_)
+            if low is not None:
+                inside &= ~(values < low)  # NaN is the largest number: below nothing, and at most nothing
+            if high is not None:
+                inside &= values <= high
+            mask |= inside
+        return rows[mask]
+
+
+_Range: TypeAlias = "tuple[Any, Any]"
+"""The least value and the greatest, None where unbounded."""
+
+
+class _CodedColumn(_Column):
+    """Values as codes into their distinct values, for which each constraint is decided once."""
+
+    def __init__(self, valid: Mask, codes: Array, distinct: list[object]) -> None:
+        super().__init__(valid)
+        self._codes = codes
+        self._distinct = distinct
+        self._code_of = {value: code for code, value in enumerate(distinct)}
+
+    def _satisfying(self, constraint: Constraint, rows: Rows) -> Rows:
+        wanted = np.zeros(len(self._distinct), dtype=np.bool_)
+        if isinstance(constraint, TextSet) and all(i.is_point for i in constraint.intervals):
+            codes = [self._code_of.get(interval.low) for interval in constraint.intervals]
+            wanted[[code for code in codes if code is not None]] = True
+        else:
+            wanted[:] = [accepts(constraint, value) for value in self._distinct]
+        if not wanted.any():
+            return rows[:0]
+        return rows[wanted[self._codes[rows]]]
+
+
+class _MixedColumn(_Column):
+    """Values of several classes, each class a column of its own with the others absent."""
+
+    def __init__(self, valid: Mask, parts: list[_Column]) -> None:
+        super().__init__(valid)
+        self._parts = parts
+
+    def _satisfying(self, constraint: Constraint, rows: Rows) -> Rows:
+        return np.sort(np.concatenate([rows[:0], *(part.select(constraint, rows) for part in self._parts)]))
+
+
+# -- preparation from rows ---------------------------------------------------------------------------------------------
+
+
+def _of_values(values: Sequence[object]) -> _Column:
+    classes = [type(value) for value in values]
+    parts = []
+    for cls in sorted({*classes} - {type(None)}, key=lambda c: c.__name__):
+        mask = np.fromiter((c is cls for c in classes), dtype=np.bool_, count=len(classes))
+        part = _of_class(cls, [value if held else None for value, held in zip(values, mask, strict=True)], mask)
+        if part is not None:
+            parts.append(part)
+    valid = np.fromiter((value is not None for value in values), dtype=np.bool_, count=len(values))
+    return parts[0] if len(parts) == 1 and parts[0].valid.sum() == valid.sum() else _MixedColumn(valid, parts)
+
+
+def _of_class(cls: type, values: list[Any], valid: Mask) -> _Column | None:
+    if cls is float:
+        return _LineColumn(valid, np.array([0.0 if v is None else v for v in values]), NumberSet, _floats)
+    if cls is int and all(v is None or -(2**63) <= v < 2**63 for v in values):
+        whole = np.array([0 if v is None else v for v in values], dtype=np.int64)
+        return _LineColumn(valid, whole, NumberSet, lambda c: _whole(c.exact, Fraction(1), *_WORD))
+    if cls is datetime:
+        micros = np.array(
+            [0 if v is None else (v - _EPOCH) // timedelta(microseconds=1) for v in values], dtype=np.int64
+        )
+        return _LineColumn(valid, micros, TimestampSet, lambda c: _whole(_as_micros(c.intervals), Fraction(1), *_WORD))
+    if cls in (int, str, bool, Decimal):
+        code_of: dict[object, int] = {}
+        codes = np.array([0 if v is None else code_of.setdefault(v, len(code_of)) for v in values], dtype=np.int64)
+        return _CodedColumn(valid, codes, list(code_of))
+    return None  # a nested object: there, and of no kind
+
+
+# -- preparation from Arrow --------------------------------------------------------------------------------------------
+
+
+def _find_array(batch: pa.RecordBatch, name: str) -> Any:
+    head, *rest = split_name(name)
+    at = batch.schema.get_all_field_indices(head)
+    if not at:
+        return None
+    if len(at) > 1:
+        raise EventError(f"events: column {head} occurs {len(at)} times; rename or drop all but one")
+    array = batch.column(at[0])
+    for segment in rest:
+        if not pa.types.is_struct(array.type) or array.type.get_field_index(segment) < 0:
+            return None
+        array = pc.struct_field(array, segment)
+    return array
+
+
+def _of_array(name: str, array: Any, length: int) -> _Column:
+    if array is None:
+        return _Column(np.zeros(length, dtype=np.bool_))
+    if isinstance(array.type, pa.DictionaryType):
+        array = array.dictionary_decode()
+    valid = np.asarray(array.is_valid())
+    type_ = array.type
+    if pa.types.is_boolean(type_):
+        return _CodedColumn(valid, np.asarray(array.fill_null(False)).astype(np.int8), [False, True])
+    if pa.types.is_integer(type_):
+        values = np.asarray(array.fill_null(0))
+        bounds = np.iinfo(values.dtype)
+        return _LineColumn(valid, values, NumberSet, lambda c: _whole(c.exact, Fraction(1), bounds.min, bounds.max))
+    if pa.types.is_floating(type_):
+        return _LineColumn(valid, np.asarray(pc.cast(array, pa.float64()).fill_null(0.0)), NumberSet, _floats)
+    if pa.types.is_decimal(type_):
+        return _decimals(array, valid)
+    if pa.types.is_timestamp(type_):
+        return _timestamps(name, array, valid)
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return _coded(pc.cast(array, pa.string()), valid)
+    return _Column(valid)
+
+
+def _coded(array: Any, valid: Mask) -> _Column:
+    encoded = array.dictionary_encode()
+    codes = np.asarray(encoded.indices.fill_null(0))
+    return _CodedColumn(valid, codes, encoded.dictionary.to_pylist())
+
+
+def _decimals(array: Any, valid: Mask) -> _Column:
+    type_ = array.type
+    if not pa.types.is_decimal128(type_) or type_.precision > _WORD_DIGITS or type_.scale < 0:
+        return _coded(array, valid)
+    words = np.frombuffer(array.buffers()[1], dtype="<i8") if len(array) else np.zeros(0, dtype="<i8")
+    values = words[2 * array.offset : 2 * (array.offset + len(array)) : 2]  # the low halves: the high ones are sign
+    unit = Fraction(1, 10**type_.scale)
+    return _LineColumn(valid, values, NumberSet, lambda c: _whole(c.exact, unit, *_WORD))
+
+
+def _timestamps(name: str, array: Any, valid: Mask) -> _Column:
+    try:
+        micros = pc.cast(array, pa.timestamp("us", tz=array.type.tz))
+    except pa.ArrowInvalid:
+        raise EventError(
+            f"events: column {name} has timestamps finer than a microsecond; round them to microseconds"
+        ) from None
+    values = np.asarray(micros.cast(pa.int64()).fill_null(0))
+    return _LineColumn(valid, values, TimestampSet, lambda c: _whole(_as_micros(c.intervals), Fraction(1), *_WORD))
+
+
+def _as_micros(intervals: Intervals) -> Intervals:
+    def micros(bound: Bound | None) -> int | None:
+        return (bound - _EPOCH) // timedelta(microseconds=1) if isinstance(bound, datetime) else None
+
+    return tuple(Interval(micros(i.low), i.low_open, micros(i.high), i.high_open) for i in intervals)
+
+
+def _whole(intervals: Intervals, unit: Fraction, least: int, greatest: int) -> Iterator[_Range]:
+    """Intervals as ranges of whole multiples of a unit, within the column's own type."""
+    for interval in intervals:
+        low: int | None = None
+        high: int | None = None
+        if interval.low is not None:
+            steps = _fraction(interval.low) / unit
+            low = floor(steps) + 1 if interval.low_open else ceil(steps)
+            if low > greatest:
+                continue
+            low = None if low <= least else low
+        if interval.high is not None:
+            steps = _fraction(interval.high) / unit
+            high = ceil(steps) - 1 if interval.high_open else floor(steps)
+            if high < least:
+                continue
+            high = None if high >= greatest else high
+        if low is None or high is None or low <= high:
+            yield low, high
+
+
+def _fraction(bound: Bound) -> Fraction:
+    assert isinstance(bound, int | Decimal)
+    return Fraction(bound)
+
+
+def _floats(constraint: NumberSet) -> Iterator[_Range]:
+    """Intervals as closed ranges of doubles."""
+    for interval in constraint.for_floats():
+        low = high = None
+        if interval.low is not None:
+            low = _double(interval.low)
+            low = nextafter(low, inf) if interval.low_open else low
+        if interval.high is not None:
+            high = _double(interval.high)
+            high = nextafter(high, -inf) if interval.high_open else high
+        yield low, high
+
+
+def _double(bound: Bound) -> float:
+    assert isinstance(bound, float)
+    return bound
