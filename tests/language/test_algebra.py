@@ -112,8 +112,8 @@ STRINGS = sorted(
     {"".join(t) for length in range(4) for t in itertools.product("abcde", repeat=length)}
     | {head + middle + tail for head in SHORT for middle in ("a", "c", "e", "cc") for tail in SHORT}
 )
-"""Literals are at most two of b and d: there are letters before, between and after them that none names, and room between
-any prefix and any suffix, so that whatever is not contradictory has a witness here."""
+"""Literals are at most two of b and d: there are letters before, between and after them that none names, and room
+between any prefix and any suffix, so that whatever is not contradictory has a witness here."""
 
 number_atoms = st.one_of(
     st.builds(lambda op, n: f"x {op} {n}", st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), st.integers(0, 5)),

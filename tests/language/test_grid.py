@@ -50,6 +50,16 @@ def test_exact_decimals_come_back() -> None:
     assert all(accepts(numbers("p BETWEEN 0.25 AND 1"), value) for value in values)
 
 
+def test_values_of_38_digits_are_exact() -> None:
+    fine = Attribute(
+        "p", Type.DECIMAL, minimum=Decimal("-12345678901234567890.12345678901234567"), precision=Decimal("1e-17")
+    )
+    assert [*grid_values(fine, numbers("p < -12345678901234567890.12345678901234565"))] == [
+        Decimal("-12345678901234567890.12345678901234567"),
+        Decimal("-12345678901234567890.12345678901234566"),
+    ]
+
+
 def test_a_grid_without_precision_or_bound_is_refused() -> None:
     with pytest.raises(SchemaError, match="has no precision"):
         grid_count(Attribute("p", Type.FLOAT), numbers("p > 1"))

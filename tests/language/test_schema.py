@@ -48,7 +48,14 @@ def test_attributes_are_found_by_name() -> None:
 
 @pytest.mark.parametrize(
     ("name", "suggestion"),
-    [("pric", "price"), ("PRICE", "price"), ("side", "order.side"), ("order.sied", "order.side"), ("zzz", None)],
+    [
+        ("pric", "price"),
+        ("PRICE", "price"),
+        ("side", "order.side"),
+        ("trade.Price", "price"),
+        ("order.sied", "order.side"),
+        ("zzz", None),
+    ],
 )
 def test_a_near_name_is_suggested(name: str, suggestion: str | None) -> None:
     assert SCHEMA.suggest(name) == suggestion

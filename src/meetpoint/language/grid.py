@@ -73,4 +73,5 @@ def _number(value: Fraction) -> int | Decimal:
     while value.denominator != 1:
         value *= 10
         scale += 1
-    return Decimal(value.numerator).scaleb(-scale)
+    digits = tuple(map(int, str(abs(value.numerator))))
+    return Decimal((int(value < 0), digits, -scale))  # scaleb would round to the context's 28 digits

@@ -152,6 +152,7 @@ class _Group:
     def _covered(self) -> Iterator[tuple[int, Finding]]:
         for position, (_, _, filter_) in enumerate(self._held):
             self._index.enter(position, filter_)
+        self._index.settle()
         for position, (number, id_, filter_) in enumerate(self._held):
             for tried, candidate in enumerate(self._index.candidates(filter_)):
                 if tried == CANDIDATES_MAX:
@@ -177,66 +178,108 @@ def _shortened(text: str) -> str:
 # -- anchors -----------------------------------------------------------------------------------------------------------
 
 
+_Key: TypeAlias = tuple[object, ...]
+
+
 class _Index:
-    """Filters by anchor. A filter that covers another has an anchor among the keys of the other's first alternative,
-    provided that one of its alternatives alone covers that one.
+    """Filters by the attributes and one anchor of each of their alternatives.
+
+    A filter that covers another constrains no attribute that the other leaves free, and has its anchor among the keys
+    of the other's first alternative, provided that one alternative alone covers that one. Under each key the widest
+    stand first, so that a search that is cut short has seen the likeliest.
     """
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[object, ...], list[int]] = {}
-        self._levels: dict[str, set[int]] = {}
+        self._bits: dict[str, int] = {}
+        self._entries: dict[int, dict[_Key, list[tuple[int, int]]]] = {}
+        self._levels: dict[tuple[int, str], set[int]] = {}
 
     def enter(self, position: int, filter_: Filter) -> None:
         for conjunction in filter_.conjunctions:
+            entries = self._entries.setdefault(self._attributes(conjunction), {})
+            breadth = sum(map(_breadth, (constraint for _, constraint in conjunction.constraints)))
             for anchor in self._anchors(conjunction):
-                self._entries.setdefault(anchor, []).append(position)
+                entries.setdefault(anchor, []).append((-breadth, position))
+
+    def settle(self) -> None:
+        """All filters are entered: put the widest first."""
+        for entries in self._entries.values():
+            for held in entries.values():
+                held.sort()
 
     def candidates(self, filter_: Filter) -> Iterator[int]:
         seen: set[int] = set()
-        for key in self._keys(filter_.conjunctions[0]):
-            for position in self._entries.get(key, ()):
-                if position not in seen:
-                    seen.add(position)
-                    yield position
+        first = filter_.conjunctions[0]
+        constrained = self._attributes(first)
+        for attributes, entries in self._entries.items():
+            if attributes & ~constrained:
+                continue
+            for key in self._keys(first, attributes):
+                for _, position in entries.get(key, ()):
+                    if position not in seen:
+                        seen.add(position)
+                        yield position
 
-    def _anchors(self, conjunction: Conjunction) -> list[tuple[object, ...]]:
-        best: tuple[int, list[tuple[object, ...]]] = (9, [()])
+    def _attributes(self, conjunction: Conjunction) -> int:
+        """The attributes of an alternative as a set of bits."""
+        bits = 0
+        for name, _ in conjunction.constraints:
+            bits |= 1 << self._bits.setdefault(name, len(self._bits))
+        return bits
+
+    def _anchors(self, conjunction: Conjunction) -> list[_Key]:
+        attributes = self._attributes(conjunction)
+        best: tuple[int, list[_Key]] = (9, [()])
         for name, constraint in conjunction.constraints:
-            best = min(best, self._anchor(name, constraint), key=lambda found: found[0])
+            best = min(best, _anchor(name, constraint), key=lambda found: found[0])
+        if best[0] == _CELL:
+            anchor_name, level, _ = best[1][0]
+            assert isinstance(anchor_name, str)
+            assert isinstance(level, int)
+            self._levels.setdefault((attributes, anchor_name), set()).add(level)
         return best[1]
 
-    def _anchor(self, name: str, constraint: Constraint) -> tuple[int, list[tuple[object, ...]]]:
-        """How selective an anchor of this constraint is (0 is best), and its keys."""
-        intervals = _intervals(constraint)
-        if intervals and len(intervals) <= POINTS_MAX and all(i.is_point for i in intervals):
-            return 0, [(name, "=", i.low) for i in intervals]
-        match constraint:
-            case TextSet(like=(pattern, *_)) if (
-                pattern.pieces[0] and len(pattern.pieces) == 2 and not pattern.pieces[1]
-            ):
-                return 1, [(name, "^", pattern.pieces[0][:AFFIX_MAX])]
-            case TextSet(like=(pattern, *_)) if len(pattern.pieces) == 2 and not pattern.pieces[0]:
-                return 2, [(name, "$", pattern.pieces[1][-AFFIX_MAX:])]
-            case NumberSet() | TimestampSet() if intervals:
-                low, high = _hull(intervals)
-                level = (low ^ high).bit_length()
-                self._levels.setdefault(name, set()).add(level)
-                return 3, [(name, level, low >> level)]
-        return 4, [(name, "*")]
-
-    def _keys(self, conjunction: Conjunction) -> Iterator[tuple[object, ...]]:
+    def _keys(self, conjunction: Conjunction, attributes: int) -> Iterator[_Key]:
         for name, constraint in conjunction.constraints:
             intervals = _intervals(constraint)
             if intervals and intervals[0].is_point:
                 yield (name, "=", intervals[0].low)
             if isinstance(constraint, TextSet):
                 yield from _text_keys(name, constraint)
-            elif intervals and name in self._levels:
+            elif intervals and (levels := self._levels.get((attributes, name))):
                 low, high = _hull(intervals)
                 least = (low ^ high).bit_length()
-                yield from ((name, level, low >> level) for level in sorted(self._levels[name]) if level >= least)
+                yield from ((name, level, low >> level) for level in sorted(levels) if level >= least)
             yield (name, "*")
         yield ()
+
+
+_CELL = 3
+
+
+def _anchor(name: str, constraint: Constraint) -> tuple[int, list[_Key]]:
+    """How selective an anchor of this constraint is (0 is best), and its keys."""
+    intervals = _intervals(constraint)
+    if intervals and len(intervals) <= POINTS_MAX and all(i.is_point for i in intervals):
+        return 0, [(name, "=", i.low) for i in intervals]
+    match constraint:
+        case TextSet(like=(pattern, *_)) if pattern.pieces[0] and len(pattern.pieces) == 2 and not pattern.pieces[1]:
+            return 1, [(name, "^", pattern.pieces[0][:AFFIX_MAX])]
+        case TextSet(like=(pattern, *_)) if len(pattern.pieces) == 2 and not pattern.pieces[0]:
+            return 2, [(name, "$", pattern.pieces[1][-AFFIX_MAX:])]
+        case NumberSet() | TimestampSet() if intervals:
+            low, high = _hull(intervals)
+            level = (low ^ high).bit_length()
+            return _CELL, [(name, level, low >> level)]
+    return 4, [(name, "*")]
+
+
+def _breadth(constraint: Constraint) -> int:
+    """How much of its line a set of numbers or instants spans; nothing for other constraints."""
+    if isinstance(constraint, NumberSet | TimestampSet) and (intervals := _intervals(constraint)):
+        low, high = _hull(intervals)
+        return (high - low) >> 32
+    return 0
 
 
 def _text_keys(name: str, constraint: TextSet) -> Iterator[tuple[object, ...]]:

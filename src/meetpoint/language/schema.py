@@ -103,8 +103,9 @@ class Schema:
         for known in self._bits:
             if known.casefold() == folded:
                 return known
+        last = folded.rpartition(".")[2]
         for known, bit in self._bits.items():
-            if self.attributes[bit].path[-1].casefold() == folded:
+            if self.attributes[bit].path[-1].casefold() == last:
                 return known
         near = get_close_matches(name[:200], self._bits, n=1)
         return near[0] if near else None

@@ -17,11 +17,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from meetpoint.errors import EventError
 from meetpoint.language.filters import Filter
-from meetpoint.language.names import split_name
 from meetpoint.language.render import render_constraint
 from meetpoint.matching.columns import Columns
 
@@ -104,7 +102,7 @@ class Backtest(msgspec.Struct):
 
 def backtest(
     filter_: Filter,
-    data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch],
+    data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch | Columns],
     *,
     time: str | None = None,
     width: timedelta = timedelta(hours=1),
@@ -114,28 +112,26 @@ def backtest(
     if width < timedelta(seconds=1):
         raise EventError(f"backtest: a bucket of {width} is too narrow; the narrowest is one second")
     total = Backtest(filter_.text)
-    for batch in _batches(data):
-        total = total + _one_batch(filter_, batch, time, width, first_row + total.events)
+    for columns in _batches(data):
+        total = total + _one_batch(filter_, columns, time, width, first_row + total.events)
     return total
 
 
-def _batches(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _batches(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch | Columns]) -> Iterator[Columns]:
     if isinstance(data, pa.Table):
-        yield from data.to_batches(max_chunksize=BATCH_ROWS)
+        data = data.to_batches(max_chunksize=BATCH_ROWS)
     elif isinstance(data, pa.RecordBatch):
-        yield data
-    else:
-        yield from data
+        data = [data]
+    for batch in data:
+        yield batch if isinstance(batch, Columns) else Columns.of_batch(batch)
 
 
-def _one_batch(filter_: Filter, batch: pa.RecordBatch, time: str | None, width: timedelta, first_row: int) -> Backtest:
-    columns = Columns.of_batch(batch)
+def _one_batch(filter_: Filter, columns: Columns, time: str | None, width: timedelta, first_row: int) -> Backtest:
     hits = columns.accepted(filter_)
     result = Backtest(filter_.text, len(columns), len(hits), _near_misses(columns, filter_, hits))
-    taken = batch.take(pa.array(hits[:SAMPLES_MAX])).to_pylist()
-    result.samples = [Sample(first_row + int(row), shown) for row, shown in zip(hits[:SAMPLES_MAX], taken, strict=True)]
-    if time is not None:
-        result.buckets, result.untimed = _buckets(batch, time, width, hits)
+    result.samples = [Sample(first_row + int(row), dict(columns.row(int(row)))) for row in hits[:SAMPLES_MAX]]
+    if time is not None and len(columns):
+        result.buckets, result.untimed = _buckets(columns, time, width, hits)
     return result
 
 
@@ -156,13 +152,14 @@ def _near_misses(columns: Columns, filter_: Filter, hits: Any) -> Counter[str]:
     return Counter({text: count for text, rows in found.items() if (count := int(rows.sum()))})
 
 
-def _buckets(
-    batch: pa.RecordBatch, time: str, width: timedelta, hits: Any
-) -> tuple[dict[datetime, tuple[int, int]], int]:
-    instants = _instants(batch, time)
-    valid = np.asarray(instants.is_valid())
+def _buckets(columns: Columns, time: str, width: timedelta, hits: Any) -> tuple[dict[datetime, tuple[int, int]], int]:
+    found = columns.instants(time)
+    if found is None:
+        if all(value is None for value in columns.values(time)):
+            raise EventError(f"backtest: the events have no attribute {time}; name one that holds timestamps")
+        raise EventError(f"backtest: {time} does not hold timestamps; name an attribute that does")
+    micros, valid = found
     step = width // timedelta(microseconds=1)
-    micros = np.asarray(instants.cast(pa.int64()).fill_null(0))
     starts = micros // step
     was_hit = np.zeros(len(micros), dtype=np.bool_)
     was_hit[hits] = True
@@ -174,21 +171,6 @@ def _buckets(
         for start, n, h in zip(distinct, events, accepted, strict=True)
     }
     return buckets, int(len(micros) - valid.sum())
-
-
-def _instants(batch: pa.RecordBatch, time: str) -> Any:
-    path = split_name(time)
-    names = ", ".join(batch.schema.names)
-    if batch.schema.get_field_index(path[0]) < 0:
-        raise EventError(f"backtest: there is no column {time}; the columns are {names}")
-    array = batch.column(path[0])
-    for segment in path[1:]:
-        if not pa.types.is_struct(array.type) or array.type.get_field_index(segment) < 0:
-            raise EventError(f"backtest: there is no column {time}; the columns are {names}")
-        array = pc.struct_field(array, segment)
-    if not pa.types.is_timestamp(array.type):
-        raise EventError(f"backtest: column {time} is of type {array.type}; name a column of timestamps")
-    return pc.cast(array, pa.timestamp("us", tz=array.type.tz), safe=False)
 
 
 def read_width(text: str) -> timedelta:

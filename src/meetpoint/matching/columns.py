@@ -8,6 +8,7 @@ Columns whose type no attribute has (a list, a date) are only ever present or ab
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -46,25 +47,34 @@ _WORD_DIGITS = 18
 """Digits of a decimal column that surely fit 64 bits."""
 
 
-class Columns:
+class Columns(ABC):
     """One batch of events as columns, ready to be asked by many filters."""
 
-    def __init__(self, length: int, prepare: Callable[[str], _Column]) -> None:
+    def __init__(self, length: int) -> None:
         self._length = length
-        self._prepare = prepare
         self._prepared: dict[str, _Column] = {}
         self._all = np.arange(length, dtype=np.int64)
 
     @staticmethod
     def of_batch(batch: pa.RecordBatch) -> Columns:
         """The columns of an Arrow batch; nested objects are structs."""
-        length = batch.num_rows
-        return Columns(length, lambda name: _of_array(name, _find_array(batch, name), length))
+        return _ArrowColumns(batch)
 
     @staticmethod
     def of_rows(rows: Sequence[Mapping[str, object]]) -> Columns:
         """The columns of clean attributes, which may hold values of different kinds under one name."""
-        return Columns(len(rows), lambda name: _of_values([find(row, split_name(name)) for row in rows]))
+        return _RowColumns(rows)
+
+    @abstractmethod
+    def row(self, number: int) -> Mapping[str, object]:
+        """The attributes of one event."""
+
+    @abstractmethod
+    def values(self, name: str) -> Sequence[object]:
+        """The values of one attribute, event by event."""
+
+    @abstractmethod
+    def _prepare(self, name: str) -> _Column: ...
 
     def __len__(self) -> int:
         return self._length
@@ -91,12 +101,51 @@ class Columns:
         mask[self.column(name).select(constraint, None)] = True
         return mask
 
+    def instants(self, name: str) -> tuple[Array, Mask] | None:
+        """Timestamps as microseconds since 1970, and where there are any; None where the attribute holds none."""
+        column = self.column(name)
+        return (column.line, column.valid) if isinstance(column, _LineColumn) and column.kind is TimestampSet else None
+
     def column(self, name: str) -> _Column:
         """The prepared column of an attribute by its canonical name."""
         prepared = self._prepared.get(name)
         if prepared is None:
             prepared = self._prepared[name] = self._prepare(name)
         return prepared
+
+
+class _ArrowColumns(Columns):
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        super().__init__(batch.num_rows)
+        self._batch = batch
+
+    def row(self, number: int) -> Mapping[str, object]:
+        row: Mapping[str, object] = self._batch.slice(number, 1).to_pylist()[0]
+        return row
+
+    def values(self, name: str) -> Sequence[object]:
+        array = _find_array(self._batch, name)
+        values: Sequence[object] = [None] * len(self) if array is None else array.to_pylist()
+        return values
+
+    def _prepare(self, name: str) -> _Column:
+        return _of_array(name, _find_array(self._batch, name), len(self))
+
+
+class _RowColumns(Columns):
+    def __init__(self, rows: Sequence[Mapping[str, object]]) -> None:
+        super().__init__(len(rows))
+        self._rows = rows
+
+    def row(self, number: int) -> Mapping[str, object]:
+        return self._rows[number]
+
+    def values(self, name: str) -> Sequence[object]:
+        path = split_name(name)
+        return [find(row, path) for row in self._rows]
+
+    def _prepare(self, name: str) -> _Column:
+        return _of_values(self.values(name))
 
 
 class _Column:
@@ -124,14 +173,14 @@ class _LineColumn(_Column):
 
     def __init__(self, valid: Mask, values: Array, kind: type, view: Callable[[Any], Iterator[_Range]]) -> None:
         super().__init__(valid)
-        self._values = values
-        self._kind = kind
+        self.line = values
+        self.kind = kind
         self._view = view
 
     def _satisfying(self, constraint: Constraint, rows: Rows) -> Rows:
-        if type(constraint) is not self._kind:
+        if type(constraint) is not self.kind:
             return rows[:0]
-        values = self._values[rows]
+        values = self.line[rows]
         mask = np.zeros(len(rows), dtype=np.bool_)
         for low, high in self._view(constraint):
             inside = np.ones(len(rows), dtype=np.bool_)
