@@ -1,64 +1,282 @@
 """The commands, and what they have in common: exit codes, errors in one line, a pipe that may close.
 
 0 is done, 1 is done with some input set aside, 2 is refused, 130 is stopped by Ctrl-C. Nothing here prints a stack
-trace at a user's mistake.
+trace at a user's mistake. Results go to standard output, everything else to standard error.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from meetpoint.cli.demo import tell
-from meetpoint.errors import FilterError, MeetpointError
+from meetpoint.errors import EventError, FilterError, MeetpointError, SetupError
+
+if TYPE_CHECKING:
+    from meetpoint.language import Schema
 
 __all__ = ["app", "main"]
 
+# Typer brings its own copy of click and does not name this class: the parent of BadParameter, whoever defines it.
+_UsageError: Any = typer.BadParameter.__mro__[1]
+
+EXIT_SET_ASIDE = 1
 EXIT_REFUSED = 2
 EXIT_STOPPED = 130
 
 app = typer.Typer(
     name="meetpoint",
-    help="Content-based publish/subscribe: say what you care about, get exactly the events that match.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+schema_app = typer.Typer(no_args_is_help=True, help="Schemas: what attributes events have.")
+app.add_typer(schema_app, name="schema")
+
+FilterText = Annotated[
+    str, typer.Argument(metavar="FILTER", help="A filter, such as \"price > 8.30 AND symbol LIKE 'OT%'\".")
+]
+EventFile = Annotated[
+    str, typer.Argument(metavar="EVENTS", help="Events: .jsonl, .csv or .parquet; - is JSON lines on standard input.")
+]
+SchemaFile = Annotated[Path | None, typer.Option("--schema", metavar="FILE", help="A schema in YAML to check against.")]
+RejectsFile = Annotated[
+    str | None, typer.Option("--rejects", metavar="FILE", help="Where rows that are set aside go, with reasons.")
+]
+OutFile = Annotated[
+    str, typer.Option("--out", metavar="FILE", help=".jsonl, .csv or .parquet; - is JSON lines on standard output.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for a program to read.")]
 
 
-@app.callback()
-def root() -> None:
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
     """Content-based publish/subscribe: say what you care about, get exactly the events that match."""
+    if version:
+        import meetpoint
+
+        sys.stdout.write(f"meetpoint {meetpoint.__version__}\n")
+        raise typer.Exit
+
+
+@app.command()
+def match(
+    events: EventFile,
+    subs: Annotated[str, typer.Option("--subs", metavar="SUBS", help="Subscriptions with the columns id and filter.")],
+    out: OutFile = "-",
+    event_id: Annotated[
+        str | None, typer.Option("--event-id", metavar="COLUMN", help="Name events by this column, not by row number.")
+    ] = None,
+    schema: SchemaFile = None,
+    rejects: RejectsFile = None,
+) -> None:
+    """Which subscription accepts which event: a row per pair, with the columns event and subscription."""
+    _need_arrow()
+    from meetpoint.cli.outputs import RejectFile, TableFile, progress, refuse_same_file
+    from meetpoint.matching.jobs import load_events, load_subscriptions, matches
+
+    refuse_same_file(out, events, subs)
+    refuse_same_file(rejects, events, subs)
+    declared = _read_schema(schema)
+    done = pairs = 0
+    with RejectFile(rejects) as aside:
+        held = load_subscriptions(subs, aside.add, declared)
+        batches = load_events(events, aside.add, declared)
+        with TableFile(out) as sink, progress(f"matching with {len(held):,} subscriptions") as step:
+            for count, table in matches(batches, held, event_id):
+                sink.write(table)
+                done, pairs = done + count, pairs + table.num_rows
+                step(count)
+    _tell(f"{done:,} events, {len(held):,} subscriptions, {pairs:,} pairs")
+    _finish(aside.summary())
+
+
+@app.command()
+def explain(
+    filter_text: FilterText,
+    event: Annotated[str, typer.Argument(metavar="EVENT", help="A JSON object, a file that holds one, or -.")],
+    schema: SchemaFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Why a filter accepts an event, or why not."""
+    from meetpoint.language.event_json import attributes_from_json
+    from meetpoint.language.explain import explain as explain_event
+    from meetpoint.language.filters import parse_filter
+
+    declared = _read_schema(schema)
+    wanted = parse_filter(filter_text, declared)
+    told = explain_event(wanted, attributes_from_json(_read_event(event), declared))
+    if as_json:
+        _print_json(told.to_dict())
+    elif sys.stdout.isatty():
+        Console().print(told)
+    else:
+        sys.stdout.write(told.text() + "\n")
+
+
+@app.command()
+def lint(
+    subs: Annotated[str, typer.Argument(metavar="SUBS", help="Columns id, filter, and maybe subscriber.")],
+    schema: SchemaFile = None,
+    rejects: RejectsFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """What is odd about subscriptions: refused, duplicate, covered, never or always true, outside the schema."""
+    _need_arrow()
+    from meetpoint.cli.outputs import RejectFile, refuse_same_file
+    from meetpoint.cli.reports import lint_to_dict, show_lint
+    from meetpoint.language.lint import Oddity
+    from meetpoint.matching.jobs import lint_rows
+
+    refuse_same_file(rejects, subs)
+    with RejectFile(rejects) as aside:
+        report = lint_rows(subs, aside.add, _read_schema(schema))
+    if as_json:
+        _print_json(lint_to_dict(report))
+    else:
+        show_lint(Console(soft_wrap=not sys.stdout.isatty()), report)
+    refused = any(finding.oddity is Oddity.REFUSED for finding in report.findings)
+    _finish(aside.summary(), set_aside=refused)
+
+
+@app.command()
+def backtest(
+    filter_text: FilterText,
+    events: Annotated[str, typer.Option("--events", metavar="DATA", help="History: .jsonl, .csv, .parquet or -.")],
+    time: Annotated[
+        str | None, typer.Option("--time", metavar="COLUMN", help="The timestamps for the timeline.")
+    ] = None,
+    bucket: Annotated[str, typer.Option("--bucket", metavar="WIDTH", help="30s, 15m, 1h, 1d or 1w.")] = "1h",
+    schema: SchemaFile = None,
+    rejects: RejectsFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a filter would have done on history: hits, when, on what, and what nearly fired."""
+    _need_arrow()
+    from meetpoint.cli.outputs import RejectFile, progress, refuse_same_file
+    from meetpoint.cli.reports import show_backtest
+    from meetpoint.language.filters import parse_filter
+    from meetpoint.matching.backtest import backtest as run
+    from meetpoint.matching.backtest import read_width
+    from meetpoint.matching.jobs import load_events
+
+    refuse_same_file(rejects, events)
+    declared = _read_schema(schema)
+    wanted, width = parse_filter(filter_text, declared), read_width(bucket)
+    with RejectFile(rejects) as aside, progress("backtesting") as step:
+        batches = load_events(events, aside.add, declared)
+        result = run(wanted, (step(len(b.rows)) or b.columns for b in batches), time=time, width=width)
+    if as_json:
+        _print_json(result.to_dict())
+    else:
+        show_backtest(Console(soft_wrap=not sys.stdout.isatty()), result)
+    _finish(aside.summary())
+
+
+@schema_app.command("infer")
+def infer(events: EventFile, out: OutFile = "-", rejects: RejectsFile = None) -> None:
+    """A schema in YAML that all the events conform to."""
+    _need_arrow()
+    from meetpoint.cli.outputs import RejectFile, refuse_same_file, write_text
+    from meetpoint.language import Schema
+    from meetpoint.matching.jobs import load_events
+    from meetpoint.matching.sources import clean_rows
+
+    refuse_same_file(out, events)
+    with RejectFile(rejects) as aside:
+        found = Schema.infer(clean_rows(load_events(events, aside.add, None)))
+    write_text(out, found.to_yaml())
+    _finish(aside.summary())
 
 
 @app.command()
 def demo(
-    spark: bool = typer.Option(True, help="Ask Spark SQL for its answer too; it takes about 15 seconds to start."),
+    spark: Annotated[bool, typer.Option(help="Ask Spark SQL for its answer too.")] = True,
+    flights: Annotated[int, typer.Option(min=1, help="How many of the flights of 2013 to take.")] = 336_776,
+    alerts: Annotated[int, typer.Option(min=10, help="How many alerts to make.")] = 3_000,
 ) -> None:
-    """A short story: filters, events, who gets what, and a second opinion from Spark."""
-    tell(Console(), with_spark=spark)
+    """A story: flights of 2013 against some thousand alerts; who gets what, why not, and a second opinion."""
+    _need_arrow()
+    from meetpoint.cli.demo import tell
+
+    tell(Console(), flights=flights, alerts=alerts, with_spark=spark)
 
 
 def main() -> None:
     """The entry point: run a command, turn a caller's mistake into one clear message and an exit code."""
+    sys.exit(_run())
+
+
+def _run() -> int:
     try:
-        app()
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
     except FilterError as error:
         _complain(f"{error}\n{error.pointer()}")
-        sys.exit(EXIT_REFUSED)
     except MeetpointError as error:
         _complain(str(error))
-        sys.exit(EXIT_REFUSED)
-    except KeyboardInterrupt:
+    except _UsageError as error:
+        _complain(f"{error.format_message()} Try --help.")
+    except (KeyboardInterrupt, typer.Abort):
         _complain("stopped")
-        sys.exit(EXIT_STOPPED)
+        return EXIT_STOPPED
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        return 0
+    else:
+        return code if isinstance(code, int) else 0
+    return EXIT_REFUSED
 
 
 def _complain(message: str) -> None:
     sys.stderr.write(f"meetpoint: {message}\n")
+
+
+def _tell(message: str) -> None:
+    """Something good to know for a person who looks on."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{message}\n")
+
+
+def _finish(set_aside_summary: str | None, set_aside: bool = False) -> None:
+    if set_aside_summary is not None:
+        _complain(set_aside_summary)
+    if set_aside_summary is not None or set_aside:
+        raise typer.Exit(EXIT_SET_ASIDE)
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+
+
+def _need_arrow() -> None:
+    for package in ("pyarrow", "numpy"):
+        if find_spec(package) is None:
+            raise SetupError(
+                f"{package} is not installed, which this command needs; run: pip install 'meetpoint[arrow]'"
+            )
+
+
+def _read_schema(path: Path | None) -> Schema | None:
+    from meetpoint.language import Schema
+
+    return None if path is None else Schema.from_yaml(path)
+
+
+def _read_event(source: str) -> bytes | str:
+    if source.lstrip().startswith("{"):
+        return source
+    if source == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(source).read_bytes()
+    except OSError as error:
+        raise EventError(
+            f"event: {source!r} is neither a JSON object nor a file that can be read ({(error.strerror or '').lower()})"
+        ) from None

@@ -1,76 +1,106 @@
-"""`meetpoint demo`: the story told to a newcomer, on embedded data, in a minute or two."""
+"""`meetpoint demo`: the story told to a newcomer, on data that comes with the package, in a minute or two."""
 
 from __future__ import annotations
 
-from decimal import Decimal
+import time
+from collections import Counter
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from meetpoint.cli.flights import make_alerts, read_flights
+from meetpoint.cli.outputs import progress
+from meetpoint.cli.reports import show_backtest
 from meetpoint.errors import FilterError
-from meetpoint.language import FilterParser, Schema, parse_filter
+from meetpoint.language import parse_filter
+from meetpoint.language.explain import explain
+from meetpoint.language.lint import Subscription, lint
 from meetpoint.matching import Scan
+from meetpoint.matching.backtest import backtest, read_width
+from meetpoint.matching.jobs import load_events, load_subscriptions, matches
 
 __all__ = ["tell"]
 
-SCHEMA = """
-name: ticks
-attributes:
-  exchange: string
-  symbol: string
-  price: {type: decimal, min: 0, max: 1000, precision: 0.01}
-  volume: {type: integer, min: 0}
-  halted: boolean
-"""
-
-TICKS = [
-    {"exchange": "NYSE", "symbol": "OTE", "price": Decimal("8.40"), "volume": 1200, "halted": False},
-    {"exchange": "NYSE", "symbol": "OTP", "price": Decimal("8.75"), "volume": 90000, "halted": False},
-    {"exchange": "NASDAQ", "symbol": "OTEX", "price": Decimal("31.02"), "volume": 4100, "halted": False},
-    {"exchange": "LSE", "symbol": "BARC", "price": Decimal("2.31"), "halted": True},
-    {"exchange": "XETRA", "symbol": "SAP", "price": Decimal("8.70"), "volume": 15},
-]
-
-FILTERS = {
-    "ann": "exchange = 'NYSE' AND price BETWEEN 8.30 AND 8.70 AND symbol LIKE 'OT%'",
-    "bob": "volume >= 1e4 OR halted",
-    "cem": "exchange LIKE 'N%E'",
-    "dia": "NOT (price > 8.70) AND volume IS NOT NULL",
-    "eve": "NOT halted AND symbol != 'OTE'",
-}
-
-MISTAKE = "price > 8 AND upper(symbol) = 'OTE'"
+SHOWN = 5
+ASKED_OF_SPARK = 25
+CHECKED_BY_ORACLE = 300
+MISTAKE = "dep_delay > 60 AND upper(dest) = 'SFO'"
+BACKTESTED = "carrier = 'UA' AND dest = 'SFO' AND dep_delay > 120"
 
 
-def tell(console: Console, *, with_spark: bool) -> None:
+def tell(console: Console, *, flights: int, alerts: int, with_spark: bool) -> None:
     """All acts, in order."""
-    answer = _who_gets_what(console)
+    with console.status("reading the flights of 2013 …"):
+        table = read_flights(flights)
+        filters = make_alerts(alerts)
+    counts = _who_gets_what(console, table, filters)
+    _why_not(console, table, filters)
     _a_mistake(console)
+    _lint(console, filters)
+    _backtest(console, table)
     if with_spark:
-        _a_second_opinion(console, answer)
+        _second_opinion(console, table, filters, counts)
 
 
-def _who_gets_what(console: Console) -> dict[str, list[int]]:
-    console.rule("[bold]Five subscribers, five events")
-    parser = FilterParser(Schema.from_yaml(SCHEMA))
+def _who_gets_what(console: Console, table: pa.Table, filters: dict[str, str]) -> Counter[str]:
+    console.rule("[bold]Who gets what")
+    counts: Counter[str] = Counter()
+    begin = time.perf_counter()
+    subscriptions = load_subscriptions(filters, lambda reject: None, None)
+    with progress(f"matching with {len(filters):,} alerts", table.num_rows) as step:
+        for count, pairs in matches(load_events(table, lambda reject: None, None), subscriptions):
+            for entry in pc.value_counts(pairs.column("subscription")).to_pylist():
+                counts[entry["values"]] += entry["counts"]
+            step(count)
+    spent = time.perf_counter() - begin
+    silent = len(filters) - len(counts)
+    console.print(
+        f"{table.num_rows:,} flights from New York in 2013, {len(filters):,} alerts, "
+        f"{counts.total():,} notifications in {spent:.1f} s; {silent:,} alerts never fired.",
+        highlight=False,
+    )
+    busiest = Table(title="the busiest alerts", title_justify="left", box=None)
+    busiest.add_column("flights", justify="right")
+    busiest.add_column("alert")
+    busiest.add_column("filter", overflow="fold")
+    for id_, number in counts.most_common(SHOWN):
+        busiest.add_row(f"{number:,}", id_, escape(filters[id_]))
+    console.print(busiest)
+    _check_with_oracle(console, table, filters)
+    return counts
+
+
+def _check_with_oracle(console: Console, table: pa.Table, filters: dict[str, str]) -> None:
+    """The oracle walks every filter's tree for the first flights, and must say the same."""
+    few = table.slice(0, CHECKED_BY_ORACLE)
     scan: Scan[str] = Scan()
-    for name, text in FILTERS.items():
-        scan.add(name, parser.parse(text))
-    events = Table(title="events", title_justify="left")
-    for column in ("#", "exchange", "symbol", "price", "volume", "halted", "goes to"):
-        events.add_column(column, justify="right" if column in "#pricevolume" else "left")
-    answer: dict[str, list[int]] = {name: [] for name in FILTERS}
-    for number, tick in enumerate(TICKS):
-        names = scan.match(tick)
-        for name in names:
-            answer[name].append(number)
-        cells = [str(tick.get(name, "")) for name in ("exchange", "symbol", "price", "volume", "halted")]
-        events.add_row(str(number), *cells, ", ".join(names) or "nobody")
-    for name, text in FILTERS.items():
-        console.print(f"  [bold]{name}[/bold] wants  {text}", highlight=False)
-    console.print(events)
-    console.print("A missing attribute is NULL, as in SQL: event 4 has no [bold]halted[/bold], so eve is spared it.\n")
-    return answer
+    for id_, text in filters.items():
+        scan.add(id_, parse_filter(text))
+    subscriptions = load_subscriptions(filters, lambda reject: None, None)
+    (found,) = [pairs for _, pairs in matches(load_events(few, lambda reject: None, None), subscriptions)]
+    ours = set(zip(found.column("event").to_pylist(), found.column("subscription").to_pylist(), strict=True))
+    oracle = {(n, id_) for n, event in enumerate(few.to_pylist()) for id_ in scan.match(event)}
+    verdict = "[green]the same pairs" if ours == oracle else "[red]other pairs: please report this"
+    console.print(f"Brute force on the first {few.num_rows} flights finds {verdict}[/] ({len(oracle):,}).\n")
+
+
+def _why_not(console: Console, table: pa.Table, filters: dict[str, str]) -> None:
+    console.rule("[bold]Why not?")
+    for id_, text in filters.items():
+        filter_ = parse_filter(text)
+        if len(filter_.conjunctions) != 1 or len(filter_.conjunctions[0].constraints) < 3:
+            continue
+        for row in table.slice(0, 200).to_pylist():
+            told = explain(filter_, row)
+            failing = [step for step in told.tree.children if step.verdict is not True]
+            if len(failing) == 1 and failing[0].verdict is False and failing[0].fact is not None:
+                console.print(f"Alert {id_} did not get flight {row['carrier']} {row['flight']} to {row['dest']}:")
+                console.print(told)
+                console.print()
+                return
 
 
 def _a_mistake(console: Console) -> None:
@@ -81,27 +111,38 @@ def _a_mistake(console: Console) -> None:
         console.print(f"{error.pointer()}\n{error}\n", highlight=False, markup=False)
 
 
-def _a_second_opinion(console: Console, answer: dict[str, list[int]]) -> None:
-    from meetpoint.spark import session, spark_schema
+def _lint(console: Console, filters: dict[str, str]) -> None:
+    console.rule("[bold]What is odd about the alerts")
+    report = lint(Subscription(id_, text, id_.partition("/")[0]) for id_, text in filters.items())
+    for finding in report.findings[:SHOWN]:
+        console.print(f"  {finding.id}, {finding.oddity}: {escape(finding.message)}", highlight=False)
+    console.print(f"{report}\n", highlight=False)
 
+
+def _backtest(console: Console, table: pa.Table) -> None:
+    console.rule("[bold]Would this alert be worth having?")
+    console.print(BACKTESTED, highlight=False)
+    result = backtest(parse_filter(BACKTESTED), table, time="time_hour", width=read_width("1d"))
+    result.samples = result.samples[:1]
+    show_backtest(console, result)
+    console.print()
+
+
+def _second_opinion(console: Console, table: pa.Table, filters: dict[str, str], counts: Counter[str]) -> None:
     console.rule("[bold]The same filters as Spark SQL's WHERE")
-    with console.status("starting Spark …"):
+    from meetpoint.spark import session
+
+    asked = [*[id_ for id_, _ in counts.most_common(SHOWN)], *list(filters)[: ASKED_OF_SPARK - SHOWN]]
+    with console.status("starting Spark and asking it …"):
         spark = session("local[2]")
-        schema = Schema.from_yaml(SCHEMA)
-        rows = [{"event": number, **tick} for number, tick in enumerate(TICKS)]
-        columns = spark_schema(schema).add("event", "int")
-        frame = spark.createDataFrame([tuple(row.get(c) for c in columns.names) for row in rows], columns)
-        opinion = {
-            name: sorted(row.event for row in frame.where(text).select("event").collect())
-            for name, text in FILTERS.items()
-        }
+        frame = spark.createDataFrame(table)
+        sums = [f"count_if({filters[id_]}) AS `{number}`" for number, id_ in enumerate(asked)]
+        answer = frame.selectExpr(*sums).collect()[0]
+        opinion = {id_: answer[number] for number, id_ in enumerate(asked)}
         spark.stop()
-    table = Table()
-    table.add_column("subscriber")
-    table.add_column("Meetpoint")
-    table.add_column("Spark SQL")
-    for name in FILTERS:
-        table.add_row(name, str(answer[name]), str(opinion[name]))
-    console.print(table)
-    agree = answer == opinion
-    console.print("[green]They agree." if agree else "[red]They differ: please report this.")
+    differing = [id_ for id_ in asked if opinion[id_] != counts[id_]]
+    if differing:
+        console.print(f"[red]Spark counts differently for {', '.join(differing)}: please report this.")
+    else:
+        total = sum(opinion.values())
+        console.print(f"[green]Spark agrees[/] on all {len(asked)} alerts asked, {total:,} matches among them.")

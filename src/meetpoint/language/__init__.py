@@ -1,5 +1,6 @@
 """Events, schemas and filters: what is published, what it may look like, and what a subscriber says of it."""
 
+from meetpoint.language.algebra import canonical, covers, equivalent, intersect, merge, overlaps, satisfiable
 from meetpoint.language.constraints import (
     Absent,
     BooleanSet,
@@ -10,6 +11,7 @@ from meetpoint.language.constraints import (
     TimestampSet,
 )
 from meetpoint.language.event import Event
+from meetpoint.language.explain import Explanation, explain
 from meetpoint.language.filters import Filter, FilterParser, parse_filter
 from meetpoint.language.grid import grid_count, grid_values
 from meetpoint.language.intervals import Interval
@@ -28,6 +30,7 @@ __all__ = [
     "Conjunction",
     "Constraint",
     "Event",
+    "Explanation",
     "Filter",
     "FilterParser",
     "Interval",
@@ -44,12 +47,20 @@ __all__ = [
     "Type",
     "Value",
     "attribute_bits",
+    "canonical",
     "clean_attributes",
+    "covers",
+    "equivalent",
+    "explain",
     "grid_count",
     "grid_values",
+    "intersect",
     "join_name",
     "kind_of",
+    "merge",
+    "overlaps",
     "parse_filter",
+    "satisfiable",
     "split_name",
     "type_of",
 ]

@@ -9,6 +9,7 @@ Columns whose type no attribute has (a list, a date) are only ever present or ab
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -32,8 +33,10 @@ from meetpoint.language.constraints import (
 )
 from meetpoint.language.filters import Filter
 from meetpoint.language.intervals import Bound, Interval, Intervals
+from meetpoint.language.like import Pattern, PatternSort
 from meetpoint.language.names import find, split_name
 from meetpoint.language.normal import Conjunction
+from meetpoint.language.patterns import prefix_interval
 
 __all__ = ["Columns", "Rows"]
 
@@ -70,6 +73,10 @@ class Columns(ABC):
         """The attributes of one event."""
 
     @abstractmethod
+    def rows(self) -> Sequence[Mapping[str, object]]:
+        """The attributes of all events."""
+
+    @abstractmethod
     def values(self, name: str) -> Sequence[object]:
         """The values of one attribute, event by event."""
 
@@ -89,7 +96,7 @@ class Columns(ABC):
     def accepted_by(self, conjunction: Conjunction) -> Rows:
         """The same for one conjunction."""
         rows: Rows | None = None
-        for name, constraint in conjunction.constraints:
+        for name, constraint in sorted(conjunction.constraints, key=_cost):
             rows = self.column(name).select(constraint, rows)
             if not len(rows):
                 break
@@ -114,6 +121,18 @@ class Columns(ABC):
         return prepared
 
 
+def _cost(named: tuple[str, Constraint]) -> int:
+    """Constraints that are quick to decide and leave few rows come first."""
+    match named[1]:
+        case TextSet(intervals, like=(), unlike=()) if all(i.is_point for i in intervals):
+            return 0
+        case TextSet(like=(), unlike=()) | NumberSet() | TimestampSet():
+            return 1
+        case TextSet():
+            return 2
+    return 3  # presence, absence and booleans leave many
+
+
 class _ArrowColumns(Columns):
     def __init__(self, batch: pa.RecordBatch) -> None:
         super().__init__(batch.num_rows)
@@ -122,6 +141,10 @@ class _ArrowColumns(Columns):
     def row(self, number: int) -> Mapping[str, object]:
         row: Mapping[str, object] = self._batch.slice(number, 1).to_pylist()[0]
         return row
+
+    def rows(self) -> Sequence[Mapping[str, object]]:
+        rows: Sequence[Mapping[str, object]] = self._batch.to_pylist()
+        return rows
 
     def values(self, name: str) -> Sequence[object]:
         array = _find_array(self._batch, name)
@@ -139,6 +162,9 @@ class _RowColumns(Columns):
 
     def row(self, number: int) -> Mapping[str, object]:
         return self._rows[number]
+
+    def rows(self) -> Sequence[Mapping[str, object]]:
+        return self._rows
 
     def values(self, name: str) -> Sequence[object]:
         path = split_name(name)
@@ -197,24 +223,96 @@ _Range: TypeAlias = "tuple[Any, Any]"
 
 
 class _CodedColumn(_Column):
-    """Values as codes into their distinct values, for which each constraint is decided once."""
+    """Values as codes into their distinct values, for which each constraint is decided once.
 
-    def __init__(self, valid: Mask, codes: Array, distinct: list[object]) -> None:
+    Rows are also kept in the order of their codes, so that a constraint that accepts few values finds their rows at
+    once, without looking at the others.
+    """
+
+    def __init__(self, valid: Mask, codes: Array, distinct: list[Any]) -> None:
         super().__init__(valid)
+        self.distinct = distinct
         self._codes = codes
-        self._distinct = distinct
-        self._code_of = {value: code for code, value in enumerate(distinct)}
+        by_code = self._valid_rows[np.argsort(codes[self._valid_rows], kind="stable")]
+        self._by_code = by_code
+        self._starts = np.searchsorted(codes[by_code], np.arange(len(distinct) + 1))
+
+    def select(self, constraint: Constraint, rows: Rows | None) -> Rows:
+        if rows is not None or isinstance(constraint, Absent | Present):
+            return super().select(constraint, rows)
+        wanted = np.flatnonzero(self._wanted(constraint))
+        if len(wanted) > _FEW_CODES:
+            return super().select(constraint, None)
+        found = [self._by_code[self._starts[code] : self._starts[code + 1]] for code in wanted]
+        return found[0] if len(found) == 1 else np.sort(np.concatenate([self._valid_rows[:0], *found]))
 
     def _satisfying(self, constraint: Constraint, rows: Rows) -> Rows:
-        wanted = np.zeros(len(self._distinct), dtype=np.bool_)
-        if isinstance(constraint, TextSet) and all(i.is_point for i in constraint.intervals):
-            codes = [self._code_of.get(interval.low) for interval in constraint.intervals]
-            wanted[[code for code in codes if code is not None]] = True
+        wanted = self._wanted(constraint)
+        return rows[wanted[self._codes[rows]]] if wanted.any() else rows[:0]
+
+    def _wanted(self, constraint: Constraint) -> Mask:
+        """Which of the distinct values satisfy a constraint."""
+        return np.fromiter((accepts(constraint, v) for v in self.distinct), np.bool_, count=len(self.distinct))
+
+
+_FEW_CODES = 16
+
+
+class _TextColumn(_CodedColumn):
+    """Strings; the distinct ones are in order, so that an interval, a prefix or a suffix is a stretch of them."""
+
+    def __init__(self, valid: Mask, codes: Array, distinct: list[str]) -> None:
+        super().__init__(valid, codes, distinct)
+        self._backwards: tuple[list[str], Array] | None = None
+
+    def _wanted(self, constraint: Constraint) -> Mask:
+        wanted = np.zeros(len(self.distinct), dtype=np.bool_)
+        if not isinstance(constraint, TextSet):
+            return wanted
+        for interval in constraint.intervals:
+            low, high = str(interval.low), interval.high
+            begin = (bisect_right if interval.low_open else bisect_left)(self.distinct, low)
+            end = len(self.distinct)
+            if isinstance(high, str):
+                end = (bisect_left if interval.high_open else bisect_right)(self.distinct, high)
+            wanted[begin:end] = True
+        for pattern in constraint.like:
+            wanted &= self._fitting(pattern, wanted)
+        for pattern in constraint.unlike:
+            wanted &= ~self._fitting(pattern, wanted)
+        return wanted
+
+    def _fitting(self, pattern: Pattern, among: Mask) -> Mask:
+        """Which distinct strings fit a pattern, as far as they are `among` those asked."""
+        fitting = np.zeros(len(self.distinct), dtype=np.bool_)
+        sort = pattern.sort
+        if sort is PatternSort.PREFIX:
+            (interval,) = prefix_interval(pattern.pieces[0])
+            end = len(self.distinct) if interval.high is None else bisect_left(self.distinct, interval.high)
+            fitting[bisect_left(self.distinct, interval.low) : end] = True
+        elif sort is PatternSort.SUFFIX:
+            texts, codes = self._reversed()
+            (interval,) = prefix_interval(pattern.pieces[1][::-1])
+            end = len(texts) if interval.high is None else bisect_left(texts, str(interval.high))
+            fitting[codes[bisect_left(texts, str(interval.low)) : end]] = True
         else:
-            wanted[:] = [accepts(constraint, value) for value in self._distinct]
-        if not wanted.any():
-            return rows[:0]
-        return rows[wanted[self._codes[rows]]]
+            asked = np.flatnonzero(among)
+            fitting[asked] = [pattern.matches(self.distinct[code]) for code in asked]
+        return fitting
+
+    def _reversed(self) -> tuple[list[str], Array]:
+        if self._backwards is None:
+            pairs = sorted((text[::-1], code) for code, text in enumerate(self.distinct))
+            self._backwards = [text for text, _ in pairs], np.array([code for _, code in pairs], dtype=np.int64)
+        return self._backwards
+
+
+def _ordered_texts(valid: Mask, codes: Array, distinct: list[str]) -> _TextColumn:
+    """A column of strings whose distinct values are not in order yet."""
+    order = sorted(range(len(distinct)), key=distinct.__getitem__)
+    place = np.zeros(max(len(distinct), 1), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return _TextColumn(valid, place[codes], [distinct[code] for code in order])
 
 
 class _MixedColumn(_Column):
@@ -257,7 +355,7 @@ def _of_class(cls: type, values: list[Any], valid: Mask) -> _Column | None:
     if cls in (int, str, bool, Decimal):
         code_of: dict[object, int] = {}
         codes = np.array([0 if v is None else code_of.setdefault(v, len(code_of)) for v in values], dtype=np.int64)
-        return _CodedColumn(valid, codes, list(code_of))
+        return _ordered_texts(valid, codes, list(code_of)) if cls is str else _CodedColumn(valid, codes, list(code_of))  # type: ignore[arg-type]
     return None  # a nested object: there, and of no kind
 
 
@@ -299,20 +397,16 @@ def _of_array(name: str, array: Any, length: int) -> _Column:
     if pa.types.is_timestamp(type_):
         return _timestamps(name, array, valid)
     if pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
-        return _coded(pc.cast(array, pa.string()), valid)
+        encoded = pc.cast(array, pa.string()).dictionary_encode()
+        return _ordered_texts(valid, np.asarray(encoded.indices.fill_null(0)), encoded.dictionary.to_pylist())
     return _Column(valid)
-
-
-def _coded(array: Any, valid: Mask) -> _Column:
-    encoded = array.dictionary_encode()
-    codes = np.asarray(encoded.indices.fill_null(0))
-    return _CodedColumn(valid, codes, encoded.dictionary.to_pylist())
 
 
 def _decimals(array: Any, valid: Mask) -> _Column:
     type_ = array.type
     if not pa.types.is_decimal128(type_) or type_.precision > _WORD_DIGITS or type_.scale < 0:
-        return _coded(array, valid)
+        encoded = array.dictionary_encode()
+        return _CodedColumn(valid, np.asarray(encoded.indices.fill_null(0)), encoded.dictionary.to_pylist())
     words = np.frombuffer(array.buffers()[1], dtype="<i8") if len(array) else np.zeros(0, dtype="<i8")
     values = words[2 * array.offset : 2 * (array.offset + len(array)) : 2]  # the low halves: the high ones are sign
     unit = Fraction(1, 10**type_.scale)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from os import PathLike, fspath
 from typing import Any, TypeAlias
@@ -32,7 +32,7 @@ from meetpoint.matching.sources import (
     subscription_rows,
 )
 
-__all__ = ["backtest", "lint", "load_events", "load_subscriptions", "match", "matches"]
+__all__ = ["backtest", "lint", "lint_rows", "load_events", "load_subscriptions", "match", "matches"]
 
 Events: TypeAlias = "str | PathLike[str] | pa.Table | pa.RecordBatch | Iterable[Event | Mapping[str, object]] | Any"
 Subscriptions: TypeAlias = str | PathLike[str] | Mapping[Any, str | Filter] | Iterable[Mapping[str, Any]]
@@ -55,26 +55,34 @@ def match(
     rejected = _raise if rejects is None else rejects.append
     held = load_subscriptions(subscriptions, rejected, schema)
     tables = [pairs for _, pairs in matches(load_events(events, rejected, schema), held, event_id)]
-    if not tables:
-        return pa.table({"event": pa.array([], pa.int64()), "subscription": pa.array([s.id for s in held[:0]])})
     return pa.concat_tables(tables, promote_options="permissive")
 
 
 def matches(
     batches: Iterable[Batch], subscriptions: list[Subscriber], event_id: str | None = None
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Batch by batch, the number of events and the pairs, ordered by event and then by subscription."""
-    ids = pa.array([s.id for s in subscriptions])
+    """Batch by batch, the number of events and the pairs, ordered by event and then by subscription.
+
+    There is at least one table, though it may be empty, so that whatever is made of them has its columns.
+    """
+    ids = (
+        _names("subscriptions: the ids", [s.id for s in subscriptions]) if subscriptions else pa.array([], pa.string())
+    )
+    none_yet = True
     for batch in batches:
-        found = [batch.columns.accepted(s.filter) for s in subscriptions]
-        events = np.concatenate([*found, np.zeros(0, dtype=np.int64)])
-        whose = np.repeat(np.arange(len(found)), [len(rows) for rows in found])
-        order = np.argsort(events, kind="stable")
-        names = pa.array(batch.rows) if event_id is None else _event_ids(batch, event_id)
-        yield (
-            len(batch.rows),
-            pa.table({"event": names.take(pa.array(events[order])), "subscription": ids.take(pa.array(whose[order]))}),
-        )
+        yield len(batch.rows), _pairs(batch, subscriptions, ids, event_id)
+        none_yet = False
+    if none_yet:
+        yield 0, pa.table({"event": pa.array([], pa.int64()), "subscription": ids[:0]})
+
+
+def _pairs(batch: Batch, subscriptions: list[Subscriber], ids: pa.Array, event_id: str | None) -> pa.Table:
+    found = [batch.columns.accepted(s.filter) for s in subscriptions]
+    rows = np.concatenate([*found, np.zeros(0, dtype=np.int64)])
+    whose = np.repeat(np.arange(len(found)), [len(accepted) for accepted in found])
+    order = np.argsort(rows, kind="stable")
+    events = pa.array(batch.rows, pa.int64()) if event_id is None else _event_ids(batch, event_id)
+    return pa.table({"event": events.take(pa.array(rows[order])), "subscription": ids.take(pa.array(whose[order]))})
 
 
 def _event_ids(batch: Batch, name: str) -> pa.Array:
@@ -82,7 +90,14 @@ def _event_ids(batch: Batch, name: str) -> pa.Array:
     if any(value is None for value in values):
         row = batch.rows[next(n for n, value in enumerate(values) if value is None)]
         raise EventError(f"events: row {row} has no {name}, which is to name the event; choose another --event-id")
-    return pa.array(values)
+    return _names(f"events: the values of {name}", values)
+
+
+def _names(what: str, values: Sequence[object]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        raise EventError(f"{what} are of different types; make all of them strings, or all integers") from None
 
 
 def backtest(
@@ -103,7 +118,11 @@ def backtest(
 
 def lint(subscriptions: Subscriptions, *, schema: Schema | None = None, rejects: list[Reject] | None = None) -> Report:
     """What is odd about subscriptions, given as for `match`; rows without an id or a filter are bad rows."""
-    rejected = _raise if rejects is None else rejects.append
+    return lint_rows(subscriptions, _raise if rejects is None else rejects.append, schema)
+
+
+def lint_rows(subscriptions: Subscriptions, rejected: Callable[[Reject], None], schema: Schema | None) -> Report:
+    """The same with bad rows handed on one by one."""
     if isinstance(subscriptions, str | PathLike):
         rows = subscription_rows(fspath(subscriptions), rejected)
     elif isinstance(subscriptions, Mapping):

@@ -10,6 +10,8 @@ not of strings.
 
 from __future__ import annotations
 
+import csv as plain_csv
+import io
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +31,7 @@ from meetpoint.language.event_json import attributes_from_json
 from meetpoint.language.filters import Filter, FilterParser
 from meetpoint.language.schema import Schema
 from meetpoint.language.timestamps import parse_timestamp
-from meetpoint.language.values import Type, Value
+from meetpoint.language.values import Type, Value, clean_attributes
 from meetpoint.matching.columns import Columns
 
 __all__ = ["Batch", "Reject", "SourceError", "Subscriber", "read_events", "read_subscriptions"]
@@ -95,6 +97,12 @@ def read_events(path: str, rejected: Rejected, schema: Schema | None = None) -> 
             return _parquet_batches(path)
 
 
+def clean_rows(batches: Iterable[Batch]) -> Iterator[dict[str, Value]]:
+    """The events of batches as clean attributes."""
+    for batch in batches:
+        yield from map(clean_attributes, batch.columns.rows())
+
+
 # -- JSON lines --------------------------------------------------------------------------------------------------------
 
 
@@ -158,11 +166,11 @@ def _read_csv(path: str, what: str, rejected: Rejected) -> tuple[pa.Table, list[
     if not data.strip():
         raise SourceError(f"{path}: the file is empty; a CSV file begins with a line of column names")
     try:
-        data.decode("utf-8")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise SourceError(f"{path}: line {line} is not UTF-8; convert the file") from None
-    header = csv.open_csv(pa.BufferReader(data)).schema.names
+    header = next(plain_csv.reader(io.StringIO(text, newline="")))
     for name in header:
         if header.count(name) > 1:
             raise SourceError(f"{path}: column {name} occurs twice in the header; rename one of them")
