@@ -137,7 +137,7 @@ def test_bad_rows_without_a_file_for_them_are_told(meetpoint: Command, tmp_path:
     ran = meetpoint("match", "-", "--subs", subs_file(tmp_path), stdin=b'{"price": 8\n{"volume": 5}\n')
     assert ran.code == 1
     assert [json.loads(line) for line in ran.out.splitlines()] == [{"event": 1, "subscription": "bob"}]
-    assert "1 row was set aside; name --rejects FILE to keep them. The first: events, row 0: line 1:" in ran.err
+    assert "1 row was set aside; name --rejects FILE to keep them. The first: events, row 0: line 1, column" in ran.err
 
 
 def test_csv_rows_of_the_wrong_length_are_set_aside(meetpoint: Command, tmp_path: Path) -> None:

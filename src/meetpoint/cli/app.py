@@ -214,9 +214,17 @@ def main() -> None:
 
 
 def _run() -> int:
+    """Invoke a command without Typer's own handling of errors, which has other exit codes for pipes and Ctrl-C."""
+    if "_MEETPOINT_COMPLETE" in os.environ:  # a shell asks what could follow
+        app()
+        return 0
+    command = typer.main.get_command(app)
     try:
-        code = app(standalone_mode=False)
+        with command.make_context("meetpoint", sys.argv[1:]) as context:
+            command.invoke(context)
         sys.stdout.flush()
+    except typer.Exit as ended:
+        return int(ended.exit_code)
     except FilterError as error:
         _complain(f"{error}\n{error.pointer()}")
     except MeetpointError as error:
@@ -230,7 +238,7 @@ def _run() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     else:
-        return code if isinstance(code, int) else 0
+        return 0
     return EXIT_REFUSED
 
 

@@ -125,7 +125,7 @@ def _lines(path: str) -> Iterator[tuple[int, int, bytes]]:
         row = 0
         for line_number, line in enumerate(stream, 1):
             if line.strip():
-                yield row, line_number, line
+                yield row, line_number, line.rstrip(b"\r\n")
                 row += 1
 
 
@@ -136,8 +136,9 @@ def _json_rows(
         try:
             yield row, attributes_from_json(line, schema)
         except EventError as error:
-            raw = line.decode("utf-8", "replace").rstrip("\r\n")
-            rejected(Reject(what, row, f"line {line_number}: {error}", raw[:RAW_MAX]))
+            raw = line.decode("utf-8", "replace")
+            said = str(error).removeprefix("event, line 1, ").removeprefix("event: ")
+            rejected(Reject(what, row, f"line {line_number}, {said}", raw[:RAW_MAX]))
 
 
 def _json_batches(path: str, rejected: Rejected, schema: Schema | None) -> Iterator[Batch]:
@@ -280,11 +281,11 @@ _ARTICLES = {Type.INTEGER: "an"}
 
 
 def _parquet(path: str) -> pq.ParquetFile:
+    with _open(path):  # whose error says what is wrong with the path
+        pass
     try:
         return pq.ParquetFile(path)
-    except OSError as error:
-        raise SourceError(f"{path}: {_said(error)}; check the path") from None
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, OSError) as error:
         raise SourceError(f"{path}: not a Parquet file: {str(error).splitlines()[0]}") from None
 
 
@@ -311,7 +312,8 @@ def subscription_rows(path: str, rejected: Rejected) -> Iterator[tuple[int, Mapp
         case "csv":
             table, numbers = _read_csv(path, "subscriptions", rejected)
             _check_columns(path, table.column_names)
-            yield from zip(numbers, table.to_pylist(), strict=True)
+            typed = {n: table.column(n) if n == "filter" else _infer(table.column(n)) for n in table.column_names}
+            yield from zip(numbers, pa.table(typed).to_pylist(), strict=True)
         case _:
             file = _parquet(path)
             _check_columns(path, file.schema_arrow.names)
