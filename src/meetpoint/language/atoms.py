@@ -70,6 +70,15 @@ class Atom(msgspec.Struct, frozen=True):
     kind: Kind | None
     unites: bool
     make: Maker
+    end: End | None = None
+
+
+class End(msgspec.Struct, frozen=True):
+    """A comparison that is one end of a range of numbers: at the literal in `slot`, included unless open."""
+
+    is_low: bool
+    is_open: bool
+    slot: int
 
 
 def make_atom(predicate: Predicate, negated: bool) -> Atom:
@@ -77,7 +86,10 @@ def make_atom(predicate: Predicate, negated: bool) -> Atom:
     attribute = predicate.attribute
     match predicate:
         case Compare(op=op, literal=literal):
-            return Atom(attribute, literal.kind, True, _comparison(literal, _OPPOSITE[op] if negated else op))
+            meant = _OPPOSITE[op] if negated else op
+            end = End(meant[0] == ">", len(meant) == 1, literal.slot) if meant[0] in "<>" else None
+            end = end if literal.kind is Kind.NUMBER else None
+            return Atom(attribute, literal.kind, True, _comparison(literal, meant), end)
         case Between(low=low, high=high):
             return Atom(attribute, low.kind, True, _between(low, high, predicate.negated is not negated))
         case In(literals=literals):
@@ -105,6 +117,7 @@ def any_of(atoms: Sequence[Atom]) -> Atom:
 def all_of(atoms: Sequence[Atom]) -> Atom:
     """One atom for the AND of several on one attribute and of one kind."""
     makers = [atom.make for atom in atoms]
+    ends = [atom.end for atom in atoms if atom.end is not None]
 
     def make(values: Values) -> Constraint | None:
         result = makers[0](values)
@@ -115,7 +128,24 @@ def all_of(atoms: Sequence[Atom]) -> Atom:
             result = both(result, following)
         return result
 
-    return Atom(atoms[0].attribute, atoms[0].kind, all(atom.unites for atom in atoms), make)
+    unites = all(atom.unites for atom in atoms)
+    if len(ends) == len(atoms) == 2 and ends[0].is_low is not ends[1].is_low:
+        low, high = sorted(ends, key=lambda end: not end.is_low)
+        return Atom(atoms[0].attribute, atoms[0].kind, unites, _range(low, high, make))
+    return Atom(atoms[0].attribute, atoms[0].kind, unites, make)
+
+
+def _range(low: End, high: End, otherwise: Maker) -> Maker:
+    """Two ends in the right order are one interval. In the wrong order they may still meet as doubles."""
+    low_slot, low_open, high_slot, high_open = low.slot, low.is_open, high.slot, high.is_open
+
+    def make(values: Values) -> Constraint | None:
+        least, most = values[low_slot], values[high_slot]
+        if least < most:  # type: ignore[operator]
+            return NumberSet((Interval(least, low_open, most, high_open),))
+        return otherwise(values)
+
+    return make
 
 
 def _line_set(kind: Kind, intervals: Intervals) -> Constraint | None:
@@ -162,14 +192,7 @@ def _between(low: Literal, high: Literal, negated: bool) -> Maker:
     halves = (any_of if negated else all_of)((from_low, to_high)).make
     if kind is not Kind.NUMBER or negated:
         return halves
-
-    def make(values: Values) -> Constraint | None:
-        least, most = values[low_slot], values[high_slot]
-        if least <= most:  # type: ignore[operator]
-            return NumberSet((Interval(least, False, most, False),))
-        return halves(values)  # ends in the wrong order may still meet as doubles
-
-    return make
+    return _range(End(True, False, low_slot), End(False, False, high_slot), halves)
 
 
 def _in(literals: tuple[Literal, ...], negated: bool) -> Maker:

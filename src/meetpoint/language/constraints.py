@@ -248,4 +248,4 @@ def like_set(pattern: Pattern, negated: bool) -> TextSet | None:
         return TextSet(intersect(EVERY_TEXT, complement(value)) if negated else value)
     if pattern.is_everything:
         return None if negated else TextSet(EVERY_TEXT)
-    return TextSet(EVERY_TEXT, unlike=(pattern,)) if negated else TextSet(EVERY_TEXT, like=(pattern,))
+    return TextSet(EVERY_TEXT, (), (pattern,)) if negated else TextSet(EVERY_TEXT, (pattern,))

@@ -57,7 +57,7 @@ _Positive: TypeAlias = Atom | _All | _Any
 _TRUE = _All(())
 _FALSE = _Any(())
 
-_Plan: TypeAlias = tuple[tuple[str, tuple[Maker, ...]], ...]
+_Plan: TypeAlias = tuple[tuple[str, Maker, tuple[Maker, ...]], ...]
 
 
 class Shape:
@@ -76,10 +76,10 @@ class Shape:
 
 def _fill(plan: _Plan, values: Sequence[LiteralValue]) -> Conjunction | None:
     constraints: list[tuple[str, Constraint]] = []
-    for attribute, makers in plan:
-        constraint = makers[0](values)
-        for make in makers[1:]:
-            following = make(values)
+    for attribute, make, more in plan:
+        constraint = make(values)
+        for make_another in more:
+            following = make_another(values)
             if constraint is None or following is None:
                 return None
             constraint = both(constraint, following)
@@ -165,4 +165,4 @@ def _plan(atoms: tuple[Atom, ...], text: str) -> _Plan:
             start=0,
             end=len(text),
         )
-    return tuple((name, tuple(makers)) for name, makers in sorted(by_attribute.items()))
+    return tuple((name, makers[0], tuple(makers[1:])) for name, makers in sorted(by_attribute.items()))
