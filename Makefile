@@ -39,6 +39,7 @@ check: $(STAMP) ## lint, formatting, types, layers
 
 bench: $(STAMP) ## run the benchmarks
 	@$(RUN) benchmarks.parse
+	@$(RUN) benchmarks.algebra
 
 setup: $(STAMP) ## only set up
 
