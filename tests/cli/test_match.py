@@ -244,6 +244,20 @@ def test_what_cannot_be_read_is_refused_in_one_line(
     assert ran.err.count("\n") == 1
 
 
+def test_values_of_another_kind_are_told(meetpoint: Command, tmp_path: Path) -> None:
+    subs = write_jsonl(tmp_path / "subs.jsonl", [{"id": 1, "filter": "price > 5"}, {"id": 2, "filter": "s = 'x'"}])
+    ran = meetpoint("match", "-", "--subs", subs, stdin=b'{"price": "8"}\n{"price": 8}\n{"price": true, "s": "x"}\n')
+    assert ran.code == 0
+    assert ran.err == "meetpoint: price is compared as a number and is of another kind in 2 events: NULL there\n"
+    events = tmp_path / "events.csv"
+    events.write_text("price,s\nx8,5\n9,6\n")
+    ran = meetpoint("match", events, "--subs", subs)
+    assert ran.err.splitlines() == [
+        "meetpoint: price is compared as a number and is of another kind in 2 events: NULL there",
+        "meetpoint: s is compared as a string and is of another kind in 2 events: NULL there",
+    ]
+
+
 def test_ids_of_different_types_are_refused(meetpoint: Command, tmp_path: Path) -> None:
     subs = write_jsonl(tmp_path / "subs.jsonl", [{"id": 1, "filter": "TRUE"}, {"id": "a", "filter": "TRUE"}])
     ran = meetpoint("match", "-", "--subs", subs, stdin=b"{}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -79,20 +80,23 @@ def match(
     """Which subscription accepts which event: a row per pair, with the columns event and subscription."""
     _need_arrow()
     from meetpoint.cli.outputs import RejectFile, TableFile, progress, refuse_same_file
-    from meetpoint.matching.jobs import load_events, load_subscriptions, matches
+    from meetpoint.matching.jobs import Mismatch, load_events, load_subscriptions, matches
 
     refuse_same_file(out, events, subs)
     refuse_same_file(rejects, events, subs)
     declared = _read_schema(schema)
     done = pairs = 0
+    mismatches: Counter[Mismatch] = Counter()
     with RejectFile(rejects) as aside:
         held = load_subscriptions(subs, aside.add, declared)
         batches = load_events(events, aside.add, declared)
         with TableFile(out) as sink, progress(f"matching with {len(held):,} subscriptions") as step:
-            for count, table in matches(batches, held, event_id):
+            for count, table in matches(batches, held, event_id, mismatches):
                 sink.write(table)
                 done, pairs = done + count, pairs + table.num_rows
                 step(count)
+    for (name, kind), count in (+mismatches).most_common():
+        _complain(f"{name} is compared as a {kind} and is of another kind in {count:,} events: NULL there")
     _tell(f"{done:,} events, {len(held):,} subscriptions, {pairs:,} pairs")
     _finish(aside.summary())
 

@@ -37,6 +37,7 @@ from meetpoint.language.like import Pattern, PatternSort
 from meetpoint.language.names import find, split_name
 from meetpoint.language.normal import Conjunction
 from meetpoint.language.patterns import prefix_interval
+from meetpoint.language.values import Kind, kind_of
 
 __all__ = ["Columns", "Rows"]
 
@@ -107,6 +108,11 @@ class Columns(ABC):
         mask = np.zeros(len(self), dtype=np.bool_)
         mask[self.column(name).select(constraint, None)] = True
         return mask
+
+    def of_other_kinds(self, name: str, kind: Kind) -> int:
+        """How many events hold a value under a name that is not of a kind, so that a constraint of it is NULL."""
+        column = self.column(name)
+        return int(column.valid.sum()) - column.count(kind)
 
     def instants(self, name: str) -> tuple[Array, Mask] | None:
         """Timestamps as microseconds since 1970, and where there are any; None where the attribute holds none."""
@@ -190,6 +196,10 @@ class _Column:
             return valid
         return self._satisfying(constraint, valid)
 
+    def count(self, kind: Kind) -> int:
+        """How many values are of a kind."""
+        return 0
+
     def _satisfying(self, constraint: Constraint, rows: Rows) -> Rows:
         return rows[:0]
 
@@ -202,6 +212,9 @@ class _LineColumn(_Column):
         self.line = values
         self.kind = kind
         self._view = view
+
+    def count(self, kind: Kind) -> int:
+        return len(self._valid_rows) if kind is (Kind.NUMBER if self.kind is NumberSet else Kind.TIMESTAMP) else 0
 
     def _satisfying(self, constraint: Constraint, rows: Rows) -> Rows:
         if type(constraint) is not self.kind:
@@ -236,6 +249,9 @@ class _CodedColumn(_Column):
         by_code = self._valid_rows[np.argsort(codes[self._valid_rows], kind="stable")]
         self._by_code = by_code
         self._starts = np.searchsorted(codes[by_code], np.arange(len(distinct) + 1))
+
+    def count(self, kind: Kind) -> int:
+        return len(self._valid_rows) if self.distinct and kind_of(self.distinct[0]) is kind else 0
 
     def select(self, constraint: Constraint, rows: Rows | None) -> Rows:
         if rows is not None or isinstance(constraint, Absent | Present):
@@ -321,6 +337,9 @@ class _MixedColumn(_Column):
     def __init__(self, valid: Mask, parts: list[_Column]) -> None:
         super().__init__(valid)
         self._parts = parts
+
+    def count(self, kind: Kind) -> int:
+        return sum(part.count(kind) for part in self._parts)
 
     def _satisfying(self, constraint: Constraint, rows: Rows) -> Rows:
         return np.sort(np.concatenate([rows[:0], *(part.select(constraint, rows) for part in self._parts)]))

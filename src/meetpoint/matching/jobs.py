@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from os import PathLike, fspath
@@ -11,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from meetpoint.errors import EventError, MeetpointError
+from meetpoint.language.constraints import kind_accepted
 from meetpoint.language.event import Event
 from meetpoint.language.event_arrow import attributes_from_pandas
 from meetpoint.language.filters import Filter, parse_filter
 from meetpoint.language.lint import Report, Subscription
 from meetpoint.language.lint import lint as lint_filters
 from meetpoint.language.schema import Schema
-from meetpoint.language.values import clean_attributes
+from meetpoint.language.values import Kind, clean_attributes
 from meetpoint.matching import backtest as core
 from meetpoint.matching.backtest import Backtest
 from meetpoint.matching.columns import Columns
@@ -32,7 +34,10 @@ from meetpoint.matching.sources import (
     subscription_rows,
 )
 
-__all__ = ["backtest", "lint", "lint_rows", "load_events", "load_subscriptions", "match", "matches"]
+__all__ = ["Mismatch", "backtest", "lint", "lint_rows", "load_events", "load_subscriptions", "match", "matches"]
+
+Mismatch: TypeAlias = tuple[str, Kind]
+"""An attribute, and the kind it is compared as."""
 
 Events: TypeAlias = "str | PathLike[str] | pa.Table | pa.RecordBatch | Iterable[Event | Mapping[str, object]] | Any"
 Subscriptions: TypeAlias = str | PathLike[str] | Mapping[Any, str | Filter] | Iterable[Mapping[str, Any]]
@@ -59,17 +64,31 @@ def match(
 
 
 def matches(
-    batches: Iterable[Batch], subscriptions: list[Subscriber], event_id: str | None = None
+    batches: Iterable[Batch],
+    subscriptions: list[Subscriber],
+    event_id: str | None = None,
+    mismatches: Counter[Mismatch] | None = None,
 ) -> Iterator[tuple[int, pa.Table]]:
     """Batch by batch, the number of events and the pairs, ordered by event and then by subscription.
 
-    There is at least one table, though it may be empty, so that whatever is made of them has its columns.
+    There is at least one table, though it may be empty, so that whatever is made of them has its columns. Events whose
+    value is of another kind than some constraint on it are counted in `mismatches`.
     """
+    compared = {
+        (name, kind)
+        for s in subscriptions
+        for conjunction in s.filter.conjunctions
+        for name, constraint in conjunction.constraints
+        if (kind := kind_accepted(constraint)) is not None
+    }
     ids = (
         _names("subscriptions: the ids", [s.id for s in subscriptions]) if subscriptions else pa.array([], pa.string())
     )
     none_yet = True
     for batch in batches:
+        if mismatches is not None:
+            for name, kind in sorted(compared):
+                mismatches[name, kind] += batch.columns.of_other_kinds(name, kind)
         yield len(batch.rows), _pairs(batch, subscriptions, ids, event_id)
         none_yet = False
     if none_yet:

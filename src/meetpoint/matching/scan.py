@@ -11,9 +11,8 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from decimal import Decimal
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from meetpoint.language.filters import Filter
 from meetpoint.language.names import find, split_name
 from meetpoint.language.tree import (
     And,
@@ -32,6 +31,9 @@ from meetpoint.language.tree import (
     kind_compared,
 )
 from meetpoint.language.values import Kind, kind_of
+
+if TYPE_CHECKING:
+    from meetpoint.language.filters import Filter
 
 __all__ = ["Mismatch", "Scan", "evaluate"]
 
