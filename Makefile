@@ -17,7 +17,7 @@ endif
 
 unexport PYTHONHOME PYTHONPATH
 
-.PHONY: help demo test check bench setup clean
+.PHONY: help demo test soak check bench setup clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -30,6 +30,9 @@ demo: $(STAMP) ## see Meetpoint at work on a table of flights
 # Spark's session takes seconds to start, so that all its tests share one worker; the others run beside it.
 test: $(STAMP) ## run the tests
 	@$(RUN) pytest -q -n 2 --dist loadgroup
+
+soak: $(STAMP) ## look for new failures with examples never drawn before (about ten minutes)
+	@MEETPOINT_EXAMPLES=new $(RUN) pytest -q -n 2 --dist loadgroup tests/language tests/matching
 
 check: $(STAMP) ## lint, formatting, types, layers
 	@$(RUN) ruff check .

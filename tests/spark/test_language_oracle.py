@@ -23,7 +23,7 @@ import pytest
 from meetpoint.errors import LimitError
 from meetpoint.language import Kind, Type, clean_attributes, parse_filter
 from meetpoint.language.filters import Filter
-from meetpoint.language.tree import And, Between, Compare, Constant, In, Literal, Not, Or, Predicate, predicates
+from meetpoint.language.tree import And, Between, Compare, Constant, In, Not, Or, Predicate, literals_of, predicates
 from meetpoint.matching.scan import evaluate
 from tests.workloads import TYPES, random_events, random_filter
 
@@ -48,7 +48,7 @@ def spark_text(filter_: Filter) -> str:
 def _rewritten(predicate: Predicate, text: str) -> str:
     type_ = TYPES[predicate.attribute]
     exact = type_ in (Type.INTEGER, Type.DECIMAL)
-    literals = _literals(predicate)
+    literals = literals_of(predicate)
     if not literals or literals[0].kind is not Kind.NUMBER:
         return text
     name = predicate.attribute
@@ -64,17 +64,6 @@ def _rewritten(predicate: Predicate, text: str) -> str:
         case Between(negated=negated) if exact and (name != predicate.attribute or _has_exponent(text)):
             return f"{name} {'NOT ' if negated else ''}BETWEEN {numbers[0]} AND {numbers[1]}"
     return text
-
-
-def _literals(predicate: Predicate) -> tuple[Literal, ...]:
-    match predicate:
-        case Compare(literal=literal):
-            return (literal,)
-        case Between(low=low, high=high):
-            return low, high
-        case In(literals=literals):
-            return literals
-    return ()
 
 
 def _is_large(value: object) -> bool:

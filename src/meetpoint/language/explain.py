@@ -97,8 +97,7 @@ def explain(filter_: Filter | str, event: Event | Mapping[str, object]) -> Expla
     wanted = parse_filter(filter_) if isinstance(filter_, str) else filter_
     attributes: Attributes = event.attributes if isinstance(event, Event) else clean_attributes(event)
     tree = _walk(wanted.tree, wanted.text, attributes)
-    facts = _because(tree, True) if tree.verdict is True else _because_not(tree, True)
-    return Explanation(wanted.text, tree.verdict, facts, tree)
+    return Explanation(wanted.text, tree.verdict, _because(tree, True, tree.verdict is True), tree)
 
 
 def _walk(node: Node, text: str, attributes: Attributes) -> Step:
@@ -119,25 +118,15 @@ def _walk(node: Node, text: str, attributes: Attributes) -> Step:
             return Step(" ".join(text[node.start : node.end].split()), verdict, fact)
 
 
-def _because(step: Step, wanted: bool) -> tuple[Fact, ...]:
-    """The fewest facts from which it follows that a step is `wanted`, which it is."""
+def _because(step: Step, wanted: bool, holds: bool) -> tuple[Fact, ...]:
+    """The fewest facts from which it follows that a step is `wanted` (or, without `holds`, that it is not)."""
     if step.label == "NOT" and step.children:
-        return _because(step.children[0], not wanted)
+        return _because(step.children[0], not wanted, holds)
     if not step.children:
         return () if step.fact is None else (step.fact,)
-    one_suffices = (step.label == "OR") is wanted
-    found = [_because(child, wanted) for child in step.children if child.verdict is wanted]
-    return min(found, key=_cost) if one_suffices else tuple(fact for facts in found for fact in facts)
-
-
-def _because_not(step: Step, wanted: bool) -> tuple[Fact, ...]:
-    """The fewest facts from which it follows that a step is not `wanted`, which it is not."""
-    if step.label == "NOT" and step.children:
-        return _because_not(step.children[0], not wanted)
-    if not step.children:
-        return () if step.fact is None else (step.fact,)
-    one_suffices = (step.label == "AND") is wanted
-    found = [_because_not(child, wanted) for child in step.children if child.verdict is not wanted]
+    one_suffices = (step.label == ("OR" if holds else "AND")) is wanted
+    speaking = [child for child in step.children if (child.verdict is wanted) is holds]
+    found = [_because(child, wanted, holds) for child in speaking]
     return min(found, key=_cost) if one_suffices else tuple(fact for facts in found for fact in facts)
 
 

@@ -29,6 +29,7 @@ from meetpoint.language.tree import (
     Predicate,
     TextTest,
     kind_compared,
+    literals_of,
 )
 from meetpoint.language.values import Attributes, Kind, kind_of
 
@@ -72,7 +73,7 @@ def judge(predicate: Predicate, attributes: Attributes) -> tuple[bool | None, Fa
 
 
 def _verdict(predicate: Predicate, value: object) -> bool | None:
-    values = {literal.slot: literal.value for literal in _literals(predicate)}
+    values = {literal.slot: literal.value for literal in literals_of(predicate)}
     slots = [values.get(slot, False) for slot in range(max(values, default=-1) + 1)]
     for negated in (False, True):
         constraint = make_atom(predicate, negated).make(slots)
@@ -81,25 +82,9 @@ def _verdict(predicate: Predicate, value: object) -> bool | None:
     return None
 
 
-def _literals(predicate: Predicate) -> tuple[Literal, ...]:
-    match predicate:
-        case Compare(literal=literal):
-            return (literal,)
-        case Between(low=low, high=high):
-            return (low, high)
-        case In(literals=literals):
-            return literals
-        case Like(pattern=pattern, escape=escape):
-            return (pattern,) if escape is None else (pattern, escape)
-        case TextTest(text=text):
-            return (text,)
-        case IsNull():
-            return ()
-
-
 def _fact(predicate: Predicate, value: object) -> Fact:
     name = predicate.attribute
-    literals = tuple(literal.value for literal in _literals(predicate))
+    literals = tuple(literal.value for literal in literals_of(predicate))
     if value is None:
         return Fact(name, value, Relation.MISSING, literals, f"{name} is missing")
     if isinstance(predicate, IsNull):

@@ -22,7 +22,7 @@ from meetpoint.language.literals import LITERAL, BadLiteralError, read_number, r
 from meetpoint.language.normal import Conjunction, Shape
 from meetpoint.language.parser import parse_tree
 from meetpoint.language.schema import Schema
-from meetpoint.language.tree import Between, Compare, In, Like, Literal, LiteralValue, Node, TextTest, predicates
+from meetpoint.language.tree import Like, Literal, LiteralValue, Node, literals_of, predicates
 from meetpoint.language.typing_rules import check_kinds
 from meetpoint.language.values import Kind
 
@@ -171,20 +171,7 @@ def _reader(literal: Literal) -> Reader:
 
 def _slotted(tree: Node) -> list[Literal]:
     """The literals that stand in slots, by slot."""
-    found: list[Literal] = []
-    for predicate in predicates(tree):
-        match predicate:
-            case Compare():
-                found.append(predicate.literal)
-            case Between():
-                found += (predicate.low, predicate.high)
-            case In():
-                found += predicate.literals
-            case Like():
-                found += (predicate.pattern,) if predicate.escape is None else (predicate.pattern, predicate.escape)
-            case TextTest():
-                found.append(predicate.text)
-    return [literal for literal in found if literal.slot >= 0]
+    return [literal for p in predicates(tree) for literal in literals_of(p) if literal.slot >= 0]
 
 
 @lru_cache(maxsize=16)

@@ -33,6 +33,8 @@ __all__ = [
     "Or",
     "Predicate",
     "TextTest",
+    "kind_compared",
+    "literals_of",
     "predicates",
 ]
 
@@ -137,6 +139,23 @@ def predicates(node: Node) -> Iterator[Predicate]:
             return
         case _:
             yield node
+
+
+def literals_of(predicate: Predicate) -> tuple[Literal, ...]:
+    """The literals of a predicate in the order of the text."""
+    match predicate:
+        case Compare():
+            return (predicate.literal,)
+        case Between():
+            return predicate.low, predicate.high
+        case In():
+            return predicate.literals
+        case Like():
+            return (predicate.pattern,) if predicate.escape is None else (predicate.pattern, predicate.escape)
+        case TextTest():
+            return (predicate.text,)
+        case IsNull():
+            return ()
 
 
 def kind_compared(predicate: Predicate) -> Kind | None:
