@@ -32,7 +32,7 @@ def render(conjunctions: Iterable[Conjunction]) -> str:
     """The text of a disjunction of conjunctions."""
     texts = []
     for conjunction in conjunctions:
-        parts = [_grouped(render_constraint(name, constraint)) for name, constraint in conjunction.constraints]
+        parts = [_grouped(name, constraint) for name, constraint in conjunction.constraints]
         texts.append(" AND ".join(parts) or "TRUE")
     if len(texts) == 1:
         return texts[0]
@@ -58,7 +58,8 @@ def render_constraint(name: str, constraint: Constraint) -> str:
             parts = [f"{name} LIKE {_quoted(pattern.text())}" for pattern in like]
             parts += [f"{name} NOT LIKE {_quoted(pattern.text())}" for pattern in unlike]
             if intervals != EVERY_TEXT:
-                parts.insert(0, _grouped(_line(name, intervals, "")))
+                among = _line(name, intervals, "")
+                parts.insert(0, f"({among})" if parts and " OR " in among else among)
             return " AND ".join(parts) or f"{name} LIKE '%'"
 
 
@@ -87,8 +88,11 @@ def _quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _grouped(text: str) -> str:
-    return f"({text})" if " OR " in text else text
+def _grouped(name: str, constraint: Constraint) -> str:
+    """A constraint as one part of a conjunction; patterns are joined by AND already."""
+    text = render_constraint(name, constraint)
+    joined = isinstance(constraint, TextSet) and (constraint.like or constraint.unlike)
+    return f"({text})" if " OR " in text and not joined else text
 
 
 def _line(name: str, intervals: Intervals, anywhere: Bound) -> str:
@@ -142,7 +146,7 @@ def _numbers(name: str, constraint: NumberSet) -> str:
         text = f"{text} OR {added}" if text else added
     for point in intersect(plain, complement(constraint.doubles)):
         ends = _two_literals(point)
-        text = f"{_grouped(text)} AND {name} NOT BETWEEN {ends[1]} AND {ends[0]}"
+        text = f"({text}) AND {name} NOT BETWEEN {ends[1]} AND {ends[0]}"
     return text
 
 
