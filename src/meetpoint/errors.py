@@ -6,7 +6,12 @@ a terminal, in a log and in a column of rejected rows alike. Programmers' errors
 
 from __future__ import annotations
 
-__all__ = ["EventError", "FilterError", "LimitError", "MeetpointError", "SchemaError", "SetupError"]
+__all__ = ["EventError", "FilterError", "LimitError", "MeetpointError", "SchemaError", "SetupError", "one_line"]
+
+
+def one_line(text: str) -> str:
+    """A text as it may stand on one line of a terminal: what is not printable as its escape."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class MeetpointError(Exception):
@@ -35,7 +40,8 @@ class FilterError(MeetpointError):
         return self.start + 1
 
     def __str__(self) -> str:
-        return f"filter, column {self.column}: {self.problem}; {self.hint}"
+        said = f"filter, column {self.column}: {self.problem}; {self.hint}"
+        return one_line(said)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _filter_error, (type(self), self.problem, self.hint, self.text, self.start, self.end)

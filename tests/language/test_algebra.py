@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Mapping
+from decimal import localcontext
 
 import pytest
 from hypothesis import given, settings
@@ -90,6 +91,18 @@ def test_canonical_form_is_stable_equivalent_and_readable(seed: int) -> None:
         assert equivalent(f, form), (f.text, form.text)
 
 
+def test_canonical_form_is_stable_where_the_search_is_cut_short() -> None:
+    """Twenty-six alternatives: in another order the bounded search finds other coverings."""
+    form = canonical(
+        parse_filter(
+            "(b >= FALSE AND d != 0.1 OR binary IS NULL OR user LIKE '_A' OR i IS NULL) AND (t IS NULL OR o.x != 1 "
+            "OR binary IS NOT NULL OR (user NOT BETWEEN 'B' AND '50%' AND startswith(o.y, 'NYSE') AND b)) "
+            "AND user LIKE '%%' AND s IS NULL AND (t IS NOT NULL OR b >= FALSE)"
+        )
+    )
+    assert canonical(form).text == form.text
+
+
 @settings(max_examples=200)
 @given(st.integers(0, 10**9))
 def test_every_filter_covers_itself_and_what_it_is_narrowed_to(seed: int) -> None:
@@ -170,7 +183,7 @@ def test_covers_is_complete_for_strings_prefixes_and_suffixes(f: str, g: str) ->
     combined(number_atoms | text_atoms | st.sampled_from(["x IS NULL", "s IS NOT NULL", "TRUE"])),
     combined(number_atoms | text_atoms),
 )
-def test_covers_is_complete_over_two_attributes_and_null(f: str, g: str) -> None:
+def test_covers_is_never_wrong_over_two_attributes_and_null(f: str, g: str) -> None:
     values: list[object] = [None, *NUMBERS[::2], *NUMBERS[1::2], "k"]
     texts: list[object] = [None, *STRINGS[::7], *SHORT, 7]
     wide, narrow = parse_filter(f), parse_filter(g)
@@ -260,6 +273,34 @@ def test_covers_by_example(f: str, g: str, expected: bool) -> None:
 )  # fmt: skip
 def test_canonical_text_by_example(text: str, expected: str) -> None:
     assert canonical(parse_filter(text)).text == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["s = '\0" + "12'", "s LIKE '\0" + "77%'", "a = -0.0", "a > -0.0 AND a < 5e-324", "s < '\U0010ffff'"]
+)
+def test_odd_literals_keep_their_meaning_in_canonical_text(text: str) -> None:
+    f = parse_filter(text)
+    form = canonical(f)
+    assert parse_filter(form.text).conjunctions == form.conjunctions == f.conjunctions
+    assert canonical(parse_filter(form.text)).text == form.text
+
+
+def test_canonical_text_does_not_depend_on_the_decimal_context() -> None:
+    f = parse_filter("a = 0.1 AND a = 0.10000000000000000555")
+    with localcontext(prec=6):
+        assert parse_filter(canonical(f).text) == f
+
+
+def test_products_past_a_limit_are_refused() -> None:
+    wide = [" AND ".join(f"{letter}{n} = 1" for n in range(60)) for letter in "ab"]
+    with pytest.raises(LimitError, match="over 64 constraints"):
+        intersect(parse_filter(wide[0]), parse_filter(wide[1]))
+    many = [" OR ".join(f"({letter}{n} = 1 AND {letter} = {n})" for n in range(64)) for letter in "ab"]
+    with pytest.raises(LimitError, match="more than 256 alternatives"):
+        intersect(parse_filter(many[0]), parse_filter(many[1]))
+    long = parse_filter(" OR ".join(f"t=TIMESTAMP'{y:04d}-01-01'" for y in range(1, 2400)))
+    with pytest.raises(LimitError, match="characters"):
+        canonical(long)
 
 
 def test_imperfect_merge_keeps_what_both_ask() -> None:

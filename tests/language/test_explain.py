@@ -161,6 +161,13 @@ def test_long_values_are_cut_and_control_characters_escaped() -> None:
     assert "\n" not in explain("s = 'x'", {"s": "two\nlines"}).reason
 
 
+def test_labels_keep_their_literals() -> None:
+    told = explain("s   =\n 'a  b'", {"s": "a b"})
+    assert told.tree.label == "s = 'a  b'"
+    assert explain("s = 'a\nb'", {}).tree.label == "s = 'a\\nb'"
+    assert "\x1b" not in explain("s = 'x'", {"s": "\x1b[31m"}).text()
+
+
 def test_bad_input_is_refused() -> None:
     with pytest.raises(FilterError):
         explain("price >", EVENT)

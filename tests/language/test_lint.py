@@ -69,6 +69,11 @@ def test_of_two_that_say_the_same_in_other_words_the_later_is_told() -> None:
     assert told({"y": "s LIKE 'OT%' AND s >= 'OT'", "x": "s LIKE 'OT%'"}) == {"x": ("covered", "y")}
 
 
+def test_a_prefix_covers_an_interval_of_strings() -> None:
+    assert told({"x": "s LIKE 'ab%'", "y": "s BETWEEN 'aba' AND 'abz'"}) == {"y": ("covered", "x")}
+    assert told({"x": "s LIKE 'ab%' AND a > 1", "y": "s >= 'ab' AND s < 'ac' AND a > 2"}) == {"y": ("covered", "x")}
+
+
 def make_filters(rng: random.Random, count: int) -> dict[str, str]:
     """Small domains, so that many cover one another."""
 

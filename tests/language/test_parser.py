@@ -110,7 +110,9 @@ def test_paths_quote_only_segments_that_need_it() -> None:
         ("9" * 38, int("9" * 38)),
         ("0" * 30 + "9" * 38, int("9" * 38)),
         ("0." + "0" * 37 + "1", Decimal("1e-38")),
-        ("1e-400", Decimal("1e-400")),
+        ("5e-324", Decimal("5e-324")),
+        ("-0.0", 0),
+        ("0e9999", 0),
     ],
 )
 def test_numbers_are_exact(text: str, value: int | Decimal) -> None:
@@ -196,6 +198,9 @@ REFUSALS = [
     ("a = " + "1" * 39, "1" * 39, "shorten"),
     ("a = 0." + "0" * 38 + "1", "0." + "0" * 38 + "1", "shorten"),
     ("a = 1e400", "1e400", "largest"),
+    ("a = 1e-400", "1e-400", "smallest"),
+    ("a = 1e-99999999999999999999", "1e-99999999999999999999", "-324 to 308"),
+    ("a = 0e99999999999999999999", "0e99999999999999999999", "-324 to 308"),
     ("a = 1 -- b", "--", "remove"),
     ("a = /* b */ 1", "/*", "remove"),
     ("a = 1; DROP TABLE b", ";", "remove"),
@@ -224,6 +229,14 @@ REFUSALS = [
     ("a || b", "||", "OR"),
     ("a::int = 1", "::", "own type"),
     ("CASE WHEN a THEN b END", "CASE", "AND, OR and NOT"),
+    ("CASE a WHEN 1 THEN b END", "CASE", "AND, OR and NOT"),
+    ("a IS DISTINCT FROM 5", "DISTINCT", "!= and IS NULL"),
+    ("5 BETWEEN a AND b", "BETWEEN", "attribute first"),
+    ("'x' LIKE a", "LIKE", "attribute first"),
+    ("a = 0x10", "0x10", "decimal digits"),
+    ("a = 1_000", "1_000", "decimal digits"),
+    ("`` = 1", "``", "name between"),
+    ("a = `b c`", "`b c`", "'b c' in quotes"),
     ("a LIKE ANY ('x')", "ANY", "several LIKE"),
     # shape
     ("", "", "condition"),
@@ -301,6 +314,13 @@ def test_any_text_is_parsed_or_refused_within_its_bounds(text: str) -> None:
         return
     assert 0 <= refusal.start <= refusal.end <= len(text)
     assert refusal.pointer()
+
+
+def test_every_message_is_one_line() -> None:
+    for text in ("a = `b\nc`", "a LIKE 'x!\n' ESCAPE '!'", "`a\nb` = c"):
+        with pytest.raises(FilterError) as caught:
+            parse_tree(text)
+        assert "\n" not in str(caught.value)
 
 
 def test_what_is_not_text_is_refused() -> None:

@@ -11,7 +11,7 @@ its constraints is. A conjunction minus another is a few conjunctions, one for e
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, product
 from typing import TypeAlias
 
 import msgspec
@@ -37,8 +37,9 @@ from meetpoint.language.constraints import (
 from meetpoint.language.filters import Filter
 from meetpoint.language.intervals import EVERYTHING, Bound, Intervals, begins_later, complement, ends_sooner
 from meetpoint.language.intervals import intersect as intersect_intervals
+from meetpoint.language.lexer import TEXT_LENGTH_MAX
 from meetpoint.language.like import Pattern
-from meetpoint.language.normal import CONJUNCTIONS_MAX, Conjunction
+from meetpoint.language.normal import CONJUNCTIONS_MAX, CONSTRAINTS_MAX, Conjunction
 from meetpoint.language.patterns import is_certainly_empty
 from meetpoint.language.render import render
 
@@ -46,6 +47,12 @@ __all__ = ["canonical", "covers", "equivalent", "intersect", "merge", "overlaps"
 
 STEPS_MAX = 256
 """Conjunctions that one comparison of disjunctions may look at before it says "not certain"."""
+
+
+SIMPLIFIED_MAX = 256
+"""Alternatives of a product that are still drawn together to fewer; with more it is refused."""
+PATTERNS_COMPARED_MAX = 256
+"""LIKE patterns in all of a filter, up to which its alternatives are compared with one another to simplify it."""
 
 
 def satisfiable(f: Filter) -> bool:
@@ -71,8 +78,20 @@ def overlaps(f: Filter, g: Filter) -> bool:
 
 def intersect(f: Filter, g: Filter) -> Filter:
     """The filter that accepts what both accept; LimitError where it has too many conjunctions."""
-    found = [c for a in f.conjunctions for b in g.conjunctions if (c := _meet(a, b)) is not None]
-    return _filter(_simplify(found))
+    found: dict[Conjunction, None] = {}
+    for a, b in product(f.conjunctions, g.conjunctions):
+        together = _meet(a, b)
+        if together is not None:
+            found[together] = None
+        if len(found) > SIMPLIFIED_MAX:
+            raise LimitError(
+                f"what both filters accept has more than {SIMPLIFIED_MAX} alternatives",
+                "keep the two filters apart",
+                text=g.text,
+                start=0,
+                end=len(g.text),
+            )
+    return _filter(_simplify(list(found)))
 
 
 def canonical(f: Filter) -> Filter:
@@ -98,14 +117,15 @@ def merge(f: Filter, g: Filter, *, perfect: bool = True) -> Filter:
 
 def _filter(conjunctions: Sequence[Conjunction]) -> Filter:
     text = render(conjunctions)
+    problem = None
     if len(conjunctions) > CONJUNCTIONS_MAX:
-        raise LimitError(
-            f"the filter has {len(conjunctions)} alternatives, and the limit is {CONJUNCTIONS_MAX}",
-            "keep the two filters apart, or merge them imperfectly",
-            text=text,
-            start=0,
-            end=len(text),
-        )
+        problem = f"the filter has {len(conjunctions)} alternatives, and the limit is {CONJUNCTIONS_MAX}"
+    elif any(len(conjunction.constraints) > CONSTRAINTS_MAX for conjunction in conjunctions):
+        problem = f"an alternative of the filter has over {CONSTRAINTS_MAX} constraints"
+    elif len(text) > TEXT_LENGTH_MAX:
+        problem = f"the filter has {len(text)} characters, and the limit is {TEXT_LENGTH_MAX}"
+    if problem is not None:
+        raise LimitError(problem, "keep the two filters apart", text=text, start=0, end=len(text))
     return Filter(text, tuple(conjunctions))
 
 
@@ -140,6 +160,8 @@ def _meet(a: Conjunction, b: Conjunction) -> Conjunction | None:
 
 def _covered(narrow: Conjunction, wide: Sequence[Conjunction]) -> bool:
     parts: _Parts = dict(narrow.constraints)
+    if narrow in wide:
+        return True
     for conjunction in wide:
         if _conjunction_covers(conjunction, parts):
             return True
@@ -312,14 +334,25 @@ def _may_meet(part: _Part, constraint: Constraint) -> bool:
 
 def _simplify(conjunctions: Sequence[Conjunction]) -> tuple[Conjunction, ...]:
     """The same set of events with no conjunction covered by the others and none that could be drawn together."""
-    held = list(dict.fromkeys(_tidy(conjunction) for conjunction in conjunctions))
+    if sum(map(_pattern_count, conjunctions)) > PATTERNS_COMPARED_MAX:
+        return tuple(sorted(dict.fromkeys(conjunctions), key=_order))
+    held = [_tidy(conjunction) for conjunction in conjunctions]
     while True:
-        held = _uncovered(held)
-        held.sort(key=lambda c: (len(c.constraints), render((c,))))
-        drawn = _draw_together(held)
-        if drawn is None:
+        # What a bounded search finds depends on the order, so the end is reached only when one order finds nothing.
+        held = sorted(dict.fromkeys(held), key=_order)
+        kept = _uncovered(held)
+        drawn = _draw_together(kept)
+        if drawn is None and len(kept) == len(held):
             return tuple(held)
-        held = drawn
+        held = kept if drawn is None else drawn
+
+
+def _order(conjunction: Conjunction) -> tuple[int, str]:
+    return len(conjunction.constraints), render((conjunction,))
+
+
+def _pattern_count(conjunction: Conjunction) -> int:
+    return sum(len(c.like) + len(c.unlike) for _, c in conjunction.constraints if isinstance(c, TextSet))
 
 
 def _uncovered(held: list[Conjunction]) -> list[Conjunction]:

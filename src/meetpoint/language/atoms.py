@@ -22,8 +22,9 @@ from meetpoint.language.constraints import (
     NumberSet,
     TextSet,
     TimestampSet,
+    all_common,
+    any_common,
     boolean_set,
-    both,
     either,
     like_set,
     text_set,
@@ -44,7 +45,14 @@ from meetpoint.language.tree import (
 )
 from meetpoint.language.values import Kind
 
-__all__ = ["Atom", "all_of", "any_of", "make_atom"]
+__all__ = [
+    "Atom",
+    "End",
+    "Maker",
+    "all_of",
+    "any_of",
+    "make_atom",
+]
 
 Values: TypeAlias = Sequence[LiteralValue]
 Maker: TypeAlias = Callable[[Values], Constraint | None]
@@ -71,6 +79,7 @@ class Atom(msgspec.Struct, frozen=True):
     unites: bool
     make: Maker
     end: End | None = None
+    patterns: int = 0  # how many LIKE patterns are in it
 
 
 class End(msgspec.Struct, frozen=True):
@@ -95,9 +104,9 @@ def make_atom(predicate: Predicate, negated: bool) -> Atom:
         case In(literals=literals):
             return Atom(attribute, literals[0].kind, True, _in(literals, predicate.negated is not negated))
         case Like():
-            return Atom(attribute, Kind.STRING, False, _like(predicate, predicate.negated is not negated))
+            return Atom(attribute, Kind.STRING, False, _like(predicate, predicate.negated is not negated), patterns=1)
         case TextTest():
-            return Atom(attribute, Kind.STRING, False, _text_test(predicate, negated))
+            return Atom(attribute, Kind.STRING, False, _text_test(predicate, negated), patterns=1)
         case IsNull():
             constraint = PRESENT if predicate.negated is not negated else ABSENT
             return Atom(attribute, None, False, lambda _: constraint)
@@ -109,6 +118,8 @@ def any_of(atoms: Sequence[Atom]) -> Atom:
 
     def make(values: Values) -> Constraint | None:
         sets = [made for maker in makers if (made := maker(values)) is not None]
+        if len(sets) > 2:
+            return any_common(sets)  # type: ignore[arg-type]
         return reduce(either, sets) if sets else None  # type: ignore[arg-type]
 
     return Atom(atoms[0].attribute, atoms[0].kind, True, make)
@@ -120,19 +131,19 @@ def all_of(atoms: Sequence[Atom]) -> Atom:
     ends = [atom.end for atom in atoms if atom.end is not None]
 
     def make(values: Values) -> Constraint | None:
-        result = makers[0](values)
-        for maker in makers[1:]:
-            following = maker(values)
-            if result is None or following is None:
+        sets = []
+        for maker in makers:
+            made = maker(values)
+            if made is None:
                 return None
-            result = both(result, following)
-        return result
+            sets.append(made)
+        return all_common(sets)
 
     unites = all(atom.unites for atom in atoms)
     if len(ends) == len(atoms) == 2 and ends[0].is_low is not ends[1].is_low:
         low, high = sorted(ends, key=lambda end: not end.is_low)
         return Atom(atoms[0].attribute, atoms[0].kind, unites, _range(low, high, make))
-    return Atom(atoms[0].attribute, atoms[0].kind, unites, make)
+    return Atom(atoms[0].attribute, atoms[0].kind, unites, make, patterns=sum(atom.patterns for atom in atoms))
 
 
 def _range(low: End, high: End, otherwise: Maker) -> Maker:

@@ -14,7 +14,7 @@ where it is not simply the first one rounded.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import TypeAlias
@@ -38,6 +38,7 @@ from meetpoint.language.values import Kind
 
 __all__ = [
     "ABSENT",
+    "EVERY_TEXT",
     "PRESENT",
     "Absent",
     "BooleanSet",
@@ -48,8 +49,15 @@ __all__ = [
     "TimestampSet",
     "ValueSet",
     "accepts",
+    "all_common",
+    "any_common",
+    "boolean_set",
     "both",
     "either",
+    "kind_accepted",
+    "like_set",
+    "rounded",
+    "text_set",
 ]
 
 
@@ -192,6 +200,54 @@ def either(a: ValueSet, b: ValueSet) -> ValueSet:
     raise AssertionError(f"{a} and {b} have no union of one constraint")
 
 
+def all_common(sets: Sequence[Constraint]) -> Constraint | None:
+    """What all of several constraints of one kind accept, in one go: pairwise would be quadratic."""
+    first = sets[0]
+    if len(sets) == 2:
+        return both(first, sets[1])
+    if isinstance(first, NumberSet):
+        numbers = [s for s in sets if isinstance(s, NumberSet)]
+        exact = _all_of_intervals([s.exact for s in numbers])
+        doubles = _all_of_intervals([s.for_floats() for s in numbers])
+        return _numbers(exact, doubles)
+    if isinstance(first, TextSet):
+        texts = [s for s in sets if isinstance(s, TextSet)]
+        like = tuple(p for s in texts for p in s.like)
+        unlike = tuple(p for s in texts for p in s.unlike)
+        intervals = intersect(EVERY_TEXT, _all_of_intervals([s.intervals for s in texts]))
+        return text_set(intervals, like, unlike)
+    result: Constraint | None = first
+    for other in sets[1:]:
+        result = None if result is None else both(result, other)
+    return result
+
+
+def any_common(sets: Sequence[ValueSet]) -> ValueSet:
+    """What any of several constraints of one kind without patterns accepts, in one go."""
+    first = sets[0]
+    if isinstance(first, NumberSet):
+        numbers = [s for s in sets if isinstance(s, NumberSet)]
+        exact = settle(i for s in numbers for i in s.exact)
+        united = _numbers(exact, settle(i for s in numbers for i in s.for_floats()))
+        assert united is not None
+        return united
+    if isinstance(first, TextSet):
+        return TextSet(settle(i for s in sets if isinstance(s, TextSet) for i in s.intervals))
+    if isinstance(first, TimestampSet):
+        return TimestampSet(settle(i for s in sets if isinstance(s, TimestampSet) for i in s.intervals))
+    return BooleanSet(tuple(v for v in (False, True) if any(v in s.values for s in sets if isinstance(s, BooleanSet))))
+
+
+def _all_of_intervals(sets: Sequence[Intervals]) -> Intervals:
+    return complement(settle(interval for intervals in sets for interval in complement(intervals)))
+
+
+def _numbers(exact: Intervals, doubles: Intervals) -> NumberSet | None:
+    if not exact and not doubles:
+        return None
+    return NumberSet(exact, None if doubles == rounded(exact) else doubles)
+
+
 def boolean_set(values: Iterable[bool]) -> BooleanSet | None:
     """Some of (False, True); None where there is none."""
     held = tuple(values)
@@ -215,10 +271,7 @@ def _combine_numbers(
         ends = {*_ends(a.exact), *_ends(b.exact)}
         if len(set(map(float, ends))) == len(ends):
             return NumberSet(exact) if exact else None  # rounding keeps the ends apart: it commutes with the operation
-    doubles = operation(a.for_floats(), b.for_floats())
-    if not exact and not doubles:
-        return None
-    return NumberSet(exact, None if doubles == rounded(exact) else doubles)
+    return _numbers(exact, operation(a.for_floats(), b.for_floats()))
 
 
 def _ends(intervals: Intervals) -> list[int | Decimal]:

@@ -1,7 +1,7 @@
 """Why a filter accepts an event, or why not: the filter as a tree of verdicts, and the shortest sufficient reason.
 
-TRUE is ✓, FALSE is ✗, NULL is ?. The reason is the fewest facts from which the verdict follows whatever else the event
-holds: one failing part of an AND, every part of an OR.
+TRUE is ✓, FALSE is ✗, NULL is ?. The reason is facts from which the verdict follows whatever else the event holds: of
+a failing AND the part with the fewest, of a failing OR those of every part.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from meetpoint.language.event import Event
 from meetpoint.language.facts import Fact, judge, show
-from meetpoint.language.filters import Filter, parse_filter
+from meetpoint.language.filters import Filter, on_one_line, parse_filter
 from meetpoint.language.tree import And, Constant, Node, Not, Or
 from meetpoint.language.values import Attributes, clean_attributes
 
@@ -115,11 +115,11 @@ def _walk(node: Node, text: str, attributes: Attributes) -> Step:
             return Step("OR" if decisive else "AND", verdict, children=steps)
         case _:
             verdict, fact = judge(node, attributes)
-            return Step(" ".join(text[node.start : node.end].split()), verdict, fact)
+            return Step(on_one_line(text[node.start : node.end]), verdict, fact)
 
 
 def _because(step: Step, wanted: bool, holds: bool) -> tuple[Fact, ...]:
-    """The fewest facts from which it follows that a step is `wanted` (or, without `holds`, that it is not)."""
+    """Facts, as few as can be had part by part, for a step being `wanted` (or, without `holds`, not being it)."""
     if step.label == "NOT" and step.children:
         return _because(step.children[0], not wanted, holds)
     if not step.children:

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
+from meetpoint.errors import one_line
 from meetpoint.language.atoms import make_atom
 from meetpoint.language.constraints import accepts
 from meetpoint.language.like import PatternSort, parse_like
@@ -33,7 +34,12 @@ from meetpoint.language.tree import (
 )
 from meetpoint.language.values import Attributes, Kind, kind_of
 
-__all__ = ["Fact", "Relation", "judge"]
+__all__ = [
+    "Fact",
+    "Relation",
+    "judge",
+    "show",
+]
 
 _SHOWN_MAX = 60
 _LISTED_MAX = 5
@@ -203,8 +209,7 @@ def show(value: object) -> str:
         case None:
             return "NULL"
         case str():
-            shown = value if len(value) <= _SHOWN_MAX else value[: _SHOWN_MAX - 1] + "…"
-            return literal_text(shown)
+            return one_line(literal_text(value if len(value) <= _SHOWN_MAX else value[: _SHOWN_MAX - 1] + "…"))
         case datetime():
             return format_timestamp(value)
         case bool():

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from meetpoint.errors import one_line
 from meetpoint.language.lexer import QUOTED_NAME, check_text
 from meetpoint.language.like import check_escapes, read_pattern
 from meetpoint.language.literals import LITERAL, BadLiteralError, read_number, read_string, read_timestamp
@@ -26,7 +27,7 @@ from meetpoint.language.tree import Like, Literal, LiteralValue, Node, literals_
 from meetpoint.language.typing_rules import check_kinds
 from meetpoint.language.values import Kind
 
-__all__ = ["Filter", "FilterParser", "parse_filter"]
+__all__ = ["Filter", "FilterParser", "on_one_line", "parse_filter"]
 
 SHAPES_MAX = 4096
 """Shapes that one parser remembers; the oldest goes first."""
@@ -167,6 +168,14 @@ def _reader(literal: Literal) -> Reader:
     if literal.kind is Kind.STRING:
         return read_string
     return partial(read_number, negative=True) if literal.negative else read_number
+
+
+def on_one_line(text: str) -> str:
+    """A piece of a filter's text with white space between its words squeezed, and its literals left as they are."""
+    parts = _LITERAL.split(text)
+    for at, part in enumerate(parts):
+        parts[at] = re.sub(r"\s+", " ", part) if at % 2 == 0 else part
+    return one_line("".join(parts).strip())
 
 
 def _slotted(tree: Node) -> list[Literal]:

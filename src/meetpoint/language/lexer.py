@@ -36,7 +36,7 @@ _TOKEN = re.compile(
     rf"|(?P<string>{STRING})"
     rf"|(?P<quoted>{QUOTED_NAME})"
     rf"|(?P<space>[ \t\r\n]++)"
-    rf"|(?P<wrong>--|/\*|\|\||::|->)"
+    rf"|(?P<wrong>--|/\*|\|\||::|->|``)"
     rf"|(?P<sign><=>|<=|>=|<>|!=|==|[=<>(),.+-])",
     re.DOTALL,
 )
@@ -62,7 +62,8 @@ _WRONG: dict[str, tuple[str, str]] = {
     "->": ("functions are not part of a filter", _VALUE_HINT),
     "'": ("the string is never closed", "add the closing ' (within a string a ' is written twice)"),
     '"': ("the string is never closed", 'add the closing " (within a string a " is written twice)'),
-    "`": ("the name in backticks is empty or never closed", "add the closing ` after the name"),
+    "``": ("the name in backticks is empty", "write the name between the backticks"),
+    "`": ("the name in backticks is never closed", "add the closing ` after the name"),
     **dict.fromkeys("*/%^~", ("arithmetic is not part of a filter", _VALUE_HINT)),
 }
 
@@ -137,6 +138,8 @@ def _refuse_suffix(text: str, start: int, end: int) -> None:
         return
     if tail.group().upper() in ("L", "S", "Y", "D", "F", "BD"):
         hint = "write the number without a suffix: it is exact as it stands"
+    elif tail.group()[0] == "_" or (text[start:end] == "0" and tail.group()[0] in "xX"):
+        hint = "write the number in decimal digits, without separators"
     else:
         hint = "put a space after the number, or write a name that begins with a digit in backticks"
     raise FilterError(

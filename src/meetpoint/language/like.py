@@ -3,7 +3,7 @@ r"""LIKE patterns: `%` is any text, `_` any one character, an escape (a backslas
 A pattern is kept as its pieces, the texts between the `%` signs: `OT%` is ("OT", ""), `%SE` is ("", "SE"), `N%E` is
 ("N", "E"), `%YS%` is ("", "YS", ""). Matching takes the first piece at the front, the last at the back, and each middle
 one at its leftmost place after the one before: leftmost is never worse, so nothing is ever tried twice and no pattern,
-however hostile, costs more than pieces times text.
+however hostile, costs more than its length times the text's.
 
 Within a piece `_` is held as ANY_CHAR, a lone surrogate, which no valid text contains.
 """

@@ -284,8 +284,8 @@ def _breadth(constraint: Constraint) -> int:
 
 def _text_keys(name: str, constraint: TextSet) -> Iterator[tuple[object, ...]]:
     first = constraint.intervals[0]
-    heads = [str(first.low)] if first.is_point else []
-    tails = list(heads)
+    heads = [str(first.low)]  # whatever prefix covers an interval, its lower end has too
+    tails = [str(first.low)] if first.is_point else []
     heads += [pattern.pieces[0] for pattern in constraint.like]
     tails += [pattern.pieces[-1] for pattern in constraint.like]
     for head in heads:

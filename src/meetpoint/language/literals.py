@@ -20,18 +20,21 @@ from meetpoint.language.values import DIGITS_MAX
 __all__ = ["LITERAL", "NUMBER", "STRING", "BadLiteralError", "read_number", "read_string", "read_timestamp"]
 
 _EXPONENT = r"(?:[eE][+-]?[0-9]++)?"
-_SINGLE = r"(?:[^'\\]++|\\.|'')*+'"
-_DOUBLE = r'(?:[^"\\]++|\\.|"")*+"'
+_SINGLE = r"(?:[^'\\]++|\\.|'')*+"
+_DOUBLE = r'(?:[^"\\]++|\\.|"")*+'
 
 NUMBER = rf"(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++){_EXPONENT}"
-STRING = rf"""'{_SINGLE}|"{_DOUBLE}"""
+STRING = rf"""'{_SINGLE}'|"{_DOUBLE}\""""
 
 # A string, or a number that no word or dot precedes. Spelt so that it begins with one set of characters, which the
-# regular expression engine looks for three times as fast as for an alternative of STRING and NUMBER.
+# regular expression engine looks for three times as fast as for an alternative of STRING and NUMBER. A string that is
+# never closed runs to the end of the text, lest it be looked for again from every quote within it.
 LITERAL = (
-    rf"""['"0-9.](?:(?<='){_SINGLE}|(?<="){_DOUBLE}"""
+    rf"""['"0-9.](?:(?<='){_SINGLE}(?:'|\\?\Z)|(?<="){_DOUBLE}(?:"|\\?\Z)"""
     rf"|(?<=[0-9])(?<![\w.][0-9])[0-9]*+(?:\.[0-9]*+)?{_EXPONENT}|(?<=\.)(?<![\w.]\.)[0-9]++{_EXPONENT})"
 )
+
+_EXPONENT_DIGITS_MAX = 4
 
 _ESCAPE = re.compile(r"\\(?:([01][0-7]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _NAMED_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
@@ -51,17 +54,26 @@ def read_number(text: str, negative: bool = False) -> int | Decimal:
     if len(text) <= DIGITS_MAX and "e" not in text and "E" not in text:
         if text.isdigit():
             return -int(text) if negative else int(text)
-        return Decimal(text).copy_negate() if negative else Decimal(text)
-    mantissa, has_exponent, _ = text.partition("e") if "e" in text else text.partition("E")
+        number = Decimal(text)
+        if not number:
+            return 0  # a zero without a sign: -0.0 and 0 are one literal
+        return number.copy_negate() if negative else number
+    mantissa, has_exponent, exponent = text.lower().partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = len((whole + fraction).lstrip("0"))
     if max(digits, len(fraction)) > DIGITS_MAX:
         raise BadLiteralError(
             f"the number has {max(digits, len(fraction))} digits, and at most {DIGITS_MAX} are exact", "shorten it"
         )
+    if has_exponent and len(exponent.lstrip("+-0")) > _EXPONENT_DIGITS_MAX:
+        raise BadLiteralError("the exponent is out of range", "it goes from -324 to 308")
     number = Decimal(text)
-    if has_exponent and not math.isfinite(float(number)):
+    if not number:
+        return 0
+    if not math.isfinite(float(number)):
         raise BadLiteralError("the number is too large", "the largest is 1.7976931348623157E308")
+    if not float(number):
+        raise BadLiteralError("the number is too small", "the smallest above zero is 5E-324; write 0")
     return number.copy_negate() if negative else number
 
 

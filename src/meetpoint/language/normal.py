@@ -22,12 +22,14 @@ from meetpoint.language.constraints import Constraint, accepts, both
 from meetpoint.language.names import find, split_name
 from meetpoint.language.tree import And, Constant, LiteralValue, Node, Not, Or
 
-__all__ = ["CONJUNCTIONS_MAX", "CONSTRAINTS_MAX", "Conjunction", "Shape"]
+__all__ = ["CONJUNCTIONS_MAX", "CONSTRAINTS_MAX", "PATTERNS_MAX", "Conjunction", "Shape"]
 
 CONJUNCTIONS_MAX = 64
 """Conjunctions of one filter."""
 CONSTRAINTS_MAX = 64
 """Constraints, that is attributes, of one conjunction."""
+PATTERNS_MAX = 32
+"""LIKE patterns, and startswith and its siblings, on one attribute of one conjunction."""
 
 
 class Conjunction(msgspec.Struct, frozen=True, gc=False):
@@ -155,8 +157,19 @@ def _check_count(count: int, text: str) -> None:
 
 def _plan(atoms: tuple[Atom, ...], text: str) -> _Plan:
     by_attribute: dict[str, list[Maker]] = {}
+    patterns: dict[str, int] = {}
     for atom in atoms:
         by_attribute.setdefault(atom.attribute, []).append(atom.make)
+        patterns[atom.attribute] = patterns.get(atom.attribute, 0) + atom.patterns
+    for name, count in patterns.items():
+        if count > PATTERNS_MAX:
+            raise LimitError(
+                f"the filter has {count} patterns on {name} at once, and the limit is {PATTERNS_MAX}",
+                "split the filter into several subscriptions",
+                text=text,
+                start=0,
+                end=len(text),
+            )
     if len(by_attribute) > CONSTRAINTS_MAX:
         raise LimitError(
             f"the filter constrains {len(by_attribute)} attributes at once, and the limit is {CONSTRAINTS_MAX}",

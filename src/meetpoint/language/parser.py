@@ -172,6 +172,8 @@ class _Parser:
             return Constant(bool(literal.value), token.start, token.end)
         if operator.text.upper() in _REFUSED_OPERATORS:
             self._refuse(operator, *_REFUSED_OPERATORS[operator.text.upper()])
+        if operator.word in ("BETWEEN", "IN", "LIKE", "IS", "NOT"):
+            self._refuse(operator, f"a literal stands before {operator.word}", "write the attribute first")
         self._refuse(token, "a literal alone is not a condition", "write the attribute first: price > 8.30")
 
     def _text_test(self, token: Token) -> Node:
@@ -242,7 +244,9 @@ class _Parser:
         self._next()
         negated = self._take_word("NOT")
         token = self._peek()
-        if token.word in ("TRUE", "FALSE", "UNKNOWN", "DISTINCT"):
+        if token.word == "DISTINCT":
+            self._refuse(token, "IS DISTINCT FROM is not part of a filter", "write it with != and IS NULL")
+        if token.word in ("TRUE", "FALSE", "UNKNOWN"):
             self._refuse(token, f"IS {token.word} is not part of a filter", "write = TRUE, = FALSE or IS NULL")
         if not self._take_word("NULL"):
             self._refuse(token, "IS is not followed by NULL", "write IS NULL or IS NOT NULL")
@@ -276,9 +280,10 @@ class _Parser:
             self._refuse(
                 token, f"{token.text} stands where an attribute is expected", f"write `{token.text}` if it is a name"
             )
-        if token.word == "CASE" and self._peek(1).word == "WHEN":
+        following = self._peek(1)
+        if token.word == "CASE" and (following.word == "WHEN" or self._peek(2).word == "WHEN"):
             self._refuse(token, "CASE is not part of a filter", "write conditions with AND, OR and NOT")
-        if token.word in ("EXISTS", "SELECT") and self._peek(1).sort in ("sign", "word") and self._peek(1).text == "(":
+        if token.word in ("EXISTS", "SELECT") and following.text == "(":
             self._refuse(token, "subqueries are not part of a filter", "write the values themselves")
         self._next()
         return token.text
@@ -417,7 +422,8 @@ class _Parser:
                 self._refuse(
                     token, f"{token.text}(...) is a function, and functions are not part of a filter", _NO_FUNCTIONS
                 )
-            hint = f"write '{token.text}' in quotes if it is text; two attributes cannot be compared"
+            name = token.text.strip("`")
+            hint = f"write '{name}' in quotes if it is text; two attributes cannot be compared"
             self._refuse(token, f"expected a literal {where} and found the name {token.text}", hint)
         if token.text == "(" and self._peek(1).word == "SELECT":
             self._refuse(token, "subqueries are not part of a filter", "write the values themselves", self._peek(1).end)

@@ -15,6 +15,8 @@ from meetpoint.language.like import ANY_CHAR, Pattern, PatternSort
 
 __all__ = ["contradict", "implies", "is_certainly_empty", "prefix_interval"]
 
+_PRODUCT_MAX = 4096
+"""Characters of one pattern times those of another, up to which the two are compared symbol by symbol."""
 _LAST_CHARACTER = "\U0010ffff"
 _ANY_TEXT = ""  # the symbol for `%` in a pattern read as a text: no character equals it
 
@@ -30,15 +32,23 @@ def prefix_interval(prefix: str) -> Intervals:
     return (Interval(prefix, False, stem[:-1] + following, True),)
 
 
-@lru_cache(maxsize=65536)
 def implies(a: Pattern, b: Pattern) -> bool:
-    """Whether every text that fits a certainly fits b.
+    """Whether every text that fits a certainly fits b. Not certain where both are long.
 
     b is matched against a read as a text, in which a's `_` is a character that only `_` and `%` of b fit, and a's `%`
     is one that only `%` of b fits.
     """
     if b.is_everything or a == b:
         return True
+    if len(b.pieces) == 2 and ANY_CHAR not in b.pieces[0] + b.pieces[1] and (not b.pieces[0] or not b.pieces[1]):
+        return a.pieces[0].startswith(b.pieces[0]) and a.pieces[-1].endswith(b.pieces[1])
+    if sum(map(len, a.pieces)) * sum(map(len, b.pieces)) > _PRODUCT_MAX:
+        return False
+    return _implies(a, b)
+
+
+@lru_cache(maxsize=16384)
+def _implies(a: Pattern, b: Pattern) -> bool:
     text = _symbols(a)
     reached = {0}
     wanted = _symbols(b)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Decimal, localcontext
 
 from meetpoint.language.constraints import (
     EVERY_TEXT,
@@ -83,7 +83,7 @@ def literal_text(value: object) -> str:
 
 def _quoted(text: str) -> str:
     escaped = (
-        text.replace("\\", "\\\\").replace("'", "''").replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\0")
+        text.replace("\\", "\\\\").replace("'", "''").replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\u0000")
     )
     return f"'{escaped}'"
 
@@ -156,10 +156,11 @@ def _two_literals(point: Interval) -> tuple[str, str]:
     double = point.low
     assert isinstance(double, float)
     near = Decimal(repr(double))
-    step = Decimal(math.ulp(double)).scaleb(-3)
-    for other in (near - step, near + step):
+    with localcontext(prec=60):
+        step = Decimal(math.ulp(double)).scaleb(-3)
+        others = (Decimal(f"{near - step:.20e}"), Decimal(f"{near + step:.20e}"))
+    for other in others:
         if float(other) == double and other != near:
-            low, high = sorted((near, Decimal(f"{other:.20e}")))
-            if low != high and float(low) == float(high) == double:
-                return literal_text(low), literal_text(high)
+            low, high = sorted((near, other))
+            return literal_text(low), literal_text(high)
     raise AssertionError(f"no second decimal rounds to {double!r}")

@@ -18,6 +18,7 @@ import msgspec
 from meetpoint.language.values import Kind
 
 __all__ = [
+    "BARE_SLOT",
     "And",
     "Between",
     "Compare",

@@ -16,7 +16,21 @@ from typing import TypeAlias
 from meetpoint.errors import EventError
 from meetpoint.language.names import show_name
 
-__all__ = ["DIGITS_MAX", "Attributes", "Kind", "Scalar", "Type", "Value", "clean_attributes", "kind_of", "type_of"]
+__all__ = [
+    "DIGITS_MAX",
+    "NESTING_MAX",
+    "Attributes",
+    "Kind",
+    "Scalar",
+    "Type",
+    "Value",
+    "clean_attributes",
+    "fits_decimal",
+    "kind_of",
+    "text_problem",
+    "to_utc",
+    "type_of",
+]
 
 Scalar: TypeAlias = int | float | Decimal | str | bool | datetime | None
 Value: TypeAlias = "Scalar | Mapping[str, Value]"
