@@ -103,7 +103,10 @@ def test_lint_counts_refused_filters_as_set_aside(meetpoint: Command, tmp_path: 
     ran = meetpoint("lint", file, "--rejects", aside)
     assert ran.code == 1
     assert "2 filters: 2 refused" in ran.out
-    assert json.loads(aside.read_text())["reason"] == "the subscription has no filter; give it one"
+    told = {row["row"]: row["reason"] for row in map(json.loads, aside.read_text().splitlines())}
+    assert told[2] == "id 3: the subscription has no filter; write one, or TRUE for all events"
+    assert told[0].startswith("id 1: filter, column 8: the filter ends")
+    assert sorted(told) == [0, 1, 2]
 
 
 def test_lint_checks_against_a_schema_and_shows_only_the_first(meetpoint: Command, tmp_path: Path) -> None:
@@ -124,7 +127,7 @@ def test_lint_in_python_takes_mappings_and_files(tmp_path: Path) -> None:
     assert str(mp.lint({"a": "x > 5", "b": "x > 6"})) == "2 filters: 1 covered"
     file = subs(tmp_path / "subs.jsonl", [{"id": "a", "filter": "x > 5"}, {"id": "b", "filter": "x > 5.0"}])
     assert mp.lint(file).counts() == {"duplicate": 1}
-    with pytest.raises(mp.MeetpointError, match="has no id"):
+    with pytest.raises(mp.MeetpointError, match="id of the subscription is missing"):
         mp.lint([{"filter": "x > 5"}])
 
 

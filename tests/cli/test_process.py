@@ -34,13 +34,14 @@ def odd_subs(path: Path, count: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", ["match", "lint", "explain"])
+@pytest.mark.parametrize("command", ["match", "lint", "explain", "backtest"])
 def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path, command: str) -> None:
     events = tmp_path / "events.jsonl"
     events.write_text('{"a": 1}\n' * 5000)
     arguments = {
         "match": ["match", str(events), "--subs", str(many_subs(tmp_path / "subs.jsonl", 50))],
         "lint": ["lint", str(odd_subs(tmp_path / "odd.jsonl", 20_000)), "--json"],
+        "backtest": ["backtest", " OR ".join(f"a > {n} AND b{n} > 1" for n in range(60)), "--events", str(events)],
         "explain": ["explain", " OR ".join(f"a IN ({'1, ' * 2000}{n})" for n in range(9)), '{"a": 0}', "--json"],
     }[command]
     process = start(*arguments)
@@ -51,6 +52,57 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path, command: 
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(60) == 0
+
+
+CLOSED = """
+import os, sys
+read, write = os.pipe()
+os.close(read)
+os.dup2(write, 1)
+from meetpoint.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["lint", "SUBS"], ["lint", "SUBS", "--json"], []])
+def test_a_reader_that_never_was_ends_it_quietly(tmp_path: Path, arguments: list[str]) -> None:
+    subs = str(odd_subs(tmp_path / "odd.jsonl", 30))
+    command = [sys.executable, "-c", CLOSED, *[subs if a == "SUBS" else a for a in arguments]]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("command", ["match", "lint", "backtest", "--help", "--version"])
+def test_a_full_disk_behind_standard_output_is_one_line(tmp_path: Path, command: str) -> None:
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"a": 1}\n')
+    subs = str(many_subs(tmp_path / "subs.jsonl", 2))
+    arguments = {
+        "match": ["match", str(events), "--subs", subs],
+        "lint": ["lint", subs],
+        "backtest": ["backtest", "a > 0", "--events", str(events), "--json"],
+    }.get(command, [command])
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, check=False, timeout=60)
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    assert done.stderr.startswith(b"meetpoint: no space left on device; ")
+
+
+INTERRUPTED = """
+import sys
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupts())
+from meetpoint.cli import main
+main()
+"""
+
+
+def test_ctrl_c_while_it_loads() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"meetpoint: stopped\n")
 
 
 def test_ctrl_c_stops_it_with_one_line_and_leaves_no_half_file(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from meetpoint.errors import EventError, LimitError
 from meetpoint.language import Filter, clean_attributes, parse_filter
 from meetpoint.language.render import render_constraint
 from meetpoint.matching.backtest import SAMPLES_MAX, Backtest, backtest, read_width
-from meetpoint.matching.columns import Columns
+from meetpoint.matching.columns import Batch, Columns
 from meetpoint.matching.scan import evaluate
 from tests.workloads import random_events, random_filter
 
@@ -145,6 +145,62 @@ def test_a_column_that_occurs_twice_is_refused() -> None:
         Columns.of_batch(batch).accepted(parse_filter("x = 1"))
 
 
+def test_run_ends_are_decoded_wherever_they_stand() -> None:
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3, 5], pa.int32()), pa.array([7, None, 9]))
+    assert accepted("x > 6", runs) == [0, 1, 3, 4]
+    assert accepted("x IS NULL", runs) == [2]
+    assert accepted("x = 9", runs.slice(2)) == [1, 2]
+    nested = pa.StructArray.from_arrays([runs], ["y"])
+    assert accepted("x.y = 9", nested) == [3, 4]
+    batch = pa.record_batch({"x": runs, "e": pa.array(["a"] * 5).dictionary_encode()})
+    assert Columns.of_batch(batch).values("x") == [7, 7, None, 9, 9]
+    assert Columns.of_batch(batch).row(3) == {"x": 9, "e": "a"}
+
+
+@pytest.mark.parametrize("type_", [pa.decimal32(5, 2), pa.decimal64(12, 2)])
+def test_short_decimals_are_exact(type_: Any) -> None:
+    array = pa.array([Decimal("8.30"), None, Decimal("-8.31"), Decimal("8.70")], pa.decimal128(5, 2)).cast(type_)
+    assert accepted("x BETWEEN 8.30 AND 8.70", array) == [0, 3]
+    assert accepted("x < -8.305", array) == [2]
+    assert accepted("x IN (8.7)", array.slice(1)) == [2]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+@pytest.mark.parametrize("ticks", [2**62, -(2**62)])
+def test_timestamps_outside_the_years_are_refused_as_what_they_are(unit: str, ticks: int) -> None:
+    array = pa.array([0, ticks], pa.timestamp(unit, tz="UTC"))
+    columns = Columns.of_batch(pa.record_batch({"x": array, "o": pa.StructArray.from_arrays([array], ["y"])}))
+    for ask in (
+        lambda: columns.values("x"),
+        lambda: columns.values("o.y"),
+        columns.rows,
+        lambda: columns.row(1),
+        lambda: columns.instants("x"),
+        lambda: backtest(parse_filter("TRUE"), pa.table({"x": array}), time="x"),
+    ):
+        with pytest.raises(EventError, match=r"events: column (x|o\.y) has timestamps outside the years 1 to 9999"):
+            ask()
+
+
+def test_the_first_and_the_last_instant_are_read_and_counted() -> None:
+    ends = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)]
+    array = pa.array(ends, pa.timestamp("us"))
+    assert Columns.of_batch(pa.record_batch({"x": array})).values("x") == ends
+    result = backtest(parse_filter("TRUE"), pa.table({"x": array}), time="x", width=timedelta(weeks=52))
+    assert [bucket.events for bucket in result.timeline()] == [1, 1]
+    whole_seconds = pa.array([-62135596800, 253402300799], pa.timestamp("s"))
+    assert Columns.of_batch(pa.record_batch({"x": whole_seconds})).row(0) == {"x": ends[0]}
+
+
+def test_what_python_cannot_hold_names_its_column() -> None:
+    batch = pa.record_batch({"when": pa.array([2**31 - 1], pa.date32())})
+    with pytest.raises(EventError, match="column when cannot be read"):
+        Columns.of_batch(batch).rows()
+    twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"])
+    with pytest.raises(EventError, match="column x occurs twice"):
+        Columns.of_batch(twice).row(0)
+
+
 # -- backtest ----------------------------------------------------------------------------------------------------------
 
 
@@ -208,7 +264,7 @@ def test_what_is_counted_is_shown() -> None:
     assert [(b.start.hour, b.events, b.hits, b.rate) for b in result.timeline()] == [
         (0, 1, 1, 1.0), (1, 1, 0, 0.0), (2, 1, 1, 1.0), (3, 1, 0, 0.0)
     ]  # fmt: skip
-    assert result.to_dict()["samples"][0]["price"] == 8.5
+    assert result.to_dict()["samples"][0] == {"row": 0, "attributes": rows[0]}
 
 
 def test_an_empty_table_and_a_filter_that_never_holds() -> None:
@@ -229,11 +285,38 @@ def test_a_time_column_that_is_none_is_refused(time: str, message: str) -> None:
         backtest(parse_filter("price > 1"), table, time=time)
 
 
+def test_batches_without_a_time_are_untimed_and_only_all_of_them_are_refused() -> None:
+    at = pa.array([datetime(2026, 1, 1, tzinfo=UTC)], pa.timestamp("us", tz="UTC"))
+    none = pa.nulls(1, pa.timestamp("us", tz="UTC"))
+    batches = [
+        pa.record_batch({"x": [1], "at": none}),
+        pa.record_batch({"x": [2], "at": at}),
+        pa.record_batch({"x": [3]}),
+    ]
+    result = backtest(parse_filter("x > 0"), batches, time="at")
+    assert (result.untimed, result.hits, len(result.buckets)) == (2, 3, 1)
+    with pytest.raises(EventError, match="have no attribute at"):
+        backtest(parse_filter("x > 0"), [batches[0], batches[2]], time="at")
+
+
+def test_values_that_are_no_timestamps_beside_some_that_are_count_as_untimed() -> None:
+    rows = Columns.of_rows([{"at": datetime(2026, 1, 1, tzinfo=UTC)}, {"at": "soon"}, {"at": 5}])
+    result = backtest(parse_filter("TRUE"), [Batch([4, 7, 9], rows)], time="at")
+    assert (result.untimed, len(result.buckets)) == (2, 1)
+    assert [sample.row for sample in result.samples] == [4, 7, 9]
+
+
+@pytest.mark.parametrize("width", [timedelta(0), timedelta.max, 5, None])
+def test_a_width_that_is_none_is_refused(width: Any) -> None:
+    with pytest.raises(EventError, match="backtest: "):
+        backtest(parse_filter("TRUE"), pa.table({"x": [1]}), width=width)
+
+
 def test_widths_are_read_as_people_write_them() -> None:
     assert [read_width(text) for text in ("30s", "15m", "1H", "1d", "2w")] == [
         timedelta(seconds=30), timedelta(minutes=15), timedelta(hours=1), timedelta(days=1), timedelta(weeks=2)
     ]  # fmt: skip
-    for text in ("", "h", "0h", "1y", "-1h", "1.5h"):
+    for text in ("", "h", "0h", "1y", "-1h", "1.5h", "9" * 5000 + "h", "999999999999999w", "4000000d", "١h"):
         with pytest.raises(EventError, match="is not a width"):
             read_width(text)
 

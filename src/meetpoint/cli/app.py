@@ -6,27 +6,29 @@ trace at a user's mistake. Results go to standard output, everything else to sta
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections import Counter
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+from meetpoint.cli.streams import QuietConsole, json_text
 from meetpoint.errors import EventError, FilterError, MeetpointError, SetupError
 
 if TYPE_CHECKING:
     from meetpoint.language import Schema
+    from meetpoint.language.values import Kind
 
 __all__ = ["app", "main"]
 
 # Typer brings its own copy of click and does not name this class: the parent of BadParameter, whoever defines it.
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
+_REPORT = "the report"
 EXIT_SET_ASIDE = 1
 EXIT_REFUSED = 2
 EXIT_STOPPED = 130
@@ -79,24 +81,22 @@ def match(
 ) -> None:
     """Which subscription accepts which event: a row per pair, with the columns event and subscription."""
     _need_arrow()
-    from meetpoint.cli.outputs import RejectFile, TableFile, progress, refuse_same_file
-    from meetpoint.matching.jobs import Mismatch, load_events, load_subscriptions, matches
+    from meetpoint.cli.outputs import RejectFile, TableFile, progress, refuse_overlap
+    from meetpoint.matching.jobs import Mismatch, load_events, load_subscriptions, matches, watched
 
-    refuse_same_file(out, events, subs)
-    refuse_same_file(rejects, events, subs)
+    refuse_overlap({"--out": out, "--rejects": rejects}, {"EVENTS": events, "--subs": subs, "--schema": schema})
     declared = _read_schema(schema)
     done = pairs = 0
     mismatches: Counter[Mismatch] = Counter()
     with RejectFile(rejects) as aside:
         held = load_subscriptions(subs, aside.add, declared)
-        batches = load_events(events, aside.add, declared)
+        batches = watched(load_events(events, aside.add, declared), [s.filter for s in held], mismatches)
         with TableFile(out) as sink, progress(f"matching with {len(held):,} subscriptions") as step:
-            for count, table in matches(batches, held, event_id, mismatches):
+            for count, table in matches(batches, held, event_id, aside.add):
                 sink.write(table)
                 done, pairs = done + count, pairs + table.num_rows
                 step(count)
-    for (name, kind), count in (+mismatches).most_common():
-        _complain(f"{name} is compared as a {kind} and is of another kind in {count:,} events: NULL there")
+    _tell_mismatches(mismatches)
     _tell(f"{done:,} events, {len(held):,} subscriptions, {pairs:,} pairs")
     _finish(aside.summary())
 
@@ -119,7 +119,7 @@ def explain(
     if as_json:
         _print_json(told.to_dict())
     elif sys.stdout.isatty():
-        Console().print(told)
+        QuietConsole().print(told)
     else:
         sys.stdout.write(told.text() + "\n")
 
@@ -133,20 +133,18 @@ def lint(
 ) -> None:
     """What is odd about subscriptions: refused, duplicate, covered, never or always true, outside the schema."""
     _need_arrow()
-    from meetpoint.cli.outputs import RejectFile, refuse_same_file
+    from meetpoint.cli.outputs import RejectFile, refuse_overlap
     from meetpoint.cli.reports import lint_to_dict, show_lint
-    from meetpoint.language.lint import Oddity
     from meetpoint.matching.jobs import lint_rows
 
-    refuse_same_file(rejects, subs)
+    refuse_overlap({_REPORT: "-", "--rejects": rejects}, {"SUBS": subs, "--schema": schema})
     with RejectFile(rejects) as aside:
-        report = lint_rows(subs, aside.add, _read_schema(schema))
+        report = lint_rows(subs, aside.add, _read_schema(schema), aside.add)
     if as_json:
         _print_json(lint_to_dict(report))
     else:
-        show_lint(Console(soft_wrap=not sys.stdout.isatty()), report)
-    refused = any(finding.oddity is Oddity.REFUSED for finding in report.findings)
-    _finish(aside.summary(), set_aside=refused)
+        show_lint(QuietConsole(soft_wrap=not sys.stdout.isatty()), report)
+    _finish(aside.summary())
 
 
 @app.command()
@@ -163,23 +161,25 @@ def backtest(
 ) -> None:
     """What a filter would have done on history: hits, when, on what, and what nearly fired."""
     _need_arrow()
-    from meetpoint.cli.outputs import RejectFile, progress, refuse_same_file
+    from meetpoint.cli.outputs import RejectFile, progress, refuse_overlap
     from meetpoint.cli.reports import show_backtest
     from meetpoint.language.filters import parse_filter
     from meetpoint.matching.backtest import backtest as run
     from meetpoint.matching.backtest import read_width
-    from meetpoint.matching.jobs import load_events
+    from meetpoint.matching.jobs import Mismatch, load_events, watched
 
-    refuse_same_file(rejects, events)
+    refuse_overlap({_REPORT: "-", "--rejects": rejects}, {"--events": events, "--schema": schema})
+    mismatches: Counter[Mismatch] = Counter()
     declared = _read_schema(schema)
     wanted, width = parse_filter(filter_text, declared), read_width(bucket)
     with RejectFile(rejects) as aside, progress("backtesting") as step:
-        batches = load_events(events, aside.add, declared)
-        result = run(wanted, (step(len(b.rows)) or b.columns for b in batches), time=time, width=width)
+        batches = watched(load_events(events, aside.add, declared), [wanted], mismatches)
+        result = run(wanted, (step(len(b.rows)) or b for b in batches), time=time, width=width)
+    _tell_mismatches(mismatches)
     if as_json:
         _print_json(result.to_dict())
     else:
-        show_backtest(Console(soft_wrap=not sys.stdout.isatty()), result)
+        show_backtest(QuietConsole(soft_wrap=not sys.stdout.isatty()), result)
     _finish(aside.summary())
 
 
@@ -187,12 +187,12 @@ def backtest(
 def infer(events: EventFile, out: OutFile = "-", rejects: RejectsFile = None) -> None:
     """A schema in YAML that all the events conform to."""
     _need_arrow()
-    from meetpoint.cli.outputs import RejectFile, refuse_same_file, write_text
+    from meetpoint.cli.outputs import RejectFile, refuse_overlap, write_text
     from meetpoint.language import Schema
     from meetpoint.matching.jobs import load_events
     from meetpoint.matching.sources import clean_rows
 
-    refuse_same_file(out, events)
+    refuse_overlap({"--out": out, "--rejects": rejects}, {"EVENTS": events})
     with RejectFile(rejects) as aside:
         found = Schema.infer(clean_rows(load_events(events, aside.add, None)))
     write_text(out, found.to_yaml())
@@ -209,16 +209,51 @@ def demo(
     _need_arrow()
     from meetpoint.cli.demo import tell
 
-    tell(Console(), flights=flights, alerts=alerts, with_spark=spark)
+    tell(QuietConsole(), flights=flights, alerts=alerts, with_spark=spark)
 
 
 def main() -> None:
     """The entry point: run a command, turn a caller's mistake into one clear message and an exit code."""
-    sys.exit(_run())
+    code = _run()
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):  # it has been told; the interpreter must not find it again as it exits
+        _let_go_of_stdout()
+    sys.exit(code)
 
 
 def _run() -> int:
     """Invoke a command without Typer's own handling of errors, which has other exit codes for pipes and Ctrl-C."""
+    try:
+        code = _invoke()
+        sys.stdout.flush()  # here, so that what it raises is told like the rest
+        return code
+    except FilterError as error:
+        _complain(f"{error}\n{error.pointer()}")
+    except MeetpointError as error:
+        _complain(str(error))
+    except _UsageError as error:
+        if message := error.format_message():  # without arguments it is the help that is shown
+            _complain(f"{message} Try --help.")
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("stopped")
+        return EXIT_STOPPED
+    except BrokenPipeError:  # the reader has seen enough
+        _let_go_of_stdout()
+        return 0
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # the same, met by the console that shows the help
+            return 0
+        raise
+    except Exception as error:
+        message = _last_resort(error)
+        if message is None:
+            raise
+        _complain(message)
+    return EXIT_REFUSED
+
+
+def _invoke() -> int:
     if "_MEETPOINT_COMPLETE" in os.environ:  # a shell asks what could follow
         app()
         return 0
@@ -226,28 +261,40 @@ def _run() -> int:
     try:
         with command.make_context("meetpoint", sys.argv[1:]) as context:
             command.invoke(context)
-        sys.stdout.flush()
     except typer.Exit as ended:
         return int(ended.exit_code)
-    except FilterError as error:
-        _complain(f"{error}\n{error.pointer()}")
-    except MeetpointError as error:
-        _complain(str(error))
-    except _UsageError as error:
-        _complain(f"{error.format_message()} Try --help.")
-    except (KeyboardInterrupt, typer.Abort):
-        _complain("stopped")
-        return EXIT_STOPPED
-    except BrokenPipeError:  # the reader has seen enough
+    return 0
+
+
+def _last_resort(error: Exception) -> str | None:
+    """What the machine or a library refuses, in one line; None for a mistake of ours, whose trace is wanted."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, MemoryError):
+        return "the memory does not suffice; split the input, or use a machine with more"
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return f"{where}{(error.strerror or said).lower()}; check the files that are read and written"
+    if isinstance(error, OverflowError):
+        return f"a number is too large: {said}; check the numbers and times of the input"
+    if any(cls.__module__.startswith("pyarrow") for cls in type(error).__mro__):
+        return f"the data cannot be handled: {said}; check the types of its columns"
+    return None
+
+
+def _let_go_of_stdout() -> None:
+    with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    else:
-        return 0
-    return EXIT_REFUSED
 
 
 def _complain(message: str) -> None:
-    sys.stderr.write(f"meetpoint: {message}\n")
+    with suppress(OSError):  # whoever closed standard error does not want to know
+        sys.stderr.write(f"meetpoint: {message}\n")
+        sys.stderr.flush()
+
+
+def _tell_mismatches(mismatches: Counter[tuple[str, Kind]]) -> None:
+    for (name, kind), count in (+mismatches).most_common():
+        _complain(f"{name} is compared as a {kind} and is of another kind in {count:,} events: NULL there")
 
 
 def _tell(message: str) -> None:
@@ -256,15 +303,14 @@ def _tell(message: str) -> None:
         sys.stderr.write(f"{message}\n")
 
 
-def _finish(set_aside_summary: str | None, set_aside: bool = False) -> None:
+def _finish(set_aside_summary: str | None) -> None:
     if set_aside_summary is not None:
         _complain(set_aside_summary)
-    if set_aside_summary is not None or set_aside:
         raise typer.Exit(EXIT_SET_ASIDE)
 
 
 def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.write(json_text(value) + "\n")
 
 
 def _need_arrow() -> None:

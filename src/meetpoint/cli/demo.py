@@ -21,6 +21,7 @@ from meetpoint.language.lint import Subscription, lint
 from meetpoint.matching import Scan
 from meetpoint.matching.backtest import backtest, read_width
 from meetpoint.matching.jobs import load_events, load_subscriptions, matches
+from meetpoint.matching.rejects import Reject
 
 __all__ = ["tell"]
 
@@ -45,13 +46,17 @@ def tell(console: Console, *, flights: int, alerts: int, with_spark: bool) -> No
         _second_opinion(console, table, filters, counts)
 
 
+def _drop(reject: Reject) -> None:
+    """Flights and alerts are ours: nothing is set aside."""
+
+
 def _who_gets_what(console: Console, table: pa.Table, filters: dict[str, str]) -> Counter[str]:
     console.rule("[bold]Who gets what")
     counts: Counter[str] = Counter()
     begin = time.perf_counter()
-    subscriptions = load_subscriptions(filters, lambda reject: None, None)
+    subscriptions = load_subscriptions(filters, _drop, None)
     with progress(f"matching with {len(filters):,} alerts", table.num_rows) as step:
-        for count, pairs in matches(load_events(table, lambda reject: None, None), subscriptions):
+        for count, pairs in matches(load_events(table, _drop, None), subscriptions, None, _drop):
             for entry in pc.value_counts(pairs.column("subscription")).to_pylist():
                 counts[entry["values"]] += entry["counts"]
             step(count)
@@ -79,8 +84,8 @@ def _check_with_oracle(console: Console, table: pa.Table, filters: dict[str, str
     scan: Scan[str] = Scan()
     for id_, text in filters.items():
         scan.add(id_, parse_filter(text))
-    subscriptions = load_subscriptions(filters, lambda reject: None, None)
-    (found,) = [pairs for _, pairs in matches(load_events(few, lambda reject: None, None), subscriptions)]
+    subscriptions = load_subscriptions(filters, _drop, None)
+    (found,) = [pairs for _, pairs in matches(load_events(few, _drop, None), subscriptions, None, _drop)]
     ours = set(zip(found.column("event").to_pylist(), found.column("subscription").to_pylist(), strict=True))
     oracle = {(n, id_) for n, event in enumerate(few.to_pylist()) for id_ in scan.match(event)}
     verdict = "[green]the same pairs" if ours == oracle else "[red]other pairs: please report this"

@@ -10,7 +10,7 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -18,12 +18,13 @@ from typing import IO, Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from meetpoint.matching.sources import STANDARD_STREAM, Reject, SourceError, format_of
+from meetpoint.cli.streams import QuietConsole, json_text
+from meetpoint.matching.rejects import STANDARD_STREAM, Reject, SourceError
+from meetpoint.matching.sources import format_of
 
-__all__ = ["RejectFile", "TableFile", "progress", "refuse_same_file", "write_text"]
+__all__ = ["RejectFile", "TableFile", "progress", "refuse_overlap", "write_text"]
 
 _FLUSH_ROWS = 1000
 
@@ -37,6 +38,7 @@ class TableFile:
         self._part = Path(f"{path}.part")
         self._stream: IO[str] | None = None
         self._parquet: pq.ParquetWriter | None = None
+        self._empty: pa.Table | None = None
 
     def __enter__(self) -> Self:
         if self._path == STANDARD_STREAM:
@@ -50,22 +52,36 @@ class TableFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._parquet is not None:
-            self._parquet.close()
         if self._path == STANDARD_STREAM:
-            sys.stdout.flush()
+            if error is None:
+                sys.stdout.flush()
             return
-        if self._stream is not None:
-            self._stream.close()
-        if error is None:
-            os.replace(self._part, self._path)
-        else:
+        try:
+            self._close(complete=error is None)
+            if error is None:
+                os.replace(self._part, self._path)
+        finally:  # nothing half done stays, whatever went wrong
             self._part.unlink(missing_ok=True)
+
+    def _close(self, *, complete: bool) -> None:
+        try:
+            if complete and self._parquet is None and self._empty is not None:
+                self._write_parquet(self._empty)
+            if self._parquet is not None:
+                self._parquet.close()
+            if self._stream is not None:
+                self._stream.close()
+        except (OSError, pa.ArrowException):
+            if complete:  # else what went wrong before is what to tell
+                raise
 
     def write(self, table: pa.Table) -> None:
         """Append a table; the first one sets the columns."""
         if self._format == "parquet":
-            self._write_parquet(table)
+            if table.num_rows:
+                self._write_parquet(table)
+            else:  # which does not always know its types
+                self._empty = table
             return
         assert self._stream is not None
         if self._format == "csv":
@@ -82,21 +98,19 @@ class TableFile:
         if self._parquet is None:
             self._parquet = pq.ParquetWriter(self._part, table.schema)
         elif table.schema != self._parquet.schema:
-            try:
-                table = table.cast(self._parquet.schema)
-            except (pa.ArrowInvalid, ValueError):
-                raise SourceError(
-                    f"{self._path}: the values to be written are of different types; write .jsonl instead"
-                ) from None
+            raise SourceError(f"{self._path}: the values to be written are of different types; write .jsonl instead")
         self._parquet.write_table(table)
 
 
 def _open_to_write(path: Path) -> IO[str]:
+    target = path.with_suffix("")
+    if target.is_dir():
+        raise SourceError(f"{target}: is a directory; name a file that can be written")
     try:
         return path.open("w", encoding="utf-8", newline="")
-    except OSError as error:
-        said = (error.strerror or type(error).__name__).lower()
-        raise SourceError(f"{path.with_suffix('')}: {said}; name a file that can be written") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        said = (getattr(error, "strerror", None) or str(error)).lower()
+        raise SourceError(f"{target}: {said}; name a file that can be written") from None
 
 
 def _json_cells(column: pa.ChunkedArray) -> Iterator[str]:
@@ -104,7 +118,7 @@ def _json_cells(column: pa.ChunkedArray) -> Iterator[str]:
     for value in column.to_pylist():
         text = known.get(value)
         if text is None:
-            text = known[value] = json.dumps(value, default=str, ensure_ascii=False)
+            text = known[value] = json_text(value)
         yield text
 
 
@@ -121,8 +135,9 @@ class _Line:
 
 def _csv_line(cells: Sequence[object]) -> str:
     line = _Line()
-    csv.writer(line, lineterminator="\n").writerow(["" if cell is None else cell for cell in cells])
-    return line.text
+    # It quotes the characters of its own line's end and no others: a lone carriage return must be quoted too.
+    csv.writer(line, lineterminator="\r\n").writerow(["" if cell is None else cell for cell in cells])
+    return line.text.removesuffix("\r\n") + "\n"
 
 
 class RejectFile:
@@ -144,8 +159,12 @@ class RejectFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._file is not None:
-            if error is None:
-                self._flush()
+            try:
+                if error is None:
+                    self._flush()
+            except BaseException as failed:
+                self._file.__exit__(type(failed), failed, failed.__traceback__)
+                raise
             self._file.__exit__(kind, error, trace)
 
     def add(self, reject: Reject) -> None:
@@ -178,13 +197,34 @@ class RejectFile:
         return f"{rows} set aside; {where}. The first: {self.first.input}, row {self.first.row}: {self.first.reason}"
 
 
-def refuse_same_file(out: str | None, *inputs: str) -> None:
-    """An output that is also an input would destroy it."""
-    if out is None or out == STANDARD_STREAM:
-        return
-    for path in inputs:
-        if path != STANDARD_STREAM and os.path.exists(path) and os.path.exists(out) and os.path.samefile(path, out):
-            raise SourceError(f"{out}: the file is read and written at once; name another output")
+def refuse_overlap(outputs: Mapping[str, str | None], inputs: Mapping[str, object]) -> None:
+    """An output that is also an input would destroy it, and two in one file would destroy each other.
+
+    Both are given by the option that names them. What two streams have in common is refused too.
+    """
+    given = {option: str(path) for option, path in inputs.items() if path is not None}
+    read_twice = [option for option, path in given.items() if path == STANDARD_STREAM]
+    if len(read_twice) > 1:
+        raise SourceError(f"-: {' and '.join(read_twice)} are both standard input; name a file for one of them")
+    written: dict[str, str] = {}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        for other, there in written.items():
+            if _same(path, there):
+                raise SourceError(f"{path}: {other} and {option} are the same; name another file for one of them")
+        for other, there in given.items():
+            if path != STANDARD_STREAM and (_same(path, there) or _same(f"{path}.part", there)):
+                raise SourceError(f"{path}: {other} is read and written at once; name another output for {option}")
+        written[option] = path
+
+
+def _same(path: str, other: str) -> bool:
+    if STANDARD_STREAM in (path, other):
+        return path == other
+    if os.path.realpath(path) == os.path.realpath(other):
+        return True
+    return os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
 
 
 def write_text(path: str, text: str) -> None:
@@ -193,15 +233,19 @@ def write_text(path: str, text: str) -> None:
         sys.stdout.write(text)
         return
     part = Path(f"{path}.part")
-    with _open_to_write(part) as stream:
-        stream.write(text)
-    os.replace(part, path)
+    stream = _open_to_write(part)
+    try:
+        with stream:
+            stream.write(text)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """A bar on a terminal, nothing in a pipe; call what is given with the number of steps done since."""
-    console = Console(stderr=True)
+    console = QuietConsole(stderr=True)
     if not console.is_terminal:
         yield lambda steps: None
         return

@@ -9,6 +9,7 @@ under that constraint (and under several, where each alone would do).
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -20,15 +21,20 @@ import pyarrow as pa
 
 from meetpoint.errors import EventError
 from meetpoint.language.filters import Filter
+from meetpoint.language.names import split_name
 from meetpoint.language.render import render_constraint
-from meetpoint.matching.columns import Columns
+from meetpoint.matching.columns import BATCH_ROWS, Batch, Columns
 
 __all__ = ["Backtest", "Bucket", "Sample", "backtest", "read_width"]
 
-BATCH_ROWS = 65_536
 SAMPLES_MAX = 5
+WIDTH_MIN = timedelta(seconds=1)
+WIDTH_MAX = timedelta(days=3_650_000)
+"""More than all the years there are."""
+_WIDTH = re.compile(r"([0-9]{1,15})([smhdw])", re.ASCII | re.IGNORECASE)
 _WIDTHS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class Bucket(msgspec.Struct, frozen=True):
@@ -96,40 +102,77 @@ class Backtest(msgspec.Struct):
             "near_misses": dict(self.near_misses.most_common()),
             "timeline": [{"start": b.start.isoformat(), "events": b.events, "hits": b.hits} for b in self.timeline()],
             "untimed": self.untimed,
-            "samples": [{"row": sample.row, **sample.attributes} for sample in self.samples],
+            "samples": [{"row": sample.row, "attributes": sample.attributes} for sample in self.samples],
         }
 
 
 def backtest(
     filter_: Filter,
-    data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch | Columns],
+    data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch | Batch],
     *,
     time: str | None = None,
-    width: timedelta = timedelta(hours=1),
+    width: timedelta | str = timedelta(hours=1),
     first_row: int = 0,
 ) -> Backtest:
-    """Run a filter over a table or batches; `time` names the column for the timeline, in buckets of `width`."""
-    if width < timedelta(seconds=1):
-        raise EventError(f"backtest: a bucket of {width} is too narrow; the narrowest is one second")
+    """Run a filter over a table or batches; `time` names the column for the timeline, in buckets of `width`.
+
+    An event without a timestamp there is counted as untimed; EventError if that is all of them.
+    """
+    step = _check_width(width)
+    if time is not None:
+        check_name("--time", time)
     total = Backtest(filter_.text)
-    for columns in _batches(data):
-        total = total + _one_batch(filter_, columns, time, width, first_row + total.events)
+    holds_other = False
+    for batch in _batches(data, first_row):
+        total = total + _one_batch(filter_, batch, time, step)
+        holds_other = holds_other or (time is not None and bool(batch.columns.column(time).valid.any()))
+    if time is not None and total.events and not total.buckets:
+        if holds_other:
+            raise EventError(f"backtest: {time} does not hold timestamps; name an attribute that does")
+        raise EventError(f"backtest: the events have no attribute {time}; name one that holds timestamps")
     return total
 
 
-def _batches(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch | Columns]) -> Iterator[Columns]:
+def check_name(option: str, name: object) -> None:
+    """EventError where an option's value is not the name of an attribute."""
+    if not isinstance(name, str):
+        raise EventError(f"{option}: given an object of class {type(name).__name__}; give the name of an attribute")
+    try:
+        split_name(name)
+    except ValueError as error:
+        raise EventError(f"{option}: {error}; write it like price, order.price or `odd name`") from None
+
+
+def _check_width(width: object) -> timedelta:
+    if isinstance(width, str):
+        return read_width(width)
+    if not isinstance(width, timedelta):
+        raise EventError(f"backtest: the width is of class {type(width).__name__}; give a timedelta, or a text like 1h")
+    if width < WIDTH_MIN:
+        raise EventError(f"backtest: a bucket of {width} is too narrow; the narrowest is one second")
+    if width > WIDTH_MAX:
+        raise EventError(f"backtest: a bucket of {width} is too wide; the widest is {WIDTH_MAX.days} days")
+    return width
+
+
+def _batches(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch | Batch], first_row: int) -> Iterator[Batch]:
     if isinstance(data, pa.Table):
         data = data.to_batches(max_chunksize=BATCH_ROWS)
     elif isinstance(data, pa.RecordBatch):
         data = [data]
     for batch in data:
-        yield batch if isinstance(batch, Columns) else Columns.of_batch(batch)
+        if isinstance(batch, Batch):
+            yield batch
+        else:
+            yield Batch(range(first_row, first_row + batch.num_rows), Columns.of_batch(batch))
+            first_row += batch.num_rows
 
 
-def _one_batch(filter_: Filter, columns: Columns, time: str | None, width: timedelta, first_row: int) -> Backtest:
+def _one_batch(filter_: Filter, batch: Batch, time: str | None, width: timedelta) -> Backtest:
+    columns = batch.columns
     hits = columns.accepted(filter_)
     result = Backtest(filter_.text, len(columns), len(hits), _near_misses(columns, filter_, hits))
-    result.samples = [Sample(first_row + int(row), dict(columns.row(int(row)))) for row in hits[:SAMPLES_MAX]]
+    result.samples = [Sample(batch.rows[int(row)], dict(columns.row(int(row)))) for row in hits[:SAMPLES_MAX]]
     if time is not None and len(columns):
         result.buckets, result.untimed = _buckets(columns, time, width, hits)
     return result
@@ -155,9 +198,7 @@ def _near_misses(columns: Columns, filter_: Filter, hits: Any) -> Counter[str]:
 def _buckets(columns: Columns, time: str, width: timedelta, hits: Any) -> tuple[dict[datetime, tuple[int, int]], int]:
     found = columns.instants(time)
     if found is None:
-        if all(value is None for value in columns.values(time)):
-            raise EventError(f"backtest: the events have no attribute {time}; name one that holds timestamps")
-        raise EventError(f"backtest: {time} does not hold timestamps; name an attribute that does")
+        return {}, len(columns)
     micros, valid = found
     step = width // timedelta(microseconds=1)
     starts = micros // step
@@ -167,15 +208,25 @@ def _buckets(columns: Columns, time: str, width: timedelta, hits: Any) -> tuple[
     events = np.bincount(inverse, minlength=len(distinct))
     accepted = np.bincount(inverse, weights=was_hit[valid], minlength=len(distinct))
     buckets = {
-        _EPOCH + timedelta(microseconds=int(start) * step): (int(n), int(h))
+        _bucket_start(int(start) * step): (int(n), int(h))
         for start, n, h in zip(distinct, events, accepted, strict=True)
     }
     return buckets, int(len(micros) - valid.sum())
 
 
+def _bucket_start(micros: int) -> datetime:
+    """The first bucket of all may begin before the first year: then it begins there."""
+    try:
+        return _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return _FIRST
+
+
 def read_width(text: str) -> timedelta:
     """The width of a bucket as people write it: 30s, 15m, 1h, 1d, 1w."""
-    number, unit = text[:-1], text[-1:].lower()
-    if not number.isdecimal() or unit not in _WIDTHS or int(number) < 1:
-        raise EventError(f"backtest: {text!r} is not a width; write a number and s, m, h, d or w, such as 15m")
-    return timedelta(seconds=int(number) * _WIDTHS[unit])
+    match = _WIDTH.fullmatch(text)
+    seconds = int(match[1]) * _WIDTHS[match[2].lower()] if match else 0
+    if not 1 <= seconds <= WIDTH_MAX // timedelta(seconds=1):
+        shown = text if len(text) <= 40 else text[:40] + "…"
+        raise EventError(f"backtest: {shown!r} is not a width; write a number and s, m, h, d or w, such as 15m")
+    return timedelta(seconds=seconds)
