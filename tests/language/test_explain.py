@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+from collections.abc import Iterator, Mapping
 
 import pytest
 from rich.console import Console
@@ -13,7 +14,8 @@ from meetpoint.errors import EventError, FilterError, LimitError
 from meetpoint.language import clean_attributes, parse_filter
 from meetpoint.language.explain import Explanation, Step, explain
 from meetpoint.language.facts import Fact, Relation, judge
-from meetpoint.language.tree import Literal, predicates
+from meetpoint.language.parser import parse_tree
+from meetpoint.language.tree import Like, Literal, predicates
 from meetpoint.language.values import kind_of
 from meetpoint.matching.scan import _order, evaluate
 from tests.workloads import random_events, random_filter
@@ -37,9 +39,26 @@ def test_verdicts_are_the_oracles_and_facts_are_true_and_suffice(seed: int) -> N
             for fact in told.facts:
                 assert is_true(fact), fact
                 relations.add(fact.relation)
+            for step in steps(told.tree):
+                assert fits_as_told(step, event), step
             verdicts.add(told.verdict)
     assert verdicts == {True, False, None}
     assert len(relations) >= 9
+
+
+def steps(step: Step) -> Iterator[Step]:
+    yield step
+    for child in step.children:
+        yield from steps(child)
+
+
+def fits_as_told(step: Step, event: Mapping[str, object]) -> bool:
+    """Whether the oracle, given a step's own text, says that the value fits where the fact says so."""
+    if step.fact is None or step.fact.relation not in (Relation.FITS, Relation.UNFIT):
+        return True
+    tree = parse_tree(step.label)
+    fits = evaluate(tree, event) is not (isinstance(tree, Like) and tree.negated)
+    return fits is (step.fact.relation is Relation.FITS)
 
 
 def is_true(fact: Fact) -> bool:
@@ -53,7 +72,7 @@ def is_true(fact: Fact) -> bool:
         case Relation.OTHER_KIND:
             return kind_of(value) is not kind_of(literals[0])
         case Relation.FITS | Relation.UNFIT:
-            return isinstance(value, str)  # whether it fits is the verdict itself, which the oracle has judged
+            return isinstance(value, str)  # whether it fits, `fits_as_told` asks the oracle
     orders = [_order(value, Literal(kind_of(value), literal, 0)) for literal in literals]  # type: ignore[arg-type]
     match fact.relation:
         case Relation.BELOW:

@@ -24,7 +24,7 @@ from meetpoint.matching.columns import Batch
 from meetpoint.matching.events import Events, load_events
 from meetpoint.matching.rejects import Reject, Rejected, reject
 from meetpoint.matching.subscriptions import (
-    Subscriber,
+    LoadedSubscription,
     Subscriptions,
     Unread,
     id_problem,
@@ -71,7 +71,7 @@ def match(
 
 
 def matches(
-    batches: Iterable[Batch], subscriptions: list[Subscriber], event_id: str | None, rejected: Rejected
+    batches: Iterable[Batch], subscriptions: list[LoadedSubscription], event_id: str | None, rejected: Rejected
 ) -> Iterator[tuple[int, pa.Table]]:
     """Batch by batch, the number of events and the pairs, ordered by event and then by subscription.
 

@@ -25,7 +25,7 @@ from meetpoint.matching.csv_source import CsvFile
 from meetpoint.matching.rejects import Rejected, SourceError, reject
 from meetpoint.matching.sources import format_of, json_rows, open_parquet, parquet_batches
 
-__all__ = ["Subscriber", "Subscriptions", "Unread", "id_problem", "load_subscriptions", "unread_subscriptions"]
+__all__ = ["LoadedSubscription", "Subscriptions", "Unread", "id_problem", "load_subscriptions", "unread_subscriptions"]
 
 _COLUMNS = ("id", "filter", "subscriber")
 
@@ -35,12 +35,11 @@ Subscriptions: TypeAlias = (
 """A path, a mapping of id to filter, an Arrow table, a pandas frame, or rows with `id`, `filter`, `subscriber`."""
 
 
-class Subscriber(msgspec.Struct, frozen=True):
-    """A subscription that was read: its id, its filter, and whose it is if the file says so."""
+class LoadedSubscription(msgspec.Struct, frozen=True):
+    """A subscription whose filter has been parsed."""
 
     id: Any
     filter: Filter
-    subscriber: Any = None
 
 
 class Unread(msgspec.Struct, frozen=True):
@@ -52,13 +51,15 @@ class Unread(msgspec.Struct, frozen=True):
     subscriber: Any = None
 
 
-def load_subscriptions(subscriptions: Subscriptions, rejected: Rejected, schema: Schema | None) -> list[Subscriber]:
+def load_subscriptions(
+    subscriptions: Subscriptions, rejected: Rejected, schema: Schema | None
+) -> list[LoadedSubscription]:
     """Whatever holds subscriptions, parsed; those without a good id or filter are set aside."""
     parser = FilterParser(schema)
-    good: list[Subscriber] = []
+    good: list[LoadedSubscription] = []
     for one in unread_subscriptions(subscriptions, rejected):
         try:
-            good.append(Subscriber(one.id, parser.parse(one.text), one.subscriber))
+            good.append(LoadedSubscription(one.id, parser.parse(one.text)))
         except FilterError as error:
             rejected(reject("subscriptions", one.row, f"id {show_value(one.id)}: {error}", one.text))
     return good
