@@ -34,9 +34,9 @@ from meetpoint.matching.prepared import (
     whole,
 )
 
-__all__ = ["check_arrow_kinds", "find_array", "prepare", "read_batch", "read_values"]
+__all__ = ["WORD_DIGITS", "check_arrow_kinds", "find_array", "instants_of", "prepare", "read_batch", "read_values"]
 
-_WORD_DIGITS = 18
+WORD_DIGITS = 18
 """Digits of a decimal column that surely fit 64 bits."""
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // _MICROSECOND
@@ -91,7 +91,7 @@ def prepare(name: str, array: Any, length: int) -> Column:
     if pa.types.is_decimal(type_):
         return _decimals(array, valid)
     if pa.types.is_timestamp(type_):
-        return instant_column(valid, _micros(split_name(name), array))
+        return instant_column(valid, instants_of(split_name(name), array))
     if pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
         encoded = pc.cast(array, pa.string()).dictionary_encode()
         texts: Any = read_values(split_name(name), encoded.dictionary)
@@ -103,7 +103,7 @@ def _decimals(array: Any, valid: Mask) -> Column:
     type_ = array.type
     if type_.bit_width < 128:  # the kernels do not all know the short ones
         array = pc.cast(array, type_ := pa.decimal128(type_.precision, type_.scale))
-    if not pa.types.is_decimal128(type_) or type_.precision > _WORD_DIGITS or type_.scale < 0:
+    if not pa.types.is_decimal128(type_) or type_.precision > WORD_DIGITS or type_.scale < 0:
         encoded = array.dictionary_encode()
         return CodedColumn(valid, np.asarray(encoded.indices.fill_null(0)), encoded.dictionary.to_pylist())
     words = np.frombuffer(array.buffers()[1], dtype="<i8") if len(array) else np.zeros(0, dtype="<i8")
@@ -112,7 +112,7 @@ def _decimals(array: Any, valid: Mask) -> Column:
     return LineColumn(valid, values, NumberSet, lambda c: whole(c.exact, unit, *WORD))
 
 
-def _micros(path: tuple[str, ...], array: Any) -> Array:
+def instants_of(path: tuple[str, ...], array: Any) -> Array:
     """Timestamps as microseconds since 1970, by their integers: a zone only says how to show an instant."""
     ticks = np.asarray(array.cast(pa.int64()).fill_null(0))
     unit = array.type.unit
@@ -149,7 +149,7 @@ def read_values(path: tuple[str, ...], array: Any) -> list[object]:
     """The values of a column, timestamps in UTC."""
     array = _decoded(array)
     if pa.types.is_timestamp(array.type):
-        micros = _micros(path, array).tolist()
+        micros = instants_of(path, array).tolist()
         valid = array.is_valid().to_pylist()
         return [EPOCH + m * _MICROSECOND if there else None for m, there in zip(micros, valid, strict=True)]
     if pa.types.is_struct(array.type):

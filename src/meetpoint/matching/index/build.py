@@ -1,0 +1,390 @@
+"""From rank form to buckets: which constraint a conjunction is filed under, and the layout that the kernels scan.
+
+A conjunction is filed under one *access* constraint, the one that the fewest events lead to: a value or a prefix has a
+bucket of its own, which contains or excludes any other of its line; a range is filed under the cells that it overlaps,
+of some 256 that equally many events fall into; a pattern has a bucket; and what nothing of this suits (`a != 1`) is
+filed under "there is a value on this line". What is left of the conjunction is tested when an event comes to the
+bucket, the most selective test first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from meetpoint.matching.index.encode import Encoded
+from meetpoint.matching.index.kernels.building import (
+    choose,
+    fill_sides,
+    fill_tests,
+    fill_zones,
+    first_tests,
+    merge_small,
+    nest,
+    order_tests,
+)
+from meetpoint.matching.index.kernels.scanning import (
+    BLOCK,
+    COUNT,
+    ENTRY,
+    FLAGS,
+    MULTIPLE,
+    SECTION,
+    SIDE,
+    SIDE_FITS,
+    SIDED,
+    TEST,
+    TESTS,
+    ZONE,
+    Buckets,
+    Sides,
+)
+from meetpoint.matching.index.kernels.simd import PADDING
+from meetpoint.matching.index.lines import Array
+from meetpoint.matching.index.rows import NESTED, Rows
+
+__all__ = ["Access", "Layout", "build"]
+
+CELLS = 256
+"""Cells of a line of ranges: so many events in each as in the others, as far as the sample tells."""
+CELLS_MAX = 64
+"""A range that overlaps more cells than this is not filed under them."""
+ZONED_MIN = 48
+"""Entries of a section from which on it has zones."""
+JOINED_MAX = 12
+"""A section with fewer entries joins one whose entries have more tests."""
+_COPY_COST = 2e-6
+"""What one more entry of a conjunction costs, as a part of the events: so much memory has to pay for itself."""
+
+
+class Access(NamedTuple):
+    """How ranks and patterns lead to buckets: slot by slot through `head`, and from a bucket to the one around it."""
+
+    slots: Array  # int32
+    offsets: Array  # int64 where the ranks of a slot begin in head
+    head: Array  # int32 a bucket, or -1
+    parent: Array  # int32[buckets]
+    fit_bucket: Array  # int32[patterns]
+
+
+class Layout(NamedTuple):
+    """All that the kernels need to match events."""
+
+    access: Access
+    buckets: Buckets
+    sides: Sides
+
+
+class _Statistics(NamedTuple):
+    """What the events are like: ranks of each line, sorted, of those that have a value there."""
+
+    ranks: list[Array]
+    fits: Array  # float64[patterns] part of the events
+    events: float
+
+
+def build(rows: Rows, sample: Encoded | None) -> Layout:
+    """The layout for rows; `sample` is some events that are like those to come, None if nothing is known of them."""
+    statistics = _statistics(rows, sample)
+    line = (rows.line & ~np.uint16(NESTED)).astype(np.int64)
+    share = _shares(rows, line, statistics)
+    cells = _Cells(rows, line, statistics)
+    cost, root = _costs(rows, line, share, cells, statistics)
+    fits = rows.side & 3 == SIDE_FITS
+    side_cost = np.where(
+        fits, statistics.fits[np.where(fits, rows.side >> 2, 0)] if len(rows.patterns) else 0.0, np.inf
+    )
+    chosen, chosen_side = choose(rows.start, cost, rows.side_start, side_cost)
+    nodes = _Nodes(rows, line, root, chosen)
+    return _lay_out(rows, line, share, cells, nodes, root, chosen, chosen_side)
+
+
+# -- statistics --------------------------------------------------------------------------------------------------------
+
+
+def _statistics(rows: Rows, sample: Encoded | None) -> _Statistics:
+    if sample is None:
+        ranks = [np.arange(line.cuts + 1, dtype=np.int32) for line in rows.lines]  # as if bounds were like values
+        return _Statistics(ranks, np.full(len(rows.patterns), 1e-3), 0.0)
+    ranks = []
+    for slot in range(len(rows.lines)):
+        held = np.sort(sample.ranks[:, slot])
+        ranks.append(held[np.searchsorted(held, 0) :])
+    events = len(sample.ranks)
+    counts = np.bincount(sample.fit, minlength=len(rows.patterns))
+    return _Statistics(ranks, (counts + 0.1) / (events + 1), float(events))
+
+
+def _shares(rows: Rows, line: Array, statistics: _Statistics) -> Array:
+    """What part of the events satisfies each test; where the sample has none, by the number of bounds within."""
+    share = np.zeros(len(line))
+    for slot, held in enumerate(statistics.ranks):
+        mine = np.flatnonzero(line == slot)
+        if not len(mine):
+            continue
+        first, last = rows.first[mine], rows.last[mine]
+        before = np.searchsorted(held, first, "left")
+        until = np.searchsorted(held, last, "right")
+        inside = until - before + np.where(first > last, len(held), 0)
+        ranks = rows.lines[slot].cuts + 1
+        width = last - first + 1 + np.where(first > last, ranks, 0)
+        events = statistics.events or len(held)
+        share[mine] = (inside + width / ranks) / (events + 1)
+    return share
+
+
+class _Cells:
+    """Cells of the lines that have ranges: `starts[slot]` are the ranks at which cells begin, 0 first."""
+
+    def __init__(self, rows: Rows, line: Array, statistics: _Statistics) -> None:
+        self.starts: list[Array] = []
+        self.chance: list[Array] = []
+        ranged = np.bincount(line[(rows.line & NESTED == 0) & (rows.first <= rows.last)], minlength=len(rows.lines))
+        for slot, held in enumerate(statistics.ranks):
+            if not ranged[slot] or not len(held):
+                self.starts.append(np.zeros(1, np.int32))
+                self.chance.append(np.ones(1))
+                continue
+            wanted = int(min(CELLS, max(16, ranged[slot] // 4)))
+            starts = np.unique(np.concatenate([[0], held[np.arange(1, wanted) * len(held) // wanted]])).astype(np.int32)
+            counts = np.diff(np.searchsorted(held, np.append(starts, rows.lines[slot].cuts + 1)))
+            self.starts.append(starts)
+            self.chance.append((counts + 1.0 / len(starts)) / ((statistics.events or len(held)) + 1))
+
+    def of(self, slot: int, ranks: Array) -> Array:
+        """The cell that each rank is in."""
+        return (np.searchsorted(self.starts[slot], ranks, "right") - 1).astype(np.int32)
+
+
+def _costs(rows: Rows, line: Array, share: Array, cells: _Cells, statistics: _Statistics) -> tuple[Array, Array]:
+    """The part of the events that each test leads to its conjunction; and which tests would only ask for a value."""
+    cost = share.copy()
+    nested = rows.line & NESTED != 0
+    root = ~nested
+    for slot, held in enumerate(statistics.ranks):
+        mine = np.flatnonzero((line == slot) & ~nested)
+        if not len(mine):
+            continue
+        there = (len(held) + 0.5) / ((statistics.events or len(held)) + 1)
+        cost[mine] = there + 1e-3  # a root of a nested range is as wide, and needs no second test
+        ranges = mine[rows.first[mine] <= rows.last[mine]]
+        begin, end = cells.of(slot, rows.first[ranges]), cells.of(slot, rows.last[ranges])
+        chance = np.concatenate([[0.0], np.cumsum(cells.chance[slot])])
+        filed = chance[end + 1] - chance[begin] + _COPY_COST * (end - begin)
+        better = (filed < there) & (end - begin < CELLS_MAX)
+        cost[ranges[better]] = filed[better]
+        root[ranges[better]] = False
+    return cost, root
+
+
+class _Nodes:
+    """The nested ranges that conjunctions are filed under, outer ones before inner ones; each is a bucket."""
+
+    def __init__(self, rows: Rows, line: Array, root: Array, chosen: Array) -> None:
+        cuts = np.array([one.cuts for one in rows.lines], np.int64)
+        self.offsets = np.concatenate([[0], np.cumsum(cuts + 1)])
+        test = chosen[chosen >= 0]
+        test = test[(rows.line[test] & NESTED != 0) | root[test]]
+        slot = line[test]
+        first = np.where(root[test], 0, rows.first[test])
+        last = np.where(root[test], cuts[slot] if len(cuts) else 0, rows.last[test])
+        begin = self.offsets[slot] + first
+        width = last - first
+        key = begin << 32 | (0xFFFFFFFF - width)  # at the same beginning the wider one first
+        self.keys, self.of_test = np.unique(key, return_inverse=True)
+        self.tests = test
+        self.begin = self.keys >> 32
+        self.width = 0xFFFFFFFF - (self.keys & 0xFFFFFFFF)
+        self.slot = np.searchsorted(self.offsets, self.begin, "right") - 1
+
+
+# -- layout ------------------------------------------------------------------------------------------------------------
+
+
+class _Entries(NamedTuple):
+    bucket: Array
+    conj: Array
+    access: Array  # the test that leads here, -1
+    again: Array  # whether it has to be tested again
+    side: Array  # the side test that leads here, -1
+
+
+def _entries(
+    rows: Rows, line: Array, cells: _Cells, nodes: _Nodes, root: Array, chosen: Array, chosen_side: Array
+) -> tuple[_Entries, Array, Array, int]:
+    """One entry for each bucket of each conjunction, where cells begin, the patterns' buckets, how many buckets."""
+    conj = np.arange(len(chosen), dtype=np.int32)
+    by_test = chosen >= 0
+    is_node = by_test.copy()
+    is_node[by_test] = (rows.line[chosen[by_test]] & NESTED != 0) | root[chosen[by_test]]
+    count = len(nodes.keys)
+    pieces = [
+        _Entries(nodes.of_test, conj[is_node], chosen[is_node], root[chosen[is_node]], np.full(is_node.sum(), -1))
+    ]
+    cell_base = np.full(len(rows.lines), -1, np.int64)
+    filed = np.flatnonzero(by_test & ~is_node)
+    slots = line[chosen[filed]]
+    for slot in np.unique(slots).tolist():
+        cell_base[slot] = count
+        mine = filed[slots == slot]
+        test = chosen[mine]
+        first, last = rows.first[test], rows.last[test]
+        begin, end = cells.of(slot, first), cells.of(slot, last)
+        copies = end - begin + 1
+        which = np.repeat(np.arange(len(mine)), copies)
+        cell = begin[which] + np.arange(len(which)) - np.repeat(np.cumsum(copies) - copies, copies)
+        bounds = np.append(cells.starts[slot], rows.lines[slot].cuts + 1)
+        again = (bounds[cell] < first[which]) | (bounds[cell + 1] - 1 > last[which])
+        pieces.append(_Entries(count + cell, conj[mine[which]], test[which], again, np.full(len(which), -1)))
+        count += len(cells.starts[slot])
+    by_side = np.flatnonzero(chosen_side >= 0)
+    asked, which = np.unique(rows.side[chosen_side[by_side]] >> 2, return_inverse=True)
+    fit_bucket = np.full(len(rows.patterns), -1, np.int32)
+    fit_bucket[asked] = count + np.arange(len(asked))
+    none = np.full(len(by_side), -1)
+    pieces.append(_Entries(count + which, conj[by_side], none, np.zeros(len(by_side), np.bool_), chosen_side[by_side]))
+    count += len(asked)
+    return _Entries(*(np.concatenate(column) for column in zip(*pieces, strict=True))), cell_base, fit_bucket, count
+
+
+def _lay_out(
+    rows: Rows,
+    line: Array,
+    share: Array,
+    cells: _Cells,
+    nodes: _Nodes,
+    root: Array,
+    chosen: Array,
+    chosen_side: Array,
+) -> Layout:
+    entries, cell_base, fit_bucket, count = _entries(rows, line, cells, nodes, root, chosen, chosen_side)
+    order = np.arange(len(rows.line), dtype=np.int32)
+    order_tests(rows.start, share, order)
+    test_count = np.diff(rows.start)[entries.conj] - (entries.access >= 0) + entries.again
+    side_count = np.diff(rows.side_start)[entries.conj] - (entries.side >= 0)
+    flags = np.where(side_count > 0, SIDED, 0) | np.where(rows.multiple[entries.conj], MULTIPLE, 0)
+    test_count = _padded(entries.bucket, flags, test_count.astype(np.int64))
+    entries, test_count, flags, side_count = _arrange(rows, line, share, order, entries, test_count, flags, side_count)
+    key = (entries.bucket << 16) | (flags << 14) | test_count
+    fresh = np.ones(len(key), np.bool_)
+    fresh[1:] = key[1:] != key[:-1]
+    begins = np.flatnonzero(fresh)
+    sizes = np.diff(np.append(begins, len(key)))
+    section_tests = test_count[begins]
+    section_flags = flags[begins]
+    used, section_start = np.unique(entries.bucket[begins], return_index=True)
+    bucket_of = np.full(count, -1, np.int32)
+    bucket_of[used] = np.arange(len(used))
+
+    tests_before = np.concatenate([[0], np.cumsum(sizes * section_tests)])
+    which = np.repeat(np.arange(len(begins)), sizes)
+    at = tests_before[which] + np.arange(len(key)) - begins[which]
+    total = int(tests_before[-1])
+    wide = len(rows.lines) > 256
+    slot = np.zeros(total + PADDING, np.uint16 if wide else np.uint8)
+    low, width = np.zeros(total + PADDING, np.int32), np.full(total + PADDING, 0xFFFFFFFF, np.uint32)
+    fill_tests(
+        entries.conj, entries.access, entries.again, at, sizes[which], rows.start, order, share, line, rows.first,
+        rows.last, int(np.diff(rows.start).max(initial=0)), slot, low, width,
+    )  # fmt: skip
+    zoned = (sizes >= ZONED_MIN) & (section_tests > 0)
+    zones = np.where(zoned, -(-sizes // BLOCK), 0)
+    zone_arrays = _zone_arrays(int(zones.sum()) + PADDING, slot.dtype)
+    sections = np.zeros((len(begins), SECTION), np.int32)
+    sections[:, ENTRY], sections[:, COUNT], sections[:, TESTS] = begins, sizes, section_tests
+    sections[:, FLAGS], sections[:, TEST] = section_flags, tests_before[:-1]
+    sections[:, ZONE] = np.where(zoned, np.cumsum(zones) - zones, -1)
+    fill_zones(sections, slot, low, width, *zone_arrays)
+
+    sided = np.flatnonzero(flags & SIDED)
+    side_out = np.zeros(int(side_count[sided].sum()), np.int32)
+    side_start = np.zeros(len(sided) + 1, np.int32)
+    fill_sides(entries.conj[sided], entries.side[sided], rows.side_start, rows.side, side_start, side_out)
+    section_sides = np.where(section_flags & SIDED, sizes, 0)
+    sections[:, SIDE] = np.cumsum(section_sides) - section_sides
+    numbers = np.concatenate([rows.owner[entries.conj], np.zeros(PADDING, np.int32)])
+    begin = np.append(section_start, len(begins)).astype(np.int32)
+    buckets = Buckets(begin, sections, numbers, slot, low, width, *zone_arrays)
+    sides = Sides(side_start, side_out, rows.set_start, rows.set_line, rows.set_first, rows.set_last)
+    return Layout(_access(rows, cells, nodes, cell_base, bucket_of, fit_bucket), buckets, sides)
+
+
+def _padded(bucket: Array, flags: Array, test_count: Array) -> Array:
+    """How many tests each entry is given, some of which always hold, so that there are fewer and fuller sections."""
+    keys, which, counts = np.unique(
+        (bucket << 16) | (flags << 14) | test_count, return_inverse=True, return_counts=True
+    )
+    target = np.zeros(len(keys), np.int64)
+    merge_small(keys, counts, JOINED_MAX, target)
+    padded: Array = (keys[target] & 0x3FFF)[which]
+    return padded
+
+
+def _zone_arrays(count: int, slot_type: Any) -> tuple[Array, Array, Array]:
+    return np.zeros(count, slot_type), np.zeros(count, np.int32), np.zeros(count, np.uint32)
+
+
+def _arrange(
+    rows: Rows,
+    line: Array,
+    share: Array,
+    order: Array,
+    entries: _Entries,
+    test_count: Array,
+    flags: Array,
+    side_count: Array,
+) -> tuple[_Entries, Array, Array, Array]:
+    """Entries by bucket and section; within a large section by their first test, so that zones are narrow.
+
+    Sixteen neighbours should have first tests of one slot with bounds that lie together: sorted by the lower bound, cut
+    into slabs of about as many entries as the square root allows, and within a slab sorted by the upper bound.
+    """
+    first = np.full(len(test_count), -1, np.int32)
+    most = int(np.diff(rows.start).max(initial=0))
+    first_tests(entries.conj, entries.access, entries.again, rows.start, order, share, most, first)
+    has = first >= 0
+    slot, low, high = (
+        np.where(has, column[first], 0) if has.any() else first for column in (line, rows.first, rows.last)
+    )
+    section = (entries.bucket << 16) | (flags << 14) | test_count
+    by_low = np.lexsort((low, slot, section))
+    run = np.ones(len(section), np.bool_)
+    run[1:] = (section[by_low][1:] != section[by_low][:-1]) | (slot[by_low][1:] != slot[by_low][:-1])
+    begins = np.flatnonzero(run)
+    sizes = np.diff(np.append(begins, len(section)))
+    which = np.cumsum(run) - 1
+    slab = np.maximum(BLOCK, np.ceil(np.sqrt(sizes / BLOCK)).astype(np.int64) * BLOCK)
+    within = (np.arange(len(section)) - begins[which]) // slab[which]
+    arranged = by_low[np.lexsort((high[by_low], within, which))]
+    return (
+        _Entries(*(column[arranged] for column in entries)),
+        test_count[arranged],
+        flags[arranged],
+        side_count[arranged],
+    )
+
+
+def _access(rows: Rows, cells: _Cells, nodes: _Nodes, cell_base: Array, bucket_of: Array, fit_bucket: Array) -> Access:
+    """The tables from ranks to buckets."""
+    parent = np.full(len(nodes.keys), -1, np.int32)
+    head = np.full(int(nodes.offsets[-1]), -1, np.int32)
+    nest(nodes.begin, nodes.width, head, parent)
+    new_parent = np.full(int((bucket_of >= 0).sum()), -1, np.int32)
+    has = parent >= 0
+    new_parent[: len(parent)][has] = bucket_of[parent[has]]  # every node has an entry, and nodes come first
+    slots: list[int] = []
+    tables: list[Array] = []
+    for slot in np.unique(nodes.slot).tolist():
+        table = head[nodes.offsets[slot] : nodes.offsets[slot + 1]]
+        slots.append(slot)
+        tables.append(np.where(table >= 0, bucket_of[np.maximum(table, 0)], -1))
+    for slot in np.flatnonzero(cell_base >= 0).tolist():
+        starts = cells.starts[slot]
+        widths = np.diff(np.append(starts, rows.lines[slot].cuts + 1))
+        slots.append(slot)
+        tables.append(np.repeat(bucket_of[cell_base[slot] : cell_base[slot] + len(starts)], widths))
+    offsets = np.concatenate([[0], np.cumsum([len(table) for table in tables])])[: len(tables)].astype(np.int64)
+    whole = np.concatenate([np.zeros(0, np.int32), *tables]).astype(np.int32)
+    found = np.where(fit_bucket >= 0, bucket_of[np.maximum(fit_bucket, 0)], -1).astype(np.int32)
+    return Access(np.array(slots, np.int32), offsets, whole, new_parent, found)

@@ -1,0 +1,218 @@
+"""Events as ranks: the first step of matching, for one segment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from sys import getrefcount
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from meetpoint.matching.index.event_parts import Parts
+from meetpoint.matching.index.kernels.patterns import Grams, fitting_patterns
+from meetpoint.matching.index.kernels.ranks import TextCache, line_ranks, text_ranks
+from meetpoint.matching.index.lines import Array, Line, LineSort, Thresholds, double_keys
+from meetpoint.matching.index.parts import Part, PartSort
+
+__all__ = ["Encoded", "Encoder", "Scratch"]
+
+_CACHE_TEXTS = 1 << 16
+_CACHE_BYTES = 1 << 21
+_NO_OFFSETS = np.zeros(1, np.int64)
+_NO_DATA = np.zeros(0, np.uint8)
+_OUTPUTS_MAX = 8
+_UNHELD = 3  # references to an array in a list while a loop looks at it
+_ROOM = 64
+"""Room for this many fitting patterns of an event, to begin with, over a batch."""
+
+
+class Encoded(NamedTuple):
+    """A batch of events for one segment."""
+
+    ranks: Array  # int32[events, slots]
+    fit_start: Array  # int64[events + 1] where the patterns that fit each event begin
+    fit: Array  # int32
+
+
+class Scratch:
+    """What one thread keeps between batches of one segment: caches and buffers. Never shared between threads."""
+
+    def __init__(self, patterns: int) -> None:
+        self.texts: dict[str, TextCache] = {}
+        self.tried = np.zeros(max(patterns, 1), np.int64)
+        self.mark = 0
+        self.arrays: dict[str, Array] = {}
+        self._outputs: list[Array] = []
+
+    def array(self, name: str, length: int, dtype: Any) -> Array:
+        """An array of at least this length, whose contents mean nothing; the same one as long as it suffices."""
+        held = self.arrays.get(name)
+        if held is None or len(held) < length:
+            held = self.arrays[name] = np.empty(max(length, 64) * 5 // 4, dtype)
+        return held
+
+    def output(self, length: int) -> Array:
+        """An array for results, which belongs to whoever holds a part of it; one that nobody holds is used again."""
+        for held in self._outputs:
+            if len(held) >= length and getrefcount(held) == _UNHELD:
+                return held
+        made = np.empty(length, np.int32)
+        if len(self._outputs) < _OUTPUTS_MAX:
+            self._outputs.append(made)
+        return made
+
+
+class Encoder:
+    """Turns events into ranks on the lines of one segment; a line's slot is its number."""
+
+    def __init__(self, lines: Sequence[Line], grams: dict[str, Grams], patterns: int) -> None:
+        self.slots = max(-(-len(lines) // 16) * 16, 16)
+        self._patterns = patterns
+        self._grams = grams
+        self._lines: dict[str, dict[LineSort, tuple[int, Line]]] = {}
+        self._always: list[int] = []
+        for slot, line in enumerate(lines):
+            if line.key.sort is LineSort.ALWAYS:
+                self._always.append(slot)
+            else:
+                self._lines.setdefault(line.key.attribute, {})[line.key.sort] = slot, line
+        for attribute in grams:
+            self._lines.setdefault(attribute, {})
+
+    @property
+    def names(self) -> list[str]:
+        """The attributes that matter."""
+        return list(self._lines)
+
+    def scratch(self) -> Scratch:
+        return Scratch(self._patterns)
+
+    def encode(self, parts: Parts, events: int, scratch: Scratch) -> Encoded:
+        """The ranks of events, and the patterns that fit them."""
+        ranks = scratch.array("ranks", events * self.slots, np.int32)[: events * self.slots].reshape(events, self.slots)
+        ranks.fill(-1)
+        for slot in self._always:
+            ranks[:, slot] = 0
+        fits: list[tuple[Array, Array]] = []
+        for attribute, lines in self._lines.items():
+            held = parts.get(attribute, ())
+            presence = lines.get(LineSort.PRESENCE)
+            if presence is not None:
+                ranks[:, presence[0]] = 0
+            for part in held:
+                valid = np.ones(events, np.bool_) if part.valid is None else part.valid
+                if presence is not None:
+                    ranks[valid, presence[0]] = 1
+                if part.sort is PartSort.TEXT:
+                    found = self._encode_text(attribute, lines, part, valid, ranks, scratch)
+                    if found is not None:
+                        fits.append(found)
+                else:
+                    _encode_line(lines, part, valid, ranks)
+        return Encoded(ranks, *_join(fits, events))
+
+    def _encode_text(
+        self,
+        attribute: str,
+        lines: dict[LineSort, tuple[int, Line]],
+        part: Part,
+        valid: Array,
+        ranks: Array,
+        scratch: Scratch,
+    ) -> tuple[Array, Array] | None:
+        slot, line = lines.get(LineSort.TEXT, (-1, None))
+        back_slot, back_line = lines.get(LineSort.TEXT_BACK, (-1, None))
+        if line is not None or back_line is not None:
+            cache = scratch.texts.get(attribute)
+            if cache is None:
+                cache = scratch.texts[attribute] = _new_cache()
+            text_ranks(
+                part.values,
+                part.starts,
+                part.ends,
+                valid,
+                _NO_OFFSETS if line is None else line.offsets,
+                _NO_DATA if line is None else line.data,
+                _NO_OFFSETS if back_line is None else back_line.offsets,
+                _NO_DATA if back_line is None else back_line.data,
+                cache,
+                ranks,
+                slot,
+                back_slot,
+            )
+        grams = self._grams.get(attribute)
+        if grams is None:
+            return None
+        counts = np.zeros(len(valid), np.int64)
+        out = scratch.array(f"fits {attribute}", _ROOM + 4 * len(valid), np.int32)
+        while True:
+            mark, scratch.mark = scratch.mark, scratch.mark + len(valid)
+            found = fitting_patterns(
+                part.values, part.starts, part.ends, valid, grams, scratch.tried, mark, out, counts
+            )
+            if found <= len(out):
+                return counts, out[:found]
+            out = scratch.array(f"fits {attribute}", found, np.int32)
+
+
+def _encode_line(lines: dict[LineSort, tuple[int, Line]], part: Part, valid: Array, ranks: Array) -> None:
+    match part.sort:
+        case PartSort.BOOLEAN:
+            if (found := lines.get(LineSort.BOOLEAN)) is not None:
+                ranks[valid, found[0]] = part.values[valid]
+        case PartSort.INSTANT:
+            if (found := lines.get(LineSort.INSTANT)) is not None:
+                _rank(part.values, valid, found[1].instants, ranks, found[0])
+        case PartSort.FLOAT | PartSort.INTEGER | PartSort.DECIMAL | PartSort.EXACT:
+            for sort in (LineSort.NUMBER, LineSort.ODD_NUMBER):
+                if (found := lines.get(sort)) is not None:
+                    _encode_number(part, valid, *found, ranks)
+
+
+def _encode_number(part: Part, valid: Array, slot: int, line: Line, ranks: Array) -> None:
+    if part.sort is PartSort.FLOAT:
+        _rank(double_keys(part.values), valid, line.floats, ranks, slot)
+    elif part.sort is PartSort.EXACT:
+        for row in np.flatnonzero(valid).tolist():
+            ranks[row, slot] = line.rank_exact(part.values[row])
+    else:
+        _rank(part.values, valid, line.scaled(part.scale), ranks, slot)
+
+
+def _rank(keys: Array, valid: Array, thresholds: Thresholds, ranks: Array, slot: int) -> None:
+    line_ranks(
+        keys,
+        valid,
+        thresholds.keys,
+        thresholds.grid,
+        thresholds.first,
+        thresholds.shift,
+        thresholds.base,
+        ranks,
+        slot,
+    )
+
+
+def _join(fits: list[tuple[Array, Array]], events: int) -> tuple[Array, Array]:
+    """Several attributes' fitting patterns as one run per event."""
+    starts = np.zeros(events + 1, np.int64)
+    if not fits:
+        return starts, np.zeros(0, np.int32)
+    np.cumsum(sum(counts for counts, _ in fits), out=starts[1:])
+    if len(fits) == 1:
+        return starts, fits[0][1]
+    owner = np.concatenate([np.repeat(np.arange(events), counts) for counts, _ in fits])
+    joined = np.concatenate([numbers for _, numbers in fits])
+    return starts, joined[np.argsort(owner, kind="stable")]
+
+
+def _new_cache() -> TextCache:
+    return TextCache(
+        np.zeros(2, np.int64),
+        np.zeros(_CACHE_TEXTS, np.uint64),
+        np.zeros(_CACHE_TEXTS, np.int32),
+        np.zeros(_CACHE_TEXTS, np.int32),
+        np.zeros(_CACHE_TEXTS, np.int32),
+        np.zeros(_CACHE_TEXTS, np.int32),
+        np.zeros(_CACHE_BYTES, np.uint8),
+    )

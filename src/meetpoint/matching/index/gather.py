@@ -1,0 +1,374 @@
+"""From filters to rank form.
+
+What a conjunction says of an attribute becomes tests: a range of one line, a pattern, or a set of ranges. A set of
+values (`symbol IN (...)`) is multiplied out where nothing else of the conjunction leads to few events, since each value
+then has a bucket of its own; the alternatives exclude one another, so no event is found twice by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from meetpoint.language.constraints import (
+    EVERY_TEXT,
+    Absent,
+    BooleanSet,
+    Constraint,
+    NumberSet,
+    Present,
+    TextSet,
+    TimestampSet,
+)
+from meetpoint.language.filters import Filter
+from meetpoint.language.intervals import Intervals, complement, intersect
+from meetpoint.language.like import ANY_CHAR, Pattern, PatternSort
+from meetpoint.language.normal import Conjunction
+from meetpoint.language.patterns import prefix_interval
+from meetpoint.matching.index.kernels.scanning import SIDE_FITS, SIDE_FITS_NOT, SIDE_IN_SET
+from meetpoint.matching.index.lines import Line, LineKey, LineSort, is_plain, text_line
+from meetpoint.matching.index.rows import NESTED, Rows
+from meetpoint.matching.prepared import EPOCH
+
+__all__ = ["gather"]
+
+_Cut: TypeAlias = tuple[Any, int] | None
+"""A value and 0 before or 1 after it; None is the end of the line. Bytes stand for themselves, before."""
+_Range: TypeAlias = tuple[Any, Any, bool]
+"""Low cut, high cut, and whether it nests (a prefix or one value)."""
+_Test: TypeAlias = tuple[LineKey, list[_Range]]
+
+_MICROSECOND = timedelta(microseconds=1)
+_SET_MIN = 3
+"""Ranges from which on a set is a side test; two are a range and the gap in it."""
+_MIDDLE = (0, 0)
+"""The cut between the two stretches of the line of odd numbers."""
+
+
+class _Cuts:
+    """The cuts of one line as they are met, numbered in that order."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.ids: dict[Any, int] = {}
+
+
+class _Gatherer:
+    def __init__(self) -> None:
+        self.cuts: dict[LineKey, _Cuts] = {}
+        self.patterns: dict[tuple[str, Pattern], int] = {}
+        self.owner: list[int] = []
+        self.multiple: list[bool] = []
+        self.counts: list[int] = []
+        self.tests: list[int] = []  # line, low cut, high cut, one after the other
+        self.side_counts: list[int] = []
+        self.sides: list[int] = []
+        self.set_lines: list[int] = []
+        self.set_counts: list[int] = []
+        self.set_ranges: list[int] = []  # line, low cut, high cut
+
+    def add(self, owner: int, conjunctions: Sequence[Conjunction]) -> None:
+        multiple = len(conjunctions) > 1
+        for conjunction in conjunctions:
+            tests: list[_Test] = []
+            patterns: list[tuple[int, str, Pattern]] = []
+            if not all(_READERS[type(c)](attribute, c, tests, patterns) for attribute, c in conjunction.constraints):
+                continue  # no value satisfies one of them, though no single part of it says so
+            if not tests and not any(asked == SIDE_FITS for asked, _, _ in patterns):
+                tests.append((LineKey("", LineSort.ALWAYS), [(None, None, True)]))
+            spread = _to_multiply(tests, patterns)
+            if spread is None:
+                self._emit(owner, multiple, tests, patterns)
+                continue
+            for one in tests[spread][1]:
+                self._emit(
+                    owner, multiple, [*tests[:spread], (tests[spread][0], [one]), *tests[spread + 1 :]], patterns
+                )
+
+    def _emit(self, owner: int, multiple: bool, tests: list[_Test], patterns: list[tuple[int, str, Pattern]]) -> None:
+        count = sides = 0
+        out = self.tests
+        for key, ranges in tests:
+            cuts = self.cuts.get(key)
+            if cuts is None:
+                cuts = self.cuts[key] = _Cuts(len(self.cuts))
+            ids = cuts.ids
+            low, high, nested = ranges[0]
+            if len(ranges) > 1:
+                high, nested = ranges[-1][1], False
+            low_id = -1 if low is None else ids.setdefault(low, len(ids))
+            high_id = -1 if high is None else ids.setdefault(high, len(ids))
+            if low_id >= 0 or high_id >= 0 or len(ranges) != 2:
+                out += (cuts.number | NESTED if nested else cuts.number, low_id, high_id)
+                count += 1
+            else:  # everything on both sides of a gap: that there is a value on this line has to be asked
+                out += (cuts.number | NESTED, -1, -1)
+                count += 1
+            if len(ranges) == 2:  # from the gap's end around to its beginning
+                out += (cuts.number, ids.setdefault(ranges[1][0], len(ids)), ids.setdefault(ranges[0][1], len(ids)))
+                count += 1
+            elif len(ranges) >= _SET_MIN:
+                self.sides.append(len(self.set_lines) << 2 | SIDE_IN_SET)
+                sides += 1
+                self.set_lines.append(cuts.number)
+                self.set_counts.append(len(ranges))
+                for a, b, _ in ranges:
+                    low_id = -1 if a is None else ids.setdefault(a, len(ids))
+                    high_id = -1 if b is None else ids.setdefault(b, len(ids))
+                    self.set_ranges += (cuts.number, low_id, high_id)
+        for asked, attribute, pattern in patterns:
+            number = self.patterns.setdefault((attribute, pattern), len(self.patterns))
+            self.sides.append(number << 2 | asked)
+        self.owner.append(owner)
+        self.multiple.append(multiple)
+        self.counts.append(count)
+        self.side_counts.append(sides + len(patterns))
+
+    def rows(self, subscriptions: int) -> Rows:
+        lines = [_line(key, cuts.ids) for key, cuts in self.cuts.items()]
+        made = [line for line, _ in lines]
+        tests = np.array(self.tests, np.int64).reshape(-1, 3)
+        sets = np.array(self.set_ranges, np.int64).reshape(-1, 3)
+        first, last = _ranks(tests, lines)
+        set_first, set_last = _ranks(sets, lines)
+        return Rows(
+            subscriptions=subscriptions,
+            lines=tuple(made),
+            patterns=tuple(self.patterns),
+            owner=np.array(self.owner, np.int32),
+            multiple=np.array(self.multiple, np.bool_),
+            start=_starts(self.counts),
+            line=tests[:, 0].astype(np.uint16),
+            first=first,
+            last=last,
+            side_start=_starts(self.side_counts),
+            side=np.array(self.sides, np.int32),
+            set_start=_starts(self.set_counts),
+            set_line=np.array(self.set_lines, np.uint16),
+            set_first=set_first,
+            set_last=set_last,
+        )
+
+
+def gather(filters: Iterable[Filter]) -> Rows:
+    """The filters in rank form, numbered in their order."""
+    gatherer = _Gatherer()
+    count = 0
+    for filter_ in filters:
+        gatherer.add(count, filter_.conjunctions)
+        count += 1
+    return gatherer.rows(count)
+
+
+def _starts(counts: list[int]) -> Any:
+    starts = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(np.array(counts, np.int32), out=starts[1:])
+    return starts
+
+
+def _ranks(tests: Any, lines: list[tuple[Line, Any]]) -> tuple[Any, Any]:
+    """Numbers of cuts, as they were met, as ranks."""
+    number = tests[:, 0] & ~NESTED
+    first = np.zeros(len(tests), np.int32)
+    last = np.zeros(len(tests), np.int32)
+    for at, (line, place) in enumerate(lines):
+        mine = np.flatnonzero(number == at)
+        low, high = tests[mine, 1], tests[mine, 2]
+        padded = np.concatenate([place, np.array([0], np.int32)])
+        first[mine] = np.where(low >= 0, padded[low] + 1, 0)
+        last[mine] = np.where(high >= 0, padded[high], line.cuts)
+    return first, last
+
+
+def _line(key: LineKey, ids: dict[Any, int]) -> tuple[Line, Any]:
+    """A line, and for each cut as it was met its place."""
+    place = np.zeros(len(ids), np.int32)
+    match key.sort:
+        case LineSort.ALWAYS | LineSort.PRESENCE | LineSort.BOOLEAN:
+            return Line(key), place  # the one cut there can be is number 0
+        case LineSort.ODD_NUMBER:
+            return _odd_line(key, ids, place)
+    cuts = sorted(ids)
+    place[[ids[cut] for cut in cuts]] = np.arange(len(cuts))
+    match key.sort:
+        case LineSort.NUMBER:
+            values = np.array([v for v, _ in cuts], np.float64)
+            return Line(key, values, np.array([a for _, a in cuts], np.bool_)), place
+        case LineSort.INSTANT:
+            return Line(key, np.array(cuts, np.int64), np.zeros(len(cuts), np.bool_)), place
+    return text_line(key, cuts), place
+
+
+def _odd_line(key: LineKey, ids: dict[Any, int], place: Any) -> tuple[Line, Any]:
+    exact = sorted((cut for cut in ids if cut[0] == "exact"), key=lambda cut: cut[1:])
+    floats = sorted((cut for cut in ids if cut[0] == "float"), key=lambda cut: cut[1:])
+    for at, cut in enumerate(exact):
+        place[ids[cut]] = at
+    for at, cut in enumerate(floats):
+        place[ids[cut]] = len(exact) + 1 + at
+    if _MIDDLE in ids:
+        place[ids[_MIDDLE]] = len(exact)
+    line = Line(
+        key,
+        np.array([v for _, v, _ in floats], np.float64),
+        np.array([a for _, _, a in floats], np.bool_),
+        tuple(v for _, v, _ in exact),
+        tuple(bool(a) for _, _, a in exact),
+    )
+    return line, place
+
+
+def _to_multiply(tests: list[_Test], patterns: list[tuple[int, str, Pattern]]) -> int | None:
+    """Which test to multiply out: the set of values with the fewest, if nothing else singles out events as well."""
+    best: int | None = None
+    for at, (key, ranges) in enumerate(tests):
+        if len(ranges) == 1:
+            low, high, nested = ranges[0]
+            if nested and key.sort >= LineSort.NUMBER and (low is not None or high is not None):
+                return None
+        elif all(nested for _, _, nested in ranges) and (best is None or len(ranges) < len(tests[best][1])):
+            best = at
+    return None if any(asked == SIDE_FITS for asked, _, _ in patterns) else best
+
+
+# -- constraints -------------------------------------------------------------------------------------------------------
+
+
+def _absent(attribute: str, _: Absent, tests: list[_Test], patterns: list[Any]) -> bool:
+    tests.append((LineKey(attribute, LineSort.PRESENCE), [(None, (0, 0), True)]))
+    return True
+
+
+def _present(attribute: str, _: Present, tests: list[_Test], patterns: list[Any]) -> bool:
+    tests.append((LineKey(attribute, LineSort.PRESENCE), [((0, 0), None, True)]))
+    return True
+
+
+def _boolean(attribute: str, constraint: BooleanSet, tests: list[_Test], patterns: list[Any]) -> bool:
+    low = (0, 0) if constraint.values == (True,) else None
+    high = (0, 0) if constraint.values == (False,) else None
+    tests.append((LineKey(attribute, LineSort.BOOLEAN), [(low, high, True)]))
+    return True
+
+
+def _number(attribute: str, constraint: NumberSet, tests: list[_Test], patterns: list[Any]) -> bool:
+    exact = constraint.exact
+    if constraint.doubles is None and all(
+        (i.low is None or is_plain(i.low)) and (i.high is None or is_plain(i.high))  # type: ignore[arg-type]
+        for i in exact
+    ):
+        ranges = [
+            (
+                None if i.low is None else (float(i.low), int(i.low_open)),  # type: ignore[arg-type]
+                None if i.high is None else (float(i.high), int(not i.high_open)),  # type: ignore[arg-type]
+                i.is_point or (i.low is None and i.high is None),
+            )
+            for i in exact
+        ]
+        tests.append((LineKey(attribute, LineSort.NUMBER), ranges))
+        return True
+    odd: list[_Range] = [
+        (
+            None if i.low is None else ("exact", i.low, int(i.low_open)),
+            _MIDDLE if i.high is None else ("exact", i.high, int(not i.high_open)),
+            i.is_point,
+        )
+        for i in exact
+    ]
+    odd += [
+        (
+            _MIDDLE if i.low is None else ("float", i.low, int(i.low_open)),
+            None if i.high is None else ("float", i.high, int(not i.high_open)),
+            i.is_point,
+        )
+        for i in constraint.for_floats()
+    ]
+    tests.append((LineKey(attribute, LineSort.ODD_NUMBER), odd))
+    return True
+
+
+def _instant(attribute: str, constraint: TimestampSet, tests: list[_Test], patterns: list[Any]) -> bool:
+    ranges: list[_Range] = []
+    for i in constraint.intervals:
+        low = None if i.low is None else _micros(i.low) + i.low_open
+        high = None if i.high is None else _micros(i.high) + (not i.high_open)
+        if low is None or high is None or low < high:
+            ranges.append((low, high, i.is_point or (low is None and high is None)))
+    tests.append((LineKey(attribute, LineSort.INSTANT), ranges))
+    return bool(ranges)
+
+
+def _micros(bound: Any) -> int:
+    assert isinstance(bound, datetime)
+    return (bound - EPOCH) // _MICROSECOND
+
+
+def _text(attribute: str, constraint: TextSet, tests: list[_Test], patterns: list[Any]) -> bool:
+    forward = constraint.intervals
+    if not constraint.like and not constraint.unlike:
+        ranges = _text_ranges(forward)
+        tests.append((LineKey(attribute, LineSort.TEXT), ranges))
+        return bool(ranges)
+    backward: Intervals = EVERY_TEXT
+    prefix = suffix = ""
+    fits = 0
+    for pattern in constraint.like:
+        sort = pattern.sort
+        head = pattern.pieces[0].partition(ANY_CHAR)[0]
+        tail = pattern.pieces[-1].rpartition(ANY_CHAR)[2] if len(pattern.pieces) > 1 else ""
+        if head:
+            forward, prefix = intersect(forward, prefix_interval(head)), max(prefix, head, key=len)
+        if tail:
+            backward, suffix = intersect(backward, prefix_interval(tail[::-1])), max(suffix, tail, key=len)
+        if sort not in (PatternSort.PREFIX, PatternSort.SUFFIX) and not (
+            sort is PatternSort.AFFIX and not _may_overlap(head, tail)
+        ):
+            patterns.append((SIDE_FITS, attribute, pattern))
+            fits += 1
+    for pattern in constraint.unlike:
+        if pattern.sort is PatternSort.PREFIX:
+            forward = intersect(forward, complement(prefix_interval(pattern.pieces[0])))
+        elif pattern.sort is PatternSort.SUFFIX:
+            backward = intersect(backward, complement(prefix_interval(pattern.pieces[1][::-1])))
+        else:
+            patterns.append((SIDE_FITS_NOT, attribute, pattern))
+    ranges = _text_ranges(forward, forward == prefix_interval(prefix))
+    back_ranges = _text_ranges(backward, backward == prefix_interval(suffix[::-1]))
+    if forward != EVERY_TEXT or (backward == EVERY_TEXT and not fits):
+        tests.append((LineKey(attribute, LineSort.TEXT), ranges))
+    if backward != EVERY_TEXT:
+        tests.append((LineKey(attribute, LineSort.TEXT_BACK), back_ranges))
+    return bool(ranges and back_ranges)
+
+
+def _may_overlap(head: str, tail: str) -> bool:
+    """Whether a text shorter than both together can begin with one and end with the other."""
+    return any(head.endswith(tail[:n]) for n in range(1, min(len(head), len(tail)) + 1)) or tail in head or head in tail
+
+
+def _text_ranges(intervals: Intervals, prefix: bool = False) -> list[_Range]:
+    """Intervals as ranges of bytes; an interval that lies between a text and the next one holds nothing."""
+    ranges: list[_Range] = []
+    for i in intervals:
+        low = None if not i.low else str(i.low).encode()
+        if i.low_open:
+            low = (low or b"") + b"\0"
+        high = None
+        if i.high is not None:
+            high = str(i.high).encode() + (b"" if i.high_open else b"\0")
+        if low is None or high is None or low < high:
+            ranges.append((low, high, prefix or i.is_point or (low is None and high is None)))
+    return ranges
+
+
+_READERS: dict[type[Constraint], Any] = {
+    Absent: _absent,
+    Present: _present,
+    BooleanSet: _boolean,
+    NumberSet: _number,
+    TimestampSet: _instant,
+    TextSet: _text,
+}

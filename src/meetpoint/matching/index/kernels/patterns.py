@@ -1,0 +1,176 @@
+"""Which patterns fit a text: found by a few of their bytes, then compared."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from meetpoint.matching.index.kernels.compiling import inlined, kernel, piece
+
+__all__ = ["ANY_CHAR", "GRAMS2", "GRAMS3", "PERCENT", "Grams", "fitting_patterns", "gram_hash", "like"]
+
+Array = Any
+ANY_CHAR, PERCENT = 256, 257
+"""Symbols of a pattern besides bytes: any one character, any text."""
+GRAMS3 = GRAMS2 = 1 << 16
+"""How many grams of three bytes, hashed, and of two bytes there can be."""
+
+
+class Grams(NamedTuple):
+    """The patterns on one attribute, found by three, two or one of their bytes; `always` has those without any.
+
+    A pattern is a run of symbols: bytes, 256 for any one character, 257 for any text.
+    """
+
+    symbol_start: Array  # [patterns + 1]
+    symbol: Array
+    plain: (
+        Array  # [patterns] where the one piece of a plain substring begins relative to its gram; 1 for other patterns
+    )
+    sizes: Array  # the lengths of grams that occur
+    seen: Array  # a bit for each gram that a pattern has
+    head: Array  # by gram: three bytes hashed, two bytes, one byte; the first pattern, or -1
+    next: Array  # [patterns] the next pattern of the same gram
+    always: Array
+    number: Array  # [patterns] within the segment
+
+
+@inlined
+def gram_hash(a, b, c):
+    """Sixteen bits of three bytes."""
+    word = np.uint64(a) | (np.uint64(b) << np.uint64(8)) | (np.uint64(c) << np.uint64(16))
+    return np.int64(((word * np.uint64(0x9E3779B1)) >> np.uint64(16)) & np.uint64(0xFFFF))
+
+
+@piece
+def _piece_fits(data, at, end, symbol, first, last):
+    """Where a piece that begins at `at` ends, or -1."""
+    for s in range(first, last):
+        if at >= end:
+            return -1
+        want = symbol[s]
+        if want == ANY_CHAR:
+            at += 1
+            while at < end and (data[at] & 0xC0) == 0x80:
+                at += 1
+        elif data[at] == want:
+            at += 1
+        else:
+            return -1
+    return at
+
+
+@kernel
+def like(data, start, end, symbol, first, last):
+    """Whether a text fits a pattern: first piece in front, last at the back, each other as far left as can be."""
+    stop = first
+    while stop < last and symbol[stop] != PERCENT:
+        stop += 1
+    at = _piece_fits(data, start, end, symbol, first, stop)
+    if at < 0:
+        return False
+    if stop == last:
+        return at == end
+    back = last
+    while symbol[back - 1] != PERCENT:
+        back -= 1
+    tail = end  # where the last piece must begin: as many characters from the end as it has
+    for s in range(back, last):
+        if symbol[s] == ANY_CHAR or (symbol[s] & 0xC0) != 0x80:
+            if tail <= at:
+                return False
+            tail -= 1
+            while tail > at and (data[tail] & 0xC0) == 0x80:
+                tail -= 1
+    if _piece_fits(data, tail, end, symbol, back, last) != end:
+        return False
+    piece = stop + 1
+    while piece < back:
+        stop = piece
+        while symbol[stop] != PERCENT:
+            stop += 1
+        after = -1
+        while at < tail:
+            after = _piece_fits(data, at, tail, symbol, piece, stop)
+            if after >= 0:
+                break
+            at += 1
+            while at < tail and (data[at] & 0xC0) == 0x80:
+                at += 1
+        if after < 0:
+            return False
+        at = after
+        piece = stop + 1
+    return True
+
+
+@kernel
+def fitting_patterns(data, starts, ends, valid, grams, tried, mark, out, counts):
+    """The numbers of the patterns that fit each text, one after the other; `counts` says how many fit each.
+
+    `tried` holds the mark of the last event for which a pattern was found or refused; marks begin after `mark`.
+    Returns how many numbers there are, which may be more than `out` holds: then nothing after its end was written.
+    """
+    symbol_start, symbol, plain, following = grams.symbol_start, grams.symbol, grams.plain, grams.next
+    sizes, seen, head, always, numbers = grams.sizes, grams.seen, grams.head, grams.always, grams.number
+    room = len(out)
+    hit_at, hit_gram = np.empty(1024, np.int64), np.empty(1024, np.int64)  # first all grams, then what they lead to
+    k = 0
+    for e in range(len(starts)):
+        before = k
+        if valid[e]:
+            start, end = starts[e], ends[e]
+            stamp = mark + e + 1
+            if end - start > len(hit_at):
+                hit_at, hit_gram = np.empty(2 * (end - start), np.int64), np.empty(2 * (end - start), np.int64)
+            for s in range(len(sizes)):
+                hits = 0
+                if sizes[s] == 3:
+                    for at in range(start, end - 2):
+                        gram = gram_hash(data[at], data[at + 1], data[at + 2])
+                        hit_at[hits], hit_gram[hits] = at, gram
+                        hits += (seen[gram >> 3] >> (gram & 7)) & 1
+                elif sizes[s] == 2:
+                    for at in range(start, end - 1):
+                        gram = GRAMS3 + np.int64(data[at]) + (np.int64(data[at + 1]) << 8)
+                        hit_at[hits], hit_gram[hits] = at, gram
+                        hits += (seen[gram >> 3] >> (gram & 7)) & 1
+                else:
+                    for at in range(start, end):
+                        gram = GRAMS3 + GRAMS2 + np.int64(data[at])
+                        hit_at[hits], hit_gram[hits] = at, gram
+                        hits += (seen[gram >> 3] >> (gram & 7)) & 1
+                for hit in range(hits):
+                    at = hit_at[hit]
+                    p = head[hit_gram[hit]]
+                    while p >= 0:
+                        number = numbers[p]
+                        if tried[number] != stamp:
+                            first = np.int64(symbol_start[p])
+                            length = np.int64(symbol_start[p + 1]) - first
+                            fits = False
+                            if plain[p] > 0:
+                                tried[number] = stamp
+                                fits = like(data, start, end, symbol, first, first + length)
+                            else:
+                                begin = at + plain[p]
+                                if begin >= start and begin + length <= end:
+                                    i = 0
+                                    while i < length and data[begin + i] == symbol[first + i]:
+                                        i += 1
+                                    fits = i == length
+                            if fits:
+                                tried[number] = stamp
+                                if k < room:
+                                    out[k] = number
+                                k += 1
+                        p = following[p]
+            for a in range(len(always)):
+                p = always[a]
+                if like(data, start, end, symbol, symbol_start[p], symbol_start[p + 1]):
+                    if k < room:
+                        out[k] = numbers[p]
+                    k += 1
+        counts[e] = k - before
+    return k

@@ -1,0 +1,322 @@
+"""Events meet the buckets they lead to, and the entries of a bucket are tested.
+
+(bucket, event) pairs are sorted by bucket, so that a bucket is read once for all its events. A test holds where `rank -
+low`, unsigned, is at most `width`. `match_portable` runs anywhere, `match_avx512` with the instructions of `simd`; they
+find the same pairs in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from meetpoint.matching.index.kernels.compiling import address_of, inlined, kernel, piece
+from meetpoint.matching.index.kernels.simd import (
+    compress16,
+    copy16,
+    gather_test16,
+    lowest,
+    permute_test16,
+    splat16,
+)
+
+__all__ = [
+    "BLOCK",
+    "COUNT",
+    "ENTRY",
+    "FLAGS",
+    "MULTIPLE",
+    "SECTION",
+    "SIDE",
+    "SIDED",
+    "SIDE_FITS",
+    "SIDE_FITS_NOT",
+    "SIDE_IN_SET",
+    "TEST",
+    "TESTS",
+    "ZONE",
+    "Buckets",
+    "Sides",
+    "list_pairs",
+    "match_avx512",
+    "match_portable",
+    "sort_pairs",
+]
+
+Array = Any
+BLOCK = 16
+"""Entries that a zone sums up, and that one vector instruction tests."""
+SIDED, MULTIPLE = 1, 2
+"""Flags of a section: its entries have side tests; its subscriptions could match an event by several entries."""
+SIDE_FITS, SIDE_FITS_NOT, SIDE_IN_SET = 0, 1, 2
+"""What a side test asks, in its two lowest bits: a pattern fits, it does not, the rank is in a set."""
+
+ENTRY, COUNT, TESTS, FLAGS, TEST, ZONE, SIDE = range(7)
+"""Of a section: its first entry, how many there are, tests of each, flags, first test, first zone or -1, first side."""
+SECTION = 8
+
+_FOUR = np.int64(4)
+_FULL = np.int64(0xFFFF)
+
+
+class Buckets(NamedTuple):
+    """What the buckets hold. A section is a run of entries of one bucket with equally many tests, column by column."""
+
+    begin: Array  # [buckets + 1] where the sections of a bucket begin
+    section: Array  # [sections, 8] by ENTRY to SIDE
+    number: Array  # [entries] the subscription's number
+    slot: Array  # [tests] which rank of the event is tested
+    low: Array
+    width: Array
+    zone_slot: Array  # the same for a zone, with bounds around those of its sixteen entries' first tests
+    zone_low: Array
+    zone_width: Array
+
+
+class Sides(NamedTuple):
+    """Tests that are no interval of one line: each is a number and, in its lowest two bits, what is asked."""
+
+    start: Array  # where the side tests of an entry begin
+    test: Array
+    set_start: Array  # [sets + 1]
+    set_slot: Array  # [sets]
+    set_first: Array  # intervals of ranks, in order
+    set_last: Array
+
+
+@kernel
+def list_pairs(ranks, slots, offsets, head, parent, fit_start, fit, fit_bucket, buckets, events):
+    """The buckets that each event leads to, in the order of events; how many, which may be more than there is room."""
+    k = 0
+    room = len(buckets)
+    for e in range(len(ranks)):
+        for a in range(len(slots)):
+            rank = ranks[e, slots[a]]
+            if rank < 0:
+                continue
+            bucket = head[offsets[a] + rank]
+            while bucket >= 0:
+                if k < room:
+                    buckets[k] = bucket
+                    events[k] = e
+                k += 1
+                bucket = parent[bucket]
+        for i in range(fit_start[e], fit_start[e + 1]):
+            bucket = fit_bucket[fit[i]]
+            if bucket >= 0:
+                if k < room:
+                    buckets[k] = bucket
+                    events[k] = e
+                k += 1
+    return k
+
+
+@kernel
+def sort_pairs(buckets, events, starts, sorted_buckets, sorted_events):
+    """Pairs in the order of buckets; `starts` has a place per bucket and one more, all of them overwritten."""
+    starts[:] = 0
+    for i in range(len(buckets)):
+        starts[buckets[i] + 1] += 1
+    for b in range(len(starts) - 1):
+        starts[b + 1] += starts[b]
+    for i in range(len(buckets)):
+        bucket = buckets[i]
+        at = starts[bucket]
+        starts[bucket] = at + 1
+        sorted_buckets[at] = bucket
+        sorted_events[at] = events[i]
+
+
+@piece
+def _sides_hold(start, test, set_start, set_slot, set_first, set_last, q, e, ranks, fit_start, fit):
+    """Whether the side tests of an entry hold for an event."""
+    for i in range(start[q], start[q + 1]):
+        asked = test[i] & 3
+        argument = test[i] >> 2
+        if asked == SIDE_IN_SET:
+            rank = ranks[e, set_slot[argument]]
+            low, high = set_start[argument], set_start[argument + 1]
+            end = high
+            while low < high:  # the first interval that ends at the rank or later
+                middle = (low + high) >> 1
+                if set_last[middle] < rank:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low == end or rank < set_first[low]:
+                return False
+        else:
+            fits = False
+            for j in range(fit_start[e], fit_start[e + 1]):
+                if fit[j] == argument:
+                    fits = True
+                    break
+            if fits != (asked == SIDE_FITS):
+                return False
+    return True
+
+
+@inlined
+def _holds(rank, low, width):
+    return np.uint32(rank - low) <= width
+
+
+@kernel
+def match_portable(
+    buckets, events, start, base, ranks, fit_start, fit, b, sides, out_number, out_event, more_number, more_event
+):
+    """Scan the pairs from `start` on; the next pair, and how many matches were written to the two outputs.
+
+    A pair is begun only where all entries of its bucket would fit what is left of both outputs. Events are numbered
+    from `base` on. Sections of subscriptions that may match an event twice write to the second output, from 0 on.
+    """
+    begin, section, number, slot, low, width = b.begin, b.section, b.number, b.slot, b.low, b.width
+    zone_slot, zone_low, zone_width = b.zone_slot, b.zone_low, b.zone_width
+    side_start, side_test, set_start, set_slot = sides.start, sides.test, sides.set_start, sides.set_slot
+    set_first, set_last = sides.set_first, sides.set_last
+    k = m = np.int64(0)
+    for p in range(start, len(buckets)):
+        first, last = begin[buckets[p]], begin[buckets[p] + 1]
+        e = events[p]
+        size = np.int64(section[last - 1, ENTRY]) + section[last - 1, COUNT] - section[first, ENTRY] + BLOCK
+        if k + size > len(out_number) or m + size > len(more_number):
+            return p, k, m
+        for s in range(first, last):
+            entry, n = np.int64(section[s, ENTRY]), np.int64(section[s, COUNT])
+            tests, flags = section[s, TESTS], section[s, FLAGS]
+            test, zone = np.int64(section[s, TEST]), np.int64(section[s, ZONE])
+            i = np.int64(0)
+            while i < n:
+                end = min(n, i + BLOCK)
+                z = zone + (i >> 4)
+                if zone >= 0 and not _holds(ranks[e, zone_slot[z]], zone_low[z], zone_width[z]):
+                    i = end
+                elif flags != 0 or tests > 2:
+                    for j in range(i, end):
+                        t = test + j
+                        holds = True
+                        for _ in range(tests):
+                            if not _holds(ranks[e, slot[t]], low[t], width[t]):
+                                holds = False
+                                break
+                            t += n
+                        if holds and flags & SIDED:
+                            holds = _sides_hold(
+                                side_start, side_test, set_start, set_slot, set_first, set_last, section[s, SIDE] + j,
+                                e, ranks, fit_start, fit,
+                            )  # fmt: skip
+                        if holds:
+                            if flags & MULTIPLE:
+                                more_number[m] = number[entry + j]
+                                more_event[m] = e
+                                m += 1
+                            else:
+                                out_number[k] = number[entry + j]
+                                out_event[k] = base + e
+                                k += 1
+                    i = end
+                elif tests == 2:  # the most frequent numbers of tests without a jump
+                    for j in range(i, end):
+                        t, u = test + j, test + j + n
+                        out_number[k] = number[entry + j]
+                        out_event[k] = base + e
+                        k += _holds(ranks[e, slot[t]], low[t], width[t]) & _holds(ranks[e, slot[u]], low[u], width[u])
+                    i = end
+                elif tests == 1:
+                    for j in range(i, end):
+                        t = test + j
+                        out_number[k] = number[entry + j]
+                        out_event[k] = base + e
+                        k += _holds(ranks[e, slot[t]], low[t], width[t])
+                    i = end
+                else:
+                    for j in range(i, end):
+                        out_number[k] = number[entry + j]
+                        out_event[k] = base + e
+                        k += 1
+                    i = end
+    return len(buckets), k, m
+
+
+@inlined
+def _test_block(narrow, slot, low, width, event, t):
+    """Sixteen tests from `t` on, given the addresses of the arrays."""
+    if narrow:
+        return permute_test16(slot + t, low + _FOUR * t, width + _FOUR * t, event)
+    return gather_test16(slot + t, low + _FOUR * t, width + _FOUR * t, event)
+
+
+@kernel
+def match_avx512(
+    buckets, events, start, base, ranks, fit_start, fit, b, sides, out_number, out_event, more_number, more_event
+):
+    """The same as `match_portable`, sixteen entries at a time."""
+    begin, section, numbers = b.begin, b.section, b.number
+    number, slot, low, width = address_of(b.number), address_of(b.slot), address_of(b.low), address_of(b.width)
+    zone_slot, zone_low, zone_width = address_of(b.zone_slot), address_of(b.zone_low), address_of(b.zone_width)
+    side_start, side_test, set_start, set_slot = sides.start, sides.test, sides.set_start, sides.set_slot
+    set_first, set_last = sides.set_first, sides.set_last
+    outs, events_out = address_of(out_number), address_of(out_event)
+    slots = np.int64(ranks.shape[1])
+    narrow = slots == 16
+    rows = address_of(ranks)
+    k = m = np.int64(0)
+    for p in range(start, len(buckets)):
+        first, last = begin[buckets[p]], begin[buckets[p] + 1]
+        e = np.int64(events[p])
+        size = np.int64(section[last - 1, ENTRY]) + section[last - 1, COUNT] - section[first, ENTRY] + BLOCK
+        if k + size > len(out_number) or m + size > len(more_number):
+            return p, k, m
+        event = rows + e * slots * _FOUR
+        named = base + e
+        for s in range(first, last):
+            entry, n = np.int64(section[s, ENTRY]), np.int64(section[s, COUNT])
+            tests, flags = section[s, TESTS], section[s, FLAGS]
+            test, zone = np.int64(section[s, TEST]), np.int64(section[s, ZONE])
+            if tests == 0 and flags == 0:
+                for i in range(0, n, BLOCK):
+                    copy16(number + _FOUR * (entry + i), outs + _FOUR * (k + i))
+                    splat16(events_out + _FOUR * (k + i), named)
+                k += n
+                continue
+            for z in range(0, n, BLOCK * BLOCK):
+                left = (n - z + BLOCK - 1) >> 4
+                blocks = _FULL if left >= BLOCK else (np.int64(1) << left) - 1
+                if zone >= 0:
+                    blocks &= _test_block(narrow, zone_slot, zone_low, zone_width, event, zone + (z >> 4))
+                while blocks != 0:
+                    i = z + (lowest(blocks) << 4)
+                    blocks &= blocks - 1
+                    hold = _FULL if n - i >= BLOCK else (np.int64(1) << (n - i)) - 1
+                    t = test + i
+                    if tests > 0:
+                        hold &= _test_block(narrow, slot, low, width, event, t)
+                    if tests > 1:
+                        hold &= _test_block(narrow, slot, low, width, event, t + n)
+                    for _ in range(2, tests):
+                        if hold == 0:
+                            break
+                        t += n
+                        hold &= _test_block(narrow, slot, low, width, event, t + n)
+                    if flags == 0:
+                        splat16(events_out + _FOUR * k, named)
+                        k += compress16(number + _FOUR * (entry + i), outs + _FOUR * k, hold)
+                        continue
+                    while hold != 0:
+                        j = i + lowest(hold)
+                        hold &= hold - 1
+                        if flags & SIDED and not _sides_hold(
+                            side_start, side_test, set_start, set_slot, set_first, set_last, section[s, SIDE] + j,
+                            e, ranks, fit_start, fit,
+                        ):  # fmt: skip
+                            continue
+                        if flags & MULTIPLE:
+                            more_number[m] = numbers[entry + j]
+                            more_event[m] = e
+                            m += 1
+                        else:
+                            out_number[k] = numbers[entry + j]
+                            out_event[k] = named
+                            k += 1
+    return len(buckets), k, m

@@ -1,0 +1,137 @@
+"""The few AVX-512 instructions that the kernels use, as numba intrinsics; sixteen entries of a bucket at a time.
+
+Addresses are plain integers, since numba's arrays know no vectors. Nothing here checks a bound: arrays that are read
+sixteen at a time are padded by `PADDING` entries, and so are the ones that are written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+__all__ = ["PADDING", "compress16", "copy16", "gather_test16", "has_avx512", "lowest", "permute_test16", "splat16"]
+
+PADDING = 64
+"""Entries by which an array that is read or written sixteen at a time is longer than what it holds."""
+
+_BIT, _BYTE, _HALF, _WORD, _LONG = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+_WORDS = ir.VectorType(_WORD, 16)
+_BYTES = ir.VectorType(_BYTE, 16)
+_BITS = ir.VectorType(_BIT, 16)
+
+
+def has_avx512() -> bool:
+    """Whether this processor has the instructions."""
+    try:
+        features = llvm.get_host_cpu_features()
+    except RuntimeError:  # LLVM does not know the processor
+        return False
+    return all(features.get(name, False) for name in ("avx512f", "avx512vl", "avx512bw", "avx512dq"))
+
+
+def _load(builder: Any, address: Any, type_: Any, align: int) -> Any:
+    value = builder.load(builder.inttoptr(address, type_.as_pointer()))
+    value.align = align
+    return value
+
+
+def _store(builder: Any, value: Any, address: Any) -> None:
+    stored = builder.store(value, builder.inttoptr(address, value.type.as_pointer()))
+    stored.align = 4
+
+
+def _call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
+    type_ = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, type_, name), arguments)
+
+
+def _within(builder: Any, ranks: Any, low: Any, width: Any) -> Any:
+    """A bit per lane: is the rank within `width` of `low`, counting upwards and around?"""
+    offset = builder.sub(ranks, _load(builder, low, _WORDS, 4))
+    inside = builder.icmp_unsigned("<=", offset, _load(builder, width, _WORDS, 4))
+    return builder.zext(builder.bitcast(inside, _HALF), _LONG)
+
+
+@intrinsic
+def permute_test16(typing: Any, slot: Any, low: Any, width: Any, event: Any) -> Any:
+    """Sixteen tests of an event that has sixteen slots: one register holds them all."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        slots = builder.zext(_load(builder, args[0], _BYTES, 1), _WORDS)
+        event = _load(builder, args[3], _WORDS, 4)
+        ranks = _call(builder, "llvm.x86.avx512.permvar.si.512", _WORDS, [event, slots])
+        return _within(builder, ranks, args[1], args[2])
+
+    return types.int64(types.int64, types.int64, types.int64, types.int64), code
+
+
+@intrinsic
+def gather_test16(typing: Any, slot: Any, low: Any, width: Any, event: Any) -> Any:
+    """Sixteen tests of an event that has any number of slots, up to 256."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        slots = builder.zext(_load(builder, args[0], _BYTES, 1), _WORDS)
+        base = builder.inttoptr(args[3], _BYTE.as_pointer())
+        every = ir.Constant(_BITS, [1] * 16)
+        none = ir.Constant(_WORDS, [0] * 16)
+        ranks = _call(
+            builder, "llvm.x86.avx512.mask.gather.dpi.512", _WORDS, [none, base, slots, every, ir.Constant(_WORD, 4)]
+        )
+        return _within(builder, ranks, args[1], args[2])
+
+    return types.int64(types.int64, types.int64, types.int64, types.int64), code
+
+
+@intrinsic
+def compress16(typing: Any, source: Any, target: Any, mask: Any) -> Any:
+    """Write those of sixteen words whose bit is set, side by side; how many they are."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wanted = builder.trunc(args[2], _HALF)
+        words = _load(builder, args[0], _WORDS, 4)
+        none = ir.Constant(_WORDS, [0] * 16)
+        lanes = builder.bitcast(wanted, _BITS)
+        packed = _call(builder, "llvm.x86.avx512.mask.compress.v16i32", _WORDS, [words, none, lanes])
+        _store(builder, packed, args[1])  # all sixteen, which is quicker; what follows is overwritten next
+        return builder.zext(_call(builder, "llvm.ctpop.i16", _HALF, [wanted]), _LONG)
+
+    return types.int64(types.int64, types.int64, types.int64), code
+
+
+@intrinsic
+def copy16(typing: Any, source: Any, target: Any) -> Any:
+    """Copy sixteen words."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _store(builder, _load(builder, args[0], _WORDS, 4), args[1])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), code
+
+
+@intrinsic
+def splat16(typing: Any, target: Any, word: Any) -> Any:
+    """Write one word sixteen times."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        one = builder.insert_element(ir.Constant(_WORDS, ir.Undefined), builder.trunc(args[1], _WORD), _WORD(0))
+        lanes = ir.Constant(ir.VectorType(_WORD, 16), [0] * 16)
+        _store(builder, builder.shuffle_vector(one, ir.Constant(_WORDS, ir.Undefined), lanes), args[0])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), code
+
+
+@intrinsic
+def lowest(typing: Any, mask: Any) -> Any:
+    """The number of the lowest bit that is set; the mask is not 0."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _call(builder, "llvm.cttz.i64", _LONG, [args[0], _BIT(1)])
+
+    return types.int64(types.int64), code

@@ -1,0 +1,267 @@
+"""Lines: the values of one attribute in one order, cut where some filter's bound lies.
+
+A filter only ever asks on which side of its bounds a value lies, so a value may be replaced by its *rank*, the number
+of cuts below it; a constraint is then a range of ranks, and all kinds of values are compared alike. A cut lies just
+before or just after a value. Ranks go from 0 to the number of cuts.
+
+An attribute has up to seven lines. Texts have one, and one more for texts read backwards, on which a suffix is a
+prefix. Numbers have two, because an integer or decimal compares exactly and a float with the double nearest to the
+literal. A literal that is the shortest spelling of its double (8.30, not 0.10000000000000000555 or 2**60 + 1) is
+*plain*: no two plain literals share a double, so one order serves all values. The others lie on a line of their own
+which has two stretches, one for exact values and behind it one for floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from enum import IntEnum
+from fractions import Fraction
+from functools import cached_property
+from math import ceil, floor
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from meetpoint.matching.prepared import WORD
+
+__all__ = [
+    "Array",
+    "Line",
+    "LineKey",
+    "LineSort",
+    "Thresholds",
+    "double_keys",
+    "is_plain",
+    "merge_lines",
+    "text_line",
+]
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+_GRID_BITS = 14
+
+
+class LineSort(IntEnum):
+    """What is ordered on a line."""
+
+    ALWAYS = 0  # every event, rank 0
+    PRESENCE = 1  # 0 absent, 1 there
+    BOOLEAN = 2  # 0 false, 1 true
+    NUMBER = 3
+    ODD_NUMBER = 4
+    INSTANT = 5
+    TEXT = 6
+    TEXT_BACK = 7
+
+
+class LineKey(NamedTuple):
+    """Which line."""
+
+    attribute: str
+    sort: LineSort
+
+
+class Thresholds(NamedTuple):
+    """Cuts as 64-bit keys of one type of values; a value's rank is `base` plus how many are at most its key."""
+
+    keys: Array
+    grid: Array  # where to search, by the key's distance from the first one, shifted
+    first: int
+    shift: int
+    base: int
+
+    @staticmethod
+    def of(keys: Array, base: int = 0) -> Thresholds:
+        if not len(keys):
+            return Thresholds(keys, np.zeros(2, np.int32), 0, 0, base)
+        first, last = int(keys[0]), int(keys[-1])
+        shift = max((last - first).bit_length() - _GRID_BITS, 0)
+        cells = ((last - first) >> shift) + 1
+        offsets = keys.astype(np.uint64) - np.uint64(first % 2**64)
+        grid = np.searchsorted(offsets >> np.uint64(shift), np.arange(cells + 1, dtype=np.uint64)).astype(np.int32)
+        return Thresholds(keys, grid, first, shift, base)
+
+
+class Line(msgspec.Struct, frozen=True, dict=True):
+    """The cuts of one line, in order.
+
+    NUMBER has `values` (doubles, each for the literal that is its shortest spelling) and `after`; ODD_NUMBER has the
+    same for floats and, before that, `exact` and `exact_after`; INSTANT has `values`, microseconds, a cut being before
+    each, and an `after` that says so; the texts have `offsets` and `data`, UTF-8, a cut being before each.
+    """
+
+    key: LineKey
+    values: Array = np.zeros(0)
+    after: Array = np.zeros(0, np.bool_)
+    exact: tuple[int | Decimal, ...] = ()
+    exact_after: tuple[bool, ...] = ()
+    offsets: Array = np.zeros(1, np.int64)
+    data: Array = np.zeros(0, np.uint8)
+
+    @property
+    def cuts(self) -> int:
+        """How many cuts: the highest rank."""
+        match self.key.sort:
+            case LineSort.ALWAYS:
+                return 0
+            case LineSort.PRESENCE | LineSort.BOOLEAN:
+                return 1
+            case LineSort.TEXT | LineSort.TEXT_BACK:
+                return len(self.offsets) - 1
+            case LineSort.ODD_NUMBER:
+                return len(self.exact) + 1 + len(self.values)  # a cut between the stretches
+        return len(self.values)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.values.nbytes + self.after.nbytes + self.offsets.nbytes + self.data.nbytes) + 16 * len(
+            self.exact
+        )
+
+    @cached_property
+    def floats(self) -> Thresholds:
+        """Thresholds for doubles, by `double_keys`."""
+        base = len(self.exact) + 1 if self.key.sort is LineSort.ODD_NUMBER else 0
+        return Thresholds.of(double_keys(self.values) + self.after, base)
+
+    @cached_property
+    def instants(self) -> Thresholds:
+        """Thresholds for microseconds."""
+        return Thresholds.of(self.values)
+
+    def scaled(self, scale: int) -> Thresholds:
+        """Thresholds for whole multiples of 10 ** -scale that fit 64 bits; integers are those of scale 0."""
+        cached: dict[int, Thresholds] = self.__dict__.setdefault("_scaled", {})
+        if scale not in cached:
+            cached[scale] = Thresholds.of(self._scaled_keys(scale))
+        return cached[scale]
+
+    def _scaled_keys(self, scale: int) -> Array:
+        if self.key.sort is LineSort.NUMBER and scale == 0 and (np.abs(self.values) < 2.0**53).all():
+            whole = np.floor(self.values)
+            keys: Array = whole.astype(np.int64) + (self.after | (whole != self.values))
+            return keys
+        found: list[int] = []
+        for value, after in self.exact_cuts:
+            steps = Fraction(value) * 10**scale
+            at = floor(steps) + 1 if after else ceil(steps)
+            if at > WORD[1]:
+                break  # nothing that fits 64 bits lies behind it
+            found.append(max(at, WORD[0]))
+        return np.array(found, np.int64)
+
+    @cached_property
+    def exact_cuts(self) -> list[tuple[int | Decimal, bool]]:
+        """The cuts among exact values: the value, and whether the cut is after it."""
+        if self.key.sort is LineSort.ODD_NUMBER:
+            return list(zip(self.exact, self.exact_after, strict=True))
+        return [(Decimal(repr(v)), bool(a)) for v, a in zip(self.values.tolist(), self.after.tolist(), strict=True)]
+
+    def rank_exact(self, value: int | Decimal) -> int:
+        """The rank of any integer or decimal, by search."""
+        low, high = 0, len(self.exact_cuts)
+        while low < high:
+            middle = (low + high) // 2
+            cut, after = self.exact_cuts[middle]
+            if cut < value or (cut == value and not after):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    @property
+    def texts(self) -> list[bytes]:
+        """The cuts of a line of texts."""
+        data = self.data.tobytes()
+        return [data[a:b] for a, b in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True)]
+
+
+def double_keys(values: Array) -> Array:
+    """Doubles as integers of the same order; -0.0 is 0.0, and NaN is the largest."""
+    bits = (values + 0.0).view(np.int64)
+    keys = np.where(bits < 0, bits ^ np.int64(WORD[1]), bits)
+    nans = np.isnan(values)
+    return np.where(nans, WORD[1], keys) if nans.any() else keys
+
+
+def is_plain(value: int | Decimal) -> bool:
+    """Whether a literal is the shortest spelling of its double."""
+    if type(value) is int and -(2**53) <= value <= 2**53:
+        return True
+    double = float(value)
+    return Decimal(repr(double)) == value if double - double == 0 else False
+
+
+def text_line(key: LineKey, cuts: Sequence[bytes]) -> Line:
+    """A line of texts from its cuts in order."""
+    offsets = np.zeros(len(cuts) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, cuts), np.int64, count=len(cuts)), out=offsets[1:])
+    return Line(key, offsets=offsets, data=np.frombuffer(b"".join(cuts), np.uint8))
+
+
+def merge_lines(lines: Sequence[tuple[Line, Array]]) -> tuple[Line, list[Array]]:
+    """One line with those cuts of several that are marked as used, and for each the new place of its cuts.
+
+    The place of a cut that is not used is that of the next one, and nobody asks for it.
+    """
+    key = lines[0][0].key
+    match key.sort:
+        case LineSort.ALWAYS | LineSort.PRESENCE | LineSort.BOOLEAN:
+            return lines[0][0], [np.arange(line.cuts, dtype=np.int32) for line, _ in lines]
+        case LineSort.TEXT | LineSort.TEXT_BACK:
+            held = [[text for text, u in zip(line.texts, used.tolist(), strict=True) if u] for line, used in lines]
+            cuts = sorted({text for texts in held for text in texts})
+            at = {text: place for place, text in enumerate(cuts)}
+            return text_line(key, cuts), [
+                _spread(used, np.fromiter((at[text] for text in texts), np.int32, count=len(texts)))
+                for (_, used), texts in zip(lines, held, strict=True)
+            ]
+        case LineSort.ODD_NUMBER:
+            return _merge_odd(key, lines)
+    values, after, places = _merge_cuts([(line.values[used], line.after[used]) for line, used in lines])
+    return Line(key, values, after), [_spread(used, place) for (_, used), place in zip(lines, places, strict=True)]
+
+
+def _spread(used: Array, places: Array) -> Array:
+    whole = np.zeros(len(used), np.int32)
+    whole[used] = places
+    return whole
+
+
+def _merge_cuts(cuts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array, list[Array]]:
+    values = np.concatenate([v for v, _ in cuts])
+    after = np.concatenate([a for _, a in cuts])
+    order = np.lexsort((after, values))
+    values, after = values[order], after[order]
+    fresh = np.ones(len(values), np.bool_)
+    fresh[1:] = (values[1:] != values[:-1]) | (after[1:] != after[:-1])
+    places = np.zeros(len(values), np.int32)
+    places[order] = np.cumsum(fresh) - 1
+    ends = np.cumsum([len(v) for v, _ in cuts])[:-1]
+    return values[fresh], after[fresh], np.split(places, ends)
+
+
+def _merge_odd(key: LineKey, lines: Sequence[tuple[Line, Array]]) -> tuple[Line, list[Array]]:
+    stretches = [len(line.exact) for line, _ in lines]
+    exact_used = [
+        [cut for cut, u in zip(line.exact_cuts, used.tolist(), strict=False) if u]
+        for (line, used), n in zip(lines, stretches, strict=True)
+    ]
+    exact = sorted({cut for cuts in exact_used for cut in cuts})
+    at = {cut: place for place, cut in enumerate(exact)}
+    floats = [used[n + 1 :] for (_, used), n in zip(lines, stretches, strict=True)]
+    values, after, places = _merge_cuts(
+        [(line.values[u], line.after[u]) for (line, _), u in zip(lines, floats, strict=True)]
+    )
+    merged = Line(key, values, after, tuple(v for v, _ in exact), tuple(a for _, a in exact))
+    whole = []
+    for number, (_, used) in enumerate(lines):
+        place = np.zeros(len(used), np.int32)
+        n = stretches[number]
+        place[:n] = _spread(used[:n], np.fromiter((at[cut] for cut in exact_used[number]), np.int32))
+        place[n] = len(exact)
+        place[n + 1 :] = len(exact) + 1 + _spread(floats[number], places[number])
+        whole.append(place)
+    return merged, whole

@@ -1,0 +1,549 @@
+"""The index: subscriptions that come and go while events are matched.
+
+Filters wait in a short list, where every one of them is tried, until there are enough to compile a segment. Segments
+are never changed: a subscription that goes leaves a mark by which its matches are dropped, and a thread in the
+background merges segments so that there are few, the larger ones older, and the marked ones gone. Whoever matches takes
+the list of segments as it is at that moment, and never waits.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from meetpoint.errors import MeetpointError, SetupError
+from meetpoint.language.filters import Filter
+
+if TYPE_CHECKING:
+    from meetpoint.matching.index.events import EventBatch
+    from meetpoint.matching.index.segment import Sample, Segment
+
+__all__ = ["PATHS", "Index", "Pairs"]
+
+Id = TypeVar("Id", bound=Hashable)
+Array = Any
+
+BATCH = 4096
+"""Events that are matched at a time."""
+SMALL = 256
+"""Subscriptions up to which nothing is compiled; `WAITING` where something already is."""
+WAITING = 64
+PATHS = ("auto", "avx512", "portable")
+PATH_VARIABLE = "MEETPOINT_KERNEL"
+_DEAD_PART = 0.2
+"""The part of a segment that is gone from which on it is compiled anew."""
+
+
+class Pairs(msgspec.Struct, frozen=True):
+    """Some matches: row numbers of events, and numbers of subscriptions within `ids`, pair by pair."""
+
+    events: Array  # int32
+    subscriptions: Array  # int32
+    ids: Any  # the ids of a segment's subscriptions, by number
+
+    def table(self) -> pa.Table:
+        """The pairs as columns event and subscription; ids are a dictionary."""
+        ids = self.ids if isinstance(self.ids, pa.Array) else pa.array(self.ids)
+        column = pa.DictionaryArray.from_arrays(pa.array(self.subscriptions), ids)
+        return pa.table({"event": pa.array(self.events), "subscription": column})
+
+
+class _Held(msgspec.Struct, frozen=True):
+    """A segment, whose subscriptions it has, and a bit for each of them that is gone."""
+
+    segment: Segment
+    ids: Any
+    serials: Array  # ascending
+    orders: Array | None  # when the id was first added; None: the same as the serials
+    dead: Array
+    dead_count: int = 0
+
+    @staticmethod
+    def of(segment: Segment, ids: Any, serials: Array, orders: Array | None) -> _Held:
+        if orders is not None and np.array_equal(orders, serials):
+            orders = None
+        return _Held(segment, ids, serials, orders, np.zeros(len(serials) // 8 + 1, np.uint8))
+
+    def __len__(self) -> int:
+        return len(self.serials) - self.dead_count
+
+    def without(self, numbers: Array) -> _Held:
+        """The same with some subscriptions gone."""
+        dead = self.dead.copy()
+        np.bitwise_or.at(dead, numbers >> 3, np.left_shift(1, numbers & 7).astype(np.uint8))
+        return msgspec.structs.replace(self, dead=dead, dead_count=self.dead_count + len(numbers))
+
+    @property
+    def gone(self) -> Array:
+        """Which subscriptions are gone."""
+        bits: Array = np.unpackbits(self.dead, count=len(self.serials), bitorder="little").astype(np.bool_)
+        return bits
+
+    @property
+    def nbytes(self) -> int:
+        ids = self.ids.nbytes if isinstance(self.ids, pa.Array) else 8 * len(self.ids)
+        orders = 0 if self.orders is None else self.orders.nbytes
+        return int(self.segment.nbytes + ids + orders + self.serials.nbytes + self.dead.nbytes)
+
+
+class _Young(msgspec.Struct, frozen=True):
+    """A subscription that is not compiled yet."""
+
+    id: Any
+    serial: int
+    order: int
+    filter: Filter
+
+
+class _State(msgspec.Struct, frozen=True):
+    """What there is to match against at one moment."""
+
+    held: tuple[_Held, ...] = ()
+    young: tuple[_Young, ...] = ()
+
+
+class Index(Generic[Id]):
+    """A Matcher for millions of subscriptions. `sample` are events like those to come; they make it quicker."""
+
+    def __init__(self, *, sample: Any = None) -> None:
+        self._sample_source = sample
+        self._sample: Sample | None = None
+        self._state = _State()
+        self._serial_of: dict[Any, int] | None = {}
+        self._next_serial = 0
+        self._write = threading.RLock()
+        self._merger: threading.Thread | None = None
+        self._failure: BaseException | None = None
+
+    # -- making and keeping --------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def from_filters(filters: Iterable[tuple[Id, Filter]], *, sample: Any = None) -> Index[Id]:
+        """An index of parsed filters under their ids."""
+        index: Index[Id] = Index(sample=sample)
+        index.add_many(filters)
+        return index
+
+    @staticmethod
+    def from_columns(table: pa.Table, *, sample: Any = None) -> Index[Any]:
+        """An index of constraints in columns: see `longform.gather_columns`."""
+        from meetpoint.matching.index.longform import gather_columns
+
+        index: Index[Any] = Index(sample=sample)
+        rows, ids = gather_columns(table)
+        serials = np.arange(rows.subscriptions)
+        index._next_serial = rows.subscriptions
+        index._serial_of = None
+        index._state = _State((_Held.of(index._compile(rows), ids, serials, None),)) if len(ids) else _State()
+        return index
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file from which `open` maps the index; everything is merged first."""
+        from meetpoint.matching.index.storage import save
+
+        with self._write:
+            if self._state.young:
+                self._state = _State((*self._state.held, self._compile_young(self._state.young)))
+        self.compact()
+        save(os.fspath(path), [(h.segment, h.ids, h.serials, h.orders) for h in self._state.held], self._sampled())
+
+    @staticmethod
+    def open(path: str | os.PathLike[str]) -> Index[Any]:
+        """A saved index, mapped from its file: processes share one copy. It may be changed; the file is not."""
+        from meetpoint.matching.index.storage import load
+
+        index: Index[Any] = Index()
+        held, index._sample = load(os.fspath(path))
+        index._state = _State(tuple(_Held.of(*parts) for parts in held))
+        index._next_serial = max((int(h.serials[-1]) for h in index._state.held), default=-1) + 1
+        index._serial_of = None
+        return index
+
+    def compact(self) -> None:
+        """Merge everything now, and leave no trace of what was removed. Waits for what runs in the background."""
+        self._wait()
+        with self._write:
+            held = self._state.held
+            if len(held) > 1 or any(h.dead_count for h in held):
+                self._merge(held)
+
+    def _wait(self) -> None:
+        merger = self._merger
+        if merger is not None:
+            merger.join()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that is compiled."""
+        return sum(held.nbytes for held in self._state.held)
+
+    @property
+    def segments(self) -> int:
+        """How many compiled parts there are at the moment."""
+        return len(self._state.held)
+
+    def __len__(self) -> int:
+        state = self._state
+        return sum(map(len, state.held)) + len(state.young)
+
+    def __contains__(self, id_: object) -> bool:
+        with self._write:
+            return id_ in self._known()
+
+    # -- change --------------------------------------------------------------------------------------------------------
+
+    def add(self, subscription: Id, filter_: Filter) -> None:
+        """Hold a filter under a new id; KeyError where the id is taken."""
+        self.add_many([(subscription, filter_)])
+
+    def add_many(self, filters: Iterable[tuple[Id, Filter]]) -> None:
+        """The same for many: all of them, or none where one of the ids is taken."""
+        items = list(filters)
+        with self._write:
+            known = self._known()
+            seen: set[Id] = set()
+            for id_, _ in items:
+                if id_ in known or id_ in seen:
+                    raise KeyError(f"subscription {id_!r} is held already; update it instead")
+                seen.add(id_)
+            young = [_Young(id_, serial, serial, f) for (id_, f), serial in self._numbered(items)]
+            self._publish(self._with(self._state, young))
+            known.update((y.id, y.serial) for y in young)
+
+    def remove(self, subscription: Id) -> None:
+        """Forget an id; KeyError where it is unknown."""
+        self.remove_many([subscription])
+
+    def remove_many(self, subscriptions: Iterable[Id]) -> None:
+        """The same for many: all of them, or none where one is unknown or named twice."""
+        ids = list(subscriptions)
+        with self._write:
+            state, _ = self._without(self._state, ids, "")
+            self._publish(state)
+            for id_ in ids:
+                del self._known()[id_]
+
+    def update(self, subscription: Id, filter_: Filter) -> None:
+        """Replace the filter of a known id; KeyError where it is unknown."""
+        self.update_many([(subscription, filter_)])
+
+    def update_many(self, filters: Iterable[tuple[Id, Filter]]) -> None:
+        """The same for many. Whoever matches sees the old filters or the new ones, never none and never both."""
+        items = list(filters)
+        with self._write:
+            state, orders = self._without(self._state, [id_ for id_, _ in items], "; add it first")
+            young = [
+                _Young(id_, serial, order, f)
+                for ((id_, f), serial), order in zip(self._numbered(items), orders, strict=True)
+            ]
+            self._publish(self._with(state, young))
+            self._known().update((y.id, y.serial) for y in young)
+
+    def _numbered(self, items: list[tuple[Id, Filter]]) -> list[tuple[tuple[Id, Filter], int]]:
+        first = self._next_serial
+        self._next_serial += len(items)
+        return list(zip(items, range(first, first + len(items)), strict=True))
+
+    def _known(self) -> dict[Any, int]:
+        """The serial of each id; made when it is first asked for."""
+        if self._serial_of is None:
+            self._serial_of = {}
+            for held in self._state.held:
+                ids = held.ids.to_pylist() if isinstance(held.ids, pa.Array) else held.ids
+                self._serial_of.update(zip(ids, held.serials.tolist(), strict=True))
+        return self._serial_of
+
+    def _with(self, state: _State, young: list[_Young]) -> _State:
+        """A state with more subscriptions, compiled if they are many."""
+        waiting = (*state.young, *young)
+        if len(waiting) <= (WAITING if state.held else SMALL):
+            return msgspec.structs.replace(state, young=waiting)
+        return _State((*state.held, self._compile_young(waiting)))
+
+    def _without(self, state: _State, ids: list[Id], hint: str) -> tuple[_State, list[int]]:
+        """A state with some subscriptions gone, and when those were first added."""
+        known = self._known()
+        serials: dict[int, int] = {}
+        for at, id_ in enumerate(ids):
+            if id_ not in known or known[id_] in serials:
+                raise KeyError(f"subscription {id_!r} is {'named twice' if id_ in known else f'not held{hint}'}")
+            serials[known[id_]] = at
+        orders = [0] * len(ids)
+        young: list[_Young] = []
+        for one in state.young:
+            if one.serial in serials:
+                orders[serials[one.serial]] = one.order
+            else:
+                young.append(one)
+        wanted = np.fromiter(serials, np.int64, count=len(serials))
+        held: list[_Held] = []
+        for part in state.held:
+            place = np.searchsorted(part.serials, wanted)
+            found = np.flatnonzero(part.serials[np.minimum(place, len(part.serials) - 1)] == wanted)
+            if len(found):
+                numbers = place[found]
+                for at, order in zip(
+                    found.tolist(),
+                    (part.serials if part.orders is None else part.orders)[numbers].tolist(),
+                    strict=True,
+                ):
+                    orders[at] = order
+                part = part.without(numbers)
+            if len(part):
+                held.append(part)
+        return _State(tuple(held), tuple(young)), orders
+
+    def _publish(self, state: _State) -> None:
+        self._state = state
+        if self._merger is None and _to_merge(state.held):
+            self._merger = threading.Thread(target=self._merge_in_background, name="meetpoint-merge", daemon=True)
+            self._merger.start()
+
+    # -- compiling and merging -----------------------------------------------------------------------------------------
+
+    def _compile(self, rows: Any) -> Segment:
+        from meetpoint.matching.index.segment import Segment
+
+        return Segment.of_rows(rows, self._sampled())
+
+    def _compile_young(self, young: Sequence[_Young]) -> _Held:
+        from meetpoint.matching.index.gather import gather
+
+        segment = self._compile(gather(y.filter for y in young))
+        serials = np.array([y.serial for y in young], np.int64)
+        return _Held.of(segment, [y.id for y in young], serials, np.array([y.order for y in young], np.int64))
+
+    def _sampled(self) -> Sample | None:
+        from meetpoint.matching.index.events import sample_of
+
+        if self._sample is None and self._sample_source is not None:
+            self._sample, self._sample_source = sample_of(self._sample_source), None
+        return self._sample
+
+    def _merge_in_background(self) -> None:
+        try:
+            while True:
+                with self._write:
+                    some = _to_merge(self._state.held)
+                    if not some:
+                        self._merger = None
+                        return
+                self._merge(some)
+        except BaseException as error:  # told to whoever compacts or saves next; matching goes on without the merge
+            with self._write:
+                self._failure, self._merger = error, None
+
+    def _merge(self, some: tuple[_Held, ...]) -> None:
+        """Replace neighbouring segments by one that holds what is left of them."""
+        from meetpoint.matching.index.rows import keep, merge
+
+        kept = [~held.gone for held in some]
+        merged = None
+        if any(k.any() for k in kept):
+            segment = self._compile(merge([keep(h.segment.rows, k) for h, k in zip(some, kept, strict=True)]))
+            serials = np.concatenate([h.serials[k] for h, k in zip(some, kept, strict=True)])
+            orders = np.concatenate(
+                [(h.serials if h.orders is None else h.orders)[k] for h, k in zip(some, kept, strict=True)]
+            )
+            merged = _Held.of(segment, _joined_ids([h.ids for h in some], kept), serials, orders)
+        with self._write:
+            now = {id(h.segment): h for h in self._state.held}
+            if merged is not None:  # some of it may have gone meanwhile
+                gone = [h.serials[now[id(h.segment)].gone] if id(h.segment) in now else h.serials for h in some]
+                numbers = np.flatnonzero(np.isin(merged.serials, np.concatenate(gone)))
+                merged = merged.without(numbers) if len(numbers) else merged
+            replaced = {id(h.segment) for h in some}
+            held: list[_Held] = []
+            for one in self._state.held:
+                if id(one.segment) not in replaced:
+                    held.append(one)
+                elif merged is not None:
+                    held.append(merged)
+                    merged = None
+            self._state = msgspec.structs.replace(self._state, held=tuple(h for h in held if len(h)))
+
+    # -- matching ------------------------------------------------------------------------------------------------------
+
+    def pairs(self, events: Any, *, path: str = "auto", batch: int = BATCH) -> Iterator[Pairs]:
+        """All matches of events, some at a time, in no particular order within a batch of events.
+
+        Events are an Arrow table, batch or reader, rows, or the bytes of JSON lines.
+        """
+        from meetpoint.matching.index.events import batches_of
+
+        state = self._state
+        vector = _use_vectors(path)
+        for some in batches_of(events, batch):
+            for _, pairs in _match_parts(state, some, vector):
+                yield pairs
+
+    def match(self, attributes: Mapping[str, object]) -> list[Id]:
+        """The ids of all filters that accept one event, in the order in which they were first added."""
+        return self.match_batch([attributes])[0]
+
+    def match_batch(self, events: Iterable[Mapping[str, object]]) -> list[list[Id]]:
+        """The same for each of several events, in their order."""
+        from meetpoint.matching.index.events import batches_of
+
+        state = self._state
+        vector = _use_vectors("auto")
+        answers: list[list[Id]] = []
+        for some in batches_of(list(events), BATCH):
+            found: list[list[tuple[int, Id]]] = [[] for _ in range(some.events)]
+            for at, pairs in _match_parts(state, some, vector):
+                orders = _orders(state, at)[pairs.subscriptions].tolist()
+                ids = _ids_at(pairs.ids, pairs.subscriptions)
+                for e, order, id_ in zip((pairs.events - some.first).tolist(), orders, ids, strict=True):
+                    found[e].append((order, id_))
+            answers += [[id_ for _, id_ in sorted(one, key=_order)] for one in found]
+        return answers
+
+    def table(self, events: Any, *, path: str = "auto") -> pa.Table:
+        """All matches as one table with the columns event (row numbers) and subscription (ids)."""
+        tables = [pairs.table() for pairs in self.pairs(events, path=path)]
+        if not tables:
+            return pa.table({"event": pa.array([], pa.int32()), "subscription": pa.array([], pa.null())})
+        return pa.concat_tables(tables).unify_dictionaries()
+
+    def lists(self, events: Any, *, path: str = "auto") -> pa.ChunkedArray:
+        """For each event the list of ids that match it, in no particular order; ids are a dictionary."""
+        from meetpoint.matching.index.events import batches_of
+
+        state, vector = self._state, _use_vectors(path)
+        ids = pa.concat_arrays([_arrow_ids(held.ids) for held in state.held] + _young_ids(state))
+        firsts = np.cumsum([0, *(len(held.serials) for held in state.held)])
+        chunks: list[pa.Array] = []
+        for some in batches_of(events, BATCH):
+            found = [(p.events, p.subscriptions + firsts[at]) for at, p in _match_parts(state, some, vector)]
+            of = np.concatenate([e for e, _ in found] or [np.zeros(0, np.int32)]) - some.first
+            order = np.argsort(of, kind="stable")
+            numbers = np.concatenate([n for _, n in found] or [np.zeros(0, np.int64)])[order].astype(np.int32)
+            starts = np.concatenate([[0], np.cumsum(np.bincount(of, minlength=some.events))])
+            values = pa.DictionaryArray.from_arrays(pa.array(numbers), ids)
+            chunks.append(pa.ListArray.from_arrays(pa.array(starts, pa.int32()), values))
+        return pa.chunked_array(chunks, pa.list_(pa.dictionary(pa.int32(), ids.type)))
+
+    def each_batch(self, events: Any, callback: Callable[[Pairs], object], *, path: str = "auto") -> int:
+        """Hand all matches to a callback, some at a time; how many they are."""
+        total = 0
+        for pairs in self.pairs(events, path=path):
+            callback(pairs)
+            total += len(pairs.events)
+        return total
+
+    def counts(self, events: Any, *, path: str = "auto") -> Array:
+        """For each event how many subscriptions match it."""
+        from meetpoint.matching.index.events import batches_of
+
+        state, vector = self._state, _use_vectors(path)
+        counts = [np.zeros(0, np.int64)]
+        for some in batches_of(events, BATCH):
+            mine = np.zeros(some.events, np.int64)
+            for _, pairs in _match_parts(state, some, vector):
+                mine += np.bincount(pairs.events - some.first, minlength=some.events)
+            counts.append(mine)
+        return np.concatenate(counts)
+
+
+def _order(found: tuple[int, Any]) -> int:
+    return found[0]
+
+
+def _orders(state: _State, part: int) -> Array:
+    """When the subscriptions of a part of a state, the young ones last, were first added."""
+    if part == len(state.held):
+        return np.array([y.order for y in state.young], np.int64)
+    held = state.held[part]
+    return held.serials if held.orders is None else held.orders
+
+
+def _match_parts(state: _State, some: EventBatch, vector: bool) -> Iterator[tuple[int, Pairs]]:
+    """The matches of one batch with each part of a state."""
+    if state.held:
+        from meetpoint.matching.index.kernels.results import drop_dead
+
+        parts = some.parts({name for held in state.held for name in held.segment.encoder.names})
+        for at, held in enumerate(state.held):
+            for found in held.segment.match(parts, some.events, some.first, vector):
+                kept = len(found.numbers)
+                if held.dead_count:
+                    kept = drop_dead(found.numbers, found.events, held.dead)
+                if kept:
+                    yield at, Pairs(found.events[:kept], found.numbers[:kept], held.ids)
+    if state.young:
+        accepted = [some.columns.accepted(y.filter) for y in state.young]
+        numbers = np.repeat(np.arange(len(accepted), dtype=np.int32), [len(rows) for rows in accepted])
+        if len(numbers):
+            events = np.concatenate(accepted).astype(np.int32) + np.int32(some.first)
+            yield len(state.held), Pairs(events, numbers, [y.id for y in state.young])
+
+
+def _use_vectors(path: str) -> bool:
+    """Whether to use the AVX-512 kernel; the environment may forbid it."""
+    if path not in PATHS:
+        raise MeetpointError(f"path is {path!r}; use {', '.join(PATHS)}")
+    if path == "auto":
+        path = os.environ.get(PATH_VARIABLE, "auto")
+        if path not in PATHS:
+            raise SetupError(f"{PATH_VARIABLE} is {path!r}; use {', '.join(PATHS)}, or unset it")
+    if path == "portable":
+        return False
+    from meetpoint.matching.index.kernels.simd import has_avx512
+
+    if path == "avx512" and not has_avx512():
+        raise SetupError("this processor has no AVX-512; use the path auto or portable")
+    return has_avx512()
+
+
+def _to_merge(held: tuple[_Held, ...]) -> tuple[_Held, ...]:
+    """Which neighbours to merge: as many of the youngest as together outweigh half of the one before them."""
+    younger = 0
+    for at in range(len(held) - 1, -1, -1):
+        if younger and len(held[at]) <= 2 * younger:
+            return held[_oldest(held, at) :]
+        younger += len(held[at])
+    worn = next((one for one in held if one.dead_count > _DEAD_PART * len(one.serials)), None)
+    return () if worn is None else (worn,)
+
+
+def _oldest(held: tuple[_Held, ...], at: int) -> int:
+    """The oldest segment that a merge from `at` on would also outweigh."""
+    younger = sum(map(len, held[at:]))
+    while at and len(held[at - 1]) <= 2 * younger:
+        at -= 1
+        younger += len(held[at])
+    return at
+
+
+def _joined_ids(ids: list[Any], kept: list[Array]) -> Any:
+    if all(isinstance(some, pa.Array) for some in ids) and len({some.type for some in ids}) == 1:
+        return pa.concat_arrays([some.filter(pa.array(k)) for some, k in zip(ids, kept, strict=True)])
+    joined: list[Any] = []
+    for some, k in zip(ids, kept, strict=True):
+        joined += _ids_at(some, np.flatnonzero(k))
+    return joined
+
+
+def _ids_at(ids: Any, numbers: Array) -> list[Any]:
+    if isinstance(ids, pa.Array):
+        return ids.take(pa.array(numbers)).to_pylist()  # type: ignore[no-any-return]
+    return [ids[number] for number in numbers.tolist()]
+
+
+def _arrow_ids(ids: Any) -> pa.Array:
+    return ids if isinstance(ids, pa.Array) else pa.array(ids)
+
+
+def _young_ids(state: _State) -> list[pa.Array]:
+    if state.held and not state.young:
+        return []
+    return [pa.array([y.id for y in state.young])]

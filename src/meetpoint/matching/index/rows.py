@@ -1,0 +1,187 @@
+"""Conjunctions in rank form: what a segment is built from, and what two segments are merged by.
+
+A conjunction is a run of tests and a run of side tests. A test accepts the ranks of one line from `first` up to `last`,
+going around where `first` is the larger. What is no such range is a side test: a pattern, or a set of three or more
+ranges. Subscriptions are numbered from 0 within the segment, and conjunctions are in the order of their subscriptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from meetpoint.language.like import Pattern
+from meetpoint.matching.index.kernels.scanning import SIDE_IN_SET
+from meetpoint.matching.index.lines import Array, Line, LineKey, merge_lines
+
+__all__ = ["NESTED", "Rows", "keep", "merge"]
+
+NESTED = 0x8000
+"""Bit of a test's line: its range is a prefix or one value, so that any two such ranges nest or are disjoint."""
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """All conjunctions of some subscriptions."""
+
+    subscriptions: int
+    lines: tuple[Line, ...]
+    patterns: tuple[tuple[str, Pattern], ...]
+    owner: Array  # int32[conjunctions] the subscription's number
+    multiple: Array  # bool[conjunctions] might another conjunction of the subscription accept the same event
+    start: Array  # int32[conjunctions + 1] where the tests begin
+    line: Array  # uint16[tests]
+    first: Array  # int32[tests]
+    last: Array  # int32[tests]
+    side_start: Array  # int32[conjunctions + 1]
+    side: Array  # int32[side tests] argument << 2 | what is asked
+    set_start: Array  # int32[sets + 1]
+    set_line: Array  # uint16[sets]
+    set_first: Array  # int32
+    set_last: Array
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self.owner, self.multiple, self.start, self.line, self.first, self.last, self.side_start, self.side)
+        sets = (self.set_start, self.set_line, self.set_first, self.set_last)
+        return sum(a.nbytes for a in arrays + sets) + sum(line.nbytes for line in self.lines)
+
+
+def keep(rows: Rows, kept: Array) -> Rows:
+    """The rows of those subscriptions that are marked, renumbered; lines and patterns stay as they are."""
+    number = np.cumsum(kept, dtype=np.int32) - 1
+    conjunctions = kept[rows.owner]
+    tests = np.repeat(conjunctions, np.diff(rows.start))
+    sides = np.repeat(conjunctions, np.diff(rows.side_start))
+    return msgspec.structs.replace(
+        rows,
+        subscriptions=int(kept.sum()),
+        owner=number[rows.owner[conjunctions]],
+        multiple=rows.multiple[conjunctions],
+        start=_starts(np.diff(rows.start)[conjunctions]),
+        line=rows.line[tests],
+        first=rows.first[tests],
+        last=rows.last[tests],
+        side_start=_starts(np.diff(rows.side_start)[conjunctions]),
+        side=rows.side[sides],
+    )
+
+
+def _starts(counts: Array) -> Array:
+    starts = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=starts[1:])
+    return starts
+
+
+def merge(parts: Sequence[Rows]) -> Rows:
+    """All subscriptions of several rows, those of the first before those of the second; nothing unused remains."""
+    line_keys = list(dict.fromkeys(line.key for rows in parts for line in rows.lines))
+    used = [_used_cuts(rows) for rows in parts]
+    lines: list[Line] = []
+    number: dict[LineKey, int] = {}
+    places: list[dict[LineKey, Array]] = [{} for _ in parts]
+    for key in line_keys:
+        holders = [
+            (at, line, cuts)
+            for at, rows in enumerate(parts)
+            for line, cuts in zip(rows.lines, used[at], strict=True)
+            if line.key == key and cuts is not None
+        ]
+        if not holders:
+            continue
+        merged, place = merge_lines([(line, cuts) for _, line, cuts in holders])
+        number[key] = len(lines)
+        lines.append(merged)
+        for (at, _, _), places_of_line in zip(holders, place, strict=True):
+            places[at][key] = places_of_line
+    patterns: dict[tuple[str, Pattern], int] = {}
+    sets = 0
+    columns: dict[str, list[Array]] = {}
+    subscriptions = 0
+    for at, rows in enumerate(parts):
+        renumbered = _renumber(rows, lines, number, places[at], patterns, sets)
+        sets += len(rows.set_line)
+        for name, column in {**renumbered, "owner": rows.owner + np.int32(subscriptions)}.items():
+            columns.setdefault(name, []).append(column)
+        columns.setdefault("multiple", []).append(rows.multiple)
+        subscriptions += rows.subscriptions
+    joined = {name: np.concatenate(some) for name, some in columns.items()}
+    return Rows(
+        subscriptions=subscriptions,
+        lines=tuple(lines),
+        patterns=tuple(patterns),
+        start=_starts(np.concatenate([np.diff(rows.start) for rows in parts])),
+        side_start=_starts(np.concatenate([np.diff(rows.side_start) for rows in parts])),
+        set_start=_starts(np.concatenate([np.diff(rows.set_start) for rows in parts])),
+        **joined,
+    )
+
+
+def _used_cuts(rows: Rows) -> list[Array | None]:
+    """For each line which cuts bound a test or a set; None for a line that nothing asks."""
+    used: list[Array | None] = []
+    line = np.concatenate([rows.line & ~np.uint16(NESTED), np.repeat(rows.set_line, np.diff(rows.set_start))])
+    first = np.concatenate([rows.first, rows.set_first])
+    last = np.concatenate([rows.last, rows.set_last])
+    order = np.argsort(line, kind="stable")
+    ends = np.searchsorted(line[order], np.arange(len(rows.lines) + 1))
+    for number, one in enumerate(rows.lines):
+        mine = order[ends[number] : ends[number + 1]]
+        if not len(mine):
+            used.append(None)
+            continue
+        cuts = np.zeros(one.cuts, np.bool_)
+        low, high = first[mine], last[mine]
+        cuts[low[low > 0] - 1] = True
+        cuts[high[high < one.cuts]] = True
+        used.append(cuts)
+    return used
+
+
+def _renumber(
+    rows: Rows,
+    lines: Sequence[Line],
+    number: dict[LineKey, int],
+    places: dict[LineKey, Array],
+    patterns: dict[tuple[str, Pattern], int],
+    sets: int,
+) -> dict[str, Array]:
+    """The tests and side tests of one part in the numbers of the whole."""
+    tests = rows.line & ~np.uint16(NESTED)
+    new_line = np.zeros(max(len(rows.lines), 1), np.uint16)
+    out = {name: getattr(rows, name).copy() for name in ("first", "last", "set_first", "set_last")}
+    set_lines = np.repeat(rows.set_line, np.diff(rows.set_start))
+    for old, line in enumerate(rows.lines):
+        if line.key not in places:
+            continue
+        place, new = places[line.key], number[line.key]
+        new_line[old] = new
+        for low, high, mine in (
+            ("first", "last", np.flatnonzero(tests == old)),
+            ("set_first", "set_last", np.flatnonzero(set_lines == old)),
+        ):
+            first, last = out[low][mine], out[high][mine]
+            padded = np.concatenate([place, np.array([lines[new].cuts], np.int32)])
+            out[low][mine] = np.where(first > 0, padded[np.maximum(first, 1) - 1] + 1, 0)
+            out[high][mine] = padded[last]
+    is_set = rows.side & 3 == SIDE_IN_SET
+    fitting = np.array([0, *(patterns.setdefault(p, len(patterns)) for p in _used_patterns(rows))], np.int32)[1:]
+    argument = rows.side >> 2
+    moved = argument + sets
+    if len(rows.patterns):
+        whole = np.zeros(len(rows.patterns), np.int32)
+        asked = np.unique(argument[~is_set])
+        whole[asked] = fitting
+        moved = np.where(is_set, moved, whole[np.where(is_set, 0, argument)])
+    return {
+        **out,
+        "line": new_line[tests] | (rows.line & np.uint16(NESTED)),
+        "set_line": new_line[rows.set_line],
+        "side": (moved << 2 | rows.side & 3).astype(np.int32),
+    }
+
+
+def _used_patterns(rows: Rows) -> list[tuple[str, Pattern]]:
+    asked = np.unique(rows.side[rows.side & 3 != SIDE_IN_SET] >> 2)
+    return [rows.patterns[number] for number in asked.tolist()]

@@ -1,0 +1,150 @@
+"""A segment: some subscriptions, compiled, never changed again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from meetpoint.matching.index.build import Layout, build
+from meetpoint.matching.index.encode import Encoded, Encoder, Scratch
+from meetpoint.matching.index.event_parts import Parts
+from meetpoint.matching.index.grams import build_grams
+from meetpoint.matching.index.kernels.results import drop_doubles, group_by_event
+from meetpoint.matching.index.kernels.scanning import ENTRY, list_pairs, match_avx512, match_portable, sort_pairs
+from meetpoint.matching.index.kernels.simd import PADDING
+from meetpoint.matching.index.lines import Array
+from meetpoint.matching.index.rows import NESTED, Rows
+
+__all__ = ["Found", "Sample", "Segment"]
+
+_SORTED_MIN = 32
+"""Events from which on pairs are sorted by bucket."""
+_OUTPUT = 1 << 20
+"""Matches that are handed over at a time, or as many as one bucket can give."""
+_OUTPUT_OF_ONE = 1 << 12
+"""The same for a single event."""
+
+
+class Sample(NamedTuple):
+    """Events that are like those to come."""
+
+    parts: Parts
+    events: int
+
+
+class Found(NamedTuple):
+    """Some matches, pair by pair: an event's number and a subscription's."""
+
+    events: Array
+    numbers: Array
+
+
+class Segment:
+    """Compiled subscriptions: rank form, buckets, and the encoder that leads events to them."""
+
+    def __init__(self, rows: Rows, layout: Layout, encoder: Encoder) -> None:
+        self.rows = rows
+        self.layout = layout
+        self.encoder = encoder
+        self._local = threading.local()
+        entry = np.append(layout.buckets.section[:, ENTRY], len(layout.buckets.number) - PADDING)
+        self._largest = int(np.diff(entry[layout.buckets.begin]).max(initial=0))
+        self._multiple = bool(rows.multiple.any())
+
+    @staticmethod
+    def of_rows(rows: Rows, sample: Sample | None) -> Segment:
+        """Compile."""
+        rows = _by_use(rows)
+        encoder = Encoder(rows.lines, build_grams(rows.patterns), len(rows.patterns))
+        encoded = None if sample is None else encoder.encode(sample.parts, sample.events, encoder.scratch())
+        return Segment(rows, build(rows, encoded), encoder)
+
+    @property
+    def nbytes(self) -> int:
+        arrays = [a for group in self.layout for a in group]
+        return sum(a.nbytes for a in arrays) + self.rows.nbytes
+
+    def match(self, parts: Parts, events: int, base: int, vector: bool) -> Iterator[Found]:
+        """All matches of a batch of events, numbered from `base` on, some at a time."""
+        scratch = self._scratch()
+        encoded = self.encoder.encode(parts, events, scratch)
+        buckets, met = self._pairs(encoded, events, scratch)
+        least = self._largest + 2 * PADDING  # so that no bucket is too large
+        room = max(_OUTPUT if events > 1 else _OUTPUT_OF_ONE, least)
+        more = scratch.array("more", room if self._multiple else least, np.int32)
+        more_of = scratch.array("more events", len(more), np.int32)
+        kernel = match_avx512 if vector and self.layout.buckets.slot.dtype == np.uint8 else match_portable
+        doubled: list[tuple[Array, Array]] = []
+        at = 0
+        while at < len(buckets):
+            numbers, of = scratch.output(room), scratch.output(room)
+            at, found, again = kernel(
+                buckets, met, at, base, encoded.ranks, encoded.fit_start, encoded.fit, self.layout.buckets,
+                self.layout.sides, numbers, of, more, more_of,
+            )  # fmt: skip
+            if again:
+                doubled.append((more_of[:again].copy(), more[:again].copy()))
+            if found:
+                yield Found(of[:found], numbers[:found])
+        if doubled:
+            yield self._once(doubled, events, base, scratch)
+
+    def _scratch(self) -> Scratch:
+        scratch: Scratch | None = getattr(self._local, "scratch", None)
+        if scratch is None:
+            scratch = self._local.scratch = self.encoder.scratch()
+        return scratch
+
+    def _pairs(self, encoded: Encoded, events: int, scratch: Scratch) -> tuple[Array, Array]:
+        """Which bucket meets which event, by bucket where there are many."""
+        access = self.layout.access
+        room = 64 * events
+        while True:
+            buckets, met = scratch.array("buckets", room, np.int32), scratch.array("met", room, np.int32)
+            count = list_pairs(
+                encoded.ranks, access.slots, access.offsets, access.head, access.parent, encoded.fit_start, encoded.fit,
+                access.fit_bucket, buckets, met,
+            )  # fmt: skip
+            if count <= len(buckets):
+                break
+            room = count
+        buckets, met = buckets[:count], met[:count]
+        if events < _SORTED_MIN:
+            return buckets, met
+        sorted_buckets = scratch.array("sorted buckets", count, np.int32)[:count]
+        sorted_met = scratch.array("sorted met", count, np.int32)[:count]
+        starts = scratch.array("starts", len(access.parent) + 1, np.int32)[: len(access.parent) + 1]
+        sort_pairs(buckets, met, starts, sorted_buckets, sorted_met)
+        return sorted_buckets, sorted_met
+
+    def _once(self, doubled: list[tuple[Array, Array]], events: int, base: int, scratch: Scratch) -> Found:
+        of = np.concatenate([e for e, _ in doubled])
+        numbers = np.concatenate([n for _, n in doubled])
+        starts = np.zeros(events + 1, np.int64)
+        grouped = np.empty_like(numbers)
+        group_by_event(of, numbers, starts, grouped)
+        tried = scratch.arrays.get("tried")
+        if tried is None:
+            tried = scratch.arrays["tried"] = np.zeros(self.rows.subscriptions, np.int64)
+        mark, scratch.mark = scratch.mark, scratch.mark + events
+        kept = drop_doubles(starts, grouped, tried, mark, base, of, numbers)
+        return Found(of[:kept], numbers[:kept])
+
+
+def _by_use(rows: Rows) -> Rows:
+    """The lines that are tested most first: sixteen fit a register."""
+    line = rows.line & ~np.uint16(NESTED)
+    uses = np.bincount(line, minlength=len(rows.lines))
+    order = np.argsort(-uses, kind="stable")
+    place = np.zeros(max(len(order), 1), np.uint16)
+    place[order] = np.arange(len(order))
+    return msgspec.structs.replace(
+        rows,
+        lines=tuple(rows.lines[n] for n in order.tolist()),
+        line=place[line] | (rows.line & np.uint16(NESTED)),
+        set_line=place[rows.set_line],
+    )

@@ -1,0 +1,432 @@
+"""The index against the oracle: random filters and events, with subscriptions coming and going; the ids compared."""
+
+from __future__ import annotations
+
+import random
+import threading
+from contextlib import suppress
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from meetpoint.errors import EventError, LimitError, MeetpointError, SetupError
+from meetpoint.language import Filter, clean_attributes, parse_filter
+from meetpoint.matching.index import Index, live
+from meetpoint.matching.index.kernels.simd import has_avx512
+from meetpoint.matching.scan import Scan
+from tests.matching.test_columns import COLUMNS, OTHER_TYPES, rows_of, table_of
+from tests.workloads import random_events, random_filter
+
+PATHS = ["portable", *(["avx512"] if has_avx512() else [])]
+
+
+@pytest.fixture(autouse=True)
+def compile_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even a handful of filters is compiled, so that it is the compiled code that is tested."""
+    monkeypatch.setattr(live, "SMALL", 3)
+    monkeypatch.setattr(live, "WAITING", 3)
+
+
+@pytest.fixture(params=PATHS)
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv(live.PATH_VARIABLE, request.param)
+    return str(request.param)
+
+
+def filters(seed: int, count: int) -> list[Filter]:
+    rng = random.Random(seed)
+    made: list[Filter] = []
+    while len(made) < count:
+        with suppress(LimitError):
+            made.append(parse_filter(random_filter(rng)))
+    return made
+
+
+def events_of(seed: int, count: int) -> list[dict[str, Any]]:
+    return [dict(clean_attributes(event)) for event in random_events(random.Random(seed), count)]
+
+
+def both(held: list[tuple[Any, Filter]], **options: Any) -> tuple[Index[Any], Scan[Any]]:
+    scan: Scan[Any] = Scan()
+    for id_, filter_ in held:
+        scan.add(id_, filter_)
+    return Index.from_filters(held, **options), scan
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("sampled", [False, True], ids=["unknown events", "sampled events"])
+def test_any_filters_on_rows(seed: int, sampled: bool, path: str) -> None:
+    events = events_of(seed, 150)
+    index, scan = both(list(enumerate(filters(seed, 120))), sample=events[:40] if sampled else None)
+    assert index.match_batch(events) == scan.match_batch(events)
+    assert [index.match(event) for event in events[:10]] == scan.match_batch(events[:10])
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("other_types", [False, True])
+def test_any_filters_on_arrow(seed: int, other_types: bool, path: str) -> None:
+    """All results from one table, in every form."""
+    schema = COLUMNS
+    if other_types:
+        schema = pa.schema([field.with_type(OTHER_TYPES.get(field.name, field.type)) for field in COLUMNS])
+    table = table_of(random_events(random.Random(seed), 200), schema)
+    index, scan = both(list(enumerate(filters(seed, 150))), sample=table)
+    expected = scan.match_batch([clean_attributes(row) for row in rows_of(table)])
+    pairs = index.table(table)
+    found: list[set[int]] = [set() for _ in expected]
+    for event, id_ in zip(pairs["event"].to_pylist(), pairs["subscription"].to_pylist(), strict=True):
+        assert id_ not in found[event], "a pair came twice"
+        found[event].add(id_)
+    assert found == [set(ids) for ids in expected]
+    assert [set(ids) for ids in index.lists(table).to_pylist()] == found
+    assert index.counts(table).tolist() == [len(ids) for ids in expected]
+    seen: list[Any] = []
+    assert index.each_batch(table, seen.append) == pairs.num_rows == sum(len(some.events) for some in seen)
+
+
+@pytest.mark.parametrize("size", [1, 3, 31, 33, 150])
+def test_batches_of_any_size(size: int, path: str) -> None:
+    table = table_of(random_events(random.Random(3), 150), COLUMNS)
+    index, scan = both(list(enumerate(filters(3, 100))))
+    expected = scan.match_batch([clean_attributes(row) for row in rows_of(table)])
+    found = sorted(
+        (event, pairs.ids[number])
+        for pairs in index.pairs(table, batch=size)
+        for event, number in zip(pairs.events.tolist(), pairs.subscriptions.tolist(), strict=True)
+    )
+    assert found == [(event, id_) for event, ids in enumerate(expected) for id_ in sorted(ids)]
+
+
+def test_output_larger_than_every_buffer(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    """Where the kernel stops at a full buffer and goes on with the next, nothing is lost and nothing comes twice."""
+    from meetpoint.matching.index import segment
+
+    monkeypatch.setattr(segment, "_OUTPUT", 1)
+    texts = [
+        "x >= 0",
+        "x BETWEEN 1 AND 3 OR y = 1",
+        "y = 1",
+        "y != 7",
+        "s LIKE 'a%'",
+        "s LIKE '%b%' AND x < 4",
+        "x = 2",
+    ]
+    index, scan = both([(number, parse_filter(texts[number % len(texts)])) for number in range(3000)])
+    events: list[dict[str, Any]] = [{"x": n % 5, "y": n % 3, "s": ["ab", "ba", "c"][n % 3]} for n in range(70)]
+    assert index.match_batch(events) == scan.match_batch(events)
+    chunks = list(index.pairs(events))
+    assert len(chunks) > 10
+
+
+def test_more_lines_than_registers_and_than_bytes(path: str) -> None:
+    """Sixteen slots fit a register, 256 fit the byte that names them; there may be more of either."""
+    for attributes in (40, 300):
+        rng = random.Random(attributes)
+        held = []
+        for number in range(400):
+            names = rng.sample(range(attributes), 3)
+            texts = [f"a{n} BETWEEN {(low := rng.randint(0, 5))} AND {low + rng.randint(0, 3)}" for n in names]
+            held.append((number, parse_filter(" AND ".join(texts))))
+        events: list[dict[str, Any]] = [
+            {f"a{n}": rng.randint(0, 8) for n in range(attributes) if rng.random() < 0.6} for _ in range(60)
+        ]
+        index, scan = both(held, sample=events[:10])
+        assert index.match_batch(events) == scan.match_batch(events)
+
+
+ODD_NUMBERS = ["0.1", "0.10000000000000000555", "9007199254740993", "9007199254740992", "1152921504606846977", "1e300"]
+
+
+def test_numbers_beyond_doubles(path: str) -> None:
+    """Integers beyond 2**53, decimals, and literals that share a double, asked of exact values and of floats."""
+    texts = [f"n {op} {number}" for op in ("=", "!=", "<", "<=", ">", ">=") for number in ODD_NUMBERS]
+    texts += [f"n BETWEEN {a} AND {b}" for a in ODD_NUMBERS for b in ODD_NUMBERS]
+    texts += [f"n IN ({a}, {b}, 5)" for a in ODD_NUMBERS for b in ODD_NUMBERS]
+    values: list[Any] = [
+        2**53,
+        2**53 + 1,
+        2**60,
+        2**60 + 1,
+        10**30,
+        0,
+        5,
+        0.1,
+        1e300,
+        float(2**60),
+        float("nan"),
+        -1e308,
+    ]
+    values += [Decimal("0.1"), Decimal("0.10000000000000000555"), Decimal("0.100000000000000005"), Decimal(2**60 + 1)]
+    index, scan = both(list(enumerate(map(parse_filter, texts))))
+    events: list[dict[str, Any]] = [{"n": value} for value in values]
+    assert index.match_batch(events) == scan.match_batch(events)
+
+
+def test_a_subscription_is_found_once_however_many_alternatives_hold(path: str) -> None:
+    text = "a = 1 OR b = 1 OR c = 1 OR (a = 1 AND b = 1) OR s LIKE '%x%' OR s LIKE 'x%'"
+    index, _ = both([(n, parse_filter(text)) for n in range(50)])
+    event: dict[str, Any] = {"a": 1, "b": 1, "c": 1, "s": "x"}
+    assert index.match(event) == list(range(50))
+    assert index.counts([event] * 40).tolist() == [50] * 40
+
+
+def test_what_nothing_can_index(path: str) -> None:
+    texts = ["TRUE", "a IS NULL", "a != 1", "NOT (s LIKE '%x%')", "s LIKE '___'", "a IS NOT NULL", "NOT (s LIKE 'x%')"]
+    index, scan = both(list(enumerate(map(parse_filter, texts * 3))))
+    events: list[dict[str, Any]] = [
+        {},
+        {"a": 1},
+        {"a": 2, "s": "axb"},
+        {"s": "äöü"},
+        {"s": ""},
+        {"s": "x"},
+        {"a": "no"},
+    ]
+    assert index.match_batch(events) == scan.match_batch(events)
+
+
+class Changes(RuleBasedStateMachine):
+    """Any order of adding, removing, updating, merging, saving and matching."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index: Index[str] = Index(sample=events_of(0, 30))
+        self.scan: Scan[str] = Scan()
+        self.ids: list[str] = []
+        self.made = 0
+        self.events = events_of(1, 40)
+
+    @rule(seed=st.integers(0, 10_000), count=st.integers(1, 12))
+    def add(self, seed: int, count: int) -> None:
+        new = [(f"s{self.made + n}", f) for n, f in enumerate(filters(seed, count))]
+        self.made += count
+        self.index.add_many(new)
+        for id_, filter_ in new:
+            self.scan.add(id_, filter_)
+            self.ids.append(id_)
+
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        chosen = data.draw(st.lists(st.sampled_from(self.ids), unique=True, max_size=8)) if self.ids else []
+        self.index.remove_many(chosen)
+        for id_ in chosen:
+            self.scan.remove(id_)
+            self.ids.remove(id_)
+
+    @rule(data=st.data(), seed=st.integers(0, 10_000))
+    def update(self, data: st.DataObject, seed: int) -> None:
+        chosen = data.draw(st.lists(st.sampled_from(self.ids), unique=True, max_size=8)) if self.ids else []
+        new = list(zip(chosen, filters(seed, len(chosen)), strict=True))
+        self.index.update_many(new)
+        for id_, filter_ in new:
+            self.scan.update(id_, filter_)
+
+    @rule()
+    def compact(self) -> None:
+        self.index.compact()
+        assert self.index.segments <= 1
+
+    @rule()
+    def reopen(self) -> None:
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as folder:
+            self.index.save(Path(folder, "index"))
+            self.index = Index.open(Path(folder, "index"))
+
+    @invariant()
+    def agree(self) -> None:
+        assert len(self.index) == len(self.scan)
+        assert self.index.match_batch(self.events) == self.scan.match_batch(self.events)
+
+
+TestChanges = Changes.TestCase
+TestChanges.settings = settings(max_examples=12, stateful_step_count=12, deadline=None)
+
+
+def test_ids_that_are_taken_or_unknown() -> None:
+    some = parse_filter("a = 1")
+    index, _ = both([(n, some) for n in range(10)])
+    with pytest.raises(KeyError, match="5 is held already; update it instead"):
+        index.add_many([(11, some), (5, some)])
+    with pytest.raises(KeyError, match="12 is held already"):
+        index.add_many([(12, some), (12, some)])
+    with pytest.raises(KeyError, match="99 is not held; add it first"):
+        index.update(99, some)
+    with pytest.raises(KeyError, match="99 is not held"):
+        index.remove_many([1, 99])
+    with pytest.raises(KeyError, match="1 is named twice"):
+        index.remove_many([1, 1])
+    assert index.match({"a": 1}) == list(range(10)), "a change that is refused changes nothing"
+    assert 5 in index
+    assert 99 not in index
+
+
+def test_removing_leaves_no_trace() -> None:
+    kept = [(f"k{n}", parse_filter(f"x = {n} AND s LIKE '%k{n}%'")) for n in range(40)]
+    gone = [(f"g{n}", parse_filter(f"y IN ({n}, {n + 1000}) AND s LIKE '%g{n}%' OR t = 'g{n}'")) for n in range(400)]
+    plain, _ = both(kept)
+    index, _ = both(kept + gone)
+    index.remove_many([id_ for id_, _ in gone])
+    index.compact()
+    assert index.nbytes == plain.nbytes
+    assert index.match({"y": 3, "s": "g3", "t": "g5"}) == []
+    index.remove_many([id_ for id_, _ in kept])
+    index.compact()
+    assert (len(index), index.nbytes, index.segments) == (0, 0, 0)
+
+
+def test_matching_goes_on_while_subscriptions_change() -> None:
+    """A thread that matches sees each change whole: of two filters that are swapped together, exactly one holds."""
+    odd, even = parse_filter("n = 1"), parse_filter("n = 2")
+    index, _ = both([("a", odd), ("b", even)] + [(n, parse_filter(f"m = {n}")) for n in range(500)])
+    stop = threading.Event()
+    wrong: list[Any] = []
+
+    def match() -> None:
+        while not stop.is_set():
+            found = index.match_batch([{"n": 1}, {"n": 2}])
+            if sorted(map(len, found)) != [1, 1]:
+                wrong.append(found)
+
+    threads = [threading.Thread(target=match) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for n in range(150):
+            index.update_many([("a", even if n % 2 == 0 else odd), ("b", odd if n % 2 == 0 else even)])
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+
+
+def test_a_small_set_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "SMALL", 256)
+    index, scan = both(list(enumerate(filters(5, 100))))
+    events = events_of(5, 50)
+    assert index.segments == 0
+    assert index.match_batch(events) == scan.match_batch(events)
+    assert index.table(events).num_rows == sum(map(len, scan.match_batch(events)))
+    assert [set(ids) for ids in index.lists(events).to_pylist()] == [set(ids) for ids in scan.match_batch(events)]
+
+
+def test_an_empty_index() -> None:
+    index: Index[str] = Index()
+    assert index.match({"a": 1}) == []
+    assert index.table([{"a": 1}]).num_rows == 0
+    assert index.counts([{"a": 1}]).tolist() == [0]
+    assert index.lists([{"a": 1}]).to_pylist() == [[]]
+    assert list(index.pairs([])) == []
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[Index[Any], Path]:
+    index, _ = both([(f"s{n}", f) for n, f in enumerate(filters(8, 200))], sample=events_of(8, 50))
+    index.save(tmp_path / "index")
+    return index, tmp_path / "index"
+
+
+def test_a_saved_index_gives_the_same_answers(saved: Any, path: str) -> None:
+    index, file = saved
+    opened = Index.open(file)
+    events = events_of(9, 100)
+    assert opened.match_batch(events) == index.match_batch(events)
+    assert opened.nbytes > 0
+    opened.remove("s3")
+    opened.add("new", parse_filter("TRUE"))
+    assert "s3" not in opened
+    assert opened.match(events[0])[-1] == "new"
+    assert "s3" in Index.open(file), "the file is not changed"
+
+
+def test_a_file_that_is_no_index_or_damaged_is_refused(saved: Any, tmp_path: Path) -> None:
+    _, file = saved
+    good = file.read_bytes()
+    bad = tmp_path / "bad"
+    for content, said in (
+        (b"", "is empty"),
+        (b"PAR1 and more", "not an index of Meetpoint"),
+        (good[:16] + (99).to_bytes(8, "little") + good[24:], "of version 99"),
+        (good[: len(good) // 2], "damaged|cut short"),
+        (good[:200] + bytes([good[200] ^ 1]) + good[201:], "header's checksum"),
+        (good[:-1000] + bytes([good[-1000] ^ 1]) + good[-999:], "damaged"),
+    ):
+        bad.write_bytes(content)
+        with pytest.raises(MeetpointError, match=said):
+            Index.open(bad)
+    with pytest.raises(MeetpointError, match="check the path"):
+        Index.open(tmp_path / "missing")
+
+
+def test_ids_of_several_types_cannot_be_saved(tmp_path: Path) -> None:
+    index, _ = both(
+        [(1, parse_filter("a = 1")), ("x", parse_filter("a = 2")), *((n, parse_filter("a = 3")) for n in "abc")]
+    )
+    assert index.match({"a": 2}) == ["x"]
+    with pytest.raises(MeetpointError, match="of different types"):
+        index.save(tmp_path / "index")
+    assert not list(tmp_path.iterdir())
+
+
+# -- columns and switches ----------------------------------------------------------------------------------------------
+
+
+def test_constraints_in_columns(path: str) -> None:
+    rows = [
+        (7, "symbol", "eq", None, None, "IBM"),
+        (7, "price", "range", 1.5, 2.5, None),
+        (8, "symbol", "prefix", None, None, "I"),
+        (9, "symbol", "suffix", None, None, "M"),
+        (9, "note", "contains", None, None, "up"),
+        (10, "price", "eq", 2.0, 2.0, None),
+    ]
+    names = ["subscription", "attribute", "op", "low", "high", "text"]
+    table = pa.table([pa.array(column) for column in zip(*rows, strict=True)], names=names)
+    index = Index.from_columns(table)
+    assert len(index) == 4
+    assert index.match({"symbol": "IBM", "price": 2, "note": "it is up"}) == [7, 8, 9, 10]
+    assert index.match({"symbol": "IM", "price": 2.6, "note": "down"}) == [8]
+    with pytest.raises(MeetpointError, match="there is no column op"):
+        Index.from_columns(table.drop_columns(["op"]))
+    with pytest.raises(MeetpointError, match="column op has 'like'"):
+        Index.from_columns(table.set_column(2, "op", pa.array(["like"] * 6)))
+
+
+def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, _ = both([(n, parse_filter("a = 1")) for n in range(9)])
+    with pytest.raises(MeetpointError, match="path is 'sse'; use auto, avx512, portable"):
+        list(index.pairs([{"a": 1}], path="sse"))
+    monkeypatch.setenv(live.PATH_VARIABLE, "mmx")
+    with pytest.raises(SetupError, match="MEETPOINT_KERNEL is 'mmx'"):
+        index.match({"a": 1})
+
+
+@pytest.mark.parametrize("bad", [{"a": 1}, "text", b"bytes", 5, None])
+def test_what_holds_no_events_is_refused(bad: Any) -> None:
+    index, _ = both([(n, parse_filter("a = 1")) for n in range(9)])
+    with pytest.raises(EventError, match="give a table, batches, or a list of rows"):
+        list(index.pairs(bad))
+
+
+def test_pairs_stay_what_they_are_while_more_come() -> None:
+    """Buffers are used again only when nobody holds what is in them."""
+    index, _ = both([(n, parse_filter(f"a >= {n % 7}")) for n in range(200)])
+    events: list[dict[str, Any]] = [{"a": n % 7} for n in range(300)]
+    held = list(index.pairs(events, batch=10))
+    copies = [(p.events.copy(), p.subscriptions.copy()) for p in index.pairs(events, batch=10)]
+    assert len(held) > 20
+    for pairs, (of, numbers) in zip(held, copies, strict=True):
+        np.testing.assert_array_equal(pairs.events, of)
+        np.testing.assert_array_equal(pairs.subscriptions, numbers)
