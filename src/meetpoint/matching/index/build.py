@@ -2,9 +2,9 @@
 
 A conjunction is filed under one *access* constraint, the one that the fewest events lead to: a value or a prefix has a
 bucket of its own, which contains or excludes any other of its line; a range is filed under the cells that it overlaps,
-of some 256 that equally many events fall into; a pattern has a bucket; and what nothing of this suits (`a != 1`) is
-filed under "there is a value on this line". What is left of the conjunction is tested when an event comes to the
-bucket, the most selective test first.
+of some 256 that equally many events fall into, or sixteen of them at once; a pattern has a bucket; and what nothing of
+this suits (`a != 1`) is filed under "there is a value on this line". What is left of the conjunction is tested when an
+event comes to the bucket, the most selective test first.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from meetpoint.language.like import Pattern, PatternSort
 from meetpoint.matching.index.encode import Encoded
 from meetpoint.matching.index.kernels.building import (
     choose,
@@ -48,12 +49,20 @@ __all__ = ["Access", "Layout", "build"]
 
 CELLS = 256
 """Cells of a line of ranges: so many events in each as in the others, as far as the sample tells."""
-CELLS_MAX = 64
-"""A range that overlaps more cells than this is not filed under them."""
+COARSE = 16
+"""Cells that make a coarse one."""
+FLAT_MAX = 250_000
+"""Conjunctions up to which there are no coarse cells: a few more entries, and fewer buckets for an event."""
 ZONED_MIN = 48
 """Entries of a section from which on it has zones."""
 JOINED_MAX = 12
 """A section with fewer entries joins one whose entries have more tests."""
+_CROWD = 0.003
+"""The part of the events that has to have a rank for it to get a bucket of its own."""
+_CROWDS = 0.1
+"""How many more entries there may be for such buckets, as a part of all."""
+_MEETING = 50
+"""Entries that can be tested in the time that it takes an event to come to a bucket."""
 _COPY_COST = 2e-6
 """What one more entry of a conjunction costs, as a part of the events: so much memory has to pay for itself."""
 
@@ -97,7 +106,8 @@ def build(rows: Rows, sample: Encoded | None) -> Layout:
     )
     chosen, chosen_side = choose(rows.start, cost, rows.side_start, side_cost)
     nodes = _Nodes(rows, line, root, chosen)
-    return _lay_out(rows, line, share, cells, nodes, root, chosen, chosen_side)
+    entries, places = _entries(rows, line, statistics, cells, nodes, root, chosen, chosen_side)
+    return _lay_out(rows, line, share, cells, nodes, entries, places)
 
 
 # -- statistics --------------------------------------------------------------------------------------------------------
@@ -135,11 +145,17 @@ def _shares(rows: Rows, line: Array, statistics: _Statistics) -> Array:
 
 
 class _Cells:
-    """Cells of the lines that have ranges: `starts[slot]` are the ranks at which cells begin, 0 first."""
+    """Cells of the lines that have ranges: `starts[slot]` are the ranks at which cells begin, 0 first.
+
+    Sixteen neighbouring cells make a coarse one, whose number follows those of the fine ones; a range is filed under
+    coarse cells where it covers them, so that it has at most some forty entries however wide it is.
+    """
 
     def __init__(self, rows: Rows, line: Array, statistics: _Statistics) -> None:
         self.starts: list[Array] = []
         self.chance: list[Array] = []
+        self._cuts = [one.cuts for one in rows.lines]
+        self.coarse = COARSE if len(rows.owner) > FLAT_MAX else CELLS  # where there is room, one bucket to come to
         ranged = np.bincount(line[(rows.line & NESTED == 0) & (rows.first <= rows.last)], minlength=len(rows.lines))
         for slot, held in enumerate(statistics.ranks):
             if not ranged[slot] or not len(held):
@@ -152,9 +168,43 @@ class _Cells:
             self.starts.append(starts)
             self.chance.append((counts + 1.0 / len(starts)) / ((statistics.events or len(held)) + 1))
 
+    def count(self, slot: int) -> int:
+        """How many cells a line has, fine and coarse."""
+        fine = len(self.starts[slot])
+        return fine + -(-fine // self.coarse)
+
     def of(self, slot: int, ranks: Array) -> Array:
-        """The cell that each rank is in."""
-        return (np.searchsorted(self.starts[slot], ranks, "right") - 1).astype(np.int32)
+        """The fine cell that each rank is in."""
+        return (np.searchsorted(self.starts[slot], ranks, "right") - 1).astype(np.int64)
+
+    def cover(self, slot: int, first: Array, last: Array) -> tuple[Array, Array, Array]:
+        """The cells of ranges: which range, its cell, and whether the cell is only partly in the range."""
+        bounds = np.append(self.starts[slot], self._cuts[slot] + 1)
+        begin, end = self.of(slot, first), self.of(slot, last)
+        whole_begin = begin + (bounds[begin] < first)
+        whole_end = end + 1 - (bounds[end + 1] - 1 > last)
+        coarse_begin, coarse_end = -(-whole_begin // self.coarse), whole_end // self.coarse
+        none = coarse_begin >= coarse_end
+        left_end = np.where(none, end + 1, coarse_begin * self.coarse)
+        right_begin = np.where(none, end + 1, coarse_end * self.coarse)
+        fine = len(self.starts[slot])
+        which, cell = zip(
+            _runs(begin, left_end),
+            _runs(right_begin, end + 1),
+            _runs(np.where(none, 0, fine + coarse_begin), np.where(none, 0, fine + coarse_end)),
+            strict=True,
+        )
+        ranges, cells = np.concatenate(which), np.concatenate(cell)
+        inside = np.minimum(cells, fine - 1)  # a coarse cell is always covered
+        partly = (bounds[inside] < first[ranges]) | (bounds[inside + 1] - 1 > last[ranges])
+        return ranges, cells, partly & (cells < fine)
+
+
+def _runs(begin: Array, end: Array) -> tuple[Array, Array]:
+    """Every number of several ranges, and which range it is of."""
+    counts = end - begin
+    which = np.repeat(np.arange(len(begin)), counts)
+    return which, begin[which] + np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def _costs(rows: Rows, line: Array, share: Array, cells: _Cells, statistics: _Statistics) -> tuple[Array, Array]:
@@ -171,8 +221,8 @@ def _costs(rows: Rows, line: Array, share: Array, cells: _Cells, statistics: _St
         ranges = mine[rows.first[mine] <= rows.last[mine]]
         begin, end = cells.of(slot, rows.first[ranges]), cells.of(slot, rows.last[ranges])
         chance = np.concatenate([[0.0], np.cumsum(cells.chance[slot])])
-        filed = chance[end + 1] - chance[begin] + _COPY_COST * (end - begin)
-        better = (filed < there) & (end - begin < CELLS_MAX)
+        filed = chance[end + 1] - chance[begin] + _COPY_COST * np.minimum(end - begin, 2 * COARSE)
+        better = filed < there
         cost[ranges[better]] = filed[better]
         root[ranges[better]] = False
     return cost, root
@@ -197,6 +247,38 @@ class _Nodes:
         self.begin = self.keys >> 32
         self.width = 0xFFFFFFFF - (self.keys & 0xFFFFFFFF)
         self.slot = np.searchsorted(self.offsets, self.begin, "right") - 1
+        self.parent = np.full(len(self.keys), -1, np.int32)
+        self.head = np.full(int(self.offsets[-1]), -1, np.int32)
+        nest(self.begin, self.width, self.head, self.parent)
+
+    def crowded(self, statistics: _Statistics, budget: int) -> tuple[Array, list[Array]]:
+        """Ranks that many events have and that lie within several nodes, and the nodes of each.
+
+        An event that comes to one bucket is quicker than one that comes to five, so these ranks get buckets of their
+        own with all entries of their nodes, as long as those are not more than `budget`: the most useful first.
+        """
+        ranks = np.concatenate(
+            [np.zeros(0, np.int64)] + [self.offsets[slot] + held for slot, held in enumerate(statistics.ranks)]
+        )
+        found, counts = np.unique(ranks[self.head[ranks] >= 0], return_counts=True)
+        often = counts >= _CROWD * statistics.events
+        sizes = np.bincount(self.of_test, minlength=len(self.keys))
+        chains: list[tuple[float, int, Array]] = []
+        for rank, count in zip(found[often].tolist(), counts[often].tolist(), strict=True):
+            chain = []
+            node = int(self.head[rank])
+            while node >= 0:
+                chain.append(node)
+                node = int(self.parent[node])
+            if len(chain) > 1:
+                within = np.array(chain)
+                chains.append((count * (len(chain) - 1) / int(sizes[within].sum()), rank, within))
+        chosen: list[tuple[int, Array]] = []
+        for _, rank, within in sorted(chains, key=lambda one: -one[0]):
+            budget -= int(sizes[within].sum())
+            if budget >= 0:
+                chosen.append((rank, within))
+        return np.array([rank for rank, _ in chosen], np.int64), [within for _, within in chosen]
 
 
 # -- layout ------------------------------------------------------------------------------------------------------------
@@ -210,10 +292,27 @@ class _Entries(NamedTuple):
     side: Array  # the side test that leads here, -1
 
 
+class _Places(NamedTuple):
+    """Numbers of buckets: those of nodes begin at 0."""
+
+    cells: Array  # [lines] where those of the line's cells begin, -1
+    patterns: Array  # [patterns] that of each pattern, -1
+    crowded: Array  # ranks that have a bucket of their own
+    crowds: int  # where the buckets of these begin
+    total: int
+
+
 def _entries(
-    rows: Rows, line: Array, cells: _Cells, nodes: _Nodes, root: Array, chosen: Array, chosen_side: Array
-) -> tuple[_Entries, Array, Array, int]:
-    """One entry for each bucket of each conjunction, where cells begin, the patterns' buckets, how many buckets."""
+    rows: Rows,
+    line: Array,
+    statistics: _Statistics,
+    cells: _Cells,
+    nodes: _Nodes,
+    root: Array,
+    chosen: Array,
+    chosen_side: Array,
+) -> tuple[_Entries, _Places]:
+    """One entry for each bucket of each conjunction."""
     conj = np.arange(len(chosen), dtype=np.int32)
     by_test = chosen >= 0
     is_node = by_test.copy()
@@ -230,35 +329,54 @@ def _entries(
         mine = filed[slots == slot]
         test = chosen[mine]
         first, last = rows.first[test], rows.last[test]
-        begin, end = cells.of(slot, first), cells.of(slot, last)
-        copies = end - begin + 1
-        which = np.repeat(np.arange(len(mine)), copies)
-        cell = begin[which] + np.arange(len(which)) - np.repeat(np.cumsum(copies) - copies, copies)
-        bounds = np.append(cells.starts[slot], rows.lines[slot].cuts + 1)
-        again = (bounds[cell] < first[which]) | (bounds[cell + 1] - 1 > last[which])
+        which, cell, again = cells.cover(slot, first, last)
         pieces.append(_Entries(count + cell, conj[mine[which]], test[which], again, np.full(len(which), -1)))
-        count += len(cells.starts[slot])
+        count += cells.count(slot)
     by_side = np.flatnonzero(chosen_side >= 0)
-    asked, which = np.unique(rows.side[chosen_side[by_side]] >> 2, return_inverse=True)
+    pattern = rows.side[chosen_side[by_side]] >> 2
+    home = _homes(rows, statistics, np.bincount(pattern, minlength=len(rows.patterns)))[pattern]
+    asked, which = np.unique(home, return_inverse=True)
     fit_bucket = np.full(len(rows.patterns), -1, np.int32)
     fit_bucket[asked] = count + np.arange(len(asked))
     none = np.full(len(by_side), -1)
-    pieces.append(_Entries(count + which, conj[by_side], none, np.zeros(len(by_side), np.bool_), chosen_side[by_side]))
+    leads = np.where(home == pattern, chosen_side[by_side], -1)
+    pieces.append(_Entries(count + which, conj[by_side], none, np.zeros(len(by_side), np.bool_), leads))
     count += len(asked)
-    return _Entries(*(np.concatenate(column) for column in zip(*pieces, strict=True))), cell_base, fit_bucket, count
+    crowded, chains = nodes.crowded(statistics, int(_CROWDS * sum(len(piece.conj) for piece in pieces)))
+    by_node = np.argsort(nodes.of_test, kind="stable")
+    starts = np.searchsorted(nodes.of_test[by_node], np.arange(len(nodes.keys) + 1))
+    within = np.concatenate([np.zeros(0, np.int64), *chains])
+    which, at = _runs(starts[within], starts[within + 1])
+    of = np.repeat(np.arange(len(chains)), [len(chain) for chain in chains])
+    copied = _Entries(*(column[by_node[at]] for column in pieces[0]))
+    pieces.append(copied._replace(bucket=count + of[which]))
+    places = _Places(cell_base, fit_bucket, crowded, count, count + len(chains))
+    return _Entries(*(np.concatenate(column) for column in zip(*pieces, strict=True))), places
+
+
+def _homes(rows: Rows, statistics: _Statistics, sizes: Array) -> Array:
+    """Under which pattern's bucket the conjunctions of each pattern are filed.
+
+    A text that contains `abcde` contains `abc` as well. Where few other texts do, the conjunctions of the first are
+    filed under the second, and the first is a side test: an event comes to one bucket rather than to two.
+    """
+    number = {one: n for n, one in enumerate(rows.patterns) if sizes[n] and one[1].sort is PatternSort.SUBSTRING}
+    home = np.arange(len(rows.patterns))
+    for (attribute, pattern), n in number.items():
+        text = pattern.pieces[1]
+        for length in range(1, len(text)):
+            shorter = number.get((attribute, Pattern(("", text[:length], ""))))
+            if shorter is not None:
+                more = statistics.fits[shorter] - statistics.fits[n]
+                if sizes[n] * more < _MEETING * statistics.fits[n]:
+                    home[n] = shorter
+                    break
+    return home
 
 
 def _lay_out(
-    rows: Rows,
-    line: Array,
-    share: Array,
-    cells: _Cells,
-    nodes: _Nodes,
-    root: Array,
-    chosen: Array,
-    chosen_side: Array,
+    rows: Rows, line: Array, share: Array, cells: _Cells, nodes: _Nodes, entries: _Entries, places: _Places
 ) -> Layout:
-    entries, cell_base, fit_bucket, count = _entries(rows, line, cells, nodes, root, chosen, chosen_side)
     order = np.arange(len(rows.line), dtype=np.int32)
     order_tests(rows.start, share, order)
     test_count = np.diff(rows.start)[entries.conj] - (entries.access >= 0) + entries.again
@@ -274,7 +392,7 @@ def _lay_out(
     section_tests = test_count[begins]
     section_flags = flags[begins]
     used, section_start = np.unique(entries.bucket[begins], return_index=True)
-    bucket_of = np.full(count, -1, np.int32)
+    bucket_of = np.full(places.total, -1, np.int32)
     bucket_of[used] = np.arange(len(used))
 
     tests_before = np.concatenate([[0], np.cumsum(sizes * section_tests)])
@@ -307,7 +425,7 @@ def _lay_out(
     begin = np.append(section_start, len(begins)).astype(np.int32)
     buckets = Buckets(begin, sections, numbers, slot, low, width, *zone_arrays)
     sides = Sides(side_start, side_out, rows.set_start, rows.set_line, rows.set_first, rows.set_last)
-    return Layout(_access(rows, cells, nodes, cell_base, bucket_of, fit_bucket), buckets, sides)
+    return Layout(_access(rows, cells, nodes, places, bucket_of), buckets, sides)
 
 
 def _padded(bucket: Array, flags: Array, test_count: Array) -> Array:
@@ -365,26 +483,24 @@ def _arrange(
     )
 
 
-def _access(rows: Rows, cells: _Cells, nodes: _Nodes, cell_base: Array, bucket_of: Array, fit_bucket: Array) -> Access:
+def _access(rows: Rows, cells: _Cells, nodes: _Nodes, places: _Places, bucket_of: Array) -> Access:
     """The tables from ranks to buckets."""
-    parent = np.full(len(nodes.keys), -1, np.int32)
-    head = np.full(int(nodes.offsets[-1]), -1, np.int32)
-    nest(nodes.begin, nodes.width, head, parent)
     new_parent = np.full(int((bucket_of >= 0).sum()), -1, np.int32)
-    has = parent >= 0
-    new_parent[: len(parent)][has] = bucket_of[parent[has]]  # every node has an entry, and nodes come first
-    slots: list[int] = []
-    tables: list[Array] = []
-    for slot in np.unique(nodes.slot).tolist():
-        table = head[nodes.offsets[slot] : nodes.offsets[slot + 1]]
-        slots.append(slot)
-        tables.append(np.where(table >= 0, bucket_of[np.maximum(table, 0)], -1))
-    for slot in np.flatnonzero(cell_base >= 0).tolist():
+    has = nodes.parent >= 0
+    new_parent[: len(has)][has] = bucket_of[nodes.parent[has]]  # every node has an entry, and nodes come first
+    head = np.where(nodes.head >= 0, bucket_of[np.maximum(nodes.head, 0)], -1) if len(bucket_of) else nodes.head
+    head[places.crowded] = bucket_of[places.crowds + np.arange(len(places.crowded))]
+    slots = np.unique(nodes.slot).tolist()
+    tables = [head[nodes.offsets[slot] : nodes.offsets[slot + 1]] for slot in slots]
+    for slot in np.flatnonzero(places.cells >= 0).tolist():
         starts = cells.starts[slot]
         widths = np.diff(np.append(starts, rows.lines[slot].cuts + 1))
+        fine = bucket_of[places.cells[slot] : places.cells[slot] + len(starts)]
+        coarse = bucket_of[places.cells[slot] + len(starts) + np.arange(len(starts)) // cells.coarse]
+        new_parent[fine[fine >= 0]] = coarse[fine >= 0]
         slots.append(slot)
-        tables.append(np.repeat(bucket_of[cell_base[slot] : cell_base[slot] + len(starts)], widths))
+        tables.append(np.repeat(np.where(fine >= 0, fine, coarse), widths))
     offsets = np.concatenate([[0], np.cumsum([len(table) for table in tables])])[: len(tables)].astype(np.int64)
     whole = np.concatenate([np.zeros(0, np.int32), *tables]).astype(np.int32)
-    found = np.where(fit_bucket >= 0, bucket_of[np.maximum(fit_bucket, 0)], -1).astype(np.int32)
+    found = np.where(places.patterns >= 0, bucket_of[np.maximum(places.patterns, 0)], -1).astype(np.int32)
     return Access(np.array(slots, np.int32), offsets, whole, new_parent, found)

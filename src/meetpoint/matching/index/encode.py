@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any, NamedTuple
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from meetpoint.matching.index.event_parts import Parts
 from meetpoint.matching.index.kernels.patterns import Grams, fitting_patterns
-from meetpoint.matching.index.kernels.ranks import TextCache, line_ranks, text_ranks
-from meetpoint.matching.index.lines import Array, Line, LineSort, Thresholds, double_keys
+from meetpoint.matching.index.kernels.ranks import TextCache, double_ranks, line_ranks, text_ranks
+from meetpoint.matching.index.lines import Array, Line, LineSort, Thresholds
 from meetpoint.matching.index.parts import Part, PartSort
 
 __all__ = ["Encoded", "Encoder", "Scratch"]
@@ -171,7 +171,7 @@ def _encode_line(lines: dict[LineSort, tuple[int, Line]], part: Part, valid: Arr
 
 def _encode_number(part: Part, valid: Array, slot: int, line: Line, ranks: Array) -> None:
     if part.sort is PartSort.FLOAT:
-        _rank(double_keys(part.values), valid, line.floats, ranks, slot)
+        _rank(part.values.view(np.int64), valid, line.floats, ranks, slot, double_ranks)
     elif part.sort is PartSort.EXACT:
         for row in np.flatnonzero(valid).tolist():
             ranks[row, slot] = line.rank_exact(part.values[row])
@@ -179,8 +179,10 @@ def _encode_number(part: Part, valid: Array, slot: int, line: Line, ranks: Array
         _rank(part.values, valid, line.scaled(part.scale), ranks, slot)
 
 
-def _rank(keys: Array, valid: Array, thresholds: Thresholds, ranks: Array, slot: int) -> None:
-    line_ranks(
+def _rank(
+    keys: Array, valid: Array, thresholds: Thresholds, ranks: Array, slot: int, kernel: Callable[..., Any] = line_ranks
+) -> None:
+    kernel(
         keys,
         valid,
         thresholds.keys,
@@ -207,12 +209,4 @@ def _join(fits: list[tuple[Array, Array]], events: int) -> tuple[Array, Array]:
 
 
 def _new_cache() -> TextCache:
-    return TextCache(
-        np.zeros(2, np.int64),
-        np.zeros(_CACHE_TEXTS, np.uint64),
-        np.zeros(_CACHE_TEXTS, np.int32),
-        np.zeros(_CACHE_TEXTS, np.int32),
-        np.zeros(_CACHE_TEXTS, np.int32),
-        np.zeros(_CACHE_TEXTS, np.int32),
-        np.zeros(_CACHE_BYTES, np.uint8),
-    )
+    return TextCache(np.zeros(2, np.int64), np.zeros((_CACHE_TEXTS, 4), np.uint64), np.zeros(_CACHE_BYTES, np.uint8))

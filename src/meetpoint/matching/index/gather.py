@@ -24,13 +24,13 @@ from meetpoint.language.constraints import (
     TimestampSet,
 )
 from meetpoint.language.filters import Filter
-from meetpoint.language.intervals import Intervals, complement, intersect
+from meetpoint.language.intervals import Interval, Intervals, complement, intersect
 from meetpoint.language.like import ANY_CHAR, Pattern, PatternSort
 from meetpoint.language.normal import Conjunction
 from meetpoint.language.patterns import prefix_interval
 from meetpoint.matching.index.kernels.scanning import SIDE_FITS, SIDE_FITS_NOT, SIDE_IN_SET
 from meetpoint.matching.index.lines import Line, LineKey, LineSort, is_plain, text_line
-from meetpoint.matching.index.rows import NESTED, Rows
+from meetpoint.matching.index.rows import NESTED, Rows, starts_of
 from meetpoint.matching.prepared import EPOCH
 
 __all__ = ["gather"]
@@ -42,8 +42,6 @@ _Range: TypeAlias = tuple[Any, Any, bool]
 _Test: TypeAlias = tuple[LineKey, list[_Range]]
 
 _MICROSECOND = timedelta(microseconds=1)
-_SET_MIN = 3
-"""Ranges from which on a set is a side test; two are a range and the gap in it."""
 _MIDDLE = (0, 0)
 """The cut between the two stretches of the line of odd numbers."""
 
@@ -55,22 +53,34 @@ class _Cuts:
         self.number = number
         self.ids: dict[Any, int] = {}
 
+    def of(self, cut: Any) -> int:
+        return -1 if cut is None else self.ids.setdefault(cut, len(self.ids))
+
+
+class _Plain:
+    """Single intervals on one attribute, all of one kind, that are read all at once."""
+
+    def __init__(self) -> None:
+        self.conjunctions: list[int] = []
+        self.intervals: list[Interval] = []
+
 
 class _Gatherer:
     def __init__(self) -> None:
         self.cuts: dict[LineKey, _Cuts] = {}
+        self.plain: dict[tuple[str, type], _Plain] = {}
         self.patterns: dict[tuple[str, Pattern], int] = {}
         self.owner: list[int] = []
         self.multiple: list[bool] = []
-        self.counts: list[int] = []
-        self.tests: list[int] = []  # line, low cut, high cut, one after the other
-        self.side_counts: list[int] = []
-        self.sides: list[int] = []
+        self.tests: list[tuple[int, int, int, int]] = []  # conjunction, line, low cut, high cut
+        self.sides: list[tuple[int, int]] = []  # conjunction, side test
         self.set_lines: list[int] = []
         self.set_counts: list[int] = []
-        self.set_ranges: list[int] = []  # line, low cut, high cut
+        self.set_ranges: list[tuple[int, int, int, int]] = []  # set, line, low cut, high cut
 
     def add(self, owner: int, conjunctions: Sequence[Conjunction]) -> None:
+        if len(conjunctions) == 1 and self._add_plain(owner, conjunctions[0]):
+            return
         multiple = len(conjunctions) > 1
         for conjunction in conjunctions:
             tests: list[_Test] = []
@@ -88,65 +98,126 @@ class _Gatherer:
                     owner, multiple, [*tests[:spread], (tests[spread][0], [one]), *tests[spread + 1 :]], patterns
                 )
 
+    def _add_plain(self, owner: int, conjunction: Conjunction) -> bool:
+        """The quick way, for most filters: each constraint is one interval of numbers or of texts."""
+        found: list[tuple[str, type, Interval]] = []
+        for attribute, constraint in conjunction.constraints:
+            cls = type(constraint)
+            if cls is NumberSet and constraint.doubles is None and len(constraint.exact) == 1:  # type: ignore[union-attr]
+                found.append((attribute, cls, constraint.exact[0]))  # type: ignore[union-attr]
+            elif cls is TextSet and not constraint.like and not constraint.unlike and len(constraint.intervals) == 1:  # type: ignore[union-attr]
+                found.append((attribute, cls, constraint.intervals[0]))  # type: ignore[union-attr]
+            else:
+                return False
+        number = len(self.owner)
+        for attribute, cls, interval in found:
+            plain = self.plain.get((attribute, cls))
+            if plain is None:
+                plain = self.plain[attribute, cls] = _Plain()
+            plain.conjunctions.append(number)
+            plain.intervals.append(interval)
+        if not found:
+            return False
+        self.owner.append(owner)
+        self.multiple.append(False)
+        return True
+
     def _emit(self, owner: int, multiple: bool, tests: list[_Test], patterns: list[tuple[int, str, Pattern]]) -> None:
-        count = sides = 0
-        out = self.tests
+        conjunction = len(self.owner)
         for key, ranges in tests:
-            cuts = self.cuts.get(key)
-            if cuts is None:
-                cuts = self.cuts[key] = _Cuts(len(self.cuts))
-            ids = cuts.ids
-            low, high, nested = ranges[0]
-            if len(ranges) > 1:
-                high, nested = ranges[-1][1], False
-            low_id = -1 if low is None else ids.setdefault(low, len(ids))
-            high_id = -1 if high is None else ids.setdefault(high, len(ids))
-            if low_id >= 0 or high_id >= 0 or len(ranges) != 2:
-                out += (cuts.number | NESTED if nested else cuts.number, low_id, high_id)
-                count += 1
-            else:  # everything on both sides of a gap: that there is a value on this line has to be asked
-                out += (cuts.number | NESTED, -1, -1)
-                count += 1
-            if len(ranges) == 2:  # from the gap's end around to its beginning
-                out += (cuts.number, ids.setdefault(ranges[1][0], len(ids)), ids.setdefault(ranges[0][1], len(ids)))
-                count += 1
-            elif len(ranges) >= _SET_MIN:
-                self.sides.append(len(self.set_lines) << 2 | SIDE_IN_SET)
-                sides += 1
-                self.set_lines.append(cuts.number)
-                self.set_counts.append(len(ranges))
-                for a, b, _ in ranges:
-                    low_id = -1 if a is None else ids.setdefault(a, len(ids))
-                    high_id = -1 if b is None else ids.setdefault(b, len(ids))
-                    self.set_ranges += (cuts.number, low_id, high_id)
+            self._emit_test(conjunction, key, ranges)
         for asked, attribute, pattern in patterns:
             number = self.patterns.setdefault((attribute, pattern), len(self.patterns))
-            self.sides.append(number << 2 | asked)
+            self.sides.append((conjunction, number << 2 | asked))
         self.owner.append(owner)
         self.multiple.append(multiple)
-        self.counts.append(count)
-        self.side_counts.append(sides + len(patterns))
+
+    def _emit_test(self, conjunction: int, key: LineKey, ranges: list[_Range]) -> None:
+        cuts = self._cuts_of(key)
+        low, high, nested = ranges[0]
+        if len(ranges) > 1:
+            high, nested = ranges[-1][1], low is None and ranges[-1][1] is None
+        line = cuts.number | NESTED if nested else cuts.number
+        self.tests.append((conjunction, line, cuts.of(low), cuts.of(high)))
+        if len(ranges) == 2:  # from the gap's end around to its beginning
+            self.tests.append((conjunction, cuts.number, cuts.of(ranges[1][0]), cuts.of(ranges[0][1])))
+        elif len(ranges) > 2:
+            self.sides.append((conjunction, len(self.set_lines) << 2 | SIDE_IN_SET))
+            self.set_ranges += [(len(self.set_lines), cuts.number, cuts.of(a), cuts.of(b)) for a, b, _ in ranges]
+            self.set_lines.append(cuts.number)
+            self.set_counts.append(len(ranges))
+
+    def _cuts_of(self, key: LineKey) -> _Cuts:
+        cuts = self.cuts.get(key)
+        if cuts is None:
+            cuts = self.cuts[key] = _Cuts(len(self.cuts))
+        return cuts
+
+    def _read_plain(self) -> None:
+        for (attribute, cls), plain in self.plain.items():
+            if cls is TextSet:
+                self._read_texts(attribute, plain)
+            else:
+                self._read_numbers(attribute, plain)
+
+    def _read_numbers(self, attribute: str, plain: _Plain) -> None:
+        intervals = plain.intervals
+        bounds = [i.low for i in intervals] + [i.high for i in intervals]
+        doubles = [None if b is None else float(b) for b in bounds]  # type: ignore[arg-type]
+        good = [d is None or is_plain(b, d) for b, d in zip(bounds, doubles, strict=True)]  # type: ignore[arg-type]
+        cuts = self._cuts_of(LineKey(attribute, LineSort.NUMBER))
+        half = len(intervals)
+        for at, i in enumerate(intervals):
+            if good[at] and good[half + at]:
+                low, high = doubles[at], doubles[half + at]
+                nested = low == high  # one value, or any number
+                self.tests.append(
+                    (
+                        plain.conjunctions[at],
+                        cuts.number | NESTED if nested else cuts.number,
+                        -1 if low is None else cuts.of((low, int(i.low_open))),
+                        -1 if high is None else cuts.of((high, int(not i.high_open))),
+                    )
+                )
+            else:
+                tests: list[_Test] = []
+                _number(attribute, NumberSet((i,)), tests, [])
+                self._emit_test(plain.conjunctions[at], *tests[0])
+
+    def _read_texts(self, attribute: str, plain: _Plain) -> None:
+        key = LineKey(attribute, LineSort.TEXT)
+        for conjunction, interval in zip(plain.conjunctions, plain.intervals, strict=True):
+            ranges = _text_ranges((interval,))
+            if ranges:
+                self._emit_test(conjunction, key, ranges)
+            else:  # between a text and the next one lies none
+                self._emit_test(conjunction, LineKey("", LineSort.ALWAYS), [((0, 0), None, False)])
 
     def rows(self, subscriptions: int) -> Rows:
+        """All that was added, in rank form."""
+        self._read_plain()
         lines = [_line(key, cuts.ids) for key, cuts in self.cuts.items()]
-        made = [line for line, _ in lines]
-        tests = np.array(self.tests, np.int64).reshape(-1, 3)
-        sets = np.array(self.set_ranges, np.int64).reshape(-1, 3)
+        tests = np.array(self.tests, np.int64).reshape(-1, 4)
+        tests = tests[np.argsort(tests[:, 0], kind="stable")]
+        sides = np.array(self.sides, np.int64).reshape(-1, 2)
+        sides = sides[np.argsort(sides[:, 0], kind="stable")]
+        sets = np.array(self.set_ranges, np.int64).reshape(-1, 4)
         first, last = _ranks(tests, lines)
         set_first, set_last = _ranks(sets, lines)
+        conjunctions = len(self.owner)
         return Rows(
             subscriptions=subscriptions,
-            lines=tuple(made),
+            lines=tuple(line for line, _ in lines),
             patterns=tuple(self.patterns),
             owner=np.array(self.owner, np.int32),
             multiple=np.array(self.multiple, np.bool_),
-            start=_starts(self.counts),
-            line=tests[:, 0].astype(np.uint16),
+            start=starts_of(np.bincount(tests[:, 0], minlength=conjunctions)),
+            line=tests[:, 1].astype(np.uint16),
             first=first,
             last=last,
-            side_start=_starts(self.side_counts),
-            side=np.array(self.sides, np.int32),
-            set_start=_starts(self.set_counts),
+            side_start=starts_of(np.bincount(sides[:, 0], minlength=conjunctions)),
+            side=sides[:, 1].astype(np.int32),
+            set_start=starts_of(np.array(self.set_counts, np.int64)),
             set_line=np.array(self.set_lines, np.uint16),
             set_first=set_first,
             set_last=set_last,
@@ -163,20 +234,14 @@ def gather(filters: Iterable[Filter]) -> Rows:
     return gatherer.rows(count)
 
 
-def _starts(counts: list[int]) -> Any:
-    starts = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(np.array(counts, np.int32), out=starts[1:])
-    return starts
-
-
 def _ranks(tests: Any, lines: list[tuple[Line, Any]]) -> tuple[Any, Any]:
     """Numbers of cuts, as they were met, as ranks."""
-    number = tests[:, 0] & ~NESTED
+    number = tests[:, 1] & ~NESTED
     first = np.zeros(len(tests), np.int32)
     last = np.zeros(len(tests), np.int32)
     for at, (line, place) in enumerate(lines):
         mine = np.flatnonzero(number == at)
-        low, high = tests[mine, 1], tests[mine, 2]
+        low, high = tests[mine, 2], tests[mine, 3]
         padded = np.concatenate([place, np.array([0], np.int32)])
         first[mine] = np.where(low >= 0, padded[low] + 1, 0)
         last[mine] = np.where(high >= 0, padded[high], line.cuts)
@@ -257,8 +322,9 @@ def _boolean(attribute: str, constraint: BooleanSet, tests: list[_Test], pattern
 def _number(attribute: str, constraint: NumberSet, tests: list[_Test], patterns: list[Any]) -> bool:
     exact = constraint.exact
     if constraint.doubles is None and all(
-        (i.low is None or is_plain(i.low)) and (i.high is None or is_plain(i.high))  # type: ignore[arg-type]
+        bound is None or is_plain(bound, float(bound))  # type: ignore[arg-type]
         for i in exact
+        for bound in (i.low, i.high)
     ):
         ranges = [
             (

@@ -186,12 +186,11 @@ def double_keys(values: Array) -> Array:
     return np.where(nans, WORD[1], keys) if nans.any() else keys
 
 
-def is_plain(value: int | Decimal) -> bool:
-    """Whether a literal is the shortest spelling of its double."""
+def is_plain(value: int | Decimal, double: float) -> bool:
+    """Whether a literal, whose nearest double is given, is the shortest spelling of that double."""
     if type(value) is int and -(2**53) <= value <= 2**53:
         return True
-    double = float(value)
-    return Decimal(repr(double)) == value if double - double == 0 else False
+    return double - double == 0 and Decimal(repr(double)) == value
 
 
 def text_line(key: LineKey, cuts: Sequence[bytes]) -> Line:

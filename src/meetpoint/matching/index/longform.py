@@ -12,7 +12,7 @@ from meetpoint.language.like import Pattern
 from meetpoint.language.patterns import prefix_interval
 from meetpoint.matching.index.kernels.scanning import SIDE_FITS
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort, text_line
-from meetpoint.matching.index.rows import NESTED, Rows
+from meetpoint.matching.index.rows import NESTED, Rows, starts_of
 
 __all__ = ["gather_columns"]
 
@@ -67,11 +67,11 @@ def gather_columns(table: pa.Table) -> tuple[Rows, pa.Array]:
         patterns=tuple(patterns),
         owner=np.arange(len(begins), dtype=np.int32),
         multiple=np.zeros(len(begins), np.bool_),
-        start=_starts(counts),
+        start=starts_of(counts),
         line=tests.line[~is_pattern],
         first=tests.first[~is_pattern],
         last=tests.last[~is_pattern],
-        side_start=_starts(side_counts),
+        side_start=starts_of(side_counts),
         side=(tests.pattern[is_pattern] << 2 | SIDE_FITS).astype(np.int32),
         set_start=np.zeros(1, np.int32),
         set_line=np.zeros(0, np.uint16),
@@ -94,12 +94,6 @@ def _chunk(column: Any) -> Any:
 
 def _encoded(column: Any) -> Any:
     return _chunk(column).dictionary_encode()
-
-
-def _starts(counts: Array) -> Array:
-    starts = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(counts, out=starts[1:])
-    return starts
 
 
 def _numbers(name: str, rows: Array, low: Array, high: Array, tests: _Tests, lines: list[Line]) -> None:

@@ -16,7 +16,7 @@ from meetpoint.language.like import Pattern
 from meetpoint.matching.index.kernels.scanning import SIDE_IN_SET
 from meetpoint.matching.index.lines import Array, Line, LineKey, merge_lines
 
-__all__ = ["NESTED", "Rows", "keep", "merge"]
+__all__ = ["NESTED", "Rows", "keep", "merge", "starts_of"]
 
 NESTED = 0x8000
 """Bit of a test's line: its range is a prefix or one value, so that any two such ranges nest or are disjoint."""
@@ -59,16 +59,17 @@ def keep(rows: Rows, kept: Array) -> Rows:
         subscriptions=int(kept.sum()),
         owner=number[rows.owner[conjunctions]],
         multiple=rows.multiple[conjunctions],
-        start=_starts(np.diff(rows.start)[conjunctions]),
+        start=starts_of(np.diff(rows.start)[conjunctions]),
         line=rows.line[tests],
         first=rows.first[tests],
         last=rows.last[tests],
-        side_start=_starts(np.diff(rows.side_start)[conjunctions]),
+        side_start=starts_of(np.diff(rows.side_start)[conjunctions]),
         side=rows.side[sides],
     )
 
 
-def _starts(counts: Array) -> Array:
+def starts_of(counts: Array) -> Array:
+    """Where each of several runs begins, and the last one ends."""
     starts = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=starts[1:])
     return starts
@@ -111,9 +112,9 @@ def merge(parts: Sequence[Rows]) -> Rows:
         subscriptions=subscriptions,
         lines=tuple(lines),
         patterns=tuple(patterns),
-        start=_starts(np.concatenate([np.diff(rows.start) for rows in parts])),
-        side_start=_starts(np.concatenate([np.diff(rows.side_start) for rows in parts])),
-        set_start=_starts(np.concatenate([np.diff(rows.set_start) for rows in parts])),
+        start=starts_of(np.concatenate([np.diff(rows.start) for rows in parts])),
+        side_start=starts_of(np.concatenate([np.diff(rows.side_start) for rows in parts])),
+        set_start=starts_of(np.concatenate([np.diff(rows.set_start) for rows in parts])),
         **joined,
     )
 

@@ -13,10 +13,12 @@ from pkgutil import get_data
 from typing import Any, TypeAlias, cast
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
 from numba.core.caching import FunctionCache
+from numba.extending import intrinsic
 
-__all__ = ["address_of", "inlined", "kernel", "piece"]
+__all__ = ["address_of", "byte_at", "inlined", "kernel", "long_at", "piece", "word_at"]
 
 _Function: TypeAlias = Callable[..., Any]
 
@@ -64,3 +66,19 @@ def inlined(function: _Function) -> _Function:
 def address_of(array: Any) -> Any:
     """The address of an array's data; signed, since numba makes a float of a signed and an unsigned word."""
     return np.int64(array.ctypes.data)
+
+
+def _loader(bits: int) -> Any:
+    """An intrinsic that reads a word of so many bits from any address."""
+    word = ir.IntType(bits)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        loaded = builder.load(builder.inttoptr(args[0], word.as_pointer()), typ=word, align=1)
+        return loaded if bits == 64 else builder.zext(loaded, ir.IntType(64))
+
+    return intrinsic(lambda typing, address: (types.uint64(types.int64), generate))
+
+
+long_at = _loader(64)
+word_at = _loader(32)
+byte_at = _loader(8)

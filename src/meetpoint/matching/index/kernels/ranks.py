@@ -6,60 +6,83 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meetpoint.matching.index.kernels.compiling import inlined, kernel, piece
+from meetpoint.matching.index.kernels.compiling import address_of, byte_at, inlined, kernel, long_at, piece, word_at
 
-__all__ = ["TextCache", "line_ranks", "text_ranks"]
+__all__ = ["TextCache", "double_ranks", "line_ranks", "text_ranks"]
 
 Array = Any
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_LARGEST = np.int64(2**63 - 1)
+_MINUS_ZERO = np.int64(-(2**63))
+_INFINITY = np.int64(0x7FF0000000000000)
+
+
+@inlined
+def _rank(key, thresholds, grid, first, shift):
+    """How many thresholds are at most a key; `grid` narrows the search by the key's distance from the first."""
+    if len(thresholds) == 0 or key < first:
+        return np.int64(0)
+    far = (np.uint64(key) - np.uint64(first)) >> np.uint64(shift)
+    if far >= np.uint64(len(grid) - 1):
+        return np.int64(len(thresholds))
+    cell = np.int64(far)
+    low = np.int64(grid[cell])
+    high = np.int64(grid[cell + 1])
+    while low < high:
+        middle = (low + high) >> 1
+        if thresholds[middle] <= key:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @kernel
 def line_ranks(keys, valid, thresholds, grid, first, shift, base, ranks, slot):
-    """How many thresholds are at most each key, plus `base`; `grid` narrows the search by the key's highest bits."""
-    count = len(thresholds)
+    """The rank of each valid key, counted from `base`: how many thresholds are at most the key."""
     for e in range(len(keys)):
-        if not valid[e]:
-            continue
-        key = keys[e]
-        if count == 0 or key < first:
-            ranks[e, slot] = base
-            continue
-        far = (np.uint64(key) - np.uint64(first)) >> np.uint64(shift)
-        if far >= np.uint64(len(grid) - 1):
-            ranks[e, slot] = base + count
-            continue
-        cell = np.int64(far)
-        low = np.int64(grid[cell])
-        high = np.int64(grid[cell + 1])
-        while low < high:
-            middle = (low + high) >> 1
-            if thresholds[middle] <= key:
-                low = middle + 1
-            else:
-                high = middle
-        ranks[e, slot] = base + low
+        if valid[e]:
+            ranks[e, slot] = base + _rank(keys[e], thresholds, grid, first, shift)
+
+
+@kernel
+def double_ranks(bits, valid, thresholds, grid, first, shift, base, ranks, slot):
+    """The same for doubles, given as their bits: as integers of the same order, -0.0 as 0.0, NaN as the largest."""
+    for e in range(len(bits)):
+        if valid[e]:
+            key = bits[e]
+            if key & _LARGEST > _INFINITY:
+                key = _LARGEST
+            elif key < 0:
+                key = -(key & _LARGEST) - 1 if key != _MINUS_ZERO else np.int64(0)
+            ranks[e, slot] = base + _rank(key, thresholds, grid, first, shift)
 
 
 class TextCache(NamedTuple):
-    """Ranks of texts seen before, by hash. `filled` holds how many there are and how many of the bytes are used."""
+    """Ranks of texts seen before, in a table by hash: two words of the text, its length and place, its two ranks.
+
+    A text of up to sixteen bytes is its length and its two words; longer ones are compared byte by byte. `filled` holds
+    how many there are and how many of the bytes are used.
+    """
 
     filled: Array  # [2]
-    hash: Array  # [capacity] 0 is a free place
-    start: Array
-    length: Array
-    forward: Array  # rank on the line of texts
-    backward: Array  # rank on the line of texts read backwards
+    table: Array  # uint64[capacity, 4]; a length and place of 0 is a free one
     data: Array
 
 
 @inlined
-def _hash(data, start, end):
-    h = np.uint64(end - start) * _MULTIPLIER
-    for i in range(start, end):
-        h = (h ^ np.uint64(data[i])) * np.uint64(0x100000001B3)
-    h ^= h >> np.uint64(29)
-    return h | np.uint64(1)
+def _words(data, length):
+    """The first and the last eight bytes at an address, or all of them where there are fewer."""
+    if length >= 8:
+        return long_at(data), long_at(data + length - 8)
+    if length >= 4:
+        return word_at(data) | word_at(data + length - 4) << np.uint64(32), np.uint64(0)
+    if length == 0:
+        return np.uint64(0), np.uint64(0)
+    return (
+        byte_at(data) | byte_at(data + (length >> 1)) << np.uint64(8) | byte_at(data + length - 1) << np.uint64(16),
+        np.uint64(0),
+    )
 
 
 @piece
@@ -103,32 +126,40 @@ def _text_rank(data, start, end, offsets, cuts, backwards):
 @kernel
 def text_ranks(data, starts, ends, valid, offsets, cuts, back_offsets, back_cuts, cache, ranks, slot, back_slot):
     """Ranks of texts forwards and backwards (a slot of -1: not wanted), by the cache or by search."""
-    capacity = len(cache.hash)
-    mask = np.uint64(capacity - 1)
+    filled, table, held = cache.filled, cache.table, cache.data
+    address = address_of(data)
+    capacity = len(table)
     for e in range(len(starts)):
         if not valid[e]:
             continue
         start, end = starts[e], ends[e]
         length = end - start
-        h = _hash(data, start, end)
-        place = np.int64(h & mask)
+        first, last = _words(address + start, length)
+        mixed = (first ^ (last >> np.uint64(31)) ^ (last << np.uint64(33)) ^ np.uint64(length)) * _MULTIPLIER
+        place = np.int64((mixed >> np.uint64(40)) & np.uint64(capacity - 1))
         found = False
-        while cache.hash[place] != 0:
-            if cache.hash[place] == h and cache.length[place] == length:
-                at = cache.start[place]
+        while table[place, 2] != 0:
+            if (
+                table[place, 0] == first
+                and table[place, 1] == last
+                and table[place, 2] >> np.uint64(32) == np.uint64(length + 1)
+            ):
                 found = True
-                for i in range(length):
-                    if cache.data[at + i] != data[start + i]:
-                        found = False
-                        break
+                if length > 16:
+                    at = np.int64(table[place, 2] & np.uint64(0xFFFFFFFF))
+                    for i in range(length):
+                        if held[at + i] != data[start + i]:
+                            found = False
+                            break
                 if found:
                     break
             place = (place + 1) & (capacity - 1)
         if found:
+            both = table[place, 3]
             if slot >= 0:
-                ranks[e, slot] = cache.forward[place]
+                ranks[e, slot] = np.int64(both >> np.uint64(32))
             if back_slot >= 0:
-                ranks[e, back_slot] = cache.backward[place]
+                ranks[e, back_slot] = np.int64(both & np.uint64(0xFFFFFFFF))
             continue
         forward = backward = np.int64(0)
         if slot >= 0:
@@ -137,14 +168,14 @@ def text_ranks(data, starts, ends, valid, offsets, cuts, back_offsets, back_cuts
         if back_slot >= 0:
             backward = _text_rank(data, start, end, back_offsets, back_cuts, True)
             ranks[e, back_slot] = backward
-        if 2 * cache.filled[0] < capacity and cache.filled[1] + length <= len(cache.data):
-            at = cache.filled[1]
-            for i in range(length):
-                cache.data[at + i] = data[start + i]
-            cache.hash[place] = h
-            cache.start[place] = at
-            cache.length[place] = length
-            cache.forward[place] = forward
-            cache.backward[place] = backward
-            cache.filled[0] += 1
-            cache.filled[1] += length
+        if 2 * filled[0] < capacity and (length <= 16 or filled[1] + length <= len(held)):
+            at = filled[1]
+            if length > 16:
+                for i in range(length):
+                    held[at + i] = data[start + i]
+                filled[1] += length
+            table[place, 0] = first
+            table[place, 1] = last
+            table[place, 2] = np.uint64(length + 1) << np.uint64(32) | np.uint64(at)
+            table[place, 3] = np.uint64(forward) << np.uint64(32) | np.uint64(backward)
+            filled[0] += 1
