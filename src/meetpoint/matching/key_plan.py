@@ -31,6 +31,7 @@ from meetpoint.language.values import Kind, Type, clean_attributes, kind_of
 from meetpoint.matching.keys import (
     ALWAYS,
     CELLS_MAX,
+    LADDERS,
     PREFIX_MAX,
     KeyClass,
     KeySort,
@@ -39,8 +40,10 @@ from meetpoint.matching.keys import (
     canonical_name,
     code_of,
     double_of,
+    edge_of,
     keys_of_event,
     parts_of,
+    place_of,
     shorten,
     walk,
 )
@@ -59,7 +62,7 @@ _PARTS_MAX = 2048  # prefixes, suffixes or grams of an attribute counted one by 
 _QUANTILES = 1024
 _CHARACTERS_MAX = 50_000  # of an attribute's texts, whose parts are counted
 _CELLS_WORTH = 0.8
-"""Cells that hold a larger part than this of all values are not worth their number: THERE is one key."""
+"""Cells must hold a smaller part than this of what is found without them: by THERE, one key, or by fewer cells."""
 
 _T = TypeVar("_T", int, str)
 _PARTS = (KeySort.PREFIX, KeySort.SUFFIX, KeySort.GRAM)
@@ -86,10 +89,10 @@ class Frequencies(msgspec.Struct, Generic[_T], frozen=True):
 
 
 class LineStatistics(msgspec.Struct, frozen=True):
-    """Of values of one kind that have codes: how common some are, and some of the codes in order."""
+    """Of values of one kind that have codes: how common some are, and where some of them lie, in order."""
 
     values: Frequencies[int]
-    codes: tuple[int, ...]
+    places: tuple[int, ...]
 
 
 class TextStatistics(msgspec.Struct, frozen=True):
@@ -128,8 +131,8 @@ class AttributeStatistics(msgspec.Struct, frozen=True):
         hits = 0
         for key in keys:
             low, behind = key.span
-            hits += bisect_left(line.codes, behind) - bisect_left(line.codes, low)
-        return max(hits, 0.5) / len(line.codes) * self.kinds[Kind(kind)]
+            hits += bisect_left(line.places, behind) - bisect_left(line.places, low)
+        return max(hits, 0.5) / len(line.places) * self.kinds[Kind(kind)]
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -177,15 +180,15 @@ def _attribute_statistics(values: list[object], rows: int) -> AttributeStatistic
     return AttributeStatistics(
         there=len(values) / rows,
         kinds=kinds,
-        lines={kind: _line_statistics(codes, rows) for kind, codes in lines.items()},
+        lines={kind: _line_statistics(kind, codes, rows) for kind, codes in lines.items()},
         text=_text_statistics(texts, rows) if texts else None,
     )
 
 
-def _line_statistics(codes: list[int], rows: int) -> LineStatistics:
-    count = min(len(codes), _QUANTILES)
-    quantiles = tuple(codes[at * len(codes) // count] for at in range(count))
-    return LineStatistics(Frequencies.of(Counter(codes), rows, _COMMON_MAX), quantiles)
+def _line_statistics(kind: Kind, codes: list[int], rows: int) -> LineStatistics:
+    count = min(len(codes), _QUANTILES) if kind in LADDERS else 0
+    places = tuple(place_of(kind, codes[at * len(codes) // count]) for at in range(count))
+    return LineStatistics(Frequencies.of(Counter(codes), rows, _COMMON_MAX), places)
 
 
 def _text_statistics(texts: list[str], rows: int) -> TextStatistics:
@@ -217,14 +220,22 @@ _CELL_LEAST = 0.02
 _DECLARED_LEAST = 0.001
 
 # How numbers and instants may lie where nothing is known: the share of values before each, and evenly between.
-_SPREAD: dict[str, list[tuple[int, float]]] = {
+_SPREAD: dict[str, list[tuple[float, float]]] = {
     Kind.NUMBER: [
-        *((code_of(-math.inf), 0.0), (code_of(-1e7), 0.01), (code_of(-0.01), 0.08), (code_of(0), 0.1)),
-        *((code_of(0.01), 0.2), (code_of(1e7), 0.97), (code_of(math.nan), 1.0)),
+        (place_of(Kind.NUMBER, code_of(number)), before)
+        for number, before in (
+            (-math.inf, 0),
+            (-1e7, 0.01),
+            (-0.01, 0.08),
+            (0, 0.1),
+            (0.01, 0.2),
+            (1e7, 0.97),
+            (math.inf, 1),
+        )
     ],
     Kind.TIMESTAMP: [
-        (code_of(datetime(year, 1, 1, tzinfo=UTC)), before)
-        for year, before in ((1, 0.0), (1970, 0.02), (2000, 0.1), (2020, 0.4), (2040, 0.97), (9999, 1.0))
+        (place_of(Kind.TIMESTAMP, code_of(datetime(year, 1, 1, tzinfo=UTC))), before)
+        for year, before in ((1827, 0), (1970, 0.02), (2000, 0.1), (2020, 0.4), (2040, 0.97), (2112, 1))
     ],
 }
 
@@ -248,13 +259,13 @@ def _guess(keys: Sequence[MeetKey]) -> float:
     return min(sum(_LENGTH_GUESS[first.sort][key.size - 1] for key in keys), _THERE_GUESS)
 
 
-def _before(spread: Sequence[tuple[int, float]], code: int) -> float:
-    """The share of values before a code."""
-    at = bisect_left(spread, code, key=lambda point: point[0])
+def _before(spread: Sequence[tuple[float, float]], place: int) -> float:
+    """The share of values before a place."""
+    at = bisect_left(spread, place, key=lambda point: point[0])
     if at == 0 or at == len(spread):
         return 1.0 if at else 0.0
     (low, below), (high, above) = spread[at - 1 : at + 1]
-    return below + (above - below) * ((code - low) / (high - low))
+    return below + (above - below) * ((place - low) / (high - low))
 
 
 def _declared(attribute: Attribute, keys: Sequence[MeetKey]) -> float:
@@ -278,16 +289,12 @@ def _declared(attribute: Attribute, keys: Sequence[MeetKey]) -> float:
         return min(within * max(one, _DECLARED_LEAST), 1.0) * _THERE_GUESS
     covered = 0.0
     for begin, behind in (key.span for key in keys):
-        covered += max(min(_on_line(kind, behind), high) - max(_on_line(kind, begin), low), 0.0)
+        covered += max(min(edge_of(kind, behind), high) - max(edge_of(kind, begin), low), 0.0)
     return max(covered / (high - low) if high > low else 1.0, 2 * _DECLARED_LEAST) * _THERE_GUESS
 
 
 def _on_line(kind: Kind, code: int) -> float:
-    """Where a code lies among its neighbours: a double, or microseconds; what is no number lies at the far end."""
-    if kind is Kind.TIMESTAMP:
-        return float(code)
-    double = double_of(code)
-    return math.inf if double != double else double
+    return float(code) if kind is Kind.TIMESTAMP else double_of(code)
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -355,16 +362,17 @@ class KeyPlan:
             if isinstance(constraint, Absent):
                 continue
             name = canonical_name(name)
+            there: float | None = None
             for keys in candidates(name, constraint, self.cells_max):
                 if not keys:
                     return Access(name, KeySort.VALUE, 0.0, ())  # nothing satisfies it
                 first, share = keys[0], self.share(keys)
                 if first.sort is KeySort.CELL:
-                    if share > _CELLS_WORTH * self.share((MeetKey(KeySort.THERE, name, first.kind),)):
+                    there = self.share((MeetKey(KeySort.THERE, name, first.kind),)) if there is None else there
+                    if share > _CELLS_WORTH * there:
                         continue
-                    rank = (share, _ORDER[first.sort], 0, name)
-                else:
-                    rank = (share, _ORDER[first.sort], -first.size, name)
+                    there = share
+                rank = (share, _ORDER[first.sort], -len(first.text), name)
                 if best is None or rank < best:
                     best, chosen = rank, keys
         if best is None:
@@ -482,13 +490,14 @@ def _found(tables: _Tables, value: object) -> Iterator[MeetKey]:
     kind = kind_of(value)
     text = value if isinstance(value, str) else None
     code = 0 if text is not None or kind is None else code_of(value)
+    place = place_of(kind, code) if kind in LADDERS else 0
     for (sort, wanted, size), table in tables.items():
         if wanted and wanted != kind:
             continue
         if sort is KeySort.THERE:
             yield from table.values()
         elif text is None:
-            if wanted and (key := table.get(code >> size)) is not None:  # a value's size is 0
+            if wanted and (key := table.get(place >> size if sort is KeySort.CELL else code)) is not None:
                 yield key
         elif sort is KeySort.VALUE:
             if (key := table.get(shorten(text) or 0)) is not None:

@@ -17,10 +17,12 @@ share exactly one key and nothing is found twice. Sharing a key is no match yet:
 
 Numbers are placed by the double nearest to them. Rounding keeps order, so whatever satisfies a range exactly lies,
 rounded, between its rounded ends: 1, 1.0 and Decimal("1.00") meet, and a key is never missed. The double (or the
-microsecond) becomes a signed 64-bit *code* of the same order, and a cell is the codes that agree in all but their last
-bits. An event lies in one cell of each size, so only a fixed ladder of sizes is in use: with all 64, an event would
-have 64 keys per attribute. The ladder is gentle where the ends of common ranges lie, and above, where one end of
-`x > 5` runs through all sizes; it is steep below, and ends where a cell is too small to be worth a key.
+microsecond) becomes a signed 64-bit *code* of the same order. Cells lie on *places*: codes, but with all beyond a far
+end thrown together (from 2**64 and within 2**-64 of zero; before 1827 and after 2112), which shortens the way of
+`x > 5` to its end and keeps order too. A cell is the places that agree in all but their last bits. An event lies in one
+cell of each size, so only a fixed ladder of sizes is in use: with all 64, an event would have 64 keys per attribute.
+The ladder is gentle where the ends of common ranges lie, and above, where `x > 5` runs through all sizes; it is steep
+below, and ends where a cell is too small to be worth a key.
 """
 
 from __future__ import annotations
@@ -44,25 +46,7 @@ from meetpoint.language.patterns import prefix_interval
 from meetpoint.language.timestamps import format_timestamp
 from meetpoint.language.values import Kind, kind_of
 
-__all__ = [
-    "ALWAYS",
-    "CELLS_MAX",
-    "LADDERS",
-    "PREFIX_MAX",
-    "VALUES_MAX",
-    "KeyClass",
-    "KeyClasses",
-    "KeySort",
-    "MeetKey",
-    "candidates",
-    "canonical_name",
-    "code_of",
-    "double_of",
-    "keys_of_event",
-    "parts_of",
-    "shorten",
-    "walk",
-]
+__all__ = ["ALWAYS", "CELLS_MAX", "PREFIX_MAX", "KeyClass", "KeyClasses", "KeySort", "MeetKey", "candidates", "code_of"]
 
 PREFIX_MAX = 3
 """Characters of a prefix, suffix or gram: enough to tell most texts apart, few enough that an event has few keys."""
@@ -77,10 +61,11 @@ _GRAMS_TRIED = 64  # of one pattern: a hostile one has tens of thousands
 _TEXT_MAX = 64  # characters of a value within a key; a longer value is named by its hash
 
 LADDERS: dict[str, tuple[int, ...]] = {
-    Kind.NUMBER: (*range(20, 44, 4), *range(44, 64, 2)),  # 52 is a binade, [8, 16); 62 is all from 2.0 upwards
-    Kind.TIMESTAMP: (*range(24, 32, 4), *range(32, 60, 2)),  # 24 is 17 seconds, 32 is 72 minutes, 44 half a year
+    Kind.NUMBER: (*range(20, 44, 4), *range(44, 60, 2)),  # 52 is a binade, [8, 16); 58 is all from 1.0 upwards
+    Kind.TIMESTAMP: (*range(24, 32, 4), *range(32, 54, 2)),  # 24 is 17 seconds, 32 is 72 minutes, 44 half a year
 }
-"""The sizes of cells, as the number of bits that codes in one cell need not share."""
+"""The sizes of cells, as the number of bits that places in one cell need not share."""
+_ENDS: dict[str, tuple[int, int]] = {Kind.NUMBER: (-(2**59), 2**59 - 1), Kind.TIMESTAMP: (-(2**52), 2**52 - 1)}
 _SLACK_MAX: dict[str, int] = {Kind.NUMBER: 2**50, Kind.TIMESTAMP: 2**42}  # a quarter of a binade, 51 days
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -89,11 +74,11 @@ _DOUBLE = Layout("<d")
 _LONG = Layout("<q")
 _INFINITY = 0x7FF0_0000_0000_0000
 _NAN = 0x7FF8_0000_0000_0000  # the largest number, as filters have it
-_ENDS: dict[str, tuple[int, int]] = {Kind.NUMBER: (-(2**63), 2**63 - 1), Kind.TIMESTAMP: (-(2**58), 2**58 - 1)}
-"""Where unbounded ranges end: behind every value, at the edge of a largest cell, which few cells reach."""
+_SMALL = 0x3BF0_0000_0000_0000  # 2**-64, where the places of numbers begin
+_FIRST, _LAST = -(2**63), 2**63 - 1  # codes before and behind all values
 
 Spans: TypeAlias = Sequence[tuple[int, int]]
-"""Sorted, disjoint ranges of codes, both ends included."""
+"""Sorted, disjoint ranges of codes or places, both ends included."""
 
 
 class KeySort(StrEnum):
@@ -138,7 +123,7 @@ class MeetKey(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False
 
     @property
     def span(self) -> tuple[int, int]:
-        """The codes of a cell: the first, and the first behind it."""
+        """The places of a cell: the first, and the first behind it."""
         return self.number << self.size, (self.number + 1) << self.size
 
     def digest(self, bits: int = 64) -> int:
@@ -162,7 +147,7 @@ class MeetKey(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False
                 return f"{self.attribute} {self.sort}"
             case KeySort.CELL:
                 low, high = self.span
-                return f"{self.attribute} cell [{_show_code(self.kind, low)}, {_show_code(self.kind, high)})"
+                return f"{self.attribute} cell [{_show_edge(self.kind, low)}, {_show_edge(self.kind, high)})"
             case KeySort.VALUE if self.kind != Kind.STRING:
                 return f"{self.attribute} value {_show_code(self.kind, self.number)}"
         return f"{self.attribute} {self.sort} {self.text!r}"
@@ -189,12 +174,32 @@ def code_of(value: object) -> int:
 
 
 def double_of(code: int) -> float:
-    """The double of a number's code; NaN for what lies behind infinity."""
-    magnitude = abs(code)
-    if magnitude > _INFINITY:
+    """The double of a number's code; NaN for all that lies behind infinity."""
+    if code > _INFINITY:
         return math.nan
-    double: float = _DOUBLE.unpack(_LONG.pack(magnitude))[0]
+    double: float = _DOUBLE.unpack(_LONG.pack(min(abs(code), _INFINITY)))[0]
     return -double if code < 0 else double
+
+
+def place_of(kind: str, code: int) -> int:
+    """Where a code lies among cells: in the order of codes, but all beyond the far ends in one place."""
+    first, last = _ENDS[kind]
+    if kind == Kind.NUMBER:
+        code = max(code - _SMALL, 0) if code >= 0 else min(code + _SMALL, 0)
+    return min(max(code, first), last)
+
+
+def edge_of(kind: str, place: int) -> float:
+    """The double, or the microsecond, at which a place begins; infinite at the far ends."""
+    first, last = _ENDS[kind]
+    if not first < place <= last:
+        return math.copysign(math.inf, place)
+    return float(place) if kind == Kind.TIMESTAMP else double_of(place + (place > 0) * _SMALL - (place < 0) * _SMALL)
+
+
+def _show_edge(kind: str, place: int) -> str:
+    edge = edge_of(kind, place)
+    return "…" if math.isinf(edge) else _show_code(kind, code_of(edge) if kind == Kind.NUMBER else place)
 
 
 def _show_code(kind: str, code: int) -> str:
@@ -202,10 +207,7 @@ def _show_code(kind: str, code: int) -> str:
         return repr(double_of(code))
     if kind == Kind.BOOLEAN:
         return "TRUE" if code else "FALSE"
-    try:
-        return format_timestamp(_EPOCH + code * _MICROSECOND)
-    except OverflowError:
-        return "…"
+    return format_timestamp(_EPOCH + code * _MICROSECOND)
 
 
 def shorten(text: str) -> str:
@@ -227,7 +229,8 @@ def canonical_name(name: str) -> str:
 def candidates(name: str, constraint: Constraint, cells_max: int = CELLS_MAX) -> list[tuple[MeetKey, ...]]:
     """The ways to file a constraint on an attribute, each with all its keys; `()` where nothing satisfies it.
 
-    Of the keys of one way, an event that satisfies the constraint has exactly one.
+    Of the keys of one way, an event that satisfies the constraint has exactly one. Cells may come twice: few that are
+    good enough as a rule, and as many as may be, for events that lie closely together at the end of a wide range.
     """
     match constraint:
         case Absent():
@@ -241,30 +244,28 @@ def candidates(name: str, constraint: Constraint, cells_max: int = CELLS_MAX) ->
         case NumberSet():
             return _ways_on_line(name, Kind.NUMBER, _number_spans(constraint), cells_max)
         case TimestampSet(intervals):
-            return _ways_on_line(name, Kind.TIMESTAMP, _joined(_open_spans(Kind.TIMESTAMP, intervals)), cells_max)
+            return _ways_on_line(name, Kind.TIMESTAMP, _joined(_open_spans(intervals)), cells_max)
         case TextSet():
             return _ways_in_text(name, constraint)
 
 
 def _number_spans(constraint: NumberSet) -> Spans:
     """Both views at once. An exact value just within an open end rounds onto it, so exact ends count as closed."""
-    first, last = _ENDS[Kind.NUMBER]
     spans = [
-        (first if i.low is None else code_of(i.low), last if i.high is None else code_of(i.high))
+        (_FIRST if i.low is None else code_of(i.low), _LAST if i.high is None else code_of(i.high))
         for i in constraint.exact
     ]
     if constraint.doubles is not None:
-        spans += _open_spans(Kind.NUMBER, constraint.doubles)
+        spans += _open_spans(constraint.doubles)
     return _joined(spans) if len(spans) > 1 else spans
 
 
-def _open_spans(kind: Kind, intervals: Intervals) -> list[tuple[int, int]]:
+def _open_spans(intervals: Intervals) -> list[tuple[int, int]]:
     """Intervals whose ends are codes exactly: an open end leaves its own code out."""
-    first, last = _ENDS[kind]
     spans = []
     for interval in intervals:
-        low = first if interval.low is None else code_of(interval.low) + interval.low_open
-        high = last if interval.high is None else code_of(interval.high) - interval.high_open
+        low = _FIRST if interval.low is None else code_of(interval.low) + interval.low_open
+        high = _LAST if interval.high is None else code_of(interval.high) - interval.high_open
         if low <= high:
             spans.append((low, high))
     return spans
@@ -284,22 +285,24 @@ def _joined(spans: Iterable[tuple[int, int]], near: int = 0) -> list[tuple[int, 
 def _ways_on_line(name: str, kind: Kind, spans: Spans, cells_max: int) -> list[tuple[MeetKey, ...]]:
     if len(spans) <= VALUES_MAX and all(low == high for low, high in spans):
         return [tuple([MeetKey(KeySort.VALUE, name, kind, 0, code) for code, _ in spans])]
-    there = (MeetKey(KeySort.THERE, name, kind),)
-    cells = _cover(spans, kind, cells_max)
-    if cells is None:
-        return [there]
-    return [tuple([MeetKey(KeySort.CELL, name, kind, level, number) for level, number in cells]), there]
+    places = [(place_of(kind, low), place_of(kind, high)) for low, high in spans]
+    little = sum(high - low + 1 for low, high in places) >> 3
+    covers = [_cover(places, LADDERS[kind], cells_max, min(little, _SLACK_MAX[kind]))]
+    if little > _SLACK_MAX[kind]:
+        covers.append(_cover(places, LADDERS[kind], cells_max, 0))
+    ways = [
+        tuple([MeetKey(KeySort.CELL, name, kind, *cell) for cell in cells]) for cells in covers if cells is not None
+    ]
+    return [*ways, (MeetKey(KeySort.THERE, name, kind),)]
 
 
-def _cover(spans: Spans, kind: Kind, cells_max: int) -> list[tuple[int, int]] | None:
-    """Disjoint cells, as level and number, that hold the spans; None where more than `cells_max` would be needed.
+def _cover(spans: Spans, ladder: Sequence[int], cells_max: int, slack: int) -> list[tuple[int, int]] | None:
+    """Disjoint cells, as level and number, that hold all places of some spans; None where `cells_max` are too few.
 
     The spans are widened to whole cells of one level, then made up of cells of it and of larger ones. It is the highest
-    level that adds little (an eighth, and at most `_SLACK_MAX`), or else the first above it with few enough cells.
+    level that adds no more than `slack`, or else the first above it with few enough cells.
     """
-    ladder = LADDERS[kind]
     size = sum(high - low + 1 for low, high in spans)
-    slack = min(size >> 3, _SLACK_MAX[kind])
     runs = spans
     for start, level in enumerate(ladder):
         shift = level - ladder[start - 1] if start else level
@@ -415,9 +418,7 @@ _EVERY_SIZE: Sizes = {
 }
 
 
-@lru_cache(maxsize=16384)
-def _joined_name(path: tuple[str, ...]) -> str:
-    return join_name(path)
+_joined_name = lru_cache(maxsize=16384)(join_name)
 
 
 def walk(attributes: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterator[tuple[str, object]]:
@@ -449,7 +450,9 @@ def _keys_of_value(name: str, value: object, sizes: Sizes = _EVERY_SIZE) -> list
     code = code_of(value)
     if (KeySort.VALUE, kind) in sizes:
         keys.append(MeetKey(KeySort.VALUE, name, kind, 0, code))
-    keys += [MeetKey(KeySort.CELL, name, kind, size, code >> size) for size in sizes.get((KeySort.CELL, kind), ())]
+    if levels := sizes.get((KeySort.CELL, kind)):
+        place = place_of(kind, code)
+        keys += [MeetKey(KeySort.CELL, name, kind, level, place >> level) for level in levels]
     return keys
 
 

@@ -178,7 +178,17 @@ def test_a_subscription_is_found_once_however_many_alternatives_hold(path: str) 
 
 
 def test_what_nothing_can_index(path: str) -> None:
-    texts = ["TRUE", "a IS NULL", "a != 1", "NOT (s LIKE '%x%')", "s LIKE '___'", "a IS NOT NULL", "NOT (s LIKE 'x%')"]
+    texts = [
+        "TRUE",
+        "s > 'a' AND s < 'a\\0'",
+        "s > 'a' AND s < 'a\\0' AND NOT s LIKE '%b%'",
+        "a IS NULL",
+        "a != 1",
+        "NOT (s LIKE '%x%')",
+        "s LIKE '___'",
+        "a IS NOT NULL",
+        "NOT (s LIKE 'x%')",
+    ]
     index, scan = both(list(enumerate(map(parse_filter, texts * 3))))
     events: list[dict[str, Any]] = [
         {},

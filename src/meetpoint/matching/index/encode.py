@@ -16,8 +16,8 @@ from meetpoint.matching.index.parts import Part, PartSort
 
 __all__ = ["Encoded", "Encoder", "Scratch"]
 
-_CACHE_TEXTS = 1 << 16
-_CACHE_BYTES = 1 << 21
+_CACHE_TEXTS = 1 << 15
+_CACHE_BYTES = 1 << 20
 _NO_OFFSETS = np.zeros(1, np.int64)
 _NO_DATA = np.zeros(0, np.uint8)
 _OUTPUTS_MAX = 8

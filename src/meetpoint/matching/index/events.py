@@ -85,13 +85,13 @@ def sample_of(events: Any) -> Sample | None:
         picked = pa.concat_tables([events.slice(at, length) for at in begins]).combine_chunks().to_batches()
         if not picked or not picked[0].num_rows:
             return None
-        return Sample(parts_of_batch(picked[0], _names_of(picked[0].schema)), picked[0].num_rows)
+        return Sample(parts_of_batch(picked[0], _names_of(picked[0].schema)), picked[0].num_rows).shuffled()
     if isinstance(events, pa.RecordBatch):
         return sample_of(pa.Table.from_batches([events]))
     rows = [row.attributes if isinstance(row, Event) else row for row in events]
     rows = rows[:: max(len(rows) // _SAMPLE, 1)]
     names = {name for row in rows for name in _names_in(row)}
-    return Sample(parts_of_rows(rows, names), len(rows)) if rows else None
+    return Sample(parts_of_rows(rows, names), len(rows)).shuffled() if rows else None
 
 
 def _names_of(schema: Any, path: tuple[str, ...] = ()) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from time import sleep
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -42,6 +43,8 @@ _Range: TypeAlias = tuple[Any, Any, bool]
 _Test: TypeAlias = tuple[LineKey, list[_Range]]
 
 _MICROSECOND = timedelta(microseconds=1)
+_BREATH = 64
+"""Filters after which other threads get their turn."""
 _MIDDLE = (0, 0)
 """The cut between the two stretches of the line of odd numbers."""
 
@@ -72,7 +75,7 @@ class _Gatherer:
         self.patterns: dict[tuple[str, Pattern], int] = {}
         self.owner: list[int] = []
         self.multiple: list[bool] = []
-        self.tests: list[tuple[int, int, int, int]] = []  # conjunction, line, low cut, high cut
+        self.tests: list[int] = []  # conjunction, line, low cut, high cut, one test after the other
         self.sides: list[tuple[int, int]] = []  # conjunction, side test
         self.set_lines: list[int] = []
         self.set_counts: list[int] = []
@@ -138,9 +141,9 @@ class _Gatherer:
         if len(ranges) > 1:
             high, nested = ranges[-1][1], low is None and ranges[-1][1] is None
         line = cuts.number | NESTED if nested else cuts.number
-        self.tests.append((conjunction, line, cuts.of(low), cuts.of(high)))
+        self.tests += (conjunction, line, cuts.of(low), cuts.of(high))
         if len(ranges) == 2:  # from the gap's end around to its beginning
-            self.tests.append((conjunction, cuts.number, cuts.of(ranges[1][0]), cuts.of(ranges[0][1])))
+            self.tests += (conjunction, cuts.number, cuts.of(ranges[1][0]), cuts.of(ranges[0][1]))
         elif len(ranges) > 2:
             self.sides.append((conjunction, len(self.set_lines) << 2 | SIDE_IN_SET))
             self.set_ranges += [(len(self.set_lines), cuts.number, cuts.of(a), cuts.of(b)) for a, b, _ in ranges]
@@ -166,29 +169,31 @@ class _Gatherer:
         doubles = [None if b is None else float(b) for b in bounds]  # type: ignore[arg-type]
         good = [d is None or is_plain(b, d) for b, d in zip(bounds, doubles, strict=True)]  # type: ignore[arg-type]
         cuts = self._cuts_of(LineKey(attribute, LineSort.NUMBER))
-        half = len(intervals)
-        for at, i in enumerate(intervals):
-            if good[at] and good[half + at]:
-                low, high = doubles[at], doubles[half + at]
-                nested = low == high  # one value, or any number
-                self.tests.append(
-                    (
-                        plain.conjunctions[at],
-                        cuts.number | NESTED if nested else cuts.number,
-                        -1 if low is None else cuts.of((low, int(i.low_open))),
-                        -1 if high is None else cuts.of((high, int(not i.high_open))),
-                    )
-                )
+        number, ids, out = cuts.number, cuts.ids, self.tests
+        count = len(intervals)
+        for at, (conjunction, i, low, high) in enumerate(
+            zip(plain.conjunctions, intervals, doubles[:count], doubles[count:], strict=True)
+        ):
+            if good[at] and good[count + at]:
+                low_id = -1 if low is None else ids.setdefault((low, i.low_open), len(ids))
+                high_id = -1 if high is None else ids.setdefault((high, not i.high_open), len(ids))
+                # one value nests, and so does any number
+                out += (conjunction, number | NESTED if low == high else number, low_id, high_id)
             else:
                 tests: list[_Test] = []
                 _number(attribute, NumberSet((i,)), tests, [])
-                self._emit_test(plain.conjunctions[at], *tests[0])
+                self._emit_test(conjunction, *tests[0])
 
     def _read_texts(self, attribute: str, plain: _Plain) -> None:
         key = LineKey(attribute, LineSort.TEXT)
+        cuts = self._cuts_of(key)
+        number, ids, out = cuts.number | NESTED, cuts.ids, self.tests
         for conjunction, interval in zip(plain.conjunctions, plain.intervals, strict=True):
-            ranges = _text_ranges((interval,))
-            if ranges:
+            low = interval.low
+            if low and low == interval.high:
+                value = low.encode()  # type: ignore[union-attr]
+                out += (conjunction, number, ids.setdefault(value, len(ids)), ids.setdefault(value + b"\0", len(ids)))
+            elif ranges := _text_ranges((interval,)):
                 self._emit_test(conjunction, key, ranges)
             else:  # between a text and the next one lies none
                 self._emit_test(conjunction, LineKey("", LineSort.ALWAYS), [((0, 0), None, False)])
@@ -231,6 +236,8 @@ def gather(filters: Iterable[Filter]) -> Rows:
     for filter_ in filters:
         gatherer.add(count, filter_.conjunctions)
         count += 1
+        if count % _BREATH == 0:
+            sleep(0)  # threads that match need the interpreter many times an event, each time for a moment only
     return gatherer.rows(count)
 
 
@@ -256,14 +263,15 @@ def _line(key: LineKey, ids: dict[Any, int]) -> tuple[Line, Any]:
             return Line(key), place  # the one cut there can be is number 0
         case LineSort.ODD_NUMBER:
             return _odd_line(key, ids, place)
+    if key.sort is LineSort.NUMBER:
+        values, after = np.array(list(ids), np.float64).reshape(-1, 2).T
+        order = np.lexsort((after, values))
+        place[order] = np.arange(len(order))
+        return Line(key, values[order], after[order].astype(np.bool_)), place
     cuts = sorted(ids)
     place[[ids[cut] for cut in cuts]] = np.arange(len(cuts))
-    match key.sort:
-        case LineSort.NUMBER:
-            values = np.array([v for v, _ in cuts], np.float64)
-            return Line(key, values, np.array([a for _, a in cuts], np.bool_)), place
-        case LineSort.INSTANT:
-            return Line(key, np.array(cuts, np.int64), np.zeros(len(cuts), np.bool_)), place
+    if key.sort is LineSort.INSTANT:
+        return Line(key, np.array(cuts, np.int64), np.zeros(len(cuts), np.bool_)), place
     return text_line(key, cuts), place
 
 

@@ -46,7 +46,7 @@ _GRID_BITS = 14
 class LineSort(IntEnum):
     """What is ordered on a line."""
 
-    ALWAYS = 0  # every event, rank 0
+    ALWAYS = 0  # 0 for every event, so that 1 is never
     PRESENCE = 1  # 0 absent, 1 there
     BOOLEAN = 2  # 0 false, 1 true
     NUMBER = 3
@@ -104,9 +104,7 @@ class Line(msgspec.Struct, frozen=True, dict=True):
     def cuts(self) -> int:
         """How many cuts: the highest rank."""
         match self.key.sort:
-            case LineSort.ALWAYS:
-                return 0
-            case LineSort.PRESENCE | LineSort.BOOLEAN:
+            case LineSort.ALWAYS | LineSort.PRESENCE | LineSort.BOOLEAN:
                 return 1
             case LineSort.TEXT | LineSort.TEXT_BACK:
                 return len(self.offsets) - 1

@@ -398,13 +398,17 @@ class Index(Generic[Id]):
         vector = _use_vectors("auto")
         answers: list[list[Id]] = []
         for some in batches_of(list(events), BATCH):
-            found: list[list[tuple[int, Id]]] = [[] for _ in range(some.events)]
-            for at, pairs in _match_parts(state, some, vector):
-                orders = _orders(state, at)[pairs.subscriptions].tolist()
-                ids = _ids_at(pairs.ids, pairs.subscriptions)
-                for e, order, id_ in zip((pairs.events - some.first).tolist(), orders, ids, strict=True):
-                    found[e].append((order, id_))
-            answers += [[id_ for _, id_ in sorted(one, key=_order)] for one in found]
+            parts = list(_match_parts(state, some, vector))
+            of = _joined([pairs.events - np.int32(some.first) for _, pairs in parts])
+            orders = _joined([_orders(state, at)[pairs.subscriptions] for at, pairs in parts])
+            in_order = np.lexsort((orders, of)) if some.events > 1 else np.argsort(orders)
+            if len({at for at, _ in parts}) == 1:
+                ids = _ids_at(parts[0][1].ids, _joined([pairs.subscriptions for _, pairs in parts])[in_order])
+            else:
+                found = [id_ for _, pairs in parts for id_ in _ids_at(pairs.ids, pairs.subscriptions)]
+                ids = [found[at] for at in in_order.tolist()]
+            ends = np.cumsum(np.bincount(of, minlength=some.events)).tolist()
+            answers += [ids[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
         return answers
 
     def table(self, events: Any, *, path: str = "auto") -> pa.Table:
@@ -424,9 +428,9 @@ class Index(Generic[Id]):
         chunks: list[pa.Array] = []
         for some in batches_of(events, BATCH):
             found = [(p.events, p.subscriptions + firsts[at]) for at, p in _match_parts(state, some, vector)]
-            of = np.concatenate([e for e, _ in found] or [np.zeros(0, np.int32)]) - some.first
+            of = _joined([e - np.int32(some.first) for e, _ in found])
             order = np.argsort(of, kind="stable")
-            numbers = np.concatenate([n for _, n in found] or [np.zeros(0, np.int64)])[order].astype(np.int32)
+            numbers = _joined([n for _, n in found])[order].astype(np.int32)
             starts = np.concatenate([[0], np.cumsum(np.bincount(of, minlength=some.events))])
             values = pa.DictionaryArray.from_arrays(pa.array(numbers), ids)
             chunks.append(pa.ListArray.from_arrays(pa.array(starts, pa.int32()), values))
@@ -454,8 +458,8 @@ class Index(Generic[Id]):
         return np.concatenate(counts)
 
 
-def _order(found: tuple[int, Any]) -> int:
-    return found[0]
+def _joined(arrays: list[Array]) -> Array:
+    return arrays[0] if len(arrays) == 1 else np.concatenate([np.zeros(0, np.int64), *arrays])
 
 
 def _orders(state: _State, part: int) -> Array:
@@ -535,6 +539,8 @@ def _joined_ids(ids: list[Any], kept: list[Array]) -> Any:
 
 def _ids_at(ids: Any, numbers: Array) -> list[Any]:
     if isinstance(ids, pa.Array):
+        if pa.types.is_integer(ids.type):
+            return np.asarray(ids)[numbers].tolist()  # type: ignore[no-any-return]
         return ids.take(pa.array(numbers)).to_pylist()  # type: ignore[no-any-return]
     return [ids[number] for number in numbers.tolist()]
 

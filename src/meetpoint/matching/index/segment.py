@@ -17,23 +17,46 @@ from meetpoint.matching.index.kernels.results import drop_doubles, group_by_even
 from meetpoint.matching.index.kernels.scanning import ENTRY, list_pairs, match_avx512, match_portable, sort_pairs
 from meetpoint.matching.index.kernels.simd import PADDING
 from meetpoint.matching.index.lines import Array
+from meetpoint.matching.index.parts import Part, PartSort
 from meetpoint.matching.index.rows import NESTED, Rows
 
 __all__ = ["Found", "Sample", "Segment"]
 
 _SORTED_MIN = 32
 """Events from which on pairs are sorted by bucket."""
-_OUTPUT = 1 << 20
+_SAMPLE_MIN, _SAMPLE_PART = 256, 8
+_OUTPUT = 1 << 18
 """Matches that are handed over at a time, or as many as one bucket can give."""
 _OUTPUT_OF_ONE = 1 << 12
 """The same for a single event."""
 
 
 class Sample(NamedTuple):
-    """Events that are like those to come."""
+    """Events that are like those to come, in no particular order."""
 
     parts: Parts
     events: int
+
+    def shuffled(self) -> Sample:
+        """The same events in another order, always the same one."""
+        return self._taken(np.random.default_rng(0).permutation(self.events))
+
+    def some(self, count: int) -> Sample:
+        """The first events only."""
+        return self if count >= self.events else self._taken(np.arange(count))
+
+    def _taken(self, rows: Array) -> Sample:
+        return Sample({name: [_taken(part, rows) for part in parts] for name, parts in self.parts.items()}, len(rows))
+
+
+def _taken(part: Part, rows: Array) -> Part:
+    if part.sort is PartSort.TEXT:
+        assert part.starts is not None
+        assert part.ends is not None
+        texts = {"values": part.values, "starts": part.starts[rows], "ends": part.ends[rows]}
+    else:
+        texts = {"values": part.values[rows]}
+    return msgspec.structs.replace(part, valid=None if part.valid is None else part.valid[rows], **texts)
 
 
 class Found(NamedTuple):
@@ -60,7 +83,10 @@ class Segment:
         """Compile."""
         rows = _by_use(rows)
         encoder = Encoder(rows.lines, build_grams(rows.patterns), len(rows.patterns))
-        encoded = None if sample is None else encoder.encode(sample.parts, sample.events, encoder.scratch())
+        encoded = None
+        if sample is not None:  # a few events tell enough about a few subscriptions
+            some = sample.some(max(_SAMPLE_MIN, rows.subscriptions // _SAMPLE_PART))
+            encoded = encoder.encode(some.parts, some.events, encoder.scratch())
         return Segment(rows, build(rows, encoded), encoder)
 
     @property

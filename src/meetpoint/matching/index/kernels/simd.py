@@ -6,6 +6,7 @@ sixteen at a time are padded by `PADDING` entries, and so are the ones that are 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -25,6 +26,7 @@ _BYTES = ir.VectorType(_BYTE, 16)
 _BITS = ir.VectorType(_BIT, 16)
 
 
+@cache
 def has_avx512() -> bool:
     """Whether this processor has the instructions."""
     try:
