@@ -16,7 +16,6 @@ import random
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -213,29 +212,22 @@ def _text_statistics(texts: list[str], rows: int) -> TextStatistics:
 # -- estimates without a sample ----------------------------------------------------------------------------------------
 
 _LENGTH_GUESS = {KeySort.PREFIX: (0.15, 0.05, 0.02), KeySort.SUFFIX: (0.15, 0.05, 0.02), KeySort.GRAM: (0.3, 0.1, 0.03)}
-_THERE_GUESS = 0.9
-_MISSING_GUESS = 0.1
+_SORT_GUESS = {KeySort.ALWAYS: 1.0, KeySort.MISSING: 0.1, KeySort.THERE: 0.9}
+_THERE_GUESS = _SORT_GUESS[KeySort.THERE]
 _VALUE_GUESS = 0.01
 _CELL_LEAST = 0.02
 _DECLARED_LEAST = 0.001
+_YEAR = 31_556_952_000_000
 
 # How numbers and instants may lie where nothing is known: the share of values before each, and evenly between.
-_SPREAD: dict[str, list[tuple[float, float]]] = {
+_SPREAD: dict[str, list[tuple[int, float]]] = {
     Kind.NUMBER: [
         (place_of(Kind.NUMBER, code_of(number)), before)
-        for number, before in (
-            (-math.inf, 0),
-            (-1e7, 0.01),
-            (-0.01, 0.08),
-            (0, 0.1),
-            (0.01, 0.2),
-            (1e7, 0.97),
-            (math.inf, 1),
-        )
+        for number, before in {-1e20: 0.0, -1e7: 0.01, -0.01: 0.08, 0.0: 0.1, 0.01: 0.2, 1e7: 0.97, 1e20: 1.0}.items()
     ],
     Kind.TIMESTAMP: [
-        (place_of(Kind.TIMESTAMP, code_of(datetime(year, 1, 1, tzinfo=UTC))), before)
-        for year, before in ((1827, 0), (1970, 0.02), (2000, 0.1), (2020, 0.4), (2040, 0.97), (2112, 1))
+        ((year - 1970) * _YEAR, before)
+        for year, before in {1827: 0.0, 1970: 0.02, 2000: 0.1, 2020: 0.4, 2040: 0.97, 2112: 1.0}.items()
     ],
 }
 
@@ -243,12 +235,6 @@ _SPREAD: dict[str, list[tuple[float, float]]] = {
 def _guess(keys: Sequence[MeetKey]) -> float:
     first = keys[0]
     match first.sort:
-        case KeySort.ALWAYS:
-            return 1.0
-        case KeySort.MISSING:
-            return _MISSING_GUESS
-        case KeySort.THERE:
-            return _THERE_GUESS
         case KeySort.VALUE:
             one = _THERE_GUESS / 2 if first.kind == Kind.BOOLEAN else _VALUE_GUESS
             return min(one * len(keys), _THERE_GUESS)
@@ -256,10 +242,12 @@ def _guess(keys: Sequence[MeetKey]) -> float:
             spread = _SPREAD[first.kind]
             share = sum(_before(spread, behind) - _before(spread, low) for low, behind in (key.span for key in keys))
             return max(share * _THERE_GUESS, _CELL_LEAST)
-    return min(sum(_LENGTH_GUESS[first.sort][key.size - 1] for key in keys), _THERE_GUESS)
+        case KeySort.PREFIX | KeySort.SUFFIX | KeySort.GRAM:
+            return min(sum(_LENGTH_GUESS[first.sort][key.size - 1] for key in keys), _THERE_GUESS)
+    return _SORT_GUESS[first.sort]
 
 
-def _before(spread: Sequence[tuple[float, float]], place: int) -> float:
+def _before(spread: Sequence[tuple[int, float]], place: int) -> float:
     """The share of values before a place."""
     at = bisect_left(spread, place, key=lambda point: point[0])
     if at == 0 or at == len(spread):
@@ -372,7 +360,7 @@ class KeyPlan:
                     if share > _CELLS_WORTH * there:
                         continue
                     there = share
-                rank = (share, _ORDER[first.sort], -len(first.text), name)
+                rank = (share, _ORDER[first.sort], -first.size if first.text else 0, name)
                 if best is None or rank < best:
                     best, chosen = rank, keys
         if best is None:

@@ -54,9 +54,8 @@ CELLS_MAX = 16
 """Cells that cover a range."""
 VALUES_MAX = 256
 """Values of an IN list that get a key each; a longer list is filed by the cells or prefixes of its values."""
-PREFIXES_MAX = 16
-"""Prefixes under which one set of strings is filed."""
 
+_PREFIXES_MAX = 16  # under which one set of strings is filed
 _GRAMS_TRIED = 64  # of one pattern: a hostile one has tens of thousands
 _TEXT_MAX = 64  # characters of a value within a key; a longer value is named by its hash
 
@@ -146,10 +145,11 @@ class MeetKey(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False
             case KeySort.THERE | KeySort.MISSING:
                 return f"{self.attribute} {self.sort}"
             case KeySort.CELL:
-                low, high = self.span
-                return f"{self.attribute} cell [{_show_edge(self.kind, low)}, {_show_edge(self.kind, high)})"
+                low, high = [_show(self.kind, edge_of(self.kind, place)) for place in self.span]
+                return f"{self.attribute} cell [{low}, {high})"
             case KeySort.VALUE if self.kind != Kind.STRING:
-                return f"{self.attribute} value {_show_code(self.kind, self.number)}"
+                value = double_of(self.number) if self.kind == Kind.NUMBER else self.number
+                return f"{self.attribute} value {_show(self.kind, value)}"
         return f"{self.attribute} {self.sort} {self.text!r}"
 
 
@@ -197,17 +197,12 @@ def edge_of(kind: str, place: int) -> float:
     return float(place) if kind == Kind.TIMESTAMP else double_of(place + (place > 0) * _SMALL - (place < 0) * _SMALL)
 
 
-def _show_edge(kind: str, place: int) -> str:
-    edge = edge_of(kind, place)
-    return "…" if math.isinf(edge) else _show_code(kind, code_of(edge) if kind == Kind.NUMBER else place)
-
-
-def _show_code(kind: str, code: int) -> str:
+def _show(kind: str, value: float) -> str:
     if kind == Kind.NUMBER:
-        return repr(double_of(code))
+        return repr(value)
     if kind == Kind.BOOLEAN:
-        return "TRUE" if code else "FALSE"
-    return format_timestamp(_EPOCH + code * _MICROSECOND)
+        return "TRUE" if value else "FALSE"
+    return "…" if math.isinf(value) else format_timestamp(_EPOCH + int(value) * _MICROSECOND)
 
 
 def shorten(text: str) -> str:
@@ -373,7 +368,7 @@ def _prefixes(intervals: Intervals) -> list[str]:
                 return []
             if not kept or not prefix.startswith(kept[-1]):
                 kept.append(prefix)
-        if len(kept) <= PREFIXES_MAX:
+        if len(kept) <= _PREFIXES_MAX:
             return kept
     return []
 

@@ -376,10 +376,19 @@ def keys_and_cuts(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     return draw(st.lists(WORDS | st.sampled_from(near) if near else WORDS, max_size=20)), cuts
 
 
+def followed(array: Array, by: int) -> Array:
+    """The same array, with something behind it that would change a result."""
+    return np.append(array, np.full(4, by, array.dtype))[:-4]
+
+
 def rank_lines(keys: Array, valid: Array, cuts: Thresholds) -> None:
     """As keys, and as the bits of doubles."""
+    cuts = cuts._replace(keys=followed(cuts.keys, WORD[0]), grid=followed(cuts.grid, len(cuts.keys) + 4))
     for name in ("line_ranks", "double_ranks"):
-        agree(name, keys, valid, *cuts, untouched(len(keys) * 16).reshape(-1, 16), 3)
+        found, expected = (untouched(len(keys) * 16).reshape(-1, 16) for _ in range(2))
+        KERNELS[name](keys, valid, *cuts, found, 3)
+        TWINS[name](keys, valid, *cuts, expected, 3)
+        np.testing.assert_array_equal(found, expected)
 
 
 @given(keys_and_cuts(), st.integers(0, 2**20), st.integers(0, 63), st.randoms(use_true_random=False))
@@ -671,6 +680,17 @@ def test_patterns_without_any_byte_fit() -> None:
     assert asked.check([None]) == 0
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_patterns_do_not_fit_across_texts(seed: int) -> None:
+    """Texts lie one behind the other, and any piece of them all is a pattern, wherever its gram is."""
+    rng = random.Random(seed)
+    whole = "".join(rng.choice("abcdé🙂") for _ in range(60))
+    ends = [(at, at + length) for at in range(len(whole)) for length in (1, 2, 3, 4, 6)]
+    asked = Asked([parse_like(text) for text in sorted({f"%{whole[a:b]}%" for a, b in ends})], seed=seed)
+    cuts = sorted({0, *(rng.randrange(60) for _ in range(25)), 60})
+    assert asked.check([whole[a:b] for a, b in pairwise(cuts)]) > 0
+
+
 def test_many_patterns_share_a_gram() -> None:
     """Chains of patterns, each of which is found once however often its gram occurs."""
     asked = Asked([parse_like(f"%aba{tail}%") for tail in ("", "a", "b", "ba", "bab", "bb", "é", "_", "_b", "%aba")])
@@ -882,6 +902,19 @@ def test_a_pair_for_which_there_is_no_room_is_not_begun(name: str, rooms: tuple[
     assert all((out == UNTOUCHED).all() for out in outs)
 
 
+@EITHER
+@pytest.mark.parametrize("flags", [0, MULTIPLE])
+def test_outputs_are_filled_to_the_last_place(name: str, flags: int) -> None:
+    """Everything matches, so that of each room as much is used as can be, and nothing behind it."""
+    scene = Scene([[SectionSpec(17, tests, flags, False)] for tests in range(3)], 16, 2, 1)
+    scene.buckets.low[:], scene.buckets.width[:] = 0, 2**32 - 1
+    scene.pairs = np.arange(6, dtype=np.int32) % 3, np.arange(6, dtype=np.int32) % 2
+    for room in range(17 + BLOCK, 7 * 17 + BLOCK):
+        found, stops = scene.found(KERNELS[name], 0, room, room)
+        assert found == scene.expected(0)
+        assert max(b - a for a, b in pairwise(stops)) == min((room - BLOCK) // 17, 6)
+
+
 def test_more_slots_than_a_byte_can_name() -> None:
     """Only the portable kernel: the other one is not used for them."""
     scene = Scene([[SectionSpec(60, tests, SIDED, True)] for tests in range(4)], 320, 5, 1, wide=True)
@@ -1069,8 +1102,9 @@ def run(code: str, **environment: str) -> str:
 def test_code_on_disk_is_bound_to_all_files(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {path.stem for path in Path(compiling.__file__).parent.glob("*.py")} - {"__init__"}
     assert set(compiling._FILES) == names
-    assert compiling._source_hash() == compiling._SOURCE_HASH
-    hashes = {compiling._SOURCE_HASH}
+    dispatcher: Any = results.drop_dead
+    assert dispatcher._cache._index_key((), dispatcher.targetctx.codegen())[-1] == compiling._SOURCE_HASH
+    hashes = {compiling._source_hash()}
     for name in names:
 
         def changed(package: str, file: str, name: str = name) -> bytes:

@@ -18,8 +18,6 @@ __all__ = ["Encoded", "Encoder", "Scratch"]
 
 _CACHE_TEXTS = 1 << 15
 _CACHE_BYTES = 1 << 20
-_NO_OFFSETS = np.zeros(1, np.int64)
-_NO_DATA = np.zeros(0, np.uint8)
 _OUTPUTS_MAX = 8
 _UNHELD = 3  # references to an array in a list while a loop looks at it
 _ROOM = 64
@@ -100,7 +98,7 @@ class Encoder:
             if presence is not None:
                 ranks[:, presence[0]] = 0
             for part in held:
-                valid = np.ones(events, np.bool_) if part.valid is None else part.valid
+                valid = read_only(np.ones(events, np.bool_) if part.valid is None else part.valid)
                 if presence is not None:
                     ranks[valid, presence[0]] = 1
                 if part.sort is PartSort.TEXT:
@@ -126,20 +124,7 @@ class Encoder:
             cache = scratch.texts.get(attribute)
             if cache is None:
                 cache = scratch.texts[attribute] = _new_cache()
-            text_ranks(
-                part.values,
-                part.starts,
-                part.ends,
-                valid,
-                _NO_OFFSETS if line is None else line.offsets,
-                _NO_DATA if line is None else line.data,
-                _NO_OFFSETS if back_line is None else back_line.offsets,
-                _NO_DATA if back_line is None else back_line.data,
-                cache,
-                ranks,
-                slot,
-                back_slot,
-            )
+            text_ranks(*_texts_of(part), valid, *_cuts_of(line), *_cuts_of(back_line), cache, ranks, slot, back_slot)
         grams = self._grams.get(attribute)
         if grams is None:
             return None
@@ -147,9 +132,7 @@ class Encoder:
         out = scratch.array(f"fits {attribute}", _ROOM + 4 * len(valid), np.int32)
         while True:
             mark, scratch.mark = scratch.mark, scratch.mark + len(valid)
-            found = fitting_patterns(
-                part.values, part.starts, part.ends, valid, grams, scratch.tried, mark, out, counts
-            )
+            found = fitting_patterns(*_texts_of(part), valid, grams, scratch.tried, mark, out, counts)
             if found <= len(out):
                 return counts, out[:found]
             out = scratch.array(f"fits {attribute}", found, np.int32)
@@ -183,7 +166,7 @@ def _rank(
     keys: Array, valid: Array, thresholds: Thresholds, ranks: Array, slot: int, kernel: Callable[..., Any] = line_ranks
 ) -> None:
     kernel(
-        keys,
+        read_only(keys),
         valid,
         thresholds.keys,
         thresholds.grid,
@@ -193,6 +176,24 @@ def _rank(
         ranks,
         slot,
     )
+
+
+def read_only(array: Array) -> Array:
+    """A view that cannot be written: Arrow's arrays are such, and a kernel is compiled once for all that are alike."""
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+def _texts_of(part: Part) -> tuple[Array, Array, Array]:
+    assert part.starts is not None
+    assert part.ends is not None
+    return read_only(part.values), read_only(part.starts), read_only(part.ends)
+
+
+def _cuts_of(line: Line | None) -> tuple[Array, Array]:
+    return (_NO_OFFSETS, _NO_DATA) if line is None else (read_only(line.offsets), read_only(line.data))
 
 
 def _join(fits: list[tuple[Array, Array]], events: int) -> tuple[Array, Array]:
@@ -210,3 +211,7 @@ def _join(fits: list[tuple[Array, Array]], events: int) -> tuple[Array, Array]:
 
 def _new_cache() -> TextCache:
     return TextCache(np.zeros(2, np.int64), np.zeros((_CACHE_TEXTS, 4), np.uint64), np.zeros(_CACHE_BYTES, np.uint8))
+
+
+_NO_OFFSETS = read_only(np.zeros(1, np.int64))
+_NO_DATA = read_only(np.zeros(0, np.uint8))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from meetpoint.errors import EventError
 from meetpoint.language.event import Event
+from meetpoint.language.names import join_name
 from meetpoint.matching.columns import Columns
 from meetpoint.matching.index.event_parts import Parts, parts_of_batch, parts_of_rows
-from meetpoint.matching.index.segment import Sample
+
+if TYPE_CHECKING:
+    from meetpoint.matching.index.segment import Sample
 
 __all__ = ["EventBatch", "batches_of", "sample_of"]
 
@@ -78,6 +81,8 @@ def _sources(events: Any, size: int) -> Iterator[Any]:
 
 def sample_of(events: Any) -> Sample | None:
     """Up to some thousand events from all over a table or list, as parts of all their attributes."""
+    from meetpoint.matching.index.segment import Sample
+
     if isinstance(events, pa.Table):
         stretches = max(min(_STRETCHES, events.num_rows), 1)
         length = min(-(-events.num_rows // stretches), _SAMPLE // stretches)
@@ -95,8 +100,6 @@ def sample_of(events: Any) -> Sample | None:
 
 
 def _names_of(schema: Any, path: tuple[str, ...] = ()) -> list[str]:
-    from meetpoint.language.names import join_name
-
     names: list[str] = []
     for field in schema:
         here = (*path, field.name)
@@ -107,8 +110,6 @@ def _names_of(schema: Any, path: tuple[str, ...] = ()) -> list[str]:
 
 
 def _names_in(row: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterator[str]:
-    from meetpoint.language.names import join_name
-
     for key, value in row.items():
         yield join_name((*path, key))
         if isinstance(value, Mapping):

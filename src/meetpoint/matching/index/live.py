@@ -349,7 +349,9 @@ class Index(Generic[Id]):
         kept = [~held.gone for held in some]
         merged = None
         if any(k.any() for k in kept):
-            segment = self._compile(merge([keep(h.segment.rows, k) for h, k in zip(some, kept, strict=True)]))
+            segment = self._compile(
+                merge([keep(h.segment.rows.unpacked(), k) for h, k in zip(some, kept, strict=True)])
+            )
             serials = np.concatenate([h.serials[k] for h, k in zip(some, kept, strict=True)])
             orders = np.concatenate(
                 [(h.serials if h.orders is None else h.orders)[k] for h, k in zip(some, kept, strict=True)]
@@ -381,9 +383,9 @@ class Index(Generic[Id]):
         from meetpoint.matching.index.events import batches_of
 
         state = self._state
-        vector = _use_vectors(path)
+        path = _checked(path)
         for some in batches_of(events, batch):
-            for _, pairs in _match_parts(state, some, vector):
+            for _, pairs in _match_parts(state, some, path):
                 yield pairs
 
     def match(self, attributes: Mapping[str, object]) -> list[Id]:
@@ -395,10 +397,10 @@ class Index(Generic[Id]):
         from meetpoint.matching.index.events import batches_of
 
         state = self._state
-        vector = _use_vectors("auto")
+        path = _checked("auto")
         answers: list[list[Id]] = []
         for some in batches_of(list(events), BATCH):
-            parts = list(_match_parts(state, some, vector))
+            parts = list(_match_parts(state, some, path))
             of = _joined([pairs.events - np.int32(some.first) for _, pairs in parts])
             orders = _joined([_orders(state, at)[pairs.subscriptions] for at, pairs in parts])
             in_order = np.lexsort((orders, of)) if some.events > 1 else np.argsort(orders)
@@ -422,12 +424,12 @@ class Index(Generic[Id]):
         """For each event the list of ids that match it, in no particular order; ids are a dictionary."""
         from meetpoint.matching.index.events import batches_of
 
-        state, vector = self._state, _use_vectors(path)
+        state, path = self._state, _checked(path)
         ids = pa.concat_arrays([_arrow_ids(held.ids) for held in state.held] + _young_ids(state))
         firsts = np.cumsum([0, *(len(held.serials) for held in state.held)])
         chunks: list[pa.Array] = []
         for some in batches_of(events, BATCH):
-            found = [(p.events, p.subscriptions + firsts[at]) for at, p in _match_parts(state, some, vector)]
+            found = [(p.events, p.subscriptions + firsts[at]) for at, p in _match_parts(state, some, path)]
             of = _joined([e - np.int32(some.first) for e, _ in found])
             order = np.argsort(of, kind="stable")
             numbers = _joined([n for _, n in found])[order].astype(np.int32)
@@ -448,11 +450,11 @@ class Index(Generic[Id]):
         """For each event how many subscriptions match it."""
         from meetpoint.matching.index.events import batches_of
 
-        state, vector = self._state, _use_vectors(path)
+        state, path = self._state, _checked(path)
         counts = [np.zeros(0, np.int64)]
         for some in batches_of(events, BATCH):
             mine = np.zeros(some.events, np.int64)
-            for _, pairs in _match_parts(state, some, vector):
+            for _, pairs in _match_parts(state, some, path):
                 mine += np.bincount(pairs.events - some.first, minlength=some.events)
             counts.append(mine)
         return np.concatenate(counts)
@@ -470,11 +472,12 @@ def _orders(state: _State, part: int) -> Array:
     return held.serials if held.orders is None else held.orders
 
 
-def _match_parts(state: _State, some: EventBatch, vector: bool) -> Iterator[tuple[int, Pairs]]:
+def _match_parts(state: _State, some: EventBatch, path: str) -> Iterator[tuple[int, Pairs]]:
     """The matches of one batch with each part of a state."""
     if state.held:
         from meetpoint.matching.index.kernels.results import drop_dead
 
+        vector = _use_vectors(path)
         parts = some.parts({name for held in state.held for name in held.segment.encoder.names})
         for at, held in enumerate(state.held):
             for found in held.segment.match(parts, some.events, some.first, vector):
@@ -491,21 +494,23 @@ def _match_parts(state: _State, some: EventBatch, vector: bool) -> Iterator[tupl
             yield len(state.held), Pairs(events, numbers, [y.id for y in state.young])
 
 
-def _use_vectors(path: str) -> bool:
-    """Whether to use the AVX-512 kernel; the environment may forbid it."""
+def _checked(path: str) -> str:
+    """The path that is asked for, by the caller or the environment."""
     if path not in PATHS:
         raise MeetpointError(f"path is {path!r}; use {', '.join(PATHS)}")
     if path == "auto":
         path = os.environ.get(PATH_VARIABLE, "auto")
         if path not in PATHS:
             raise SetupError(f"{PATH_VARIABLE} is {path!r}; use {', '.join(PATHS)}, or unset it")
-    if path == "portable":
-        return False
+    return path
+
+
+def _use_vectors(path: str) -> bool:
     from meetpoint.matching.index.kernels.simd import has_avx512
 
     if path == "avx512" and not has_avx512():
         raise SetupError("this processor has no AVX-512; use the path auto or portable")
-    return has_avx512()
+    return path != "portable" and has_avx512()
 
 
 def _to_merge(held: tuple[_Held, ...]) -> tuple[_Held, ...]:

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from meetpoint.language.like import Pattern
 from meetpoint.matching.index.kernels.scanning import SIDE_IN_SET
 from meetpoint.matching.index.lines import Array, Line, LineKey, merge_lines
 
-__all__ = ["NESTED", "Rows", "keep", "merge", "starts_of"]
+__all__ = ["NESTED", "PackedRows", "Rows", "keep", "merge", "starts_of"]
 
 NESTED = 0x8000
 """Bit of a test's line: its range is a prefix or one value, so that any two such ranges nest or are disjoint."""
@@ -41,11 +42,50 @@ class Rows(msgspec.Struct, frozen=True):
     set_first: Array  # int32
     set_last: Array
 
+
+_PACKED = (
+    "owner", "multiple", "start", "line", "first", "last", "side_start", "side", "set_start", "set_line", "set_first",
+    "set_last",
+)  # fmt: skip
+_RISING = ("owner", "start", "side_start", "set_start")
+
+
+class PackedRows(msgspec.Struct, frozen=True):
+    """Rows at rest, compressed: only a merge asks for them."""
+
+    subscriptions: int
+    lines: tuple[Line, ...]
+    patterns: tuple[tuple[str, Pattern], ...]
+    multiple: bool  # whether any conjunction is
+    types: dict[str, tuple[str, int]]  # of each array its type and length
+    data: dict[str, Array]  # of each array, byte by byte
+
+    @staticmethod
+    def of(rows: Rows) -> PackedRows:
+        types: dict[str, tuple[str, int]] = {}
+        data: dict[str, Array] = {}
+        for name in _PACKED:
+            array = getattr(rows, name)
+            types[name] = array.dtype.str, len(array)
+            if name in _RISING:
+                array = np.diff(array, prepend=array.dtype.type(0))
+            planes = array.view(np.uint8).reshape(len(array), array.itemsize).T  # equal bytes side by side
+            data[name] = np.frombuffer(pa.compress(planes.tobytes(), codec="zstd", asbytes=True), np.uint8)
+        return PackedRows(rows.subscriptions, rows.lines, rows.patterns, bool(rows.multiple.any()), types, data)
+
+    def unpacked(self) -> Rows:
+        arrays: dict[str, Array] = {}
+        for name, (type_, length) in self.types.items():
+            dtype = np.dtype(type_)
+            plain = pa.decompress(self.data[name], length * dtype.itemsize, codec="zstd")
+            planes = np.frombuffer(plain, np.uint8).reshape(dtype.itemsize, length)
+            array = np.ascontiguousarray(planes.T).reshape(-1).view(dtype)
+            arrays[name] = np.cumsum(array, dtype=dtype) if name in _RISING else array
+        return Rows(subscriptions=self.subscriptions, lines=self.lines, patterns=self.patterns, **arrays)
+
     @property
     def nbytes(self) -> int:
-        arrays = (self.owner, self.multiple, self.start, self.line, self.first, self.last, self.side_start, self.side)
-        sets = (self.set_start, self.set_line, self.set_first, self.set_last)
-        return sum(a.nbytes for a in arrays + sets) + sum(line.nbytes for line in self.lines)
+        return sum(array.nbytes for array in self.data.values()) + sum(line.nbytes for line in self.lines)
 
 
 def keep(rows: Rows, kept: Array) -> Rows:

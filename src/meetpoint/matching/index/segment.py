@@ -18,7 +18,7 @@ from meetpoint.matching.index.kernels.scanning import ENTRY, list_pairs, match_a
 from meetpoint.matching.index.kernels.simd import PADDING
 from meetpoint.matching.index.lines import Array
 from meetpoint.matching.index.parts import Part, PartSort
-from meetpoint.matching.index.rows import NESTED, Rows
+from meetpoint.matching.index.rows import NESTED, PackedRows, Rows
 
 __all__ = ["Found", "Sample", "Segment"]
 
@@ -69,14 +69,13 @@ class Found(NamedTuple):
 class Segment:
     """Compiled subscriptions: rank form, buckets, and the encoder that leads events to them."""
 
-    def __init__(self, rows: Rows, layout: Layout, encoder: Encoder) -> None:
+    def __init__(self, rows: PackedRows, layout: Layout, encoder: Encoder) -> None:
         self.rows = rows
         self.layout = layout
         self.encoder = encoder
         self._local = threading.local()
         entry = np.append(layout.buckets.section[:, ENTRY], len(layout.buckets.number) - PADDING)
         self._largest = int(np.diff(entry[layout.buckets.begin]).max(initial=0))
-        self._multiple = bool(rows.multiple.any())
 
     @staticmethod
     def of_rows(rows: Rows, sample: Sample | None) -> Segment:
@@ -87,7 +86,7 @@ class Segment:
         if sample is not None:  # a few events tell enough about a few subscriptions
             some = sample.some(max(_SAMPLE_MIN, rows.subscriptions // _SAMPLE_PART))
             encoded = encoder.encode(some.parts, some.events, encoder.scratch())
-        return Segment(rows, build(rows, encoded), encoder)
+        return Segment(PackedRows.of(rows), build(rows, encoded), encoder)
 
     @property
     def nbytes(self) -> int:
@@ -101,7 +100,7 @@ class Segment:
         buckets, met = self._pairs(encoded, events, scratch)
         least = self._largest + 2 * PADDING  # so that no bucket is too large
         room = max(_OUTPUT if events > 1 else _OUTPUT_OF_ONE, least)
-        more = scratch.array("more", room if self._multiple else least, np.int32)
+        more = scratch.array("more", room if self.rows.multiple else least, np.int32)
         more_of = scratch.array("more events", len(more), np.int32)
         kernel = match_avx512 if vector and self.layout.buckets.slot.dtype == np.uint8 else match_portable
         doubled: list[tuple[Array, Array]] = []

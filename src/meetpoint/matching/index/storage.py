@@ -25,7 +25,7 @@ from meetpoint.matching.index.grams import build_grams
 from meetpoint.matching.index.kernels.scanning import Buckets, Sides
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort
 from meetpoint.matching.index.parts import Part, PartSort
-from meetpoint.matching.index.rows import Rows
+from meetpoint.matching.index.rows import PackedRows
 from meetpoint.matching.index.segment import Sample, Segment
 
 __all__ = ["VERSION", "load", "save"]
@@ -35,10 +35,6 @@ _MAGIC = b"meetpoint index\n"
 _ALIGN = 64
 _CHUNK = 1 << 24
 _LINE_ARRAYS = ("values", "after", "offsets", "data")
-_ROW_ARRAYS = (
-    "owner", "multiple", "start", "line", "first", "last", "side_start", "side", "set_start", "set_line", "set_first",
-    "set_last",
-)  # fmt: skip
 
 
 class _Place(msgspec.Struct, frozen=True, array_like=True):
@@ -58,6 +54,8 @@ class _SegmentHead(msgspec.Struct, frozen=True):
     subscriptions: int
     lines: list[_LineHead]
     patterns: list[tuple[str, tuple[bytes, ...]]]
+    multiple: bool
+    types: dict[str, tuple[str, int]]
 
 
 class _PartHead(msgspec.Struct, frozen=True, array_like=True):
@@ -129,8 +127,8 @@ def _put_segment(
     writer: _Writer, prefix: str, segment: Segment, ids: Any, serials: Array, orders: Array | None
 ) -> _SegmentHead:
     rows = segment.rows
-    for name in _ROW_ARRAYS:
-        writer.put(f"{prefix}rows/{name}", getattr(rows, name))
+    for name, packed in rows.data.items():
+        writer.put(f"{prefix}rows/{name}", packed)
     lines = []
     for number, line in enumerate(rows.lines):
         for name in _LINE_ARRAYS:
@@ -145,7 +143,7 @@ def _put_segment(
     writer.put(f"{prefix}ids", _ids_as_bytes(ids))
     # a pattern's pieces hold lone surrogates for _, which is no text that msgpack writes
     patterns = [(a, tuple(piece.encode("utf-8", "surrogatepass") for piece in p.pieces)) for a, p in rows.patterns]
-    return _SegmentHead(rows.subscriptions, lines, patterns)
+    return _SegmentHead(rows.subscriptions, lines, patterns, rows.multiple, rows.types)
 
 
 def _ids_as_bytes(ids: Any) -> Array:
@@ -243,12 +241,8 @@ def _segment(prefix: str, head: _SegmentHead, arrays: dict[str, Array]) -> tuple
     patterns = tuple(
         (a, Pattern(tuple(piece.decode("utf-8", "surrogatepass") for piece in pieces))) for a, pieces in head.patterns
     )
-    rows = Rows(
-        subscriptions=head.subscriptions,
-        lines=lines,
-        patterns=patterns,
-        **{name: arrays[f"{prefix}rows/{name}"] for name in _ROW_ARRAYS},
-    )
+    data = {name: arrays[f"{prefix}rows/{name}"] for name in head.types}
+    rows = PackedRows(head.subscriptions, lines, patterns, head.multiple, head.types, data)
     groups: list[Any] = [
         cls(*(arrays[f"{prefix}{cls.__name__}/{name}"] for name in cls._fields)) for cls in (Access, Buckets, Sides)
     ]
