@@ -24,6 +24,7 @@ from meetpoint.language import (
 from meetpoint.matching import Matcher, Scan
 
 if TYPE_CHECKING:
+    from meetpoint.matching.index import Index, JsonEvents
     from meetpoint.matching.jobs import backtest, lint, match
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "Filter",
     "FilterError",
     "FilterParser",
+    "Index",
+    "JsonEvents",
     "LimitError",
     "Matcher",
     "MeetpointError",
@@ -54,7 +57,14 @@ __all__ = [
     "satisfiable",
 ]
 
-_JOBS = ("backtest", "lint", "match")
+_LATE = {
+    "backtest": "meetpoint.matching.jobs",
+    "lint": "meetpoint.matching.jobs",
+    "match": "meetpoint.matching.jobs",
+    "Index": "meetpoint.matching.index",
+    "JsonEvents": "meetpoint.matching.index",
+}
+"""Names that are loaded when they are first used."""
 
 
 def __getattr__(name: str) -> Any:
@@ -62,10 +72,12 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("meetpoint")
-    if name in _JOBS:
+    if name in _LATE:
+        from importlib import import_module
+
         try:
-            from meetpoint.matching import jobs
+            module = import_module(_LATE[name])
         except ModuleNotFoundError as error:
             raise SetupError(f"{error.name} is not installed; run: pip install 'meetpoint[arrow]'") from None
-        return getattr(jobs, name)
+        return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

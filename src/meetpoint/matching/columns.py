@@ -9,7 +9,8 @@ Columns whose type no attribute has (a list, a date) are only ever present or ab
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,6 +22,7 @@ from meetpoint.language.names import find, split_name
 from meetpoint.language.normal import Conjunction
 from meetpoint.language.values import Kind
 from meetpoint.matching.arrow_columns import find_array, prepare, read_batch, read_values
+from meetpoint.matching.parts import Parts, parts_of_batch, parts_of_rows
 from meetpoint.matching.prepared import Array, Column, Mask, Rows, of_values
 
 __all__ = ["BATCH_ROWS", "Batch", "Columns", "Rows"]
@@ -47,6 +49,11 @@ class Columns(ABC):
         """The columns of clean attributes, which may hold values of different kinds under one name."""
         return _RowColumns(rows)
 
+    @property
+    @abstractmethod
+    def source(self) -> Any:
+        """The Arrow batch or the rows that they are the columns of."""
+
     @abstractmethod
     def row(self, number: int) -> Mapping[str, object]:
         """The attributes of one event."""
@@ -58,6 +65,10 @@ class Columns(ABC):
     @abstractmethod
     def values(self, name: str) -> Sequence[object]:
         """The values of one attribute, event by event."""
+
+    @abstractmethod
+    def parts(self, names: Iterable[str]) -> Parts:
+        """The values of some attributes as the index wants them."""
 
     @abstractmethod
     def _prepare(self, name: str) -> Column: ...
@@ -128,6 +139,10 @@ class _ArrowColumns(Columns):
         super().__init__(batch.num_rows)
         self._batch = batch
 
+    @property
+    def source(self) -> Any:
+        return self._batch
+
     def row(self, number: int) -> Mapping[str, object]:
         return read_batch(self._batch.slice(number, 1))[0]
 
@@ -138,6 +153,9 @@ class _ArrowColumns(Columns):
         array = find_array(self._batch, name)
         return [None] * len(self) if array is None else read_values(split_name(name), array)
 
+    def parts(self, names: Iterable[str]) -> Parts:
+        return parts_of_batch(self._batch, names)
+
     def _prepare(self, name: str) -> Column:
         return prepare(name, find_array(self._batch, name), len(self))
 
@@ -146,6 +164,10 @@ class _RowColumns(Columns):
     def __init__(self, rows: Sequence[Mapping[str, object]]) -> None:
         super().__init__(len(rows))
         self._rows = rows
+
+    @property
+    def source(self) -> Any:
+        return self._rows
 
     def row(self, number: int) -> Mapping[str, object]:
         return self._rows[number]
@@ -156,6 +178,9 @@ class _RowColumns(Columns):
     def values(self, name: str) -> Sequence[object]:
         path = split_name(name)
         return [find(row, path) for row in self._rows]
+
+    def parts(self, names: Iterable[str]) -> Parts:
+        return parts_of_rows(self._rows, names)
 
     def _prepare(self, name: str) -> Column:
         return of_values(self.values(name))

@@ -22,6 +22,7 @@ from meetpoint.matching import backtest as core
 from meetpoint.matching.backtest import Backtest, check_name
 from meetpoint.matching.columns import Batch
 from meetpoint.matching.events import Events, load_events
+from meetpoint.matching.index import Index
 from meetpoint.matching.rejects import Reject, Rejected, reject
 from meetpoint.matching.subscriptions import (
     LoadedSubscription,
@@ -84,10 +85,11 @@ def matches(
         check_name("--event-id", event_id)
     events = _Names(f"events: the values of {event_id}")
     none_yet = True
+    index: Index[int] | None = None
     for batch in batches:
-        found = [batch.columns.accepted(s.filter) for s in subscriptions]
-        rows = np.concatenate([*found, np.zeros(0, dtype=np.int64)])
-        whose = np.repeat(np.arange(len(found)), [len(accepted) for accepted in found])
+        if index is None:
+            index = Index.from_filters(enumerate(s.filter for s in subscriptions), sample=batch.columns)
+        rows, whose = index.match_columns(batch.columns)
         if event_id is None:
             named = pa.array(batch.rows, pa.int64())
         else:
@@ -95,10 +97,9 @@ def matches(
             named = events.array(values)
             kept = np.fromiter((v is not None for v in values), np.bool_, count=len(values))[rows]
             rows, whose = rows[kept], whose[kept]
-        order = np.argsort(rows, kind="stable")
         yield (
             len(batch.rows),
-            pa.table({"event": named.take(pa.array(rows[order])), "subscription": ids.take(pa.array(whose[order]))}),
+            pa.table({"event": named.take(pa.array(rows)), "subscription": ids.take(pa.array(whose))}),
         )
         none_yet = False
     if none_yet:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import random
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeAlias, TypeVar
@@ -21,7 +21,7 @@ from typing import Generic, TypeAlias, TypeVar
 import msgspec
 
 from meetpoint.language.attribute import Attribute
-from meetpoint.language.constraints import Absent
+from meetpoint.language.constraints import Absent, NumberSet, TimestampSet
 from meetpoint.language.filters import Filter
 from meetpoint.language.names import find, split_name
 from meetpoint.language.normal import Conjunction
@@ -31,16 +31,20 @@ from meetpoint.matching.keys import (
     ALWAYS,
     CELLS_MAX,
     LADDERS,
+    PARTS,
     PREFIX_MAX,
     KeyClass,
     KeySort,
     MeetKey,
+    Spans,
     candidates,
     canonical_name,
     code_of,
     double_of,
     edge_of,
+    joined,
     keys_of_event,
+    line_of,
     parts_of,
     place_of,
     shorten,
@@ -64,7 +68,7 @@ _CELLS_WORTH = 0.8
 """Cells must hold a smaller part than this of what is found without them: by THERE, one key, or by fewer cells."""
 
 _T = TypeVar("_T", int, str)
-_PARTS = (KeySort.PREFIX, KeySort.SUFFIX, KeySort.GRAM)
+_LINES = NumberSet | TimestampSet
 _ORDER = {KeySort.VALUE: 0, KeySort.PREFIX: 1, KeySort.SUFFIX: 1, KeySort.GRAM: 2, KeySort.CELL: 3, KeySort.THERE: 4}
 
 # -- statistics --------------------------------------------------------------------------------------------------------
@@ -109,15 +113,15 @@ class AttributeStatistics(msgspec.Struct, frozen=True):
     lines: dict[Kind, LineStatistics]
     text: TextStatistics | None
 
-    def share(self, keys: Sequence[MeetKey]) -> float:
-        """The share of events with one of some disjoint keys of one sort; 0 for what was never seen."""
+    def share(self, keys: Sequence[MeetKey], places: Spans = ()) -> float:
+        """The share of events with one of some keys, as in Statistics; 0 for what was never seen."""
         first = keys[0]
         sort, kind = first.sort, first.kind
         if sort is KeySort.THERE:
             return self.kinds.get(Kind(kind), 0.0) if kind else self.there
         if sort is KeySort.MISSING:
             return 1.0 - self.there
-        if sort in _PARTS or kind == Kind.STRING:
+        if sort in PARTS or kind == Kind.STRING:
             if self.text is None:
                 return 0.0
             found = self.text.values if sort is KeySort.VALUE else self.text.parts[sort]
@@ -128,9 +132,8 @@ class AttributeStatistics(msgspec.Struct, frozen=True):
         if sort is KeySort.VALUE:
             return min(sum([line.values.share(key.number) for key in keys]), self.kinds[Kind(kind)])
         hits = 0
-        for key in keys:
-            low, behind = key.span
-            hits += bisect_left(line.places, behind) - bisect_left(line.places, low)
+        for low, high in places or _places(keys):
+            hits += bisect_right(line.places, high) - bisect_left(line.places, low)
         return max(hits, 0.5) / len(line.places) * self.kinds[Kind(kind)]
 
 
@@ -157,29 +160,26 @@ class Statistics(msgspec.Struct, frozen=True):
         kept = sorted(held, key=lambda name: (-len(held[name]), name))[:ATTRIBUTES_MAX]
         return Statistics(len(sample), {name: _attribute_statistics(held[name], len(sample)) for name in sorted(kept)})
 
-    def share(self, keys: Sequence[MeetKey]) -> float:
-        """The share of events expected to have one of some disjoint keys of one sort on one attribute."""
+    def share(self, keys: Sequence[MeetKey], places: Spans = ()) -> float:
+        """The share of events expected to have one of some disjoint keys of one sort on one attribute.
+
+        Instead of all cells, one may come with the places in question.
+        """
         least = 0.5 / max(self.rows, 1)
         held = self.attributes.get(keys[0].attribute)
         if held is None:
-            return 1.0 if keys[0].sort in (KeySort.MISSING, KeySort.ALWAYS) else least * _guess(keys)
-        return held.share(keys) or least * _guess(keys)
+            return 1.0 if keys[0].sort in (KeySort.MISSING, KeySort.ALWAYS) else least * _guess(keys, places)
+        return held.share(keys, places) or least * _guess(keys, places)
 
 
 def _attribute_statistics(values: list[object], rows: int) -> AttributeStatistics:
-    by_kind: dict[Kind, list[object]] = {kind: [] for kind in Kind}
-    for value in values:
-        if (kind := kind_of(value)) is not None:
-            by_kind[kind].append(value)
-    texts = [value for value in by_kind.pop(Kind.STRING) if isinstance(value, str)]
-    lines = {kind: sorted(map(code_of, some)) for kind, some in by_kind.items() if some}
-    kinds = {kind: len(codes) / rows for kind, codes in lines.items()}
-    if texts:
-        kinds[Kind.STRING] = len(texts) / rows
+    kinds = Counter(kind for value in values if (kind := kind_of(value)) is not None)
+    texts = [value for value in values if isinstance(value, str)]
+    lines = {kind: sorted(code_of(v) for v in values if kind_of(v) is kind) for kind in kinds if kind != Kind.STRING}
     return AttributeStatistics(
         there=len(values) / rows,
-        kinds=kinds,
-        lines={kind: _line_statistics(kind, codes, rows) for kind, codes in lines.items()},
+        kinds={kind: kinds[kind] / rows for kind in sorted(kinds)},
+        lines={kind: _line_statistics(kind, lines[kind], rows) for kind in sorted(lines)},
         text=_text_statistics(texts, rows) if texts else None,
     )
 
@@ -191,7 +191,7 @@ def _line_statistics(kind: Kind, codes: list[int], rows: int) -> LineStatistics:
 
 
 def _text_statistics(texts: list[str], rows: int) -> TextStatistics:
-    counts: dict[KeySort, Counter[str]] = {sort: Counter() for sort in _PARTS}
+    counts: dict[KeySort, Counter[str]] = {sort: Counter() for sort in PARTS}
     seen = characters = 0
     for text in texts:
         if characters > _CHARACTERS_MAX:
@@ -214,9 +214,7 @@ def _text_statistics(texts: list[str], rows: int) -> TextStatistics:
 _LENGTH_GUESS = {KeySort.PREFIX: (0.15, 0.05, 0.02), KeySort.SUFFIX: (0.15, 0.05, 0.02), KeySort.GRAM: (0.3, 0.1, 0.03)}
 _SORT_GUESS = {KeySort.ALWAYS: 1.0, KeySort.MISSING: 0.1, KeySort.THERE: 0.9}
 _THERE_GUESS = _SORT_GUESS[KeySort.THERE]
-_VALUE_GUESS = 0.01
-_CELL_LEAST = 0.02
-_DECLARED_LEAST = 0.001
+_VALUE_GUESS, _CELL_LEAST, _DECLARED_LEAST = 0.01, 0.02, 0.001
 _YEAR = 31_556_952_000_000
 
 # How numbers and instants may lie where nothing is known: the share of values before each, and evenly between.
@@ -232,7 +230,11 @@ _SPREAD: dict[str, list[tuple[int, float]]] = {
 }
 
 
-def _guess(keys: Sequence[MeetKey]) -> float:
+def _places(cells: Sequence[MeetKey]) -> Spans:
+    return joined([cell.span for cell in cells], near=1)
+
+
+def _guess(keys: Sequence[MeetKey], places: Spans = ()) -> float:
     first = keys[0]
     match first.sort:
         case KeySort.VALUE:
@@ -240,7 +242,8 @@ def _guess(keys: Sequence[MeetKey]) -> float:
             return min(one * len(keys), _THERE_GUESS)
         case KeySort.CELL:
             spread = _SPREAD[first.kind]
-            share = sum(_before(spread, behind) - _before(spread, low) for low, behind in (key.span for key in keys))
+            runs = places or _places(keys)
+            share = sum([_before(spread, high + 1) - _before(spread, low) for low, high in runs])
             return max(share * _THERE_GUESS, _CELL_LEAST)
         case KeySort.PREFIX | KeySort.SUFFIX | KeySort.GRAM:
             return min(sum(_LENGTH_GUESS[first.sort][key.size - 1] for key in keys), _THERE_GUESS)
@@ -256,28 +259,28 @@ def _before(spread: Sequence[tuple[int, float]], place: int) -> float:
     return below + (above - below) * ((place - low) / (high - low))
 
 
-def _declared(attribute: Attribute, keys: Sequence[MeetKey]) -> float:
+def _declared(attribute: Attribute, keys: Sequence[MeetKey], places: Spans) -> float:
     """By an attribute's type and bounds, its values taken as even between them."""
     first = keys[0]
     kind = attribute.type.kind
     if first.sort in (KeySort.THERE, KeySort.MISSING) and not first.kind:
-        return _guess(keys)
+        return _guess(keys, places)
     if (first.kind or Kind.STRING) != kind:
         return 0.0  # no event that conforms has a value of another kind
     least, most = attribute.minimum, attribute.maximum
     if first.sort not in (KeySort.VALUE, KeySort.CELL) or least is None or most is None:
-        return _guess(keys)
+        return _guess(keys, places)
     low, high = _on_line(kind, code_of(least)), _on_line(kind, code_of(most))
     if not math.isfinite(high - low):
-        return _guess(keys)
+        return _guess(keys, places)
     if first.sort is KeySort.VALUE:
         step = float(attribute.precision or (attribute.type is Type.INTEGER))
         within = sum(low <= _on_line(kind, key.number) <= high for key in keys)
         one = 1 / ((high - low) / step + 1) if step else _VALUE_GUESS / 2
         return min(within * max(one, _DECLARED_LEAST), 1.0) * _THERE_GUESS
     covered = 0.0
-    for begin, behind in (key.span for key in keys):
-        covered += max(min(edge_of(kind, behind), high) - max(edge_of(kind, begin), low), 0.0)
+    for begin, end in places or _places(keys):
+        covered += max(min(edge_of(kind, end + 1), high) - max(edge_of(kind, begin), low), 0.0)
     return max(covered / (high - low) if high > low else 1.0, 2 * _DECLARED_LEAST) * _THERE_GUESS
 
 
@@ -305,10 +308,6 @@ class _Stored(msgspec.Struct, frozen=True):
     cells_max: int
 
 
-class _Version(msgspec.Struct, frozen=True):
-    version: int
-
-
 class KeyPlan:
     """Decides under which keys conjunctions are filed. Plans with the same contents decide the same, anywhere.
 
@@ -330,28 +329,31 @@ class KeyPlan:
         known = (*(schema.names if schema else ()), *self.names)
         self._missing = {MeetKey(KeySort.MISSING, name): split_name(name) for name in known}
 
-    def share(self, keys: Sequence[MeetKey]) -> float:
-        """The share of events expected to have one of some disjoint keys of one sort on one attribute."""
-        if not keys:
-            return 0.0
+    def share(self, keys: Sequence[MeetKey], places: Spans = ()) -> float:
+        """The share of events expected to have one of some keys, as in Statistics."""
         if self.statistics is not None and self.statistics.rows:
-            return self.statistics.share(keys)
+            return self.statistics.share(keys, places)
         declared = None if self.schema is None else self.schema.get(keys[0].attribute)
-        return _guess(keys) if declared is None else _declared(declared, keys)
+        return _guess(keys, places) if declared is None else _declared(declared, keys, places)
 
     def access(self, conjunction: Conjunction) -> Access:
         """The way to file a conjunction that the fewest events are expected to take.
 
         Among equals: values, then prefixes and suffixes, grams, cells, presence; then the longer text, then the name.
         """
+        fine = self.statistics is not None or self.schema is not None
         best: tuple[float, int, int, str] | None = None
         chosen: tuple[MeetKey, ...] = (ALWAYS,)
-        for name, constraint in conjunction.constraints:
+        for name, constraint in sorted(conjunction.constraints, key=lambda pair: isinstance(pair[1], _LINES)):
             if isinstance(constraint, Absent):
                 continue
             name = canonical_name(name)
+            if best is not None and isinstance(constraint, _LINES):
+                kind, _, places = line_of(constraint)
+                if places and self.share((MeetKey(KeySort.CELL, name, kind),), places) > best[0]:
+                    continue  # no cover is better than the range, and covers cost time
             there: float | None = None
-            for keys in candidates(name, constraint, self.cells_max):
+            for keys in candidates(name, constraint, self.cells_max, fine):
                 if not keys:
                     return Access(name, KeySort.VALUE, 0.0, ())  # nothing satisfies it
                 first, share = keys[0], self.share(keys)
@@ -393,9 +395,9 @@ class KeyPlan:
     @staticmethod
     def from_bytes(data: bytes) -> KeyPlan:
         """The inverse of `to_bytes`; ValueError where the bytes are no plan, or one of another version."""
-        found = msgspec.msgpack.decode(data, type=_Version).version
-        if found != VERSION:
-            raise ValueError(f"a key plan of version {found}, and version {VERSION} is read here: upgrade the older")
+        found = msgspec.msgpack.decode(data, type=dict[str, msgspec.Raw]).get("version")
+        if found is None or msgspec.msgpack.decode(found) != VERSION:
+            raise ValueError(f"this is no key plan of version {VERSION}: make it with the Meetpoint that reads it")
         stored = msgspec.msgpack.decode(data, type=_Stored)
         schema = None if stored.schema is None else Schema.from_yaml(stored.schema)
         return KeyPlan(stored.statistics, schema, names=stored.names, cells_max=stored.cells_max)

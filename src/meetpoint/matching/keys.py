@@ -28,6 +28,7 @@ below, and ends where a cell is too small to be worth a key.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -117,13 +118,9 @@ class MeetKey(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False
     text: str = ""
 
     @property
-    def key_class(self) -> KeyClass:
-        return KeyClass(self.sort, self.attribute, self.kind, self.size)
-
-    @property
     def span(self) -> tuple[int, int]:
-        """The places of a cell: the first, and the first behind it."""
-        return self.number << self.size, (self.number + 1) << self.size
+        """The places of a cell, both ends included."""
+        return self.number << self.size, ((self.number + 1) << self.size) - 1
 
     def digest(self, bits: int = 64) -> int:
         """A number of so many bits (at most 512) for overlays and partitions, the same on every machine."""
@@ -145,7 +142,8 @@ class MeetKey(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False
             case KeySort.THERE | KeySort.MISSING:
                 return f"{self.attribute} {self.sort}"
             case KeySort.CELL:
-                low, high = [_show(self.kind, edge_of(self.kind, place)) for place in self.span]
+                first, last = self.span
+                low, high = [_show(self.kind, edge_of(self.kind, place)) for place in (first, last + 1)]
                 return f"{self.attribute} cell [{low}, {high})"
             case KeySort.VALUE if self.kind != Kind.STRING:
                 value = double_of(self.number) if self.kind == Kind.NUMBER else self.number
@@ -155,6 +153,9 @@ class MeetKey(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False
 
 ALWAYS = MeetKey(KeySort.ALWAYS)
 """The key of every event."""
+PARTS = (KeySort.PREFIX, KeySort.SUFFIX, KeySort.GRAM)
+
+Ways: TypeAlias = list[tuple[MeetKey, ...]]
 
 
 # -- codes -------------------------------------------------------------------------------------------------------------
@@ -221,11 +222,11 @@ def canonical_name(name: str) -> str:
     return join_name(split_name(name))
 
 
-def candidates(name: str, constraint: Constraint, cells_max: int = CELLS_MAX) -> list[tuple[MeetKey, ...]]:
+def candidates(name: str, constraint: Constraint, cells_max: int, fine: bool) -> Ways:
     """The ways to file a constraint on an attribute, each with all its keys; `()` where nothing satisfies it.
 
-    Of the keys of one way, an event that satisfies the constraint has exactly one. Cells may come twice: few that are
-    good enough as a rule, and as many as may be, for events that lie closely together at the end of a wide range.
+    Of the keys of one way, an event that satisfies the constraint has exactly one. `fine` adds a way with as many cells
+    as may be where the usual few are coarse: for events that lie closely together at the end of a wide range.
     """
     match constraint:
         case Absent():
@@ -236,59 +237,61 @@ def candidates(name: str, constraint: Constraint, cells_max: int = CELLS_MAX) ->
             if len(values) == 1:
                 return [(MeetKey(KeySort.VALUE, name, Kind.BOOLEAN, 0, int(values[0])),)]
             return [(MeetKey(KeySort.THERE, name, Kind.BOOLEAN),)]
-        case NumberSet():
-            return _ways_on_line(name, Kind.NUMBER, _number_spans(constraint), cells_max)
-        case TimestampSet(intervals):
-            return _ways_on_line(name, Kind.TIMESTAMP, _joined(_open_spans(intervals)), cells_max)
         case TextSet():
             return _ways_in_text(name, constraint)
+    return _ways_on_line(name, constraint, cells_max, fine)
 
 
-def _number_spans(constraint: NumberSet) -> Spans:
-    """Both views at once. An exact value just within an open end rounds onto it, so exact ends count as closed."""
-    spans = [
-        (_FIRST if i.low is None else code_of(i.low), _LAST if i.high is None else code_of(i.high))
-        for i in constraint.exact
-    ]
-    if constraint.doubles is not None:
-        spans += _open_spans(constraint.doubles)
-    return _joined(spans) if len(spans) > 1 else spans
+def line_of(constraint: NumberSet | TimestampSet) -> tuple[Kind, list[int], Spans]:
+    """The kind of what is accepted, and its codes if it is some values, else its places.
+
+    Of numbers it is both views at once. An exact value just within an open end rounds onto it: exact ends are closed.
+    """
+    if isinstance(constraint, NumberSet):
+        kind = Kind.NUMBER
+        spans = _spans(constraint.exact, True) + _spans(constraint.doubles or (), False)
+    else:
+        kind = Kind.TIMESTAMP
+        spans = _spans(constraint.intervals, False)
+    if len(spans) > 1:
+        spans = joined(spans)
+    if len(spans) <= VALUES_MAX and all(low == high for low, high in spans):
+        return kind, [code for code, _ in spans], ()
+    return kind, [], [(place_of(kind, low), place_of(kind, high)) for low, high in spans]
 
 
-def _open_spans(intervals: Intervals) -> list[tuple[int, int]]:
-    """Intervals whose ends are codes exactly: an open end leaves its own code out."""
+def _spans(intervals: Intervals, closed: bool) -> list[tuple[int, int]]:
+    """The codes of intervals. An open end leaves its own code out, unless ends are to count as closed."""
     spans = []
     for interval in intervals:
-        low = _FIRST if interval.low is None else code_of(interval.low) + interval.low_open
-        high = _LAST if interval.high is None else code_of(interval.high) - interval.high_open
+        low = _FIRST if interval.low is None else code_of(interval.low) + (interval.low_open and not closed)
+        high = _LAST if interval.high is None else code_of(interval.high) - (interval.high_open and not closed)
         if low <= high:
             spans.append((low, high))
     return spans
 
 
-def _joined(spans: Iterable[tuple[int, int]], near: int = 0) -> list[tuple[int, int]]:
+def joined(spans: Iterable[tuple[int, int]], near: int = 0) -> list[tuple[int, int]]:
     """Sorted, and those that overlap, or come as near as said, made one: what rounding threw together counts once."""
-    joined: list[tuple[int, int]] = []
+    out: list[tuple[int, int]] = []
     for low, high in sorted(spans):
-        if joined and low <= joined[-1][1] + near:
-            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        if out and low <= out[-1][1] + near:
+            out[-1] = (out[-1][0], max(high, out[-1][1]))
         else:
-            joined.append((low, high))
-    return joined
+            out.append((low, high))
+    return out
 
 
-def _ways_on_line(name: str, kind: Kind, spans: Spans, cells_max: int) -> list[tuple[MeetKey, ...]]:
-    if len(spans) <= VALUES_MAX and all(low == high for low, high in spans):
-        return [tuple([MeetKey(KeySort.VALUE, name, kind, 0, code) for code, _ in spans])]
-    places = [(place_of(kind, low), place_of(kind, high)) for low, high in spans]
-    little = sum(high - low + 1 for low, high in places) >> 3
+def _ways_on_line(name: str, constraint: NumberSet | TimestampSet, cells_max: int, fine: bool) -> Ways:
+    kind, codes, places = line_of(constraint)
+    if not places:
+        return [tuple([MeetKey(KeySort.VALUE, name, kind, 0, code) for code in codes])]
+    little = sum([high - low + 1 for low, high in places]) >> 3
     covers = [_cover(places, LADDERS[kind], cells_max, min(little, _SLACK_MAX[kind]))]
-    if little > _SLACK_MAX[kind]:
+    if fine and little > _SLACK_MAX[kind]:
         covers.append(_cover(places, LADDERS[kind], cells_max, 0))
-    ways = [
-        tuple([MeetKey(KeySort.CELL, name, kind, *cell) for cell in cells]) for cells in covers if cells is not None
-    ]
-    return [*ways, (MeetKey(KeySort.THERE, name, kind),)]
+    there = (MeetKey(KeySort.THERE, name, kind),)
+    return [*(tuple([MeetKey(KeySort.CELL, name, kind, *cell) for cell in cells]) for cells in covers if cells), there]
 
 
 def _cover(spans: Spans, ladder: Sequence[int], cells_max: int, slack: int) -> list[tuple[int, int]] | None:
@@ -297,19 +300,21 @@ def _cover(spans: Spans, ladder: Sequence[int], cells_max: int, slack: int) -> l
     The spans are widened to whole cells of one level, then made up of cells of it and of larger ones. It is the highest
     level that adds no more than `slack`, or else the first above it with few enough cells.
     """
-    size = sum(high - low + 1 for low, high in spans)
-    runs = spans
-    for start, level in enumerate(ladder):
-        shift = level - ladder[start - 1] if start else level
-        wider = [(low >> shift, high >> shift) for low, high in runs]
-        if len(wider) > 1:
-            wider = _joined(wider, near=1)
-        if start and (sum(high - low + 1 for low, high in wider) << level) - size > slack:
-            cells = _cells_of(runs, ladder[start - 1 :], cells_max)
-            if cells is not None:
-                return cells
-        runs = wider
-    return _cells_of(runs, ladder[-1:], cells_max)
+    size = sum([high - low + 1 for low, high in spans])
+
+    def widened(level: int) -> Spans:
+        runs = [(low >> level, high >> level) for low, high in spans]
+        return joined(runs, near=1) if len(runs) > 1 else runs
+
+    def added(level: int) -> int:
+        return (sum([high - low + 1 for low, high in widened(level)]) << level) - size
+
+    start = max(bisect_right(ladder, slack, key=added) - 1, 0)
+    for at in range(start, len(ladder)):
+        cells = _cells_of(widened(ladder[at]), ladder[at:], cells_max)
+        if cells is not None:
+            return cells
+    return None
 
 
 def _cells_of(runs: Spans, ladder: Sequence[int], cells_max: int) -> list[tuple[int, int]] | None:
@@ -333,7 +338,7 @@ def _cells_of(runs: Spans, ladder: Sequence[int], cells_max: int) -> list[tuple[
     return cells
 
 
-def _ways_in_text(name: str, constraint: TextSet) -> list[tuple[MeetKey, ...]]:
+def _ways_in_text(name: str, constraint: TextSet) -> Ways:
     intervals = constraint.intervals
     if len(intervals) <= VALUES_MAX and all(interval.is_point for interval in intervals):
         values = dict.fromkeys(shorten(str(interval.low)) for interval in intervals)
@@ -402,17 +407,12 @@ def _grams(pattern: Pattern) -> list[str]:
 Sizes: TypeAlias = Mapping[tuple[str, str], Sequence[int]]
 """Which keys to make of an attribute: by sort and kind, the sizes."""
 
-_LENGTHS = tuple(range(1, PREFIX_MAX + 1))
 _EVERY_SIZE: Sizes = {
     (KeySort.THERE, ""): (0,),
-    (KeySort.PREFIX, ""): _LENGTHS,
-    (KeySort.SUFFIX, ""): _LENGTHS,
-    (KeySort.GRAM, ""): _LENGTHS,
+    **{(sort, ""): range(1, PREFIX_MAX + 1) for sort in PARTS},
     **{(KeySort.CELL, kind): levels for kind, levels in LADDERS.items()},
     **{(sort, kind): (0,) for kind in Kind for sort in (KeySort.VALUE, KeySort.THERE)},
 }
-
-
 _joined_name = lru_cache(maxsize=16384)(join_name)
 
 
@@ -438,7 +438,7 @@ def _keys_of_value(name: str, value: object, sizes: Sizes = _EVERY_SIZE) -> list
     if isinstance(value, str):
         if (KeySort.VALUE, kind) in sizes:
             keys.append(MeetKey(KeySort.VALUE, name, kind, 0, 0, shorten(value)))
-        for sort in (KeySort.PREFIX, KeySort.SUFFIX, KeySort.GRAM):
+        for sort in PARTS:
             for size in sizes.get((sort, ""), ()):
                 keys += [MeetKey(sort, name, "", size, 0, part) for part in parts_of(sort, size, value)]
         return keys

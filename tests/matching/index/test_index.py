@@ -18,8 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from meetpoint.errors import EventError, LimitError, MeetpointError, SetupError
 from meetpoint.language import Filter, clean_attributes, parse_filter
-from meetpoint.matching.index import Index, live
+from meetpoint.matching.index import Index, JsonEvents, live, state
 from meetpoint.matching.index.kernels.simd import has_avx512
+from meetpoint.matching.index.state import PATH_VARIABLE
 from meetpoint.matching.scan import Scan
 from tests.matching.test_columns import COLUMNS, OTHER_TYPES, rows_of, table_of
 from tests.workloads import random_events, random_filter
@@ -36,7 +37,7 @@ def compile_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=PATHS)
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv(live.PATH_VARIABLE, request.param)
+    monkeypatch.setenv(PATH_VARIABLE, request.param)
     return str(request.param)
 
 
@@ -329,6 +330,18 @@ def test_a_small_set_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [set(ids) for ids in index.lists(events).to_pylist()] == [set(ids) for ids in scan.match_batch(events)]
 
 
+def test_without_a_compiler_everything_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(live, "can_compile", lambda: False)
+    monkeypatch.setattr(state, "can_compile", lambda: False)
+    index, scan = both(list(enumerate(filters(6, 50))))
+    events = events_of(6, 50)
+    assert index.segments == 0
+    assert index.match_batch(events) == scan.match_batch(events)
+    for refused in (lambda: index.save(tmp_path / "x"), lambda: Index.open(tmp_path / "x")):
+        with pytest.raises(SetupError, match=r"numba is not installed.*meetpoint\[fast\]"):
+            refused()
+
+
 def test_an_empty_index() -> None:
     index: Index[str] = Index()
     assert index.match({"a": 1}) == []
@@ -336,6 +349,37 @@ def test_an_empty_index() -> None:
     assert index.counts([{"a": 1}]).tolist() == [0]
     assert index.lists([{"a": 1}]).to_pylist() == [[]]
     assert list(index.pairs([])) == []
+
+
+# -- JSON lines --------------------------------------------------------------------------------------------------------
+
+LINES = b"""\xef\xbb\xbf{"a": 1, "s": "x"}
+{"a": 2.5, "o": {"x": 7}}
+
+{"a": }
+{"s": "\\u00e4b", "a": null}\r
+[1]
+{"a": 12345678901234567890123}"""
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["compiled", "small"])
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_json_lines(small: bool, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are set aside match nothing, though they lack whatever a filter wants to be missing."""
+    monkeypatch.setattr(live, "SMALL", 256 if small else 3)
+    monkeypatch.setattr(live, "BATCH", size)
+    texts = ["a >= 1", "TRUE", "a IS NULL", "s LIKE '%b%'", "o.x = 7", "a > 1e20"]
+    index, _ = both(list(enumerate(map(parse_filter, texts))))
+    rejects: list[Any] = []
+    pairs = index.table(JsonEvents(LINES, rejects=rejects))
+    found = sorted(zip(pairs["event"].to_pylist(), pairs["subscription"].to_pylist(), strict=True))
+    assert found == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 4), (3, 1), (3, 2), (3, 3), (5, 0), (5, 1), (5, 5)]
+    assert [(r.row, r.reason.split(",")[0], r.raw) for r in rejects] == [(2, "line 4", '{"a": }'), (4, "line 6", "[1]")]
+    assert index.counts(JsonEvents(LINES, rejects=[])).tolist() == [2, 3, 0, 3, 0, 3]
+    with pytest.raises(EventError, match=r"events, row 2: line 4, .*; pass rejects=\[\] to set bad rows aside"):
+        index.counts(JsonEvents(LINES))
+    with pytest.raises(EventError, match="give the bytes of JSON lines"):
+        JsonEvents("text")  # type: ignore[arg-type]
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -418,7 +462,7 @@ def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     index, _ = both([(n, parse_filter("a = 1")) for n in range(9)])
     with pytest.raises(MeetpointError, match="path is 'sse'; use auto, avx512, portable"):
         list(index.pairs([{"a": 1}], path="sse"))
-    monkeypatch.setenv(live.PATH_VARIABLE, "mmx")
+    monkeypatch.setenv(PATH_VARIABLE, "mmx")
     with pytest.raises(SetupError, match="MEETPOINT_KERNEL is 'mmx'"):
         index.match({"a": 1})
 
@@ -426,7 +470,7 @@ def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("bad", [{"a": 1}, "text", b"bytes", 5, None])
 def test_what_holds_no_events_is_refused(bad: Any) -> None:
     index, _ = both([(n, parse_filter("a = 1")) for n in range(9)])
-    with pytest.raises(EventError, match="give a table, batches, or a list of rows"):
+    with pytest.raises(EventError, match="give a table, batches, a list of rows, or JsonEvents"):
         list(index.pairs(bad))
 
 

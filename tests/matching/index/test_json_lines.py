@@ -23,7 +23,7 @@ from meetpoint.language.names import find, split_name
 from meetpoint.matching import sources
 from meetpoint.matching.index import json_lines
 from meetpoint.matching.index.json_lines import JsonLines, LineReader, parse_lines
-from meetpoint.matching.index.parts import Part, PartSort
+from meetpoint.matching.parts import Part, PartSort
 from meetpoint.matching.prepared import EPOCH
 from meetpoint.matching.rejects import Reject, reject
 from tests.workloads import random_events

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meetpoint.matching.index.event_parts import Parts
 from meetpoint.matching.index.kernels.patterns import Grams, fitting_patterns
 from meetpoint.matching.index.kernels.ranks import TextCache, double_ranks, line_ranks, text_ranks
 from meetpoint.matching.index.lines import Array, Line, LineSort, Thresholds
-from meetpoint.matching.index.parts import Part, PartSort
+from meetpoint.matching.parts import Part, Parts, PartSort
 
 __all__ = ["Encoded", "Encoder", "Scratch"]
 

@@ -5,53 +5,140 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from meetpoint.errors import EventError
 from meetpoint.language.event import Event
+from meetpoint.language.event_json import attributes_from_json
 from meetpoint.language.names import join_name
+from meetpoint.language.schema import Schema
 from meetpoint.matching.columns import Columns
-from meetpoint.matching.index.event_parts import Parts, parts_of_batch, parts_of_rows
+from meetpoint.matching.parts import Parts, parts_of_batch, parts_of_rows
+from meetpoint.matching.rejects import Reject, reject
 
 if TYPE_CHECKING:
+    from meetpoint.matching.index.json_lines import JsonLines
     from meetpoint.matching.index.segment import Sample
 
-__all__ = ["EventBatch", "batches_of", "sample_of"]
+__all__ = ["EventBatch", "JsonEvents", "batches_of", "sample_of"]
 
 _SAMPLE = 2000
 _STRETCHES = 40
 """A table is sampled in so many places."""
 
 
+class JsonEvents:
+    """Events as the bytes of JSON lines, read as `attributes_from_json` reads them.
+
+    Bad lines raise, unless `rejects` is a list: then they are put there, and keep their row numbers.
+    """
+
+    def __init__(
+        self,
+        data: bytes | bytearray | memoryview,
+        *,
+        schema: Schema | None = None,
+        rejects: list[Reject] | None = None,
+    ) -> None:
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise EventError(f"events: given an object of class {type(data).__name__}; give the bytes of JSON lines")
+        self.data = data
+        self.schema = schema
+        self.rejects = rejects
+
+    def batches(self, size: int) -> Iterator[EventBatch]:
+        """The lines in batches of at most `size`."""
+        ends = np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n"))[size - 1 :: size] + 1
+        view = memoryview(self.data)
+        row, line = 0, 1
+        for begin, end in zip([0, *ends.tolist()], [*ends.tolist(), len(view)], strict=True):
+            if begin < end:
+                batch = _JsonBatch(self, view[begin:end], row, line)
+                yield batch
+                row, line = row + batch.events, line + size
+
+
 class EventBatch:
     """Some events: their number, that of the first, and their attributes in the two forms that matching needs."""
 
-    def __init__(self, first: int, source: pa.RecordBatch | Sequence[Mapping[str, object]]) -> None:
+    good: Any = None
+    """Which of them are events at all; None: all."""
+
+    def __init__(self, first: int, columns: Columns) -> None:
         self.first = first
-        self.events = len(source)
-        self._source = source
-        self._columns: Columns | None = None
+        self._columns = columns
+
+    @property
+    def events(self) -> int:
+        return len(self._columns)
 
     @property
     def columns(self) -> Columns:
-        if self._columns is None:
-            source = self._source
-            self._columns = Columns.of_batch(source) if isinstance(source, pa.RecordBatch) else Columns.of_rows(source)
         return self._columns
 
     def parts(self, names: Iterable[str]) -> Parts:
-        if isinstance(self._source, pa.RecordBatch):
-            return parts_of_batch(self._source, names)
-        return parts_of_rows(self._source, names)
+        return self._columns.parts(names)
+
+
+class _JsonBatch(EventBatch):
+    """Lines are read when it is known which attributes are wanted."""
+
+    def __init__(self, events: JsonEvents, data: memoryview, first: int, line: int) -> None:
+        self.first = first
+        self._events = events
+        self._data = data
+        self._line = line
+        self._read: JsonLines | None = None
+
+    @property
+    def events(self) -> int:
+        return self._lines(()).rows
+
+    @property
+    def good(self) -> Any:
+        read = self._lines(())
+        return read.good if read.rejects else None
+
+    def parts(self, names: Iterable[str]) -> Parts:
+        return self._lines(list(names)).parts
+
+    @property
+    def columns(self) -> Columns:
+        read = self._lines(())
+        lines = [self._data[begin:end].tobytes().rstrip(b"\r\n") for begin, end in read.bounds.tolist()]
+        schema = self._events.schema
+        rows = [attributes_from_json(x, schema) if g else {} for x, g in zip(lines, read.good.tolist(), strict=True)]
+        return Columns.of_rows(rows)
+
+    def _lines(self, names: Sequence[str]) -> JsonLines:
+        from meetpoint.matching.index.json_lines import LineReader
+
+        if self._read is None or not set(names) <= self._read.parts.keys():
+            again = self._read is not None
+            self._read = LineReader(names, self._events.schema).read(self._data, self._line)
+            for row, reason in () if again else self._read.rejects:
+                begin, end = self._read.bounds[row].tolist()
+                raw = self._data[begin:end].tobytes().rstrip(b"\r\n").decode("utf-8", "replace")
+                bad = reject("events", self.first + row, reason, raw)
+                if self._events.rejects is None:
+                    raise EventError(f"events, row {bad.row}: {bad.reason}; pass rejects=[] to set bad rows aside")
+                self._events.rejects.append(bad)
+        return self._read
 
 
 def batches_of(events: Any, size: int) -> Iterator[EventBatch]:
     """Whatever holds events, in batches of at most `size`."""
+    if isinstance(events, JsonEvents):
+        yield from events.batches(size)
+        return
     first = 0
     for source in _sources(events, size):
         for at in range(0, len(source), size):
-            some = source.slice(at, size) if isinstance(source, pa.RecordBatch) else source[at : at + size]
-            yield EventBatch(first + at, some)
+            if isinstance(source, pa.RecordBatch):
+                yield EventBatch(first + at, Columns.of_batch(source.slice(at, size)))
+            else:
+                yield EventBatch(first + at, Columns.of_rows(source[at : at + size]))
         first += len(source)
 
 
@@ -63,9 +150,8 @@ def _sources(events: Any, size: int) -> Iterator[Any]:
     elif isinstance(events, pa.RecordBatchReader):
         yield from events
     elif isinstance(events, Mapping | Event | str | bytes) or not isinstance(events, Iterable):
-        raise EventError(
-            f"events: given an object of class {type(events).__name__}; give a table, batches, or a list of rows"
-        )
+        given = f"an object of class {type(events).__name__}"
+        raise EventError(f"events: given {given}; give a table, batches, a list of rows, or JsonEvents")
     else:
         rows: list[Any] = []
         for one in events:
@@ -93,6 +179,8 @@ def sample_of(events: Any) -> Sample | None:
         return Sample(parts_of_batch(picked[0], _names_of(picked[0].schema)), picked[0].num_rows).shuffled()
     if isinstance(events, pa.RecordBatch):
         return sample_of(pa.Table.from_batches([events]))
+    if isinstance(events, Columns):
+        return sample_of(events.source)
     rows = [row.attributes if isinstance(row, Event) else row for row in events]
     rows = rows[:: max(len(rows) // _SAMPLE, 1)]
     names = {name for row in rows for name in _names_in(row)}

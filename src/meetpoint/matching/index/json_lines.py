@@ -35,7 +35,7 @@ from meetpoint.matching.index.kernels.json_scan import (
     plant_key,
     scan_lines,
 )
-from meetpoint.matching.index.parts import Part, PartSort
+from meetpoint.matching.parts import Part, PartSort
 from meetpoint.matching.prepared import EPOCH, WORD, Array, Mask
 
 __all__ = ["JsonLines", "LineReader", "parse_lines"]

@@ -17,14 +17,30 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from meetpoint.errors import MeetpointError, SetupError
 from meetpoint.language.filters import Filter
+from meetpoint.matching.index.state import (
+    Held,
+    Pairs,
+    State,
+    Young,
+    arrow_ids,
+    can_compile,
+    checked_path,
+    ids_at,
+    joined,
+    joined_ids,
+    match_parts,
+    need_compiler,
+    orders_of,
+    to_merge,
+    young_ids,
+)
 
 if TYPE_CHECKING:
-    from meetpoint.matching.index.events import EventBatch
+    from meetpoint.matching.columns import Columns
     from meetpoint.matching.index.segment import Sample, Segment
 
-__all__ = ["PATHS", "Index", "Pairs"]
+__all__ = ["Index"]
 
 Id = TypeVar("Id", bound=Hashable)
 Array = Any
@@ -34,78 +50,6 @@ BATCH = 4096
 SMALL = 256
 """Subscriptions up to which nothing is compiled; `WAITING` where something already is."""
 WAITING = 64
-PATHS = ("auto", "avx512", "portable")
-PATH_VARIABLE = "MEETPOINT_KERNEL"
-_DEAD_PART = 0.2
-"""The part of a segment that is gone from which on it is compiled anew."""
-
-
-class Pairs(msgspec.Struct, frozen=True):
-    """Some matches: row numbers of events, and numbers of subscriptions within `ids`, pair by pair."""
-
-    events: Array  # int32
-    subscriptions: Array  # int32
-    ids: Any  # the ids of a segment's subscriptions, by number
-
-    def table(self) -> pa.Table:
-        """The pairs as columns event and subscription; ids are a dictionary."""
-        ids = self.ids if isinstance(self.ids, pa.Array) else pa.array(self.ids)
-        column = pa.DictionaryArray.from_arrays(pa.array(self.subscriptions), ids)
-        return pa.table({"event": pa.array(self.events), "subscription": column})
-
-
-class _Held(msgspec.Struct, frozen=True):
-    """A segment, whose subscriptions it has, and a bit for each of them that is gone."""
-
-    segment: Segment
-    ids: Any
-    serials: Array  # ascending
-    orders: Array | None  # when the id was first added; None: the same as the serials
-    dead: Array
-    dead_count: int = 0
-
-    @staticmethod
-    def of(segment: Segment, ids: Any, serials: Array, orders: Array | None) -> _Held:
-        if orders is not None and np.array_equal(orders, serials):
-            orders = None
-        return _Held(segment, ids, serials, orders, np.zeros(len(serials) // 8 + 1, np.uint8))
-
-    def __len__(self) -> int:
-        return len(self.serials) - self.dead_count
-
-    def without(self, numbers: Array) -> _Held:
-        """The same with some subscriptions gone."""
-        dead = self.dead.copy()
-        np.bitwise_or.at(dead, numbers >> 3, np.left_shift(1, numbers & 7).astype(np.uint8))
-        return msgspec.structs.replace(self, dead=dead, dead_count=self.dead_count + len(numbers))
-
-    @property
-    def gone(self) -> Array:
-        """Which subscriptions are gone."""
-        bits: Array = np.unpackbits(self.dead, count=len(self.serials), bitorder="little").astype(np.bool_)
-        return bits
-
-    @property
-    def nbytes(self) -> int:
-        ids = self.ids.nbytes if isinstance(self.ids, pa.Array) else 8 * len(self.ids)
-        orders = 0 if self.orders is None else self.orders.nbytes
-        return int(self.segment.nbytes + ids + orders + self.serials.nbytes + self.dead.nbytes)
-
-
-class _Young(msgspec.Struct, frozen=True):
-    """A subscription that is not compiled yet."""
-
-    id: Any
-    serial: int
-    order: int
-    filter: Filter
-
-
-class _State(msgspec.Struct, frozen=True):
-    """What there is to match against at one moment."""
-
-    held: tuple[_Held, ...] = ()
-    young: tuple[_Young, ...] = ()
 
 
 class Index(Generic[Id]):
@@ -114,7 +58,7 @@ class Index(Generic[Id]):
     def __init__(self, *, sample: Any = None) -> None:
         self._sample_source = sample
         self._sample: Sample | None = None
-        self._state = _State()
+        self._state = State()
         self._serial_of: dict[Any, int] | None = {}
         self._next_serial = 0
         self._write = threading.RLock()
@@ -133,6 +77,7 @@ class Index(Generic[Id]):
     @staticmethod
     def from_columns(table: pa.Table, *, sample: Any = None) -> Index[Any]:
         """An index of constraints in columns: see `longform.gather_columns`."""
+        need_compiler()
         from meetpoint.matching.index.longform import gather_columns
 
         index: Index[Any] = Index(sample=sample)
@@ -140,27 +85,29 @@ class Index(Generic[Id]):
         serials = np.arange(rows.subscriptions)
         index._next_serial = rows.subscriptions
         index._serial_of = None
-        index._state = _State((_Held.of(index._compile(rows), ids, serials, None),)) if len(ids) else _State()
+        index._state = State((Held.of(index._compile(rows), ids, serials, None),)) if len(ids) else State()
         return index
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file from which `open` maps the index; everything is merged first."""
+        need_compiler()
         from meetpoint.matching.index.storage import save
 
         with self._write:
             if self._state.young:
-                self._state = _State((*self._state.held, self._compile_young(self._state.young)))
+                self._state = State((*self._state.held, self._compile_young(self._state.young)))
         self.compact()
         save(os.fspath(path), [(h.segment, h.ids, h.serials, h.orders) for h in self._state.held], self._sampled())
 
     @staticmethod
     def open(path: str | os.PathLike[str]) -> Index[Any]:
         """A saved index, mapped from its file: processes share one copy. It may be changed; the file is not."""
+        need_compiler()
         from meetpoint.matching.index.storage import load
 
         index: Index[Any] = Index()
         held, index._sample = load(os.fspath(path))
-        index._state = _State(tuple(_Held.of(*parts) for parts in held))
+        index._state = State(tuple(Held.of(*parts) for parts in held))
         index._next_serial = max((int(h.serials[-1]) for h in index._state.held), default=-1) + 1
         index._serial_of = None
         return index
@@ -215,7 +162,7 @@ class Index(Generic[Id]):
                 if id_ in known or id_ in seen:
                     raise KeyError(f"subscription {id_!r} is held already; update it instead")
                 seen.add(id_)
-            young = [_Young(id_, serial, serial, f) for (id_, f), serial in self._numbered(items)]
+            young = [Young(id_, serial, serial, f) for (id_, f), serial in self._numbered(items)]
             self._publish(self._with(self._state, young))
             known.update((y.id, y.serial) for y in young)
 
@@ -242,7 +189,7 @@ class Index(Generic[Id]):
         with self._write:
             state, orders = self._without(self._state, [id_ for id_, _ in items], "; add it first")
             young = [
-                _Young(id_, serial, order, f)
+                Young(id_, serial, order, f)
                 for ((id_, f), serial), order in zip(self._numbered(items), orders, strict=True)
             ]
             self._publish(self._with(state, young))
@@ -262,14 +209,14 @@ class Index(Generic[Id]):
                 self._serial_of.update(zip(ids, held.serials.tolist(), strict=True))
         return self._serial_of
 
-    def _with(self, state: _State, young: list[_Young]) -> _State:
+    def _with(self, state: State, young: list[Young]) -> State:
         """A state with more subscriptions, compiled if they are many."""
         waiting = (*state.young, *young)
-        if len(waiting) <= (WAITING if state.held else SMALL):
+        if len(waiting) <= (WAITING if state.held else SMALL) or not can_compile():
             return msgspec.structs.replace(state, young=waiting)
-        return _State((*state.held, self._compile_young(waiting)))
+        return State((*state.held, self._compile_young(waiting)))
 
-    def _without(self, state: _State, ids: list[Id], hint: str) -> tuple[_State, list[int]]:
+    def _without(self, state: State, ids: list[Id], hint: str) -> tuple[State, list[int]]:
         """A state with some subscriptions gone, and when those were first added."""
         known = self._known()
         serials: dict[int, int] = {}
@@ -278,14 +225,14 @@ class Index(Generic[Id]):
                 raise KeyError(f"subscription {id_!r} is {'named twice' if id_ in known else f'not held{hint}'}")
             serials[known[id_]] = at
         orders = [0] * len(ids)
-        young: list[_Young] = []
+        young: list[Young] = []
         for one in state.young:
             if one.serial in serials:
                 orders[serials[one.serial]] = one.order
             else:
                 young.append(one)
         wanted = np.fromiter(serials, np.int64, count=len(serials))
-        held: list[_Held] = []
+        held: list[Held] = []
         for part in state.held:
             place = np.searchsorted(part.serials, wanted)
             found = np.flatnonzero(part.serials[np.minimum(place, len(part.serials) - 1)] == wanted)
@@ -300,27 +247,28 @@ class Index(Generic[Id]):
                 part = part.without(numbers)
             if len(part):
                 held.append(part)
-        return _State(tuple(held), tuple(young)), orders
+        return State(tuple(held), tuple(young)), orders
 
-    def _publish(self, state: _State) -> None:
+    def _publish(self, state: State) -> None:
         self._state = state
-        if self._merger is None and _to_merge(state.held):
+        if self._merger is None and to_merge(state.held):
             self._merger = threading.Thread(target=self._merge_in_background, name="meetpoint-merge", daemon=True)
             self._merger.start()
 
     # -- compiling and merging -----------------------------------------------------------------------------------------
 
     def _compile(self, rows: Any) -> Segment:
+        need_compiler()
         from meetpoint.matching.index.segment import Segment
 
         return Segment.of_rows(rows, self._sampled())
 
-    def _compile_young(self, young: Sequence[_Young]) -> _Held:
+    def _compile_young(self, young: Sequence[Young]) -> Held:
         from meetpoint.matching.index.gather import gather
 
         segment = self._compile(gather(y.filter for y in young))
         serials = np.array([y.serial for y in young], np.int64)
-        return _Held.of(segment, [y.id for y in young], serials, np.array([y.order for y in young], np.int64))
+        return Held.of(segment, [y.id for y in young], serials, np.array([y.order for y in young], np.int64))
 
     def _sampled(self) -> Sample | None:
         from meetpoint.matching.index.events import sample_of
@@ -333,7 +281,7 @@ class Index(Generic[Id]):
         try:
             while True:
                 with self._write:
-                    some = _to_merge(self._state.held)
+                    some = to_merge(self._state.held)
                     if not some:
                         self._merger = None
                         return
@@ -342,7 +290,7 @@ class Index(Generic[Id]):
             with self._write:
                 self._failure, self._merger = error, None
 
-    def _merge(self, some: tuple[_Held, ...]) -> None:
+    def _merge(self, some: tuple[Held, ...]) -> None:
         """Replace neighbouring segments by one that holds what is left of them."""
         from meetpoint.matching.index.rows import keep, merge
 
@@ -356,7 +304,7 @@ class Index(Generic[Id]):
             orders = np.concatenate(
                 [(h.serials if h.orders is None else h.orders)[k] for h, k in zip(some, kept, strict=True)]
             )
-            merged = _Held.of(segment, _joined_ids([h.ids for h in some], kept), serials, orders)
+            merged = Held.of(segment, joined_ids([h.ids for h in some], kept), serials, orders)
         with self._write:
             now = {id(h.segment): h for h in self._state.held}
             if merged is not None:  # some of it may have gone meanwhile
@@ -364,7 +312,7 @@ class Index(Generic[Id]):
                 numbers = np.flatnonzero(np.isin(merged.serials, np.concatenate(gone)))
                 merged = merged.without(numbers) if len(numbers) else merged
             replaced = {id(h.segment) for h in some}
-            held: list[_Held] = []
+            held: list[Held] = []
             for one in self._state.held:
                 if id(one.segment) not in replaced:
                     held.append(one)
@@ -378,14 +326,14 @@ class Index(Generic[Id]):
     def pairs(self, events: Any, *, path: str = "auto", batch: int = BATCH) -> Iterator[Pairs]:
         """All matches of events, some at a time, in no particular order within a batch of events.
 
-        Events are an Arrow table, batch or reader, rows, or the bytes of JSON lines.
+        Events are an Arrow table, batch or reader, rows of clean attributes, or `JsonEvents`.
         """
         from meetpoint.matching.index.events import batches_of
 
         state = self._state
-        path = _checked(path)
+        path = checked_path(path)
         for some in batches_of(events, batch):
-            for _, pairs in _match_parts(state, some, path):
+            for _, pairs in match_parts(state, some, path):
                 yield pairs
 
     def match(self, attributes: Mapping[str, object]) -> list[Id]:
@@ -397,21 +345,33 @@ class Index(Generic[Id]):
         from meetpoint.matching.index.events import batches_of
 
         state = self._state
-        path = _checked("auto")
+        path = checked_path("auto")
         answers: list[list[Id]] = []
         for some in batches_of(list(events), BATCH):
-            parts = list(_match_parts(state, some, path))
-            of = _joined([pairs.events - np.int32(some.first) for _, pairs in parts])
-            orders = _joined([_orders(state, at)[pairs.subscriptions] for at, pairs in parts])
+            parts = list(match_parts(state, some, path))
+            of = joined([pairs.events - np.int32(some.first) for _, pairs in parts])
+            orders = joined([orders_of(state, at)[pairs.subscriptions] for at, pairs in parts])
             in_order = np.lexsort((orders, of)) if some.events > 1 else np.argsort(orders)
             if len({at for at, _ in parts}) == 1:
-                ids = _ids_at(parts[0][1].ids, _joined([pairs.subscriptions for _, pairs in parts])[in_order])
+                ids = ids_at(parts[0][1].ids, joined([pairs.subscriptions for _, pairs in parts])[in_order])
             else:
-                found = [id_ for _, pairs in parts for id_ in _ids_at(pairs.ids, pairs.subscriptions)]
+                found = [id_ for _, pairs in parts for id_ in ids_at(pairs.ids, pairs.subscriptions)]
                 ids = [found[at] for at in in_order.tolist()]
             ends = np.cumsum(np.bincount(of, minlength=some.events)).tolist()
             answers += [ids[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
         return answers
+
+    def match_columns(self, columns: Columns) -> tuple[Array, Array]:
+        """Row numbers and ids, which must be integers, of all matches of one batch: by row, and by order of adding."""
+        from meetpoint.matching.index.events import EventBatch
+
+        state = self._state
+        found = list(match_parts(state, EventBatch(0, columns), checked_path("auto")))
+        rows = joined([pairs.events for _, pairs in found]).astype(np.int64)
+        orders = joined([orders_of(state, at)[pairs.subscriptions] for at, pairs in found])
+        ids = joined([np.asarray(ids_at(pairs.ids, pairs.subscriptions), np.int64) for _, pairs in found])
+        in_order = np.lexsort((orders, rows))
+        return rows[in_order], ids[in_order]
 
     def table(self, events: Any, *, path: str = "auto") -> pa.Table:
         """All matches as one table with the columns event (row numbers) and subscription (ids)."""
@@ -424,15 +384,15 @@ class Index(Generic[Id]):
         """For each event the list of ids that match it, in no particular order; ids are a dictionary."""
         from meetpoint.matching.index.events import batches_of
 
-        state, path = self._state, _checked(path)
-        ids = pa.concat_arrays([_arrow_ids(held.ids) for held in state.held] + _young_ids(state))
+        state, path = self._state, checked_path(path)
+        ids = pa.concat_arrays([arrow_ids(held.ids) for held in state.held] + young_ids(state))
         firsts = np.cumsum([0, *(len(held.serials) for held in state.held)])
         chunks: list[pa.Array] = []
         for some in batches_of(events, BATCH):
-            found = [(p.events, p.subscriptions + firsts[at]) for at, p in _match_parts(state, some, path)]
-            of = _joined([e - np.int32(some.first) for e, _ in found])
+            found = [(p.events, p.subscriptions + firsts[at]) for at, p in match_parts(state, some, path)]
+            of = joined([e - np.int32(some.first) for e, _ in found])
             order = np.argsort(of, kind="stable")
-            numbers = _joined([n for _, n in found])[order].astype(np.int32)
+            numbers = joined([n for _, n in found])[order].astype(np.int32)
             starts = np.concatenate([[0], np.cumsum(np.bincount(of, minlength=some.events))])
             values = pa.DictionaryArray.from_arrays(pa.array(numbers), ids)
             chunks.append(pa.ListArray.from_arrays(pa.array(starts, pa.int32()), values))
@@ -450,111 +410,11 @@ class Index(Generic[Id]):
         """For each event how many subscriptions match it."""
         from meetpoint.matching.index.events import batches_of
 
-        state, path = self._state, _checked(path)
+        state, path = self._state, checked_path(path)
         counts = [np.zeros(0, np.int64)]
         for some in batches_of(events, BATCH):
             mine = np.zeros(some.events, np.int64)
-            for _, pairs in _match_parts(state, some, path):
+            for _, pairs in match_parts(state, some, path):
                 mine += np.bincount(pairs.events - some.first, minlength=some.events)
             counts.append(mine)
         return np.concatenate(counts)
-
-
-def _joined(arrays: list[Array]) -> Array:
-    return arrays[0] if len(arrays) == 1 else np.concatenate([np.zeros(0, np.int64), *arrays])
-
-
-def _orders(state: _State, part: int) -> Array:
-    """When the subscriptions of a part of a state, the young ones last, were first added."""
-    if part == len(state.held):
-        return np.array([y.order for y in state.young], np.int64)
-    held = state.held[part]
-    return held.serials if held.orders is None else held.orders
-
-
-def _match_parts(state: _State, some: EventBatch, path: str) -> Iterator[tuple[int, Pairs]]:
-    """The matches of one batch with each part of a state."""
-    if state.held:
-        from meetpoint.matching.index.kernels.results import drop_dead
-
-        vector = _use_vectors(path)
-        parts = some.parts({name for held in state.held for name in held.segment.encoder.names})
-        for at, held in enumerate(state.held):
-            for found in held.segment.match(parts, some.events, some.first, vector):
-                kept = len(found.numbers)
-                if held.dead_count:
-                    kept = drop_dead(found.numbers, found.events, held.dead)
-                if kept:
-                    yield at, Pairs(found.events[:kept], found.numbers[:kept], held.ids)
-    if state.young:
-        accepted = [some.columns.accepted(y.filter) for y in state.young]
-        numbers = np.repeat(np.arange(len(accepted), dtype=np.int32), [len(rows) for rows in accepted])
-        if len(numbers):
-            events = np.concatenate(accepted).astype(np.int32) + np.int32(some.first)
-            yield len(state.held), Pairs(events, numbers, [y.id for y in state.young])
-
-
-def _checked(path: str) -> str:
-    """The path that is asked for, by the caller or the environment."""
-    if path not in PATHS:
-        raise MeetpointError(f"path is {path!r}; use {', '.join(PATHS)}")
-    if path == "auto":
-        path = os.environ.get(PATH_VARIABLE, "auto")
-        if path not in PATHS:
-            raise SetupError(f"{PATH_VARIABLE} is {path!r}; use {', '.join(PATHS)}, or unset it")
-    return path
-
-
-def _use_vectors(path: str) -> bool:
-    from meetpoint.matching.index.kernels.simd import has_avx512
-
-    if path == "avx512" and not has_avx512():
-        raise SetupError("this processor has no AVX-512; use the path auto or portable")
-    return path != "portable" and has_avx512()
-
-
-def _to_merge(held: tuple[_Held, ...]) -> tuple[_Held, ...]:
-    """Which neighbours to merge: as many of the youngest as together outweigh half of the one before them."""
-    younger = 0
-    for at in range(len(held) - 1, -1, -1):
-        if younger and len(held[at]) <= 2 * younger:
-            return held[_oldest(held, at) :]
-        younger += len(held[at])
-    worn = next((one for one in held if one.dead_count > _DEAD_PART * len(one.serials)), None)
-    return () if worn is None else (worn,)
-
-
-def _oldest(held: tuple[_Held, ...], at: int) -> int:
-    """The oldest segment that a merge from `at` on would also outweigh."""
-    younger = sum(map(len, held[at:]))
-    while at and len(held[at - 1]) <= 2 * younger:
-        at -= 1
-        younger += len(held[at])
-    return at
-
-
-def _joined_ids(ids: list[Any], kept: list[Array]) -> Any:
-    if all(isinstance(some, pa.Array) for some in ids) and len({some.type for some in ids}) == 1:
-        return pa.concat_arrays([some.filter(pa.array(k)) for some, k in zip(ids, kept, strict=True)])
-    joined: list[Any] = []
-    for some, k in zip(ids, kept, strict=True):
-        joined += _ids_at(some, np.flatnonzero(k))
-    return joined
-
-
-def _ids_at(ids: Any, numbers: Array) -> list[Any]:
-    if isinstance(ids, pa.Array):
-        if pa.types.is_integer(ids.type):
-            return np.asarray(ids)[numbers].tolist()  # type: ignore[no-any-return]
-        return ids.take(pa.array(numbers)).to_pylist()  # type: ignore[no-any-return]
-    return [ids[number] for number in numbers.tolist()]
-
-
-def _arrow_ids(ids: Any) -> pa.Array:
-    return ids if isinstance(ids, pa.Array) else pa.array(ids)
-
-
-def _young_ids(state: _State) -> list[pa.Array]:
-    if state.held and not state.young:
-        return []
-    return [pa.array([y.id for y in state.young])]

@@ -11,14 +11,13 @@ import numpy as np
 
 from meetpoint.matching.index.build import Layout, build
 from meetpoint.matching.index.encode import Encoded, Encoder, Scratch
-from meetpoint.matching.index.event_parts import Parts
 from meetpoint.matching.index.grams import build_grams
 from meetpoint.matching.index.kernels.results import drop_doubles, group_by_event
 from meetpoint.matching.index.kernels.scanning import ENTRY, list_pairs, match_avx512, match_portable, sort_pairs
 from meetpoint.matching.index.kernels.simd import PADDING
 from meetpoint.matching.index.lines import Array
-from meetpoint.matching.index.parts import Part, PartSort
 from meetpoint.matching.index.rows import NESTED, PackedRows, Rows
+from meetpoint.matching.parts import Part, Parts, PartSort
 
 __all__ = ["Found", "Sample", "Segment"]
 

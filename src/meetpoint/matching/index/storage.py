@@ -24,9 +24,9 @@ from meetpoint.matching.index.encode import Encoder
 from meetpoint.matching.index.grams import build_grams
 from meetpoint.matching.index.kernels.scanning import Buckets, Sides
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort
-from meetpoint.matching.index.parts import Part, PartSort
 from meetpoint.matching.index.rows import PackedRows
 from meetpoint.matching.index.segment import Sample, Segment
+from meetpoint.matching.parts import Part, PartSort
 
 __all__ = ["VERSION", "load", "save"]
 

@@ -1,23 +1,64 @@
-"""Events as parts: from Arrow's columns without a copy where the types allow it, and from plain rows."""
+"""What a batch of events holds under one attribute, as arrays: one part for each class of values that occurs.
+
+From Arrow's columns without a copy where the types allow it, and from plain rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from enum import Enum, auto
+from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from meetpoint.language.names import find, split_name
 from meetpoint.matching.arrow_columns import WORD_DIGITS, find_array, instants_of, read_values
-from meetpoint.matching.index.parts import Part, PartSort
 from meetpoint.matching.prepared import EPOCH, WORD
 
-__all__ = ["Parts", "parts_of_batch", "parts_of_rows"]
+__all__ = ["Part", "PartSort", "Parts", "parts_of_batch", "parts_of_rows"]
 
-Parts = Mapping[str, Sequence[Part]]
+
+class PartSort(Enum):
+    """The class of the values of a part, which says what its arrays hold."""
+
+    FLOAT = auto()
+    """float64."""
+    INTEGER = auto()
+    """int64."""
+    DECIMAL = auto()
+    """int64, the value times ten to the `scale`."""
+    EXACT = auto()
+    """Python objects: ints beyond 64 bits, and Decimals."""
+    TEXT = auto()
+    """Bytes of UTF-8: each text lies between its `starts` and its `ends`."""
+    INSTANT = auto()
+    """int64, microseconds since 1970."""
+    BOOLEAN = auto()
+    """bool."""
+    OTHER = auto()
+    """bool: there, but of no kind, such as a nested object."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The values of one attribute that are of one class, for a batch of events. What is not valid means nothing."""
+
+    sort: PartSort
+    valid: np.ndarray | None
+    """bool for each event; None: every event has a value of this part."""
+    values: np.ndarray
+    starts: np.ndarray | None = None
+    """TEXT: where each text begins in `values`."""
+    ends: np.ndarray | None = None
+    """TEXT: where it ends."""
+    scale: int = 0
+    """DECIMAL: digits after the point."""
+
+
+Parts: TypeAlias = Mapping[str, Sequence[Part]]
 """By attribute name; an attribute that no event has may be left out."""
 
 _NO_BYTES = np.zeros(0, np.uint8)

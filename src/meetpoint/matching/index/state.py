@@ -1,0 +1,235 @@
+"""What there is to match against at one moment: compiled segments, and filters that are not compiled yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from meetpoint.errors import MeetpointError, SetupError
+from meetpoint.language.filters import Filter
+
+if TYPE_CHECKING:
+    from meetpoint.matching.index.events import EventBatch
+    from meetpoint.matching.index.segment import Segment
+
+__all__ = [
+    "PATHS",
+    "PATH_VARIABLE",
+    "Held",
+    "Pairs",
+    "State",
+    "Young",
+    "arrow_ids",
+    "can_compile",
+    "checked_path",
+    "ids_at",
+    "joined",
+    "joined_ids",
+    "match_parts",
+    "need_compiler",
+    "orders_of",
+    "to_merge",
+    "young_ids",
+]
+
+Array = Any
+
+PATHS = ("auto", "avx512", "portable")
+PATH_VARIABLE = "MEETPOINT_KERNEL"
+_DEAD_PART = 0.2
+"""The part of a segment that is gone from which on it is compiled anew."""
+
+
+class Pairs(msgspec.Struct, frozen=True):
+    """Some matches: row numbers of events, and numbers of subscriptions within `ids`, pair by pair."""
+
+    events: Array  # int32
+    subscriptions: Array  # int32
+    ids: Any  # the ids of a segment's subscriptions, by number
+
+    def table(self) -> pa.Table:
+        """The pairs as columns event and subscription; ids are a dictionary."""
+        ids = self.ids if isinstance(self.ids, pa.Array) else pa.array(self.ids)
+        column = pa.DictionaryArray.from_arrays(pa.array(self.subscriptions), ids)
+        return pa.table({"event": pa.array(self.events), "subscription": column})
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A segment, whose subscriptions it has, and a bit for each of them that is gone."""
+
+    segment: Segment
+    ids: Any
+    serials: Array  # ascending
+    orders: Array | None  # when the id was first added; None: the same as the serials
+    dead: Array
+    dead_count: int = 0
+
+    @staticmethod
+    def of(segment: Segment, ids: Any, serials: Array, orders: Array | None) -> Held:
+        if orders is not None and np.array_equal(orders, serials):
+            orders = None
+        return Held(segment, ids, serials, orders, np.zeros(len(serials) // 8 + 1, np.uint8))
+
+    def __len__(self) -> int:
+        return len(self.serials) - self.dead_count
+
+    def without(self, numbers: Array) -> Held:
+        """The same with some subscriptions gone."""
+        dead = self.dead.copy()
+        np.bitwise_or.at(dead, numbers >> 3, np.left_shift(1, numbers & 7).astype(np.uint8))
+        return msgspec.structs.replace(self, dead=dead, dead_count=self.dead_count + len(numbers))
+
+    @property
+    def gone(self) -> Array:
+        """Which subscriptions are gone."""
+        bits: Array = np.unpackbits(self.dead, count=len(self.serials), bitorder="little").astype(np.bool_)
+        return bits
+
+    @property
+    def nbytes(self) -> int:
+        ids = self.ids.nbytes if isinstance(self.ids, pa.Array) else 8 * len(self.ids)
+        orders = 0 if self.orders is None else self.orders.nbytes
+        return int(self.segment.nbytes + ids + orders + self.serials.nbytes + self.dead.nbytes)
+
+
+class Young(msgspec.Struct, frozen=True):
+    """A subscription that is not compiled yet."""
+
+    id: Any
+    serial: int
+    order: int
+    filter: Filter
+
+
+class State(msgspec.Struct, frozen=True):
+    """What there is to match against at one moment."""
+
+    held: tuple[Held, ...] = ()
+    young: tuple[Young, ...] = ()
+
+
+def joined(arrays: list[Array]) -> Array:
+    return arrays[0] if len(arrays) == 1 else np.concatenate([np.zeros(0, np.int64), *arrays])
+
+
+def orders_of(state: State, part: int) -> Array:
+    """When the subscriptions of a part of a state, the young ones last, were first added."""
+    if part == len(state.held):
+        return np.array([y.order for y in state.young], np.int64)
+    held = state.held[part]
+    return held.serials if held.orders is None else held.orders
+
+
+def match_parts(state: State, some: EventBatch, path: str) -> Iterator[tuple[int, Pairs]]:
+    """The matches of one batch with each part of a state, the young ones last."""
+    for at, pairs in _match_all(state, some, path):
+        if some.good is None:
+            yield at, pairs
+        else:  # a row that is no event has no attributes, which some filters accept
+            kept = some.good[pairs.events - some.first]
+            yield at, Pairs(pairs.events[kept], pairs.subscriptions[kept], pairs.ids)
+
+
+def _match_all(state: State, some: EventBatch, path: str) -> Iterator[tuple[int, Pairs]]:
+    if state.held:
+        from meetpoint.matching.index.kernels.results import drop_dead
+
+        vector = _use_vectors(path)
+        parts = some.parts({name for held in state.held for name in held.segment.encoder.names})
+        for at, held in enumerate(state.held):
+            for found in held.segment.match(parts, some.events, some.first, vector):
+                kept = len(found.numbers)
+                if held.dead_count:
+                    kept = drop_dead(found.numbers, found.events, held.dead)
+                if kept:
+                    yield at, Pairs(found.events[:kept], found.numbers[:kept], held.ids)
+    if state.young:
+        accepted = [some.columns.accepted(y.filter) for y in state.young]
+        numbers = np.repeat(np.arange(len(accepted), dtype=np.int32), [len(rows) for rows in accepted])
+        if len(numbers):
+            events = np.concatenate(accepted).astype(np.int32) + np.int32(some.first)
+            yield len(state.held), Pairs(events, numbers, [y.id for y in state.young])
+
+
+def checked_path(path: str) -> str:
+    """The path that is asked for, by the caller or the environment."""
+    if path not in PATHS:
+        raise MeetpointError(f"path is {path!r}; use {', '.join(PATHS)}")
+    if path == "auto":
+        path = os.environ.get(PATH_VARIABLE, "auto")
+        if path not in PATHS:
+            raise SetupError(f"{PATH_VARIABLE} is {path!r}; use {', '.join(PATHS)}, or unset it")
+    return path
+
+
+def _use_vectors(path: str) -> bool:
+    from meetpoint.matching.index.kernels.simd import has_avx512
+
+    if path == "avx512" and not has_avx512():
+        raise SetupError("this processor has no AVX-512; use the path auto or portable")
+    return path != "portable" and has_avx512()
+
+
+@cache
+def can_compile() -> bool:
+    """Whether there is a compiler; without one every filter is tried on every event, column by column."""
+    return find_spec("numba") is not None
+
+
+def need_compiler() -> None:
+    if not can_compile():
+        raise SetupError("numba is not installed, which compiles the index; run: pip install 'meetpoint[fast]'")
+
+
+def to_merge(held: tuple[Held, ...]) -> tuple[Held, ...]:
+    """Which neighbours to merge: as many of the youngest as together outweigh half of the one before them."""
+    younger = 0
+    for at in range(len(held) - 1, -1, -1):
+        if younger and len(held[at]) <= 2 * younger:
+            return held[_oldest(held, at) :]
+        younger += len(held[at])
+    worn = next((one for one in held if one.dead_count > _DEAD_PART * len(one.serials)), None)
+    return () if worn is None else (worn,)
+
+
+def _oldest(held: tuple[Held, ...], at: int) -> int:
+    """The oldest segment that a merge from `at` on would also outweigh."""
+    younger = sum(map(len, held[at:]))
+    while at and len(held[at - 1]) <= 2 * younger:
+        at -= 1
+        younger += len(held[at])
+    return at
+
+
+def joined_ids(ids: list[Any], kept: list[Array]) -> Any:
+    if all(isinstance(some, pa.Array) for some in ids) and len({some.type for some in ids}) == 1:
+        return pa.concat_arrays([some.filter(pa.array(k)) for some, k in zip(ids, kept, strict=True)])
+    joined: list[Any] = []
+    for some, k in zip(ids, kept, strict=True):
+        joined += ids_at(some, np.flatnonzero(k))
+    return joined
+
+
+def ids_at(ids: Any, numbers: Array) -> list[Any]:
+    if isinstance(ids, pa.Array):
+        if pa.types.is_integer(ids.type):
+            return np.asarray(ids)[numbers].tolist()  # type: ignore[no-any-return]
+        return ids.take(pa.array(numbers)).to_pylist()  # type: ignore[no-any-return]
+    return [ids[number] for number in numbers.tolist()]
+
+
+def arrow_ids(ids: Any) -> pa.Array:
+    return ids if isinstance(ids, pa.Array) else pa.array(ids)
+
+
+def young_ids(state: State) -> list[pa.Array]:
+    if state.held and not state.young:
+        return []
+    return [pa.array([y.id for y in state.young])]
