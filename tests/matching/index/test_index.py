@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from meetpoint.errors import EventError, LimitError, MeetpointError, SetupError
-from meetpoint.language import Filter, clean_attributes, parse_filter
+from meetpoint.language import Attribute, Filter, Schema, Type, clean_attributes, parse_filter
 from meetpoint.matching.index import Index, JsonEvents, live, state
 from meetpoint.matching.index.kernels.simd import has_avx512
 from meetpoint.matching.index.state import PATH_VARIABLE
+from meetpoint.matching.parts import parts_of_rows
 from meetpoint.matching.scan import Scan
 from tests.matching.test_columns import COLUMNS, OTHER_TYPES, rows_of, table_of
 from tests.workloads import random_events, random_filter
@@ -68,6 +69,28 @@ def test_any_filters_on_rows(seed: int, sampled: bool, path: str) -> None:
     index, scan = both(list(enumerate(filters(seed, 120))), sample=events[:40] if sampled else None)
     assert index.match_batch(events) == scan.match_batch(events)
     assert [index.match(event) for event in events[:10]] == scan.match_batch(events[:10])
+
+
+def test_what_is_known_of_events_decides_where_a_filter_is_filed() -> None:
+    """By a sample, else by the bounds of a schema, else by how many filters ask for what."""
+
+    def led(filters: list[str], event: dict[str, Any], **options: Any) -> int:
+        """How many buckets an event comes to."""
+        index, _ = both(list(enumerate(map(parse_filter, filters))), **options)
+        segment = index._state.held[0].segment
+        scratch = segment.encoder.scratch()
+        encoded = segment.encoder.encode(parts_of_rows([event], segment.encoder.names), 1, scratch)
+        return len(segment._pairs(encoded, 1, scratch)[0])
+
+    filters = [f"rare BETWEEN {n} AND {n + 1} AND often BETWEEN 0 AND {n % 3 + 1}" for n in range(0, 400, 2)]
+    often, rare = {"often": 0.5}, {"rare": 17}
+    sample = [{"often": n % 4, "rare": n} for n in range(400)]
+    assert led(filters, often, sample=sample) == 0
+    assert led(filters, rare, sample=sample) == 1
+    bounds = Schema((Attribute("often", Type.FLOAT, Decimal(0), Decimal(3)), Attribute("rare", Type.INTEGER, 0, 400)))
+    assert led(filters, often, schema=bounds) == 0
+    assert led(filters, rare, schema=bounds) == 1
+    assert led(filters, rare) == 1
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -57,6 +57,8 @@ ZONED_MIN = 48
 """Entries of a section from which on it has zones."""
 JOINED_MAX = 12
 """A section with fewer entries joins one whose entries have more tests."""
+_PATTERN_SHARE = 1e-3
+"""The part of the events that a pattern is believed to fit where nothing is known of them."""
 _CROWD = 0.003
 """The part of the events that has to have a rank for it to get a bucket of its own."""
 _CROWDS = 0.1
@@ -90,12 +92,16 @@ class _Statistics(NamedTuple):
 
     ranks: list[Array]
     fits: Array  # float64[patterns] part of the events
-    events: float
+    events: list[int]  # of how many events the ranks of each line are
+    seen: bool  # whether they are of real events
 
 
-def build(rows: Rows, sample: Encoded | None) -> Layout:
-    """The layout for rows; `sample` is some events that are like those to come, None if nothing is known of them."""
-    statistics = _statistics(rows, sample)
+def build(rows: Rows, sample: Encoded | None, guessed: bool = False) -> Layout:
+    """The layout for rows; `sample` is some events that are like those to come, None if nothing is known of them.
+
+    They may be `guessed`, from a schema: then attributes that they lack are unknown, not rare.
+    """
+    statistics = _statistics(rows, sample, guessed)
     line = (rows.line & ~np.uint16(NESTED)).astype(np.int64)
     share = _shares(rows, line, statistics)
     cells = _Cells(rows, line, statistics)
@@ -113,17 +119,20 @@ def build(rows: Rows, sample: Encoded | None) -> Layout:
 # -- statistics --------------------------------------------------------------------------------------------------------
 
 
-def _statistics(rows: Rows, sample: Encoded | None) -> _Statistics:
-    if sample is None:
-        ranks = [np.arange(line.cuts + 1, dtype=np.int32) for line in rows.lines]  # as if bounds were like values
-        return _Statistics(ranks, np.full(len(rows.patterns), 1e-3), 0.0)
+def _statistics(rows: Rows, sample: Encoded | None, guessed: bool) -> _Statistics:
+    """By the sample; of what a guess leaves open, as if bounds were like values."""
     ranks = []
-    for slot in range(len(rows.lines)):
-        held = np.sort(sample.ranks[:, slot])
-        ranks.append(held[np.searchsorted(held, 0) :])
-    events = len(sample.ranks)
-    counts = np.bincount(sample.fit, minlength=len(rows.patterns))
-    return _Statistics(ranks, (counts + 0.1) / (events + 1), float(events))
+    events = []
+    for slot, line in enumerate(rows.lines):
+        held = np.sort(sample.ranks[:, slot]) if sample is not None else np.zeros(0, np.int32)
+        held = held[np.searchsorted(held, 0) :]
+        known = sample is not None and (len(held) > 0 or not guessed)
+        ranks.append(held if known else np.arange(line.cuts + 1, dtype=np.int32))
+        events.append(len(sample.ranks) if known and sample is not None else line.cuts + 1)
+    fits = np.full(len(rows.patterns), _PATTERN_SHARE)
+    if sample is not None and not guessed:
+        fits = (np.bincount(sample.fit, minlength=len(rows.patterns)) + 0.1) / (len(sample.ranks) + 1)
+    return _Statistics(ranks, fits, events, sample is not None and not guessed)
 
 
 def _shares(rows: Rows, line: Array, statistics: _Statistics) -> Array:
@@ -139,8 +148,7 @@ def _shares(rows: Rows, line: Array, statistics: _Statistics) -> Array:
         inside = until - before + np.where(first > last, len(held), 0)
         ranks = rows.lines[slot].cuts + 1
         width = last - first + 1 + np.where(first > last, ranks, 0)
-        events = statistics.events or len(held)
-        share[mine] = (inside + width / ranks) / (events + 1)
+        share[mine] = (inside + width / ranks) / (statistics.events[slot] + 1)
     return share
 
 
@@ -166,7 +174,7 @@ class _Cells:
             starts = np.unique(np.concatenate([[0], held[np.arange(1, wanted) * len(held) // wanted]])).astype(np.int32)
             counts = np.diff(np.searchsorted(held, np.append(starts, rows.lines[slot].cuts + 1)))
             self.starts.append(starts)
-            self.chance.append((counts + 1.0 / len(starts)) / ((statistics.events or len(held)) + 1))
+            self.chance.append((counts + 1.0 / len(starts)) / (statistics.events[slot] + 1))
 
     def count(self, slot: int) -> int:
         """How many cells a line has, fine and coarse."""
@@ -216,7 +224,7 @@ def _costs(rows: Rows, line: Array, share: Array, cells: _Cells, statistics: _St
         mine = np.flatnonzero((line == slot) & ~nested)
         if not len(mine):
             continue
-        there = (len(held) + 0.5) / ((statistics.events or len(held)) + 1)
+        there = (len(held) + 0.5) / (statistics.events[slot] + 1)
         cost[mine] = there + 1e-3  # a root of a nested range is as wide, and needs no second test
         ranges = mine[rows.first[mine] <= rows.last[mine]]
         begin, end = cells.of(slot, rows.first[ranges]), cells.of(slot, rows.last[ranges])
@@ -257,11 +265,13 @@ class _Nodes:
         An event that comes to one bucket is quicker than one that comes to five, so these ranks get buckets of their
         own with all entries of their nodes, as long as those are not more than `budget`: the most useful first.
         """
+        if not statistics.seen:
+            return np.zeros(0, np.int64), []
         ranks = np.concatenate(
             [np.zeros(0, np.int64)] + [self.offsets[slot] + held for slot, held in enumerate(statistics.ranks)]
         )
         found, counts = np.unique(ranks[self.head[ranks] >= 0], return_counts=True)
-        often = counts >= _CROWD * statistics.events
+        often = counts >= _CROWD * max(statistics.events, default=0)
         sizes = np.bincount(self.of_test, minlength=len(self.keys))
         chains: list[tuple[float, int, Array]] = []
         for rank, count in zip(found[often].tolist(), counts[often].tolist(), strict=True):

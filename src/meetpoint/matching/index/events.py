@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from meetpoint.matching.index.json_lines import JsonLines
     from meetpoint.matching.index.segment import Sample
 
-__all__ = ["EventBatch", "JsonEvents", "batches_of", "sample_of"]
+__all__ = ["EventBatch", "JsonEvents", "batches_of", "guess_of", "sample_of"]
 
 _SAMPLE = 2000
+_GUESSES = 512
 _STRETCHES = 40
 """A table is sampled in so many places."""
 
@@ -185,6 +187,25 @@ def sample_of(events: Any) -> Sample | None:
     rows = rows[:: max(len(rows) // _SAMPLE, 1)]
     names = {name for row in rows for name in _names_in(row)}
     return Sample(parts_of_rows(rows, names), len(rows)).shuffled() if rows else None
+
+
+def guess_of(schema: Schema) -> Sample | None:
+    """Events that have every value between the bounds of a schema's attributes equally often."""
+    from meetpoint.matching.index.segment import Sample
+
+    rows: list[dict[str, Any]] = [{} for _ in range(_GUESSES)]
+    names = []
+    for attribute in schema:
+        low, high = attribute.minimum, attribute.maximum
+        if low is None or high is None:
+            continue
+        names.append(attribute.name)
+        for at, row in enumerate(rows):
+            value = low + (high - low) * at / (_GUESSES - 1)  # type: ignore[operator]
+            for segment in attribute.path[:-1]:
+                row = row.setdefault(segment, {})
+            row[attribute.path[-1]] = value if isinstance(value, datetime) else float(value)
+    return Sample(parts_of_rows(rows, names), _GUESSES, guessed=True).shuffled() if names else None
 
 
 def _names_of(schema: Any, path: tuple[str, ...] = ()) -> list[str]:

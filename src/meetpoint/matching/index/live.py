@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from meetpoint.language.filters import Filter
+from meetpoint.language.schema import Schema
 from meetpoint.matching.index.state import (
     Held,
     Pairs,
@@ -53,10 +54,15 @@ WAITING = 64
 
 
 class Index(Generic[Id]):
-    """A Matcher for millions of subscriptions. `sample` are events like those to come; they make it quicker."""
+    """A Matcher for millions of subscriptions.
 
-    def __init__(self, *, sample: Any = None) -> None:
+    It files each under the constraint that the fewest events satisfy: `sample` are events like those to come, as for
+    `pairs`, by which it tells; a `schema` with bounds helps where there are none.
+    """
+
+    def __init__(self, *, sample: Any = None, schema: Schema | None = None) -> None:
         self._sample_source = sample
+        self._schema = schema
         self._sample: Sample | None = None
         self._state = State()
         self._serial_of: dict[Any, int] | None = {}
@@ -68,9 +74,11 @@ class Index(Generic[Id]):
     # -- making and keeping --------------------------------------------------------------------------------------------
 
     @staticmethod
-    def from_filters(filters: Iterable[tuple[Id, Filter]], *, sample: Any = None) -> Index[Id]:
+    def from_filters(
+        filters: Iterable[tuple[Id, Filter]], *, sample: Any = None, schema: Schema | None = None
+    ) -> Index[Id]:
         """An index of parsed filters under their ids."""
-        index: Index[Id] = Index(sample=sample)
+        index: Index[Id] = Index(sample=sample, schema=schema)
         index.add_many(filters)
         return index
 
@@ -271,10 +279,12 @@ class Index(Generic[Id]):
         return Held.of(segment, [y.id for y in young], serials, np.array([y.order for y in young], np.int64))
 
     def _sampled(self) -> Sample | None:
-        from meetpoint.matching.index.events import sample_of
+        from meetpoint.matching.index.events import guess_of, sample_of
 
-        if self._sample is None and self._sample_source is not None:
+        if self._sample_source is not None:
             self._sample, self._sample_source = sample_of(self._sample_source), None
+        if self._sample is None and self._schema is not None:
+            self._sample = guess_of(self._schema)
         return self._sample
 
     def _merge_in_background(self) -> None:

@@ -35,6 +35,7 @@ class Sample(NamedTuple):
 
     parts: Parts
     events: int
+    guessed: bool = False  # made up from what a schema says
 
     def shuffled(self) -> Sample:
         """The same events in another order, always the same one."""
@@ -45,7 +46,11 @@ class Sample(NamedTuple):
         return self if count >= self.events else self._taken(np.arange(count))
 
     def _taken(self, rows: Array) -> Sample:
-        return Sample({name: [_taken(part, rows) for part in parts] for name, parts in self.parts.items()}, len(rows))
+        return Sample(
+            {name: [_taken(part, rows) for part in parts] for name, parts in self.parts.items()},
+            len(rows),
+            self.guessed,
+        )
 
 
 def _taken(part: Part, rows: Array) -> Part:
@@ -85,7 +90,7 @@ class Segment:
         if sample is not None:  # a few events tell enough about a few subscriptions
             some = sample.some(max(_SAMPLE_MIN, rows.subscriptions // _SAMPLE_PART))
             encoded = encoder.encode(some.parts, some.events, encoder.scratch())
-        return Segment(PackedRows.of(rows), build(rows, encoded), encoder)
+        return Segment(PackedRows.of(rows), build(rows, encoded, sample is not None and sample.guessed), encoder)
 
     @property
     def nbytes(self) -> int:

@@ -69,6 +69,7 @@ class _Head(msgspec.Struct, frozen=True):
     segments: list[_SegmentHead]
     arrays: dict[str, _Place]
     sample_events: int
+    sample_guessed: bool
     sample: list[_PartHead]
     checksum: int
 
@@ -102,7 +103,14 @@ def save(path: str, held: list[tuple[Segment, Any, Array, Array | None]], sample
     for chunk in writer.chunks():
         checksum = zlib.crc32(chunk, checksum)
     head = msgspec.msgpack.encode(
-        _Head(heads, writer.places, 0 if sample is None else sample.events, sample_heads, checksum)
+        _Head(
+            heads,
+            writer.places,
+            sample.events if sample else 0,
+            bool(sample and sample.guessed),
+            sample_heads,
+            checksum,
+        )
     )
     start = len(_MAGIC) + 24
     begin = -(-(start + len(head)) // _ALIGN) * _ALIGN
@@ -266,4 +274,4 @@ def _sample(head: _Head, arrays: dict[str, Array]) -> Sample | None:
         arrays_of = {name: arrays.get(prefix + name) for name in ("valid", "starts", "ends")}
         part = Part(PartSort[one.sort], values=values, scale=one.scale, **arrays_of)
         parts.setdefault(one.attribute, []).append(part)
-    return Sample(parts, head.sample_events)
+    return Sample(parts, head.sample_events, head.sample_guessed)
