@@ -15,10 +15,13 @@ from meetpoint.matching.index.kernels.compiling import address_of, inlined, kern
 from meetpoint.matching.index.kernels.simd import (
     compress16,
     copy16,
+    fetch_test16,
+    fetch_wide_test16,
     gather_test16,
     lowest,
     permute_test16,
     splat16,
+    splat_test16,
 )
 
 __all__ = [
@@ -158,8 +161,11 @@ def _sides_hold(start, test, set_start, set_slot, set_first, set_last, q, e, ran
 
 
 @inlined
-def _holds(rank, low, width):
-    return np.uint32(rank - low) <= width
+def _fetch_block(wide, slot, low, width, event, t):
+    """Sixteen tests from `t` on, given the addresses of the arrays; `wide` slots have two bytes."""
+    if wide:
+        return fetch_wide_test16(slot + 2 * t, low + _FOUR * t, width + _FOUR * t, event)
+    return fetch_test16(slot + t, low + _FOUR * t, width + _FOUR * t, event)
 
 
 @kernel
@@ -171,71 +177,67 @@ def match_portable(
     A pair is begun only where all entries of its bucket would fit what is left of both outputs. Events are numbered
     from `base` on. Sections of subscriptions that may match an event twice write to the second output, from 0 on.
     """
-    begin, section, number, slot, low, width = b.begin, b.section, b.number, b.slot, b.low, b.width
+    begin, section, number, slots_of = b.begin, b.section, b.number, b.slot
+    slot, low, width = address_of(b.slot), address_of(b.low), address_of(b.width)
     zone_slot, zone_low, zone_width = b.zone_slot, b.zone_low, b.zone_width
     side_start, side_test, set_start, set_slot = sides.start, sides.test, sides.set_start, sides.set_slot
     set_first, set_last = sides.set_first, sides.set_last
+    slots = np.int64(ranks.shape[1])
+    rows = address_of(ranks)
+    wide = b.slot.itemsize == 2
     k = m = np.int64(0)
     for p in range(start, len(buckets)):
         first, last = begin[buckets[p]], begin[buckets[p] + 1]
-        e = events[p]
+        e = np.int64(events[p])
         size = np.int64(section[last - 1, ENTRY]) + section[last - 1, COUNT] - section[first, ENTRY] + BLOCK
         if k + size > len(out_number) or m + size > len(more_number):
             return p, k, m
+        event = rows + e * slots * _FOUR
+        named = base + e
         for s in range(first, last):
             entry, n = np.int64(section[s, ENTRY]), np.int64(section[s, COUNT])
             tests, flags = section[s, TESTS], section[s, FLAGS]
             test, zone = np.int64(section[s, TEST]), np.int64(section[s, ZONE])
-            i = np.int64(0)
-            while i < n:
-                end = min(n, i + BLOCK)
-                z = zone + (i >> 4)
-                if zone >= 0 and not _holds(ranks[e, zone_slot[z]], zone_low[z], zone_width[z]):
-                    i = end
-                elif flags != 0 or tests > 2:
-                    for j in range(i, end):
-                        t = test + j
-                        holds = True
-                        for _ in range(tests):
-                            if not _holds(ranks[e, slot[t]], low[t], width[t]):
-                                holds = False
-                                break
-                            t += n
-                        if holds and flags & SIDED:
-                            holds = _sides_hold(
-                                side_start, side_test, set_start, set_slot, set_first, set_last, section[s, SIDE] + j,
-                                e, ranks, fit_start, fit,
-                            )  # fmt: skip
-                        if holds:
-                            if flags & MULTIPLE:
-                                more_number[m] = number[entry + j]
-                                more_event[m] = e
-                                m += 1
-                            else:
-                                out_number[k] = number[entry + j]
-                                out_event[k] = base + e
-                                k += 1
-                    i = end
-                elif tests == 2:  # the most frequent numbers of tests without a jump
-                    for j in range(i, end):
-                        t, u = test + j, test + j + n
+            if tests == 0 and flags == 0:
+                for i in range(n):
+                    out_number[k + i] = number[entry + i]
+                    out_event[k + i] = named
+                k += n
+                continue
+            for i in range(0, n, BLOCK):
+                if zone >= 0:
+                    z = zone + (i >> 4)
+                    if np.uint32(ranks[e, zone_slot[z]] - zone_low[z]) > zone_width[z]:
+                        continue
+                hold = _FULL if n - i >= BLOCK else (np.int64(1) << (n - i)) - 1
+                t = test + i
+                if tests > 0:  # the first tests of a section are in the order of their slots
+                    if slots_of[t] == slots_of[t + min(n - i, BLOCK) - 1]:
+                        rank = np.int64(ranks[e, slots_of[t]])
+                        hold &= splat_test16(rank, low + _FOUR * t, width + _FOUR * t)
+                    else:
+                        hold &= _fetch_block(wide, slot, low, width, event, t)
+                for _ in range(1, tests):
+                    if hold == 0:
+                        break
+                    t += n
+                    hold &= _fetch_block(wide, slot, low, width, event, t)
+                while hold != 0:
+                    j = i + lowest(hold)
+                    hold &= hold - 1
+                    if flags & SIDED and not _sides_hold(
+                        side_start, side_test, set_start, set_slot, set_first, set_last, section[s, SIDE] + j,
+                        e, ranks, fit_start, fit,
+                    ):  # fmt: skip
+                        continue
+                    if flags & MULTIPLE:
+                        more_number[m] = number[entry + j]
+                        more_event[m] = e
+                        m += 1
+                    else:
                         out_number[k] = number[entry + j]
-                        out_event[k] = base + e
-                        k += _holds(ranks[e, slot[t]], low[t], width[t]) & _holds(ranks[e, slot[u]], low[u], width[u])
-                    i = end
-                elif tests == 1:
-                    for j in range(i, end):
-                        t = test + j
-                        out_number[k] = number[entry + j]
-                        out_event[k] = base + e
-                        k += _holds(ranks[e, slot[t]], low[t], width[t])
-                    i = end
-                else:
-                    for j in range(i, end):
-                        out_number[k] = number[entry + j]
-                        out_event[k] = base + e
+                        out_event[k] = named
                         k += 1
-                    i = end
     return len(buckets), k, m
 
 

@@ -1,4 +1,4 @@
-"""The few AVX-512 instructions that the kernels use, as numba intrinsics; sixteen entries of a bucket at a time.
+"""Sixteen entries of a bucket at a time: the AVX-512 instructions that the kernels use, and vectors for any machine.
 
 Addresses are plain integers, since numba's arrays know no vectors. Nothing here checks a bound: arrays that are read
 sixteen at a time are padded by `PADDING` entries, and so are the ones that are written.
@@ -15,7 +15,19 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["PADDING", "compress16", "copy16", "gather_test16", "has_avx512", "lowest", "permute_test16", "splat16"]
+__all__ = [
+    "PADDING",
+    "compress16",
+    "copy16",
+    "fetch_test16",
+    "fetch_wide_test16",
+    "gather_test16",
+    "has_avx512",
+    "lowest",
+    "permute_test16",
+    "splat16",
+    "splat_test16",
+]
 
 PADDING = 64
 """Entries by which an array that is read or written sixteen at a time is longer than what it holds."""
@@ -89,6 +101,44 @@ def gather_test16(typing: Any, slot: Any, low: Any, width: Any, event: Any) -> A
     return types.int64(types.int64, types.int64, types.int64, types.int64), code
 
 
+def _fetching_test(slot_type: Any) -> Any:
+    """Sixteen tests on any processor: what LLVM makes of vectors there, the ranks fetched one by one."""
+    size = slot_type.width // 8
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        ranks = ir.Constant(_WORDS, ir.Undefined)
+        for lane in range(16):
+            slot = _load(builder, builder.add(args[0], _LONG(lane * size)), slot_type, 1)
+            offset = builder.shl(builder.zext(slot, _LONG), _LONG(2))
+            rank = _load(builder, builder.add(args[3], offset), _WORD, 4)
+            ranks = builder.insert_element(ranks, rank, _WORD(lane))
+        return _within(builder, ranks, args[1], args[2])
+
+    return intrinsic(
+        lambda typing, slot, low, width, event: (types.int64(types.int64, types.int64, types.int64, types.int64), code)
+    )
+
+
+fetch_test16 = _fetching_test(_BYTE)
+fetch_wide_test16 = _fetching_test(_HALF)
+
+
+@intrinsic
+def splat_test16(typing: Any, rank: Any, low: Any, width: Any) -> Any:
+    """Sixteen tests of one rank, on any processor."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _within(builder, _splat(builder, builder.trunc(args[0], _WORD)), args[1], args[2])
+
+    return types.int64(types.int64, types.int64, types.int64), code
+
+
+def _splat(builder: Any, word: Any) -> Any:
+    one = builder.insert_element(ir.Constant(_WORDS, ir.Undefined), word, _WORD(0))
+    lanes = ir.Constant(ir.VectorType(_WORD, 16), [0] * 16)
+    return builder.shuffle_vector(one, ir.Constant(_WORDS, ir.Undefined), lanes)
+
+
 @intrinsic
 def compress16(typing: Any, source: Any, target: Any, mask: Any) -> Any:
     """Write those of sixteen words whose bit is set, side by side; how many they are."""
@@ -121,9 +171,7 @@ def splat16(typing: Any, target: Any, word: Any) -> Any:
     """Write one word sixteen times."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        one = builder.insert_element(ir.Constant(_WORDS, ir.Undefined), builder.trunc(args[1], _WORD), _WORD(0))
-        lanes = ir.Constant(ir.VectorType(_WORD, 16), [0] * 16)
-        _store(builder, builder.shuffle_vector(one, ir.Constant(_WORDS, ir.Undefined), lanes), args[0])
+        _store(builder, _splat(builder, builder.trunc(args[1], _WORD)), args[0])
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), code
