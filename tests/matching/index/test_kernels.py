@@ -798,6 +798,10 @@ class Scene:
                 slot[at : at + BLOCK] = rng.integers(0, self.slots)
                 low[at : at + BLOCK] = rng.integers(0, 8)
                 last[at : at + BLOCK] = low[at : at + BLOCK] + rng.integers(0, 3, len(low[at : at + BLOCK]))
+        if spec.tests:  # the first tests of a section are in the order of their slots
+            order = np.argsort(slot[: spec.entries], kind="stable")
+            for column in (slot, low, last):
+                column[: spec.entries] = column[: spec.entries][order]
         width = (last - low) % 2**32
         for odd_low, odd_width in ((0, 2**32 - 1), (2**31 - 1, 0), (2**31 - 1, 2**31 + 1), (5, 2**32 - 2)):
             some = rng.random(n) < 0.02

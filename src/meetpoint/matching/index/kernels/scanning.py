@@ -64,7 +64,11 @@ _FULL = np.int64(0xFFFF)
 
 
 class Buckets(NamedTuple):
-    """What the buckets hold. A section is a run of entries of one bucket with equally many tests, column by column."""
+    """What the buckets hold.
+
+    A section is a run of entries of one bucket with equally many tests, column by column: first all first tests, which
+    are in the order of their slots, then all second ones.
+    """
 
     begin: Array  # [buckets + 1] where the sections of a bucket begin
     section: Array  # [sections, 8] by ENTRY to SIDE
