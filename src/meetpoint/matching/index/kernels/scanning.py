@@ -215,8 +215,9 @@ def match_portable(
                         continue
                 hold = _FULL if n - i >= BLOCK else (np.int64(1) << (n - i)) - 1
                 t = test + i
-                if tests > 0:  # the first tests of a section are in the order of their slots
-                    if slots_of[t] == slots_of[t + min(n - i, BLOCK) - 1]:
+                last_of_block = test + (i + BLOCK if n - i >= BLOCK else n) - 1
+                if tests > 0:
+                    if slots_of[t] == slots_of[last_of_block]:
                         rank = np.int64(ranks[e, slots_of[t]])
                         hold &= splat_test16(rank, low + _FOUR * t, width + _FOUR * t)
                     else:
