@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from meetpoint.errors import EventError, LimitError, MeetpointError, SetupError
 from meetpoint.language import Attribute, Filter, Schema, Type, clean_attributes, parse_filter
+from meetpoint.language.like import Pattern
 from meetpoint.matching.index import Index, JsonEvents, live, state
 from meetpoint.matching.index.kernels.simd import has_avx512
 from meetpoint.matching.index.state import PATH_VARIABLE
@@ -151,11 +152,11 @@ def test_output_larger_than_every_buffer(monkeypatch: pytest.MonkeyPatch, path: 
 
 def test_more_lines_than_registers_and_than_bytes(path: str) -> None:
     """Sixteen slots fit a register, 256 fit the byte that names them; there may be more of either."""
-    for attributes in (40, 300):
+    for attributes in (40, 300, 3000):
         rng = random.Random(attributes)
         held = []
         for number in range(400):
-            names = rng.sample(range(attributes), 3)
+            names = rng.sample(range(attributes), 2)
             texts = [f"a{n} BETWEEN {(low := rng.randint(0, 5))} AND {low + rng.randint(0, 3)}" for n in names]
             held.append((number, parse_filter(" AND ".join(texts))))
         events: list[dict[str, Any]] = [
@@ -163,6 +164,23 @@ def test_more_lines_than_registers_and_than_bytes(path: str) -> None:
         ]
         index, scan = both(held, sample=events[:10])
         assert index.match_batch(events) == scan.match_batch(events)
+
+
+def test_patterns_that_begin_alike_are_told_apart_by_their_ends() -> None:
+    """An event must not try all of them only because its text begins like theirs."""
+    from meetpoint.matching.index.grams import build_grams
+
+    patterns = [("u", Pattern(("", f"https://example.org/item/{n:06}", ""))) for n in range(5000)]
+    grams = build_grams(patterns)["u"]
+    longest = 0
+    for head in np.unique(grams.head[grams.head >= 0]).tolist():
+        length, p = 0, head
+        while p >= 0:
+            length, p = length + 1, int(grams.next[p])
+        longest = max(longest, length)
+    assert longest < 100
+    index, _ = both([(n, parse_filter(f"u LIKE '%{p.pieces[1]}%'")) for n, (_, p) in enumerate(patterns)])
+    assert index.match({"u": "see https://example.org/item/000123 and https://example.org/item/004999!"}) == [123, 4999]
 
 
 ODD_NUMBERS = ["0.1", "0.10000000000000000555", "9007199254740993", "9007199254740992", "1152921504606846977", "1e300"]

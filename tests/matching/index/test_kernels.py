@@ -619,8 +619,7 @@ class Asked:
         rng = random.Random(seed)
         both = [("a", pattern) for pattern in mine] + [("b", pattern) for pattern in others]
         rng.shuffle(both)
-        frequency = np.random.default_rng(seed).integers(0, 100, patterns.GRAMS3)
-        self.grams = build_grams(both, {"a": frequency} if seed % 2 else None).get("a")
+        self.grams = build_grams(both).get("a")
         self.mine = [(number, pattern) for number, (attribute, pattern) in enumerate(both) if attribute == "a"]
         self.tried = np.zeros(max(len(both), 1), np.int64)
         self.mark = 0

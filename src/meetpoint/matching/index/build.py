@@ -245,8 +245,8 @@ class _Nodes:
         test = chosen[chosen >= 0]
         test = test[(rows.line[test] & NESTED != 0) | root[test]]
         slot = line[test]
-        first = np.where(root[test], 0, rows.first[test])
-        last = np.where(root[test], cuts[slot] if len(cuts) else 0, rows.last[test])
+        first = np.where(root[test], 0, rows.first[test]).astype(np.int64)
+        last = np.where(root[test], cuts[slot], rows.last[test]).astype(np.int64)
         begin = self.offsets[slot] + first
         width = last - first
         key = begin << 32 | (0xFFFFFFFF - width)  # at the same beginning the wider one first

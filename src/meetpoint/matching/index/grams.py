@@ -9,28 +9,30 @@ import numpy as np
 from meetpoint.language.like import ANY_CHAR, Pattern, PatternSort
 from meetpoint.matching.index.kernels.patterns import ANY_CHAR as ANY_SYMBOL
 from meetpoint.matching.index.kernels.patterns import GRAMS2, GRAMS3, PERCENT, Grams
-from meetpoint.matching.index.lines import Array
 
 __all__ = ["build_grams"]
 
+_TRIED = 12
+"""Places of a pattern that are looked at for its gram."""
 
-def build_grams(patterns: Sequence[tuple[str, Pattern]], frequency: dict[str, Array] | None = None) -> dict[str, Grams]:
-    """Tables for each attribute. `frequency` says how often the hash of three bytes occurs in its texts."""
+
+def build_grams(patterns: Sequence[tuple[str, Pattern]]) -> dict[str, Grams]:
+    """Tables for each attribute."""
     by_attribute: dict[str, list[int]] = {}
     for number, (attribute, _) in enumerate(patterns):
         by_attribute.setdefault(attribute, []).append(number)
     return {
-        attribute: _tables([patterns[n][1] for n in numbers], numbers, (frequency or {}).get(attribute))
-        for attribute, numbers in by_attribute.items()
+        attribute: _tables([patterns[n][1] for n in numbers], numbers) for attribute, numbers in by_attribute.items()
     }
 
 
-def _tables(patterns: list[Pattern], numbers: list[int], frequency: Array | None) -> Grams:
+def _tables(patterns: list[Pattern], numbers: list[int]) -> Grams:
     symbols: list[int] = []
     starts = [0]
     plain = np.ones(len(patterns), np.int32)
     head = np.full(GRAMS3 + GRAMS2 + 256, -1, np.int32)
     sizes: set[int] = set()
+    load = [0] * GRAMS3
     following = np.full(len(patterns), -1, np.int32)
     always: list[int] = []
     for p, pattern in enumerate(patterns):
@@ -49,11 +51,13 @@ def _tables(patterns: list[Pattern], numbers: list[int], frequency: Array | None
             continue
         run = max(runs, key=len)
         size = min(len(run), 3)
-        at = _rarest(run, frequency) if size == 3 else 0
+        at = _rarest(run, load) if size == 3 else 0
         gram = run[at : at + size]
         place = _place(gram)
         if is_plain:
             plain[p] = -at
+        if size == 3:
+            load[place] += 1
         following[p] = head[place]
         head[place] = p
         sizes.add(size)
@@ -82,8 +86,11 @@ def _place(gram: bytes) -> int:
     return GRAMS3 + gram[0] + (gram[1] << 8) if len(gram) == 2 else GRAMS3 + GRAMS2 + gram[0]
 
 
-def _rarest(run: bytes, frequency: Array | None) -> int:
-    """Where in a run of bytes the rarest three begin."""
-    if frequency is None or len(run) == 3:
-        return 0
-    return min(range(len(run) - 2), key=lambda at: int(frequency[_hash3(run[at : at + 3])]))
+def _rarest(run: bytes, load: list[int]) -> int:
+    """Where in a run of bytes the three begin that the fewest patterns were filed under so far.
+
+    Many patterns may begin alike, and what they have in common would lead to all of them.
+    """
+    last = len(run) - 3
+    places = range(last + 1) if last < _TRIED else (*range(_TRIED // 3), *range(last - 2 * _TRIED // 3, last + 1))
+    return min(places, key=lambda at: load[_hash3(run[at : at + 3])])

@@ -40,7 +40,8 @@ __all__ = [
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-_GRID_BITS = 14
+_GRID_BITS = 10, 17
+"""How finely the search is narrowed, at least and at most: about as many cells as cuts."""
 
 
 class LineSort(IntEnum):
@@ -77,7 +78,8 @@ class Thresholds(NamedTuple):
         if not len(keys):
             return Thresholds(keys, np.zeros(2, np.int32), 0, 0, base)
         first, last = int(keys[0]), int(keys[-1])
-        shift = max((last - first).bit_length() - _GRID_BITS, 0)
+        bits = min(max(len(keys).bit_length() + 1, _GRID_BITS[0]), _GRID_BITS[1])
+        shift = max((last - first).bit_length() - bits, 0)
         cells = ((last - first) >> shift) + 1
         offsets = keys.astype(np.uint64) - np.uint64(first % 2**64)
         grid = np.searchsorted(offsets >> np.uint64(shift), np.arange(cells + 1, dtype=np.uint64)).astype(np.int32)
@@ -114,9 +116,13 @@ class Line(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def nbytes(self) -> int:
-        return int(self.values.nbytes + self.after.nbytes + self.offsets.nbytes + self.data.nbytes) + 16 * len(
-            self.exact
-        )
+        """Bytes of the cuts, and of the thresholds as far as values of some type have asked for them."""
+        held = [self.values, self.after, self.offsets, self.data]
+        for name in ("floats", "instants"):
+            held += self.__dict__[name][:2] if name in self.__dict__ else ()
+        for thresholds in self.__dict__.get("_scaled", {}).values():
+            held += thresholds[:2]
+        return sum(array.nbytes for array in held) + 16 * len(self.exact)
 
     @cached_property
     def floats(self) -> Thresholds:

@@ -342,7 +342,7 @@ class Index(Generic[Id]):
 
         state = self._state
         path = checked_path(path)
-        for some in batches_of(events, batch):
+        for some in batches_of(events, state.batch(batch)):
             for _, pairs in match_parts(state, some, path):
                 yield pairs
 
@@ -357,7 +357,7 @@ class Index(Generic[Id]):
         state = self._state
         path = checked_path("auto")
         answers: list[list[Id]] = []
-        for some in batches_of(list(events), BATCH):
+        for some in batches_of(list(events), state.batch(BATCH)):
             parts = list(match_parts(state, some, path))
             of = joined([pairs.events - np.int32(some.first) for _, pairs in parts])
             orders = joined([orders_of(state, at)[pairs.subscriptions] for at, pairs in parts])
@@ -398,7 +398,7 @@ class Index(Generic[Id]):
         ids = pa.concat_arrays([arrow_ids(held.ids) for held in state.held] + young_ids(state))
         firsts = np.cumsum([0, *(len(held.serials) for held in state.held)])
         chunks: list[pa.Array] = []
-        for some in batches_of(events, BATCH):
+        for some in batches_of(events, state.batch(BATCH)):
             found = [(p.events, p.subscriptions + firsts[at]) for at, p in match_parts(state, some, path)]
             of = joined([e - np.int32(some.first) for e, _ in found])
             order = np.argsort(of, kind="stable")
@@ -422,7 +422,7 @@ class Index(Generic[Id]):
 
         state, path = self._state, checked_path(path)
         counts = [np.zeros(0, np.int64)]
-        for some in batches_of(events, BATCH):
+        for some in batches_of(events, state.batch(BATCH)):
             mine = np.zeros(some.events, np.int64)
             for _, pairs in match_parts(state, some, path):
                 mine += np.bincount(pairs.events - some.first, minlength=some.events)

@@ -43,6 +43,8 @@ Array = Any
 
 PATHS = ("auto", "avx512", "portable")
 PATH_VARIABLE = "MEETPOINT_KERNEL"
+_RANKS_MAX = 1 << 22
+"""Ranks of a batch of events."""
 _DEAD_PART = 0.2
 """The part of a segment that is gone from which on it is compiled anew."""
 
@@ -113,6 +115,11 @@ class State(msgspec.Struct, frozen=True):
 
     held: tuple[Held, ...] = ()
     young: tuple[Young, ...] = ()
+
+    def batch(self, wanted: int) -> int:
+        """How many events to match at a time: fewer where each has thousands of ranks."""
+        slots = max((held.segment.encoder.slots for held in self.held), default=0)
+        return min(wanted, max(_RANKS_MAX // slots, 32)) if slots else wanted
 
 
 def joined(arrays: list[Array]) -> Array:
