@@ -43,6 +43,7 @@ check: $(STAMP) ## lint, formatting, types, layers
 bench: $(STAMP) ## run the benchmarks
 	@$(RUN) benchmarks.parse
 	@$(RUN) benchmarks.algebra
+	@$(RUN) benchmarks.matcher
 
 setup: $(STAMP) ## only set up
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from meetpoint.cli.bench import bench_app
 from meetpoint.cli.streams import QuietConsole, json_text
 from meetpoint.errors import EventError, FilterError, MeetpointError, SetupError
 
@@ -41,6 +42,7 @@ app = typer.Typer(
 )
 schema_app = typer.Typer(no_args_is_help=True, help="Schemas: what attributes events have.")
 app.add_typer(schema_app, name="schema")
+app.add_typer(bench_app, name="bench")
 
 FilterText = Annotated[
     str, typer.Argument(metavar="FILTER", help="A filter, such as \"price > 8.30 AND symbol LIKE 'OT%'\".")
