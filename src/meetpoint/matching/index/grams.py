@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import numpy as np
 
 from meetpoint.language.like import ANY_CHAR, Pattern, PatternSort
 from meetpoint.matching.index.kernels.patterns import ANY_CHAR as ANY_SYMBOL
-from meetpoint.matching.index.kernels.patterns import GRAMS2, GRAMS3, PERCENT, Grams
+from meetpoint.matching.index.kernels.patterns import GRAMS2, GRAMS3, MASK, NEXT, PERCENT, PLACE, WORD, Grams
 
 __all__ = ["build_grams"]
 
@@ -29,11 +30,10 @@ def build_grams(patterns: Sequence[tuple[str, Pattern]]) -> dict[str, Grams]:
 def _tables(patterns: list[Pattern], numbers: list[int]) -> Grams:
     symbols: list[int] = []
     starts = [0]
-    plain = np.ones(len(patterns), np.int32)
+    record = np.zeros((len(patterns), 4), np.uint64)
     head = np.full(GRAMS3 + GRAMS2 + 256, -1, np.int32)
     sizes: set[int] = set()
     load = [0] * GRAMS3
-    following = np.full(len(patterns), -1, np.int32)
     always: list[int] = []
     for p, pattern in enumerate(patterns):
         is_plain = pattern.sort is PatternSort.SUBSTRING
@@ -45,6 +45,7 @@ def _tables(patterns: list[Pattern], numbers: list[int]) -> Grams:
                 for c in piece:
                     symbols += [ANY_SYMBOL] if c == ANY_CHAR else c.encode()
         starts.append(len(symbols))
+        record[p, NEXT] = numbers[p]
         runs = [run.encode() for piece in pattern.pieces for run in piece.split(ANY_CHAR) if run]
         if not runs:
             always.append(p)
@@ -55,20 +56,22 @@ def _tables(patterns: list[Pattern], numbers: list[int]) -> Grams:
         gram = run[at : at + size]
         place = _place(gram)
         if is_plain:
-            plain[p] = -at
+            first = run[:8]
+            record[p, WORD] = int.from_bytes(first, sys.byteorder)
+            record[p, MASK] = int.from_bytes(b"\xff" * len(first) + bytes(8 - len(first)), sys.byteorder)
+            record[p, PLACE] = len(run) << 32 | at
         if size == 3:
             load[place] += 1
-        following[p] = head[place]
+        record[p, NEXT] = int(head[place] + 1) << 32 | numbers[p]
         head[place] = p
         sizes.add(size)
     return Grams(
         np.array(starts, np.int32),
         np.array(symbols, np.uint16),
-        plain,
+        record,
         np.array(sorted(sizes), np.int64),
         np.packbits(head >= 0, bitorder="little"),
         head,
-        following,
         np.array(always, np.int32),
         np.array(numbers, np.int32),
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from time import sleep
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -51,6 +52,8 @@ BATCH = 4096
 SMALL = 256
 """Subscriptions up to which nothing is compiled; `WAITING` where something already is."""
 WAITING = 64
+_BREATH = 2048
+"""Subscriptions after which other threads get their turn."""
 
 
 class Index(Generic[Id]):
@@ -209,12 +212,16 @@ class Index(Generic[Id]):
         return list(zip(items, range(first, first + len(items)), strict=True))
 
     def _known(self) -> dict[Any, int]:
-        """The serial of each id; made when it is first asked for."""
+        """The serial of each id; made when it is first asked for, a little at a time, since other threads match."""
         if self._serial_of is None:
-            self._serial_of = {}
+            known: dict[Any, int] = {}
             for held in self._state.held:
-                ids = held.ids.to_pylist() if isinstance(held.ids, pa.Array) else held.ids
-                self._serial_of.update(zip(ids, held.serials.tolist(), strict=True))
+                for at in range(0, len(held.serials), _BREATH):
+                    ids = held.ids[at : at + _BREATH]
+                    serials = held.serials[at : at + _BREATH].tolist()
+                    known.update(zip(ids.to_pylist() if isinstance(ids, pa.Array) else ids, serials, strict=True))
+                    sleep(0)
+            self._serial_of = known
         return self._serial_of
 
     def _with(self, state: State, young: list[Young]) -> State:

@@ -6,13 +6,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meetpoint.matching.index.kernels.compiling import inlined, kernel, piece
+from meetpoint.matching.index.kernels.compiling import address_of, inlined, kernel, long_at, piece
 
-__all__ = ["ANY_CHAR", "GRAMS2", "GRAMS3", "PERCENT", "Grams", "fitting_patterns", "gram_hash", "like"]
+__all__ = [
+    "ANY_CHAR",
+    "GRAMS2",
+    "GRAMS3",
+    "MASK",
+    "NEXT",
+    "PERCENT",
+    "PLACE",
+    "WORD",
+    "Grams",
+    "fitting_patterns",
+    "gram_hash",
+    "like",
+]
 
 Array = Any
+_HALF, _LOWER = np.uint64(32), np.uint64(0xFFFFFFFF)
 ANY_CHAR, PERCENT = 256, 257
 """Symbols of a pattern besides bytes: any one character, any text."""
+WORD, MASK, PLACE, NEXT = range(4)
+"""Of a pattern: its first eight bytes, and which of these it has; how long it is and where its gram lies within it, or
+0 and 0 for one that is no plain substring; the next pattern of the same gram, or 0, counted from 1, and its number."""
 GRAMS3 = GRAMS2 = 1 << 16
 """How many grams of three bytes, hashed, and of two bytes there can be."""
 
@@ -25,13 +42,10 @@ class Grams(NamedTuple):
 
     symbol_start: Array  # [patterns + 1]
     symbol: Array
-    plain: (
-        Array  # [patterns] where the one piece of a plain substring begins relative to its gram; 1 for other patterns
-    )
+    record: Array  # uint64[patterns, 4] by WORD to NEXT
     sizes: Array  # the lengths of grams that occur
     seen: Array  # a bit for each gram that a pattern has
     head: Array  # by gram: three bytes hashed, two bytes, one byte; the first pattern, or -1
-    next: Array  # [patterns] the next pattern of the same gram
     always: Array
     number: Array  # [patterns] within the segment
 
@@ -112,9 +126,11 @@ def fitting_patterns(data, starts, ends, valid, grams, tried, mark, out, counts)
     `tried` holds the mark of the last event for which a pattern was found or refused; marks begin after `mark`.
     Returns how many numbers there are, which may be more than `out` holds: then nothing after its end was written.
     """
-    symbol_start, symbol, plain, following = grams.symbol_start, grams.symbol, grams.plain, grams.next
+    symbol_start, symbol, record = grams.symbol_start, grams.symbol, grams.record
     sizes, seen, head, always, numbers = grams.sizes, grams.seen, grams.head, grams.always, grams.number
     room = len(out)
+    address = address_of(data)
+    safe = len(data) - 8  # where eight bytes may be read
     hit_at, hit_gram = np.empty(1024, np.int64), np.empty(1024, np.int64)  # first all grams, then what they lead to
     k = 0
     for e in range(len(starts)):
@@ -143,29 +159,36 @@ def fitting_patterns(data, starts, ends, valid, grams, tried, mark, out, counts)
                         hits += (seen[gram >> 3] >> (gram & 7)) & 1
                 for hit in range(hits):
                     at = hit_at[hit]
-                    p = head[hit_gram[hit]]
+                    p = np.int64(head[hit_gram[hit]])
                     while p >= 0:
-                        number = numbers[p]
+                        link = record[p, NEXT]
+                        number = np.int64(link & _LOWER)
                         if tried[number] != stamp:
-                            first = np.int64(symbol_start[p])
-                            length = np.int64(symbol_start[p + 1]) - first
+                            place = record[p, PLACE]
+                            length = np.int64(place >> _HALF)
+                            begin = at - np.int64(place & _LOWER)
                             fits = False
-                            if plain[p] > 0:
+                            if length == 0:
                                 tried[number] = stamp
-                                fits = like(data, start, end, symbol, first, first + length)
-                            else:
-                                begin = at + plain[p]
-                                if begin >= start and begin + length <= end:
-                                    i = 0
+                                fits = like(data, start, end, symbol, symbol_start[p], symbol_start[p + 1])
+                            elif begin >= start and begin + length <= end:
+                                i = 0
+                                if begin <= safe:
+                                    fits = bool((long_at(address + begin) ^ record[p, WORD]) & record[p, MASK] == 0)
+                                    i = 8
+                                else:
+                                    fits = True
+                                if fits:
+                                    first = np.int64(symbol_start[p])
                                     while i < length and data[begin + i] == symbol[first + i]:
                                         i += 1
-                                    fits = i == length
+                                    fits = bool(i >= length)
                             if fits:
                                 tried[number] = stamp
                                 if k < room:
                                     out[k] = number
                                 k += 1
-                        p = following[p]
+                        p = np.int64(link >> _HALF) - 1
             for a in range(len(always)):
                 p = always[a]
                 if like(data, start, end, symbol, symbol_start[p], symbol_start[p + 1]):

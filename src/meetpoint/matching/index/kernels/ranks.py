@@ -12,6 +12,7 @@ __all__ = ["TextCache", "double_ranks", "line_ranks", "text_ranks"]
 
 Array = Any
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_FEW = 8
 _LARGEST = np.int64(2**63 - 1)
 _MINUS_ZERO = np.int64(-(2**63))
 _INFINITY = np.int64(0x7FF0000000000000)
@@ -28,13 +29,16 @@ def _rank(key, thresholds, grid, first, shift):
     cell = np.int64(far)
     low = np.int64(grid[cell])
     high = np.int64(grid[cell + 1])
-    while low < high:
+    while high - low > _FEW:
         middle = (low + high) >> 1
         if thresholds[middle] <= key:
             low = middle + 1
         else:
             high = middle
-    return low
+    rank = low
+    for i in range(low, high):  # counting a few is quicker than guessing which half
+        rank += thresholds[i] <= key
+    return rank
 
 
 @kernel
