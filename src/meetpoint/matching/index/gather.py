@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from enum import Enum, auto
 from time import sleep
 from typing import Any, TypeAlias
 
@@ -25,7 +26,7 @@ from meetpoint.language.constraints import (
     TimestampSet,
 )
 from meetpoint.language.filters import Filter
-from meetpoint.language.intervals import Interval, Intervals, complement, intersect
+from meetpoint.language.intervals import Intervals, complement, intersect
 from meetpoint.language.like import ANY_CHAR, Pattern, PatternSort
 from meetpoint.language.normal import Conjunction
 from meetpoint.language.patterns import prefix_interval
@@ -43,7 +44,7 @@ _Range: TypeAlias = tuple[Any, Any, bool]
 _Test: TypeAlias = tuple[LineKey, list[_Range]]
 
 _MICROSECOND = timedelta(microseconds=1)
-_BREATH = 64
+_BREATH = 256
 """Filters after which other threads get their turn."""
 _MIDDLE = (0, 0)
 """The cut between the two stretches of the line of odd numbers."""
@@ -60,18 +61,42 @@ class _Cuts:
         return -1 if cut is None else self.ids.setdefault(cut, len(self.ids))
 
 
+class _Sort(Enum):
+    """Constraints that are read many at once."""
+
+    NUMBER = auto()
+    TEXT = auto()
+    PREFIX = auto()
+    SUFFIX = auto()
+    SUBSTRING = auto()
+
+
 class _Plain:
-    """Single intervals on one attribute, all of one kind, that are read all at once."""
+    """Constraints of one sort on one attribute: intervals, or patterns."""
 
     def __init__(self) -> None:
         self.conjunctions: list[int] = []
-        self.intervals: list[Interval] = []
+        self.values: list[Any] = []
+
+
+def _plain_sort(constraint: TextSet) -> _Sort | None:
+    """What the only pattern of a constraint is that has one and nothing else."""
+    if len(constraint.like) > 1 or constraint.intervals != EVERY_TEXT:
+        return None
+    pieces = constraint.like[0].pieces
+    if ANY_CHAR in pieces[0] or ANY_CHAR in pieces[-1]:
+        return None
+    if len(pieces) == 2 and (not pieces[0]) is not (not pieces[1]):
+        return _Sort.PREFIX if pieces[0] else _Sort.SUFFIX
+    if len(pieces) == 3 and not pieces[0] and not pieces[2] and ANY_CHAR not in pieces[1]:
+        return _Sort.SUBSTRING
+    return None
 
 
 class _Gatherer:
     def __init__(self) -> None:
         self.cuts: dict[LineKey, _Cuts] = {}
-        self.plain: dict[tuple[str, type], _Plain] = {}
+        self.plain: dict[tuple[str, _Sort], _Plain] = {}
         self.patterns: dict[tuple[str, Pattern], int] = {}
         self.owner: list[int] = []
         self.multiple: list[bool] = []
@@ -102,25 +127,39 @@ class _Gatherer:
                 )
 
     def _add_plain(self, owner: int, conjunction: Conjunction) -> bool:
-        """The quick way, for most filters: each constraint is one interval of numbers or of texts."""
-        found: list[tuple[str, type, Interval]] = []
+        """The quick way, for most filters: each constraint is one interval, one prefix, one suffix or one substring."""
+        found: list[tuple[str, _Sort, Any]] = []
         for attribute, constraint in conjunction.constraints:
             cls = type(constraint)
-            if cls is NumberSet and constraint.doubles is None and len(constraint.exact) == 1:  # type: ignore[union-attr]
-                found.append((attribute, cls, constraint.exact[0]))  # type: ignore[union-attr]
-            elif cls is TextSet and not constraint.like and not constraint.unlike and len(constraint.intervals) == 1:  # type: ignore[union-attr]
-                found.append((attribute, cls, constraint.intervals[0]))  # type: ignore[union-attr]
+            if cls is NumberSet:
+                if constraint.doubles is not None or len(constraint.exact) != 1:  # type: ignore[union-attr]
+                    return False
+                found.append((attribute, _Sort.NUMBER, constraint.exact[0]))  # type: ignore[union-attr]
+            elif cls is TextSet:
+                if constraint.unlike or len(constraint.intervals) != 1:  # type: ignore[union-attr]
+                    return False
+                if not constraint.like:  # type: ignore[union-attr]
+                    found.append((attribute, _Sort.TEXT, constraint.intervals[0]))  # type: ignore[union-attr]
+                    continue
+                sort = _plain_sort(constraint)  # type: ignore[arg-type]
+                if sort is None:
+                    return False
+                found.append((attribute, sort, constraint.like[0]))  # type: ignore[union-attr]
             else:
                 return False
-        number = len(self.owner)
-        for attribute, cls, interval in found:
-            plain = self.plain.get((attribute, cls))
-            if plain is None:
-                plain = self.plain[attribute, cls] = _Plain()
-            plain.conjunctions.append(number)
-            plain.intervals.append(interval)
         if not found:
             return False
+        number = len(self.owner)
+        for attribute, sort, value in found:
+            if sort is _Sort.SUBSTRING:
+                pattern = self.patterns.setdefault((attribute, value), len(self.patterns))
+                self.sides.append((number, pattern << 2 | SIDE_FITS))
+                continue
+            plain = self.plain.get((attribute, sort))
+            if plain is None:
+                plain = self.plain[attribute, sort] = _Plain()
+            plain.conjunctions.append(number)
+            plain.values.append(value)
         self.owner.append(owner)
         self.multiple.append(False)
         return True
@@ -157,17 +196,31 @@ class _Gatherer:
         return cuts
 
     def _read_plain(self) -> None:
-        for (attribute, cls), plain in self.plain.items():
-            if cls is TextSet:
+        for (attribute, sort), plain in self.plain.items():
+            if sort is _Sort.NUMBER:
+                self._read_numbers(attribute, plain)
+            elif sort is _Sort.TEXT:
                 self._read_texts(attribute, plain)
             else:
-                self._read_numbers(attribute, plain)
+                self._read_affixes(attribute, sort, plain)
+
+    def _read_affixes(self, attribute: str, sort: _Sort, plain: _Plain) -> None:
+        backwards = sort is _Sort.SUFFIX
+        cuts = self._cuts_of(LineKey(attribute, LineSort.TEXT_BACK if backwards else LineSort.TEXT))
+        known: dict[str, tuple[int, int]] = {}
+        for conjunction, pattern in zip(plain.conjunctions, plain.values, strict=True):
+            text = pattern.pieces[1][::-1] if backwards else pattern.pieces[0]
+            bounds = known.get(text)
+            if bounds is None:
+                ((low, high, _),) = _text_ranges(prefix_interval(text))
+                bounds = known[text] = cuts.of(low), cuts.of(high)
+            self.tests += (conjunction, cuts.number | NESTED, *bounds)
 
     def _read_numbers(self, attribute: str, plain: _Plain) -> None:
-        intervals = plain.intervals
+        intervals = plain.values
         bounds = [i.low for i in intervals] + [i.high for i in intervals]
-        doubles = [None if b is None else float(b) for b in bounds]  # type: ignore[arg-type]
-        good = [d is None or is_plain(b, d) for b, d in zip(bounds, doubles, strict=True)]  # type: ignore[arg-type]
+        doubles = [None if b is None else float(b) for b in bounds]
+        good = [d is None or is_plain(b, d) for b, d in zip(bounds, doubles, strict=True)]
         cuts = self._cuts_of(LineKey(attribute, LineSort.NUMBER))
         number, ids, out = cuts.number, cuts.ids, self.tests
         count = len(intervals)
@@ -188,10 +241,10 @@ class _Gatherer:
         key = LineKey(attribute, LineSort.TEXT)
         cuts = self._cuts_of(key)
         number, ids, out = cuts.number | NESTED, cuts.ids, self.tests
-        for conjunction, interval in zip(plain.conjunctions, plain.intervals, strict=True):
+        for conjunction, interval in zip(plain.conjunctions, plain.values, strict=True):
             low = interval.low
             if low and low == interval.high:
-                value = low.encode()  # type: ignore[union-attr]
+                value = low.encode()
                 out += (conjunction, number, ids.setdefault(value, len(ids)), ids.setdefault(value + b"\0", len(ids)))
             elif ranges := _text_ranges((interval,)):
                 self._emit_test(conjunction, key, ranges)
