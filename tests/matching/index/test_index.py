@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from contextlib import suppress
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from meetpoint.errors import EventError, LimitError, MeetpointError, SetupError
+from meetpoint.errors import EventError, LimitError, MeetpointError, SchemaError, SetupError
 from meetpoint.language import Attribute, Filter, Schema, Type, clean_attributes, parse_filter
 from meetpoint.language.like import Pattern
 from meetpoint.matching.index import Index, JsonEvents, live, state
@@ -466,11 +467,52 @@ def test_a_file_that_is_no_index_or_damaged_is_refused(saved: Any, tmp_path: Pat
         Index.open(tmp_path / "missing")
 
 
+def test_saving_while_subscriptions_change_writes_what_there_was_at_one_moment(tmp_path: Path) -> None:
+    index, _ = both([(n, parse_filter("a = 1")) for n in range(10)])
+    stop = threading.Event()
+
+    def change() -> None:
+        at = 10
+        while not stop.is_set():
+            index.add(at, parse_filter("b = 1"))
+            if at > 10:
+                index.remove(at - 1)
+            at += 1
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        for number in range(8):
+            index.save(tmp_path / f"{number % 2}")
+            assert len(Index.open(tmp_path / f"{number % 2}").match({"b": 1})) in ((0, 1, 2) if number == 0 else (1, 2))
+    finally:
+        stop.set()
+        thread.join()
+    assert {file.name for file in tmp_path.iterdir()} == {"0", "1"}
+
+
+def test_a_file_cannot_be_saved_where_there_is_no_folder(tmp_path: Path) -> None:
+    index, _ = both([(n, parse_filter("a = 1")) for n in range(10)])
+    for where in (tmp_path / "missing" / "index", tmp_path):
+        with pytest.raises(MeetpointError, match="check the folder"):
+            index.save(where)
+
+
+def test_an_id_that_is_none_stays_none(tmp_path: Path) -> None:
+    index, _ = both([(id_, parse_filter("a = 1")) for id_ in (None, 1, 2, 3, 4)])
+    index.save(tmp_path / "index")
+    assert Index.open(tmp_path / "index").match({"a": 1}) == [None, 1, 2, 3, 4]
+
+
 def test_ids_of_several_types_cannot_be_saved(tmp_path: Path) -> None:
     index, _ = both(
         [(1, parse_filter("a = 1")), ("x", parse_filter("a = 2")), *((n, parse_filter("a = 3")) for n in "abc")]
     )
     assert index.match({"a": 2}) == ["x"]
+    with pytest.raises(MeetpointError, match="of different types"):
+        index.table([{"a": 2}])
+    with pytest.raises(MeetpointError, match="of different types"):
+        index.lists([{"a": 2}])
     with pytest.raises(MeetpointError, match="of different types"):
         index.save(tmp_path / "index")
     assert not list(tmp_path.iterdir())
@@ -496,8 +538,153 @@ def test_constraints_in_columns(path: str) -> None:
     assert index.match({"symbol": "IM", "price": 2.6, "note": "down"}) == [8]
     with pytest.raises(MeetpointError, match="there is no column op"):
         Index.from_columns(table.drop_columns(["op"]))
-    with pytest.raises(MeetpointError, match="column op has 'like'"):
-        Index.from_columns(table.set_column(2, "op", pa.array(["like"] * 6)))
+    with pytest.raises(MeetpointError, match="given an object of class dict; give a pyarrow Table"):
+        Index.from_columns({})
+
+
+def constraints(*rows: tuple[Any, ...]) -> pa.Table:
+    types = [pa.int64(), pa.string(), pa.string(), pa.float64(), pa.float64(), pa.string()]
+    names = ["subscription", "attribute", "op", "low", "high", "text"]
+    return pa.table([pa.array(c, t) for c, t in zip(zip(*rows, strict=True), types, strict=True)], names=names)
+
+
+def test_open_ends_and_what_nothing_or_anything_satisfies_in_columns(path: str) -> None:
+    inf = float("inf")
+    index = Index.from_columns(
+        constraints(
+            (1, "x", "range", -inf, 5.0, None),
+            (2, "x", "range", 5.0, inf, None),
+            (3, "x", "range", -inf, inf, None),
+            (4, "x", "range", 5.0, 3.0, None),
+            (5, "s", "contains", None, None, ""),
+            (6, "s", "suffix", None, None, ""),
+        )
+    )
+    assert index.match({"x": 10, "s": "any"}) == [2, 3, 5, 6]
+    assert index.match({"x": -1.5}) == [1, 3]
+    assert index.match({"x": 5, "s": ""}) == [1, 2, 3, 5, 6]
+    assert index.match({"s": 5}) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (
+            [(1, "x", "eq", 1.0, 1.0, None), (2, "x", "eq", 1.0, 1.0, None), (1, "x", "eq", 1.0, 1.0, None)],
+            "1 do not stand",
+        ),
+        ([(None, "x", "eq", 1.0, 1.0, None)], "row 0: there is no subscription"),
+        ([(1, None, "eq", 1.0, 1.0, None)], "row 0: there is no attribute"),
+        ([(1, "x", None, 1.0, 1.0, None)], "row 0: there is no op"),
+        ([(1, "x", "like", 1.0, 1.0, "a")], "column op has 'like'; use eq, range, prefix, suffix, contains"),
+        ([(1, "x", "prefix", 5.0, 5.0, None)], "row 0: has no text"),
+        ([(1, "x", "range", 5.0, 5.0, "a")], "row 0: is a range and has a text"),
+        ([(1, "x", "eq", 1.0, 5.0, None)], "row 0: is an equality with two values"),
+        ([(1, "x", "range", None, 5.0, None)], "row 0: has no low or no high"),
+        ([(1, "x", "range", float("inf"), float("inf"), None)], "row 0: begins at inf"),
+    ],
+)
+def test_columns_that_are_refused(rows: list[Any], said: str) -> None:
+    with pytest.raises(MeetpointError, match=said):
+        Index.from_columns(constraints(*rows))
+
+
+def test_types_of_columns_that_are_refused() -> None:
+    good = constraints((1, "x", "eq", 1.0, 1.0, None))
+    for at, name, column, said in (
+        (3, "low", pa.array([Decimal(1)]), "column low is of Arrow type decimal128"),
+        (3, "low", pa.array([2**53 + 1]), "column low has integers beyond"),
+        (1, "attribute", pa.array([5]), "column attribute is of Arrow type int64; give strings"),
+    ):
+        with pytest.raises(MeetpointError, match=said):
+            Index.from_columns(good.set_column(at, name, column))
+    assert Index.from_columns(good.set_column(3, "low", pa.array([1]))).match({"x": 1}) == [1]
+
+
+def test_matches_within_matches_and_side_by_side() -> None:
+    """Buffers belong to one match at a time, also where a callback or a second loop of the same thread matches too."""
+    rng = random.Random(1)
+    index, scan = both([(n, parse_filter(f"x >= {rng.random():.3f} AND y <= {rng.random():.3f}")) for n in range(300)])
+    some: list[dict[str, Any]] = [{"x": rng.random(), "y": rng.random()} for _ in range(90)]
+    other: list[dict[str, Any]] = [{"x": rng.random(), "y": rng.random()} for _ in range(90)]
+
+    def answer(pairs: list[Any]) -> list[tuple[int, int]]:
+        return sorted((e, n) for p in pairs for e, n in zip(p.events.tolist(), p.subscriptions.tolist(), strict=True))
+
+    a, b = [], []
+    for p, q in zip(index.pairs(some, batch=30), index.pairs(other, batch=30), strict=True):
+        a.append(p)
+        b.append(q)
+        index.match_batch(other)
+    assert answer(a) == [(e, n) for e, ids in enumerate(scan.match_batch(some)) for n in ids]
+    assert answer(b) == [(e, n) for e, ids in enumerate(scan.match_batch(other)) for n in ids]
+
+
+def test_more_attributes_than_16_bits_can_number() -> None:
+    with pytest.raises(LimitError, match="the limit is 65,536; split the subscriptions by attribute"):
+        Index.from_filters((n, parse_filter(f"a{n} = 1")) for n in range(65_537))
+    index = Index.from_filters((n, parse_filter(f"a{n} = {n}")) for n in range(33_000))
+    assert index.match({"a0": 0, "a32768": 32768, "a1": 5}) == [0, 32768]
+
+
+def test_hostile_filters_and_texts_cost_little() -> None:
+    """No clock: what would take minutes, or gigabytes, if each value were combined with each other one."""
+    values = ", ".join(map(str, range(1500)))
+    long = "a" * 20_000
+    held = [
+        (0, parse_filter(f"a IN ({values}) AND b IN ({values})")),
+        (1, parse_filter(f"s LIKE '%{long}b%'")),
+        *((2 + n, parse_filter(f"s LIKE '%{'a' * n}%' AND s LIKE 'a%'")) for n in range(1, 300)),
+    ]
+    index = Index.from_filters(held)
+    assert index.nbytes < 3_000_000
+    assert index.match_batch([{"a": 7, "b": 1499}, {"a": 7, "b": 1500}]) == [[0], []]
+    assert index.match_batch([{"s": "a" * 100_000}, {"s": f"{long}b"}]) == [
+        list(range(3, 302)),
+        list(range(1, 302))[:1] + list(range(3, 302)),
+    ]
+    urls = [{"s": f"https://shop.example.org/{n:032}/index.html"} for n in range(3000)]
+    assert index.counts(urls).tolist() == [0] * 3000
+
+
+@pytest.mark.parametrize("bad", ["text", b"bytes", 5, {"a": 1}])
+def test_samples_filters_and_events_of_no_use_are_refused_at_once(bad: Any) -> None:
+    with pytest.raises(EventError, match="sample: given an object of class"):
+        Index(sample=bad)
+    index: Index[Any] = Index()
+    with pytest.raises(MeetpointError, match="subscription 1: the filter is of class"):
+        index.add(1, bad)
+    index.add(1, parse_filter("a = 1"))
+    if not isinstance(bad, dict):
+        with pytest.raises(EventError, match="event: given an object of class"):
+            index.match(bad)
+    with pytest.raises(EventError, match="a row of class int"):
+        list(index.pairs([5]))
+    with pytest.raises(SchemaError, match="give a Schema"):
+        Index(schema=bad)
+
+
+@pytest.mark.parametrize(
+    "sample", [JsonEvents(b'{"a": 1}\n' * 9), iter([{"a": 1}] * 9), pa.table({"a": [1, 2]}).to_reader()]
+)
+def test_samples_come_as_events_do(sample: Any) -> None:
+    index, _ = both([(n, parse_filter(f"a = {n}")) for n in range(9)], sample=sample)
+    assert index.match({"a": 3}) == [3]
+
+
+def test_bounds_of_a_schema_may_lie_far_apart() -> None:
+    times = Schema((Attribute("t", Type.TIMESTAMP, datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)),))
+    index, _ = both([(n, parse_filter(f"t > TIMESTAMP '20{n:02}-01-01'")) for n in range(9)], schema=times)
+    assert index.match({"t": datetime(2002, 6, 1, tzinfo=UTC)}) == [0, 1, 2]
+
+
+def test_rows_and_batches_in_one_list_are_numbered_in_their_order() -> None:
+    index, _ = both([(n, parse_filter(f"a = {n}")) for n in range(9)])
+    mixed = [{"a": 1}, pa.record_batch({"a": [2, 3]}), {"a": 4}]
+    pairs = index.table(mixed)
+    assert sorted(zip(pairs["event"].to_pylist(), pairs["subscription"].to_pylist(), strict=True)) == [
+        (0, 1), (1, 2), (2, 3), (3, 4),
+    ]  # fmt: skip
 
 
 def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:

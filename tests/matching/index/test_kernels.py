@@ -228,6 +228,11 @@ def drop_doubles(
     return len(found)
 
 
+def sort_runs(starts: Array, numbers: Array) -> None:
+    for begin, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        numbers[begin:end] = sorted(numbers[begin:end].tolist())
+
+
 def drop_dead(numbers: Array, events: Array, dead: Array) -> tuple[Array, Array]:
     """What is kept; what the kernel leaves behind it means nothing."""
     alive = np.unpackbits(dead, bitorder="little")[numbers] == 0
@@ -345,6 +350,7 @@ TWINS: dict[str, Callable[..., Any]] = {
     "order_tests": order_tests,
     "sort_pairs": sort_pairs,
     "text_ranks": text_ranks,
+    "sort_runs": sort_runs,
 }
 
 
@@ -777,6 +783,8 @@ class Scene:
         self.largest = max(sum(spec.entries for spec in bucket) for bucket in specs)
         self.fit_start = starts_of(rng.integers(0, 4, events).tolist(), np.int64)
         self.fit = rng.integers(0, 6, self.fit_start[-1]).astype(np.int32)
+        for begin, end in zip(self.fit_start[:-1].tolist(), self.fit_start[1:].tolist(), strict=True):
+            self.fit[begin:end].sort()
         self.sides = self._sides(sum(spec.entries for spec in flat if spec.flags & SIDED))
         pairs = int(rng.integers(0, 12)) if events else 0
         self.pairs: tuple[Array, Array] = (
@@ -1146,3 +1154,14 @@ assert drop_dead(np.arange(9, dtype=np.int32), np.zeros(9, np.int32), np.array([
 print(sum(drop_dead.stats.cache_hits.values()), sum(drop_dead.stats.cache_misses.values()))
 """
     assert [run(code, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2)] == ["0 1", "1 0"]
+
+
+@pytest.mark.parametrize("longest", [0, 3, 16, 17, 200])
+def test_runs_are_sorted(longest: int) -> None:
+    rng = np.random.default_rng(longest)
+    starts = starts_of(rng.integers(0, longest + 1, 30).tolist(), np.int64)
+    numbers = rng.integers(0, 50, starts[-1]).astype(np.int32)
+    expected = numbers.copy()
+    patterns.sort_runs(starts, numbers)
+    sort_runs(starts, expected)
+    np.testing.assert_array_equal(numbers, expected)

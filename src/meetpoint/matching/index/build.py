@@ -43,7 +43,7 @@ from meetpoint.matching.index.kernels.scanning import (
 )
 from meetpoint.matching.index.kernels.simd import PADDING
 from meetpoint.matching.index.lines import Array
-from meetpoint.matching.index.rows import NESTED, Rows
+from meetpoint.matching.index.rows import NESTED, Rows, grouped
 
 __all__ = ["Access", "Layout", "build"]
 
@@ -51,8 +51,8 @@ CELLS = 256
 """Cells of a line of ranges: so many events in each as in the others, as far as the sample tells."""
 COARSE = 16
 """Cells that make a coarse one."""
-FLAT_MAX = 250_000
-"""Conjunctions up to which there are no coarse cells: a few more entries, and fewer buckets for an event."""
+FLAT_MAX = 600_000
+"""Entries up to which there are no coarse cells: a few more entries, and fewer buckets for an event."""
 ZONED_MIN = 48
 """Entries of a section from which on it has zones."""
 JOINED_MAX = 12
@@ -102,7 +102,7 @@ def build(rows: Rows, sample: Encoded | None, guessed: bool = False) -> Layout:
     They may be `guessed`, from a schema: then attributes that they lack are unknown, not rare.
     """
     statistics = _statistics(rows, sample, guessed)
-    line = (rows.line & ~np.uint16(NESTED)).astype(np.int64)
+    line = (rows.line & ~np.uint32(NESTED)).astype(np.int64)
     share = _shares(rows, line, statistics)
     cells = _Cells(rows, line, statistics)
     cost, root = _costs(rows, line, share, cells, statistics)
@@ -138,8 +138,9 @@ def _statistics(rows: Rows, sample: Encoded | None, guessed: bool) -> _Statistic
 def _shares(rows: Rows, line: Array, statistics: _Statistics) -> Array:
     """What part of the events satisfies each test; where the sample has none, by the number of bounds within."""
     share = np.zeros(len(line))
+    tests_of = grouped(line, len(rows.lines))
     for slot, held in enumerate(statistics.ranks):
-        mine = np.flatnonzero(line == slot)
+        mine = tests_of[slot]
         if not len(mine):
             continue
         first, last = rows.first[mine], rows.last[mine]
@@ -163,7 +164,7 @@ class _Cells:
         self.starts: list[Array] = []
         self.chance: list[Array] = []
         self._cuts = [one.cuts for one in rows.lines]
-        self.coarse = COARSE if len(rows.owner) > FLAT_MAX else CELLS  # where there is room, one bucket to come to
+        self.coarse = COARSE
         ranged = np.bincount(line[(rows.line & NESTED == 0) & (rows.first <= rows.last)], minlength=len(rows.lines))
         for slot, held in enumerate(statistics.ranks):
             if not ranged[slot] or not len(held):
@@ -220,8 +221,9 @@ def _costs(rows: Rows, line: Array, share: Array, cells: _Cells, statistics: _St
     cost = share.copy()
     nested = rows.line & NESTED != 0
     root = ~nested
+    tests_of = grouped(line, len(rows.lines))
     for slot, held in enumerate(statistics.ranks):
-        mine = np.flatnonzero((line == slot) & ~nested)
+        mine = tests_of[slot][~nested[tests_of[slot]]]
         if not len(mine):
             continue
         there = (len(held) + 0.5) / (statistics.events[slot] + 1)
@@ -334,9 +336,16 @@ def _entries(
     cell_base = np.full(len(rows.lines), -1, np.int64)
     filed = np.flatnonzero(by_test & ~is_node)
     slots = line[chosen[filed]]
+    flat = 0
+    filed_of = grouped(slots, len(rows.lines))
+    for slot in np.unique(slots).tolist():
+        test = chosen[filed[filed_of[slot]]]
+        flat += int((cells.of(slot, rows.last[test]) - cells.of(slot, rows.first[test]) + 1).sum())
+    if flat <= FLAT_MAX:
+        cells.coarse = CELLS  # where there is room, one bucket to come to
     for slot in np.unique(slots).tolist():
         cell_base[slot] = count
-        mine = filed[slots == slot]
+        mine = filed[filed_of[slot]]
         test = chosen[mine]
         first, last = rows.first[test], rows.last[test]
         which, cell, again = cells.cover(slot, first, last)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meetpoint.matching.index.kernels.patterns import Grams, fitting_patterns
+from meetpoint.matching.index.kernels.patterns import Grams, fitting_patterns, sort_runs
 from meetpoint.matching.index.kernels.ranks import TextCache, double_ranks, line_ranks, text_ranks
 from meetpoint.matching.index.lines import Array, Line, LineSort, Thresholds
 from meetpoint.matching.parts import Part, Parts, PartSort
@@ -18,7 +18,6 @@ __all__ = ["Encoded", "Encoder", "Scratch"]
 _CACHE_TEXTS = 1 << 15
 _CACHE_BYTES = 1 << 20
 _OUTPUTS_MAX = 8
-_UNHELD = 3  # references to an array in a list while a loop looks at it
 _ROOM = 64
 """Room for this many fitting patterns of an event, to begin with, over a batch."""
 
@@ -28,11 +27,11 @@ class Encoded(NamedTuple):
 
     ranks: Array  # int32[events, slots]
     fit_start: Array  # int64[events + 1] where the patterns that fit each event begin
-    fit: Array  # int32
+    fit: Array  # int32, those of each event in order
 
 
 class Scratch:
-    """What one thread keeps between batches of one segment: caches and buffers. Never shared between threads."""
+    """What is kept between batches of one segment: caches and buffers. One match uses it at a time."""
 
     def __init__(self, patterns: int) -> None:
         self.texts: dict[str, TextCache] = {}
@@ -106,7 +105,9 @@ class Encoder:
                         fits.append(found)
                 else:
                     _encode_line(lines, part, valid, ranks)
-        return Encoded(ranks, *_join(fits, events))
+        starts, fit = _join(fits, events)
+        sort_runs(starts, fit)
+        return Encoded(ranks, starts, fit)
 
     def _encode_text(
         self,
@@ -214,3 +215,14 @@ def _new_cache() -> TextCache:
 
 _NO_OFFSETS = read_only(np.zeros(1, np.int64))
 _NO_DATA = read_only(np.zeros(0, np.uint8))
+
+
+def _unheld() -> int:
+    """References to an array in a list, and nowhere else, while a loop looks at it: versions of Python differ."""
+    arrays = [np.empty(1)]
+    for held in arrays:
+        return getrefcount(held)
+    return 0
+
+
+_UNHELD = _unheld()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,7 +47,7 @@ class JsonEvents:
     ) -> None:
         if not isinstance(data, bytes | bytearray | memoryview):
             raise EventError(f"events: given an object of class {type(data).__name__}; give the bytes of JSON lines")
-        self.data = data
+        self.data = memoryview(data).cast("B") if isinstance(data, memoryview) else data
         self.schema = schema
         self.rejects = rejects
 
@@ -105,7 +107,7 @@ class _JsonBatch(EventBatch):
     def parts(self, names: Iterable[str]) -> Parts:
         return self._lines(list(names)).parts
 
-    @property
+    @cached_property
     def columns(self) -> Columns:
         read = self._lines(())
         lines = [self._data[begin:end].tobytes().rstrip(b"\r\n") for begin, end in read.bounds.tolist()]
@@ -158,9 +160,14 @@ def _sources(events: Any, size: int) -> Iterator[Any]:
         rows: list[Any] = []
         for one in events:
             if isinstance(one, pa.RecordBatch):
+                yield rows
+                rows = []
                 yield one
                 continue
-            rows.append(one.attributes if isinstance(one, Event) else one)
+            row = one.attributes if isinstance(one, Event) else one
+            if not isinstance(row, Mapping):
+                raise EventError(f"events: a row of class {type(row).__name__}; give dicts of attributes, or Events")
+            rows.append(row)
             if len(rows) == size:
                 yield rows
                 rows = []
@@ -183,7 +190,9 @@ def sample_of(events: Any) -> Sample | None:
         return sample_of(pa.Table.from_batches([events]))
     if isinstance(events, Columns):
         return sample_of(events.source)
-    rows = [row.attributes if isinstance(row, Event) else row for row in events]
+    rows: list[Mapping[str, object]] = []
+    for batch in islice(batches_of(events, _SAMPLE), _STRETCHES):
+        rows += batch.columns.rows()
     rows = rows[:: max(len(rows) // _SAMPLE, 1)]
     names = {name for row in rows for name in _names_in(row)}
     return Sample(parts_of_rows(rows, names), len(rows)).shuffled() if rows else None
@@ -201,7 +210,7 @@ def guess_of(schema: Schema) -> Sample | None:
             continue
         names.append(attribute.name)
         for at, row in enumerate(rows):
-            value = low + (high - low) * at / (_GUESSES - 1)  # type: ignore[operator]
+            value = low + (high - low) / (_GUESSES - 1) * at  # type: ignore[operator]
             for segment in attribute.path[:-1]:
                 row = row.setdefault(segment, {})
             row[attribute.path[-1]] = value if isinstance(value, datetime) else float(value)

@@ -32,7 +32,7 @@ from meetpoint.language.normal import Conjunction
 from meetpoint.language.patterns import prefix_interval
 from meetpoint.matching.index.kernels.scanning import SIDE_FITS, SIDE_FITS_NOT, SIDE_IN_SET
 from meetpoint.matching.index.lines import Line, LineKey, LineSort, is_plain, text_line
-from meetpoint.matching.index.rows import NESTED, Rows, starts_of
+from meetpoint.matching.index.rows import NESTED, Rows, grouped, starts_of
 from meetpoint.matching.prepared import EPOCH
 
 __all__ = ["gather"]
@@ -44,6 +44,8 @@ _Range: TypeAlias = tuple[Any, Any, bool]
 _Test: TypeAlias = tuple[LineKey, list[_Range]]
 
 _MICROSECOND = timedelta(microseconds=1)
+_MULTIPLIED_MAX = 4096
+"""Values of a set that is multiplied out."""
 _BREATH = 256
 """Filters after which other threads get their turn."""
 _MIDDLE = (0, 0)
@@ -102,6 +104,7 @@ class _Gatherer:
         self.multiple: list[bool] = []
         self.tests: list[int] = []  # conjunction, line, low cut, high cut, one test after the other
         self.sides: list[tuple[int, int]] = []  # conjunction, side test
+        self.sets: dict[int, int] = {}
         self.set_lines: list[int] = []
         self.set_counts: list[int] = []
         self.set_ranges: list[tuple[int, int, int, int]] = []  # set, line, low cut, high cut
@@ -120,11 +123,13 @@ class _Gatherer:
             spread = _to_multiply(tests, patterns)
             if spread is None:
                 self._emit(owner, multiple, tests, patterns)
+                self.sets.clear()
                 continue
             for one in tests[spread][1]:
                 self._emit(
                     owner, multiple, [*tests[:spread], (tests[spread][0], [one]), *tests[spread + 1 :]], patterns
                 )
+            self.sets.clear()
 
     def _add_plain(self, owner: int, conjunction: Conjunction) -> bool:
         """The quick way, for most filters: each constraint is one interval, one prefix, one suffix or one substring."""
@@ -184,7 +189,11 @@ class _Gatherer:
         if len(ranges) == 2:  # from the gap's end around to its beginning
             self.tests += (conjunction, cuts.number, cuts.of(ranges[1][0]), cuts.of(ranges[0][1]))
         elif len(ranges) > 2:
-            self.sides.append((conjunction, len(self.set_lines) << 2 | SIDE_IN_SET))
+            known = self.sets.get(id(ranges))  # the copies of a conjunction share its sets
+            self.sides.append((conjunction, (len(self.set_lines) if known is None else known) << 2 | SIDE_IN_SET))
+            if known is not None:
+                return
+            self.sets[id(ranges)] = len(self.set_lines)
             self.set_ranges += [(len(self.set_lines), cuts.number, cuts.of(a), cuts.of(b)) for a, b, _ in ranges]
             self.set_lines.append(cuts.number)
             self.set_counts.append(len(ranges))
@@ -270,13 +279,13 @@ class _Gatherer:
             owner=np.array(self.owner, np.int32),
             multiple=np.array(self.multiple, np.bool_),
             start=starts_of(np.bincount(tests[:, 0], minlength=conjunctions)),
-            line=tests[:, 1].astype(np.uint16),
+            line=tests[:, 1].astype(np.uint32),
             first=first,
             last=last,
             side_start=starts_of(np.bincount(sides[:, 0], minlength=conjunctions)),
             side=sides[:, 1].astype(np.int32),
             set_start=starts_of(np.array(self.set_counts, np.int64)),
-            set_line=np.array(self.set_lines, np.uint16),
+            set_line=np.array(self.set_lines, np.uint32),
             set_first=set_first,
             set_last=set_last,
         )
@@ -299,8 +308,7 @@ def _ranks(tests: Any, lines: list[tuple[Line, Any]]) -> tuple[Any, Any]:
     number = tests[:, 1] & ~NESTED
     first = np.zeros(len(tests), np.int32)
     last = np.zeros(len(tests), np.int32)
-    for at, (line, place) in enumerate(lines):
-        mine = np.flatnonzero(number == at)
+    for (line, place), mine in zip(lines, grouped(number, len(lines)), strict=True):
         low, high = tests[mine, 2], tests[mine, 3]
         padded = np.concatenate([place, np.array([0], np.int32)])
         first[mine] = np.where(low >= 0, padded[low] + 1, 0)
@@ -355,7 +363,11 @@ def _to_multiply(tests: list[_Test], patterns: list[tuple[int, str, Pattern]]) -
             low, high, nested = ranges[0]
             if nested and key.sort >= LineSort.NUMBER and (low is not None or high is not None):
                 return None
-        elif all(nested for _, _, nested in ranges) and (best is None or len(ranges) < len(tests[best][1])):
+        elif (
+            len(ranges) <= _MULTIPLIED_MAX
+            and all(nested for _, _, nested in ranges)
+            and (best is None or len(ranges) < len(tests[best][1]))
+        ):
             best = at
     return None if any(asked == SIDE_FITS for asked, _, _ in patterns) else best
 

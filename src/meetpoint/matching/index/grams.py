@@ -96,4 +96,4 @@ def _rarest(run: bytes, load: list[int]) -> int:
     """
     last = len(run) - 3
     places = range(last + 1) if last < _TRIED else (*range(_TRIED // 3), *range(last - 2 * _TRIED // 3, last + 1))
-    return min(places, key=lambda at: load[_hash3(run[at : at + 3])])
+    return min(places, key=lambda at: (load[_hash3(run[at : at + 3])], run.count(run[at : at + 3]) if last > 32 else 0))

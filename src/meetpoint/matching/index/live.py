@@ -18,8 +18,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from meetpoint.errors import EventError, MeetpointError, SchemaError
 from meetpoint.language.filters import Filter
 from meetpoint.language.schema import Schema
+from meetpoint.matching.columns import Columns
+from meetpoint.matching.index.events import JsonEvents
 from meetpoint.matching.index.state import (
     Held,
     Pairs,
@@ -33,13 +36,13 @@ from meetpoint.matching.index.state import (
     joined_ids,
     match_parts,
     need_compiler,
+    one_column,
     orders_of,
     to_merge,
     young_ids,
 )
 
 if TYPE_CHECKING:
-    from meetpoint.matching.columns import Columns
     from meetpoint.matching.index.segment import Sample, Segment
 
 __all__ = ["Index"]
@@ -64,6 +67,11 @@ class Index(Generic[Id]):
     """
 
     def __init__(self, *, sample: Any = None, schema: Schema | None = None) -> None:
+        if schema is not None and not isinstance(schema, Schema):
+            raise SchemaError(f"schema: given an object of class {type(schema).__name__}; give a Schema")
+        if isinstance(sample, str | bytes | Mapping) or not (sample is None or isinstance(sample, _SAMPLES)):
+            given = f"an object of class {type(sample).__name__}"
+            raise EventError(f"sample: given {given}; give events: a table, batches, a list of rows, or JsonEvents")
         self._sample_source = sample
         self._schema = schema
         self._sample: Sample | None = None
@@ -104,11 +112,8 @@ class Index(Generic[Id]):
         need_compiler()
         from meetpoint.matching.index.storage import save
 
-        with self._write:
-            if self._state.young:
-                self._state = State((*self._state.held, self._compile_young(self._state.young)))
-        self.compact()
-        save(os.fspath(path), [(h.segment, h.ids, h.serials, h.orders) for h in self._state.held], self._sampled())
+        state, sample = self._settled(compiled=True)
+        save(os.fspath(path), [(h.segment, h.ids, h.serials, h.orders) for h in state.held], sample)
 
     @staticmethod
     def open(path: str | os.PathLike[str]) -> Index[Any]:
@@ -125,15 +130,25 @@ class Index(Generic[Id]):
 
     def compact(self) -> None:
         """Merge everything now, and leave no trace of what was removed. Waits for what runs in the background."""
-        self._wait()
-        with self._write:
-            held = self._state.held
-            if len(held) > 1 or any(h.dead_count for h in held):
-                self._merge(held)
+        self._settled(compiled=False)
+
+    def _settled(self, *, compiled: bool) -> tuple[State, Sample | None]:
+        """The state at one moment, in one segment; what is not compiled yet is, if that is wanted."""
+        while True:
+            self._wait()
+            with self._write:
+                if self._merger is not None and self._merger.is_alive():
+                    continue  # another merge began meanwhile
+                if compiled and self._state.young:
+                    self._state = State((*self._state.held, self._compile_young(self._state.young)))
+                held = self._state.held
+                if len(held) > 1 or any(h.dead_count for h in held):
+                    self._merge(held)
+                return self._state, self._sampled() if compiled else None
 
     def _wait(self) -> None:
         merger = self._merger
-        if merger is not None:
+        if merger is not None and merger is not threading.current_thread():
             merger.join()
         if self._failure is not None:
             failure, self._failure = self._failure, None
@@ -165,7 +180,7 @@ class Index(Generic[Id]):
 
     def add_many(self, filters: Iterable[tuple[Id, Filter]]) -> None:
         """The same for many: all of them, or none where one of the ids is taken."""
-        items = list(filters)
+        items = _checked_filters(filters)
         with self._write:
             known = self._known()
             seen: set[Id] = set()
@@ -196,7 +211,7 @@ class Index(Generic[Id]):
 
     def update_many(self, filters: Iterable[tuple[Id, Filter]]) -> None:
         """The same for many. Whoever matches sees the old filters or the new ones, never none and never both."""
-        items = list(filters)
+        items = _checked_filters(filters)
         with self._write:
             state, orders = self._without(self._state, [id_ for id_, _ in items], "; add it first")
             young = [
@@ -266,7 +281,8 @@ class Index(Generic[Id]):
 
     def _publish(self, state: State) -> None:
         self._state = state
-        if self._merger is None and to_merge(state.held):
+        running = self._merger is not None and self._merger.is_alive()  # a fork has no threads but one
+        if not running and to_merge(state.held):
             self._merger = threading.Thread(target=self._merge_in_background, name="meetpoint-merge", daemon=True)
             self._merger.start()
 
@@ -355,6 +371,8 @@ class Index(Generic[Id]):
 
     def match(self, attributes: Mapping[str, object]) -> list[Id]:
         """The ids of all filters that accept one event, in the order in which they were first added."""
+        if not isinstance(attributes, Mapping):
+            raise EventError(f"event: given an object of class {type(attributes).__name__}; give a dict of attributes")
         return self.match_batch([attributes])[0]
 
     def match_batch(self, events: Iterable[Mapping[str, object]]) -> list[list[Id]]:
@@ -395,6 +413,7 @@ class Index(Generic[Id]):
         tables = [pairs.table() for pairs in self.pairs(events, path=path)]
         if not tables:
             return pa.table({"event": pa.array([], pa.int32()), "subscription": pa.array([], pa.null())})
+        one_column([table["subscription"].chunk(0).dictionary[:0] for table in tables])
         return pa.concat_tables(tables).unify_dictionaries()
 
     def lists(self, events: Any, *, path: str = "auto") -> pa.ChunkedArray:
@@ -402,7 +421,7 @@ class Index(Generic[Id]):
         from meetpoint.matching.index.events import batches_of
 
         state, path = self._state, checked_path(path)
-        ids = pa.concat_arrays([arrow_ids(held.ids) for held in state.held] + young_ids(state))
+        ids = one_column([arrow_ids(held.ids) for held in state.held] + young_ids(state))
         firsts = np.cumsum([0, *(len(held.serials) for held in state.held)])
         chunks: list[pa.Array] = []
         for some in batches_of(events, state.batch(BATCH)):
@@ -435,3 +454,16 @@ class Index(Generic[Id]):
                 mine += np.bincount(pairs.events - some.first, minlength=some.events)
             counts.append(mine)
         return np.concatenate(counts)
+
+
+_SAMPLES = (Iterable, Columns, JsonEvents, pa.Table, pa.RecordBatch, pa.RecordBatchReader)
+
+
+def _checked_filters(filters: Iterable[tuple[Any, Filter]]) -> list[tuple[Any, Filter]]:
+    items = list(filters)
+    for id_, filter_ in items:
+        if not isinstance(filter_, Filter):
+            raise MeetpointError(
+                f"subscription {id_!r}: the filter is of class {type(filter_).__name__}; parse it with parse_filter"
+            )
+    return items

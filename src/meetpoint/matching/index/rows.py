@@ -13,18 +13,21 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from meetpoint.errors import LimitError
 from meetpoint.language.like import Pattern
 from meetpoint.matching.index.kernels.scanning import SIDE_IN_SET
 from meetpoint.matching.index.lines import Array, Line, LineKey, merge_lines
 
-__all__ = ["NESTED", "PackedRows", "Rows", "keep", "merge", "starts_of"]
+__all__ = ["LINES_MAX", "NESTED", "PackedRows", "Rows", "grouped", "keep", "merge", "starts_of"]
 
-NESTED = 0x8000
+LINES_MAX = 1 << 16
+"""Lines of one segment."""
+NESTED = 1 << 31
 """Bit of a test's line: its range is a prefix or one value, so that any two such ranges nest or are disjoint."""
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """All conjunctions of some subscriptions."""
+    """All conjunctions of some subscriptions; LimitError for more lines than a slot can name."""
 
     subscriptions: int
     lines: tuple[Line, ...]
@@ -32,15 +35,26 @@ class Rows(msgspec.Struct, frozen=True):
     owner: Array  # int32[conjunctions] the subscription's number
     multiple: Array  # bool[conjunctions] might another conjunction of the subscription accept the same event
     start: Array  # int32[conjunctions + 1] where the tests begin
-    line: Array  # uint16[tests]
+    line: Array  # uint32[tests]
     first: Array  # int32[tests]
     last: Array  # int32[tests]
     side_start: Array  # int32[conjunctions + 1]
     side: Array  # int32[side tests] argument << 2 | what is asked
     set_start: Array  # int32[sets + 1]
-    set_line: Array  # uint16[sets]
+    set_line: Array  # uint32[sets]
     set_first: Array  # int32
     set_last: Array
+
+    def __post_init__(self) -> None:
+        if len(self.lines) > LINES_MAX:
+            raise LimitError(
+                f"the filters of one segment compare {len(self.lines):,} attributes or kinds of them, and the limit is "
+                f"{LINES_MAX:,}",
+                "split the subscriptions by attribute into several indexes",
+                text="",
+                start=0,
+                end=0,
+            )
 
 
 _PACKED = (
@@ -115,6 +129,13 @@ def starts_of(counts: Array) -> Array:
     return starts
 
 
+def grouped(line: Array, count: int) -> list[Array]:
+    """The places of each line's number in an array of such numbers."""
+    order = np.argsort(line, kind="stable")
+    ends = np.searchsorted(line[order], np.arange(count + 1))
+    return [order[begin:end] for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
+
+
 def merge(parts: Sequence[Rows]) -> Rows:
     """All subscriptions of several rows, those of the first before those of the second; nothing unused remains."""
     line_keys = list(dict.fromkeys(line.key for rows in parts for line in rows.lines))
@@ -122,13 +143,12 @@ def merge(parts: Sequence[Rows]) -> Rows:
     lines: list[Line] = []
     number: dict[LineKey, int] = {}
     places: list[dict[LineKey, Array]] = [{} for _ in parts]
-    for key in line_keys:
-        holders = [
-            (at, line, cuts)
-            for at, rows in enumerate(parts)
-            for line, cuts in zip(rows.lines, used[at], strict=True)
-            if line.key == key and cuts is not None
-        ]
+    holders_of: dict[LineKey, list[tuple[int, Line, Array]]] = {key: [] for key in line_keys}
+    for at, rows in enumerate(parts):
+        for line, cuts in zip(rows.lines, used[at], strict=True):
+            if cuts is not None:
+                holders_of[line.key].append((at, line, cuts))
+    for key, holders in holders_of.items():
         if not holders:
             continue
         merged, place = merge_lines([(line, cuts) for _, line, cuts in holders])
@@ -162,13 +182,10 @@ def merge(parts: Sequence[Rows]) -> Rows:
 def _used_cuts(rows: Rows) -> list[Array | None]:
     """For each line which cuts bound a test or a set; None for a line that nothing asks."""
     used: list[Array | None] = []
-    line = np.concatenate([rows.line & ~np.uint16(NESTED), np.repeat(rows.set_line, np.diff(rows.set_start))])
+    line = np.concatenate([rows.line & ~np.uint32(NESTED), np.repeat(rows.set_line, np.diff(rows.set_start))])
     first = np.concatenate([rows.first, rows.set_first])
     last = np.concatenate([rows.last, rows.set_last])
-    order = np.argsort(line, kind="stable")
-    ends = np.searchsorted(line[order], np.arange(len(rows.lines) + 1))
-    for number, one in enumerate(rows.lines):
-        mine = order[ends[number] : ends[number + 1]]
+    for one, mine in zip(rows.lines, grouped(line, len(rows.lines)), strict=True):
         if not len(mine):
             used.append(None)
             continue
@@ -189,18 +206,19 @@ def _renumber(
     sets: int,
 ) -> dict[str, Array]:
     """The tests and side tests of one part in the numbers of the whole."""
-    tests = rows.line & ~np.uint16(NESTED)
-    new_line = np.zeros(max(len(rows.lines), 1), np.uint16)
+    tests = rows.line & ~np.uint32(NESTED)
+    new_line = np.zeros(max(len(rows.lines), 1), np.uint32)
     out = {name: getattr(rows, name).copy() for name in ("first", "last", "set_first", "set_last")}
     set_lines = np.repeat(rows.set_line, np.diff(rows.set_start))
+    of_tests, of_sets = grouped(tests, len(rows.lines)), grouped(set_lines, len(rows.lines))
     for old, line in enumerate(rows.lines):
         if line.key not in places:
             continue
         place, new = places[line.key], number[line.key]
         new_line[old] = new
         for low, high, mine in (
-            ("first", "last", np.flatnonzero(tests == old)),
-            ("set_first", "set_last", np.flatnonzero(set_lines == old)),
+            ("first", "last", of_tests[old]),
+            ("set_first", "set_last", of_sets[old]),
         ):
             first, last = out[low][mine], out[high][mine]
             padded = np.concatenate([place, np.array([lines[new].cuts], np.int32)])
@@ -217,7 +235,7 @@ def _renumber(
         moved = np.where(is_set, moved, whole[np.where(is_set, 0, argument)])
     return {
         **out,
-        "line": new_line[tests] | (rows.line & np.uint16(NESTED)),
+        "line": new_line[tests] | (rows.line & np.uint32(NESTED)),
         "set_line": new_line[rows.set_line],
         "side": (moved << 2 | rows.side & 3).astype(np.int32),
     }

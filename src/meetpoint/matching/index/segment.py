@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -77,7 +76,7 @@ class Segment:
         self.rows = rows
         self.layout = layout
         self.encoder = encoder
-        self._local = threading.local()
+        self._free: list[Scratch] = []
         entry = np.append(layout.buckets.section[:, ENTRY], len(layout.buckets.number) - PADDING)
         self._largest = int(np.diff(entry[layout.buckets.begin]).max(initial=0))
 
@@ -98,8 +97,17 @@ class Segment:
         return sum(a.nbytes for a in arrays) + self.rows.nbytes
 
     def match(self, parts: Parts, events: int, base: int, vector: bool) -> Iterator[Found]:
-        """All matches of a batch of events, numbered from `base` on, some at a time."""
-        scratch = self._scratch()
+        """All matches of a batch of events, numbered from `base` on, some at a time.
+
+        Whoever is between two of them keeps the scratch, and others, of this thread too, take another.
+        """
+        scratch = self._free.pop() if self._free else self.encoder.scratch()
+        try:
+            yield from self._match(parts, events, base, vector, scratch)
+        finally:
+            self._free.append(scratch)
+
+    def _match(self, parts: Parts, events: int, base: int, vector: bool, scratch: Scratch) -> Iterator[Found]:
         encoded = self.encoder.encode(parts, events, scratch)
         buckets, met = self._pairs(encoded, events, scratch)
         least = self._largest + 2 * PADDING  # so that no bucket is too large
@@ -121,12 +129,6 @@ class Segment:
                 yield Found(of[:found], numbers[:found])
         if doubled:
             yield self._once(doubled, events, base, scratch)
-
-    def _scratch(self) -> Scratch:
-        scratch: Scratch | None = getattr(self._local, "scratch", None)
-        if scratch is None:
-            scratch = self._local.scratch = self.encoder.scratch()
-        return scratch
 
     def _pairs(self, encoded: Encoded, events: int, scratch: Scratch) -> tuple[Array, Array]:
         """Which bucket meets which event, by bucket where there are many."""
@@ -166,14 +168,14 @@ class Segment:
 
 def _by_use(rows: Rows) -> Rows:
     """The lines that are tested most first: sixteen fit a register."""
-    line = rows.line & ~np.uint16(NESTED)
+    line = rows.line & ~np.uint32(NESTED)
     uses = np.bincount(line, minlength=len(rows.lines))
     order = np.argsort(-uses, kind="stable")
-    place = np.zeros(max(len(order), 1), np.uint16)
+    place = np.zeros(max(len(order), 1), np.uint32)
     place[order] = np.arange(len(order))
     return msgspec.structs.replace(
         rows,
         lines=tuple(rows.lines[n] for n in order.tolist()),
-        line=place[line] | (rows.line & np.uint16(NESTED)),
+        line=place[line] | (rows.line & np.uint32(NESTED)),
         set_line=place[rows.set_line],
     )

@@ -34,12 +34,15 @@ __all__ = [
     "joined_ids",
     "match_parts",
     "need_compiler",
+    "one_column",
     "orders_of",
     "to_merge",
     "young_ids",
 ]
 
 Array = Any
+LINES_MAX = 1 << 16
+"""Lines of segments up to which they are merged."""
 
 PATHS = ("auto", "avx512", "portable")
 PATH_VARIABLE = "MEETPOINT_KERNEL"
@@ -58,8 +61,7 @@ class Pairs(msgspec.Struct, frozen=True):
 
     def table(self) -> pa.Table:
         """The pairs as columns event and subscription; ids are a dictionary."""
-        ids = self.ids if isinstance(self.ids, pa.Array) else pa.array(self.ids)
-        column = pa.DictionaryArray.from_arrays(pa.array(self.subscriptions), ids)
+        column = pa.DictionaryArray.from_arrays(pa.array(self.subscriptions), arrow_ids(self.ids))
         return pa.table({"event": pa.array(self.events), "subscription": column})
 
 
@@ -158,7 +160,8 @@ def _match_all(state: State, some: EventBatch, path: str) -> Iterator[tuple[int,
                 if kept:
                     yield at, Pairs(found.events[:kept], found.numbers[:kept], held.ids)
     if state.young:
-        accepted = [some.columns.accepted(y.filter) for y in state.young]
+        columns = some.columns
+        accepted = [columns.accepted(y.filter) for y in state.young]
         numbers = np.repeat(np.arange(len(accepted), dtype=np.int32), [len(rows) for rows in accepted])
         if len(numbers):
             events = np.concatenate(accepted).astype(np.int32) + np.int32(some.first)
@@ -200,7 +203,10 @@ def to_merge(held: tuple[Held, ...]) -> tuple[Held, ...]:
     younger = 0
     for at in range(len(held) - 1, -1, -1):
         if younger and len(held[at]) <= 2 * younger:
-            return held[_oldest(held, at) :]
+            chosen = held[_oldest(held, at) :]
+            if sum(len(one.segment.rows.lines) for one in chosen) > LINES_MAX:
+                break
+            return chosen
         younger += len(held[at])
     worn = next((one for one in held if one.dead_count > _DEAD_PART * len(one.serials)), None)
     return () if worn is None else (worn,)
@@ -226,17 +232,38 @@ def joined_ids(ids: list[Any], kept: list[Array]) -> Any:
 
 def ids_at(ids: Any, numbers: Array) -> list[Any]:
     if isinstance(ids, pa.Array):
-        if pa.types.is_integer(ids.type):
+        if pa.types.is_integer(ids.type) and ids.null_count == 0:
             return np.asarray(ids)[numbers].tolist()  # type: ignore[no-any-return]
         return ids.take(pa.array(numbers)).to_pylist()  # type: ignore[no-any-return]
     return [ids[number] for number in numbers.tolist()]
 
 
 def arrow_ids(ids: Any) -> pa.Array:
-    return ids if isinstance(ids, pa.Array) else pa.array(ids)
+    """Ids as a column; MeetpointError where no type of Arrow holds all of them as they are."""
+    if isinstance(ids, pa.Array):
+        return ids
+    try:
+        array = pa.array(ids)
+        if array.to_pylist() == list(ids):
+            return array
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        pass
+    raise MeetpointError(
+        "the ids of the subscriptions are of different types, or of one that Arrow does not have; "
+        "make all of them strings, or all integers of 64 bits"
+    )
+
+
+def one_column(arrays: list[pa.Array]) -> pa.Array:
+    """Columns of ids as one."""
+    if len({array.type for array in arrays}) > 1:
+        raise MeetpointError(
+            "the ids of the subscriptions are of different types; make all of them strings, or integers"
+        )
+    return pa.concat_arrays(arrays)
 
 
 def young_ids(state: State) -> list[pa.Array]:
     if state.held and not state.young:
         return []
-    return [pa.array([y.id for y in state.young])]
+    return [arrow_ids([y.id for y in state.young])]

@@ -12,6 +12,7 @@ import zlib
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import numpy as np
@@ -26,6 +27,7 @@ from meetpoint.matching.index.kernels.scanning import Buckets, Sides
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort
 from meetpoint.matching.index.rows import PackedRows
 from meetpoint.matching.index.segment import Sample, Segment
+from meetpoint.matching.index.state import arrow_ids
 from meetpoint.matching.parts import Part, PartSort
 
 __all__ = ["VERSION", "load", "save"]
@@ -114,9 +116,9 @@ def save(path: str, held: list[tuple[Segment, Any, Array, Array | None]], sample
     )
     start = len(_MAGIC) + 24
     begin = -(-(start + len(head)) // _ALIGN) * _ALIGN
-    partial = f"{path}.{os.getpid()}.partial"
+    partial = f"{path}.{uuid4().hex}.partial"
     try:
-        with open(partial, "wb") as file:
+        with open(partial, "xb") as file:
             file.write(_MAGIC)
             for number in (VERSION, len(head), zlib.crc32(head)):
                 file.write(number.to_bytes(8, "little"))
@@ -127,6 +129,8 @@ def save(path: str, held: list[tuple[Segment, Any, Array, Array | None]], sample
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
+    except OSError as error:
+        raise MeetpointError(f"{path}: {(error.strerror or str(error)).lower()}; check the folder") from None
     finally:
         Path(partial).unlink(missing_ok=True)
 
@@ -155,14 +159,7 @@ def _put_segment(
 
 
 def _ids_as_bytes(ids: Any) -> Array:
-    try:
-        array = ids if isinstance(ids, pa.Array) else pa.array(ids)
-        if not isinstance(ids, pa.Array) and array.to_pylist() != ids:
-            raise TypeError
-    except (pa.ArrowException, TypeError, OverflowError):
-        raise MeetpointError(
-            "the ids of the subscriptions are of different types; make all of them strings, or all integers"
-        ) from None
+    array = arrow_ids(ids)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, pa.schema([("id", array.type)])) as stream:
         stream.write_batch(pa.record_batch([array], names=["id"]))

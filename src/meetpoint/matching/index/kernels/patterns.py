@@ -21,9 +21,11 @@ __all__ = [
     "fitting_patterns",
     "gram_hash",
     "like",
+    "sort_runs",
 ]
 
 Array = Any
+_SHORT = 16
 _HALF, _LOWER = np.uint64(32), np.uint64(0xFFFFFFFF)
 ANY_CHAR, PERCENT = 256, 257
 """Symbols of a pattern besides bytes: any one character, any text."""
@@ -197,3 +199,20 @@ def fitting_patterns(data, starts, ends, valid, grams, tried, mark, out, counts)
                     k += 1
         counts[e] = k - before
     return k
+
+
+@kernel
+def sort_runs(starts, numbers):
+    """Each run of numbers in order."""
+    for r in range(len(starts) - 1):
+        begin, end = starts[r], starts[r + 1]
+        if end - begin > _SHORT:
+            numbers[begin:end].sort()
+        else:
+            for i in range(begin + 1, end):
+                number = numbers[i]
+                at = i
+                while at > begin and numbers[at - 1] > number:
+                    numbers[at] = numbers[at - 1]
+                    at -= 1
+                numbers[at] = number

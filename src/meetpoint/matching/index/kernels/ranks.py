@@ -13,6 +13,7 @@ __all__ = ["TextCache", "double_ranks", "line_ranks", "text_ranks"]
 Array = Any
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _FEW = 8
+_PROBES = 16
 _LARGEST = np.int64(2**63 - 1)
 _MINUS_ZERO = np.int64(-(2**63))
 _INFINITY = np.int64(0x7FF0000000000000)
@@ -140,9 +141,13 @@ def text_ranks(data, starts, ends, valid, offsets, cuts, back_offsets, back_cuts
         length = end - start
         first, last = _words(address + start, length)
         mixed = (first ^ (last >> np.uint64(31)) ^ (last << np.uint64(33)) ^ np.uint64(length)) * _MULTIPLIER
+        for i in range(8, length - 8, 8):  # what lies between the first and the last eight bytes
+            mixed = (mixed ^ (mixed >> np.uint64(29)) ^ long_at(address + start + i)) * _MULTIPLIER
         place = np.int64((mixed >> np.uint64(40)) & np.uint64(capacity - 1))
         found = False
-        while table[place, 2] != 0:
+        tried = 0
+        while table[place, 2] != 0 and tried < _PROBES:
+            tried += 1
             if (
                 table[place, 0] == first
                 and table[place, 1] == last
@@ -172,7 +177,7 @@ def text_ranks(data, starts, ends, valid, offsets, cuts, back_offsets, back_cuts
         if back_slot >= 0:
             backward = _text_rank(data, start, end, back_offsets, back_cuts, True)
             ranks[e, back_slot] = backward
-        if 2 * filled[0] < capacity and (length <= 16 or filled[1] + length <= len(held)):
+        if table[place, 2] == 0 and 2 * filled[0] < capacity and (length <= 16 or filled[1] + length <= len(held)):
             at = filled[1]
             if length > 16:
                 for i in range(length):

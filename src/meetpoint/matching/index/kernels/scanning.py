@@ -143,7 +143,7 @@ def _sides_hold(start, test, set_start, set_slot, set_first, set_last, q, e, ran
         argument = test[i] >> 2
         if asked == SIDE_IN_SET:
             rank = ranks[e, set_slot[argument]]
-            low, high = set_start[argument], set_start[argument + 1]
+            low, high = np.int64(set_start[argument]), np.int64(set_start[argument + 1])
             end = high
             while low < high:  # the first interval that ends at the rank or later
                 middle = (low + high) >> 1
@@ -154,11 +154,15 @@ def _sides_hold(start, test, set_start, set_slot, set_first, set_last, q, e, ran
             if low == end or rank < set_first[low]:
                 return False
         else:
-            fits = False
-            for j in range(fit_start[e], fit_start[e + 1]):
-                if fit[j] == argument:
-                    fits = True
-                    break
+            low, high = fit_start[e], fit_start[e + 1]
+            end = high
+            while low < high:
+                middle = (low + high) >> 1
+                if fit[middle] < argument:
+                    low = middle + 1
+                else:
+                    high = middle
+            fits = low < end and fit[low] == argument
             if fits != (asked == SIDE_FITS):
                 return False
     return True
