@@ -622,8 +622,8 @@ def test_matches_within_matches_and_side_by_side() -> None:
 
 def test_more_attributes_than_16_bits_can_number() -> None:
     with pytest.raises(LimitError, match="the limit is 65,536; split the subscriptions by attribute"):
-        Index.from_filters((n, parse_filter(f"a{n} = 1")) for n in range(65_537))
-    index = Index.from_filters((n, parse_filter(f"a{n} = {n}")) for n in range(33_000))
+        Index.from_columns(constraints(*((n, f"a{n}", "eq", 1.0, 1.0, None) for n in range(65_537))))
+    index = Index.from_columns(constraints(*((n, f"a{n}", "eq", n, n, None) for n in range(33_000))))
     assert index.match({"a0": 0, "a32768": 32768, "a1": 5}) == [0, 32768]
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meetpoint.language.like import Pattern, PatternSort
+from meetpoint.matching.index.cells import CELLS, COARSE, Cells, Statistics, runs
 from meetpoint.matching.index.encode import Encoded
 from meetpoint.matching.index.kernels.building import (
     choose,
@@ -47,10 +48,6 @@ from meetpoint.matching.index.rows import NESTED, Rows, grouped
 
 __all__ = ["Access", "Layout", "build"]
 
-CELLS = 256
-"""Cells of a line of ranges: so many events in each as in the others, as far as the sample tells."""
-COARSE = 16
-"""Cells that make a coarse one."""
 FLAT_MAX = 600_000
 """Entries up to which there are no coarse cells: a few more entries, and fewer buckets for an event."""
 ZONED_MIN = 48
@@ -87,15 +84,6 @@ class Layout(NamedTuple):
     sides: Sides
 
 
-class _Statistics(NamedTuple):
-    """What the events are like: ranks of each line, sorted, of those that have a value there."""
-
-    ranks: list[Array]
-    fits: Array  # float64[patterns] part of the events
-    events: list[int]  # of how many events the ranks of each line are
-    seen: bool  # whether they are of real events
-
-
 def build(rows: Rows, sample: Encoded | None, guessed: bool = False) -> Layout:
     """The layout for rows; `sample` is some events that are like those to come, None if nothing is known of them.
 
@@ -104,7 +92,7 @@ def build(rows: Rows, sample: Encoded | None, guessed: bool = False) -> Layout:
     statistics = _statistics(rows, sample, guessed)
     line = (rows.line & ~np.uint32(NESTED)).astype(np.int64)
     share = _shares(rows, line, statistics)
-    cells = _Cells(rows, line, statistics)
+    cells = Cells(rows, line, statistics)
     cost, root = _costs(rows, line, share, cells, statistics)
     fits = rows.side & 3 == SIDE_FITS
     side_cost = np.where(
@@ -119,7 +107,7 @@ def build(rows: Rows, sample: Encoded | None, guessed: bool = False) -> Layout:
 # -- statistics --------------------------------------------------------------------------------------------------------
 
 
-def _statistics(rows: Rows, sample: Encoded | None, guessed: bool) -> _Statistics:
+def _statistics(rows: Rows, sample: Encoded | None, guessed: bool) -> Statistics:
     """By the sample; of what a guess leaves open, as if bounds were like values."""
     ranks = []
     events = []
@@ -132,10 +120,10 @@ def _statistics(rows: Rows, sample: Encoded | None, guessed: bool) -> _Statistic
     fits = np.full(len(rows.patterns), _PATTERN_SHARE)
     if sample is not None and not guessed:
         fits = (np.bincount(sample.fit, minlength=len(rows.patterns)) + 0.1) / (len(sample.ranks) + 1)
-    return _Statistics(ranks, fits, events, sample is not None and not guessed)
+    return Statistics(ranks, fits, events, sample is not None and not guessed)
 
 
-def _shares(rows: Rows, line: Array, statistics: _Statistics) -> Array:
+def _shares(rows: Rows, line: Array, statistics: Statistics) -> Array:
     """What part of the events satisfies each test; where the sample has none, by the number of bounds within."""
     share = np.zeros(len(line))
     tests_of = grouped(line, len(rows.lines))
@@ -153,70 +141,7 @@ def _shares(rows: Rows, line: Array, statistics: _Statistics) -> Array:
     return share
 
 
-class _Cells:
-    """Cells of the lines that have ranges: `starts[slot]` are the ranks at which cells begin, 0 first.
-
-    Sixteen neighbouring cells make a coarse one, whose number follows those of the fine ones; a range is filed under
-    coarse cells where it covers them, so that it has at most some forty entries however wide it is.
-    """
-
-    def __init__(self, rows: Rows, line: Array, statistics: _Statistics) -> None:
-        self.starts: list[Array] = []
-        self.chance: list[Array] = []
-        self._cuts = [one.cuts for one in rows.lines]
-        self.coarse = COARSE
-        ranged = np.bincount(line[(rows.line & NESTED == 0) & (rows.first <= rows.last)], minlength=len(rows.lines))
-        for slot, held in enumerate(statistics.ranks):
-            if not ranged[slot] or not len(held):
-                self.starts.append(np.zeros(1, np.int32))
-                self.chance.append(np.ones(1))
-                continue
-            wanted = int(min(CELLS, max(16, ranged[slot] // 4)))
-            starts = np.unique(np.concatenate([[0], held[np.arange(1, wanted) * len(held) // wanted]])).astype(np.int32)
-            counts = np.diff(np.searchsorted(held, np.append(starts, rows.lines[slot].cuts + 1)))
-            self.starts.append(starts)
-            self.chance.append((counts + 1.0 / len(starts)) / (statistics.events[slot] + 1))
-
-    def count(self, slot: int) -> int:
-        """How many cells a line has, fine and coarse."""
-        fine = len(self.starts[slot])
-        return fine + -(-fine // self.coarse)
-
-    def of(self, slot: int, ranks: Array) -> Array:
-        """The fine cell that each rank is in."""
-        return (np.searchsorted(self.starts[slot], ranks, "right") - 1).astype(np.int64)
-
-    def cover(self, slot: int, first: Array, last: Array) -> tuple[Array, Array, Array]:
-        """The cells of ranges: which range, its cell, and whether the cell is only partly in the range."""
-        bounds = np.append(self.starts[slot], self._cuts[slot] + 1)
-        begin, end = self.of(slot, first), self.of(slot, last)
-        whole_begin = begin + (bounds[begin] < first)
-        whole_end = end + 1 - (bounds[end + 1] - 1 > last)
-        coarse_begin, coarse_end = -(-whole_begin // self.coarse), whole_end // self.coarse
-        none = coarse_begin >= coarse_end
-        left_end = np.where(none, end + 1, coarse_begin * self.coarse)
-        right_begin = np.where(none, end + 1, coarse_end * self.coarse)
-        fine = len(self.starts[slot])
-        which, cell = zip(
-            _runs(begin, left_end),
-            _runs(right_begin, end + 1),
-            _runs(np.where(none, 0, fine + coarse_begin), np.where(none, 0, fine + coarse_end)),
-            strict=True,
-        )
-        ranges, cells = np.concatenate(which), np.concatenate(cell)
-        inside = np.minimum(cells, fine - 1)  # a coarse cell is always covered
-        partly = (bounds[inside] < first[ranges]) | (bounds[inside + 1] - 1 > last[ranges])
-        return ranges, cells, partly & (cells < fine)
-
-
-def _runs(begin: Array, end: Array) -> tuple[Array, Array]:
-    """Every number of several ranges, and which range it is of."""
-    counts = end - begin
-    which = np.repeat(np.arange(len(begin)), counts)
-    return which, begin[which] + np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
-
-
-def _costs(rows: Rows, line: Array, share: Array, cells: _Cells, statistics: _Statistics) -> tuple[Array, Array]:
+def _costs(rows: Rows, line: Array, share: Array, cells: Cells, statistics: Statistics) -> tuple[Array, Array]:
     """The part of the events that each test leads to its conjunction; and which tests would only ask for a value."""
     cost = share.copy()
     nested = rows.line & NESTED != 0
@@ -261,7 +186,7 @@ class _Nodes:
         self.head = np.full(int(self.offsets[-1]), -1, np.int32)
         nest(self.begin, self.width, self.head, self.parent)
 
-    def crowded(self, statistics: _Statistics, budget: int) -> tuple[Array, list[Array]]:
+    def crowded(self, statistics: Statistics, budget: int) -> tuple[Array, list[Array]]:
         """Ranks that many events have and that lie within several nodes, and the nodes of each.
 
         An event that comes to one bucket is quicker than one that comes to five, so these ranks get buckets of their
@@ -317,8 +242,8 @@ class _Places(NamedTuple):
 def _entries(
     rows: Rows,
     line: Array,
-    statistics: _Statistics,
-    cells: _Cells,
+    statistics: Statistics,
+    cells: Cells,
     nodes: _Nodes,
     root: Array,
     chosen: Array,
@@ -365,7 +290,7 @@ def _entries(
     by_node = np.argsort(nodes.of_test, kind="stable")
     starts = np.searchsorted(nodes.of_test[by_node], np.arange(len(nodes.keys) + 1))
     within = np.concatenate([np.zeros(0, np.int64), *chains])
-    which, at = _runs(starts[within], starts[within + 1])
+    which, at = runs(starts[within], starts[within + 1])
     of = np.repeat(np.arange(len(chains)), [len(chain) for chain in chains])
     copied = _Entries(*(column[by_node[at]] for column in pieces[0]))
     pieces.append(copied._replace(bucket=count + of[which]))
@@ -373,7 +298,7 @@ def _entries(
     return _Entries(*(np.concatenate(column) for column in zip(*pieces, strict=True))), places
 
 
-def _homes(rows: Rows, statistics: _Statistics, sizes: Array) -> Array:
+def _homes(rows: Rows, statistics: Statistics, sizes: Array) -> Array:
     """Under which pattern's bucket the conjunctions of each pattern are filed.
 
     A text that contains `abcde` contains `abc` as well. Where few other texts do, the conjunctions of the first are
@@ -394,7 +319,7 @@ def _homes(rows: Rows, statistics: _Statistics, sizes: Array) -> Array:
 
 
 def _lay_out(
-    rows: Rows, line: Array, share: Array, cells: _Cells, nodes: _Nodes, entries: _Entries, places: _Places
+    rows: Rows, line: Array, share: Array, cells: Cells, nodes: _Nodes, entries: _Entries, places: _Places
 ) -> Layout:
     order = np.arange(len(rows.line), dtype=np.int32)
     order_tests(rows.start, share, order)
@@ -502,7 +427,7 @@ def _arrange(
     )
 
 
-def _access(rows: Rows, cells: _Cells, nodes: _Nodes, places: _Places, bucket_of: Array) -> Access:
+def _access(rows: Rows, cells: Cells, nodes: _Nodes, places: _Places, bucket_of: Array) -> Access:
     """The tables from ranks to buckets."""
     new_parent = np.full(int((bucket_of >= 0).sum()), -1, np.int32)
     has = nodes.parent >= 0

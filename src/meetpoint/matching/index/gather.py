@@ -8,48 +8,32 @@ then has a bucket of its own; the alternatives exclude one another, so no event 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
 from enum import Enum, auto
 from time import sleep
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from meetpoint.language.constraints import (
     EVERY_TEXT,
-    Absent,
-    BooleanSet,
-    Constraint,
     NumberSet,
-    Present,
     TextSet,
-    TimestampSet,
 )
 from meetpoint.language.filters import Filter
-from meetpoint.language.intervals import Intervals, complement, intersect
-from meetpoint.language.like import ANY_CHAR, Pattern, PatternSort
+from meetpoint.language.like import ANY_CHAR, Pattern
 from meetpoint.language.normal import Conjunction
 from meetpoint.language.patterns import prefix_interval
-from meetpoint.matching.index.kernels.scanning import SIDE_FITS, SIDE_FITS_NOT, SIDE_IN_SET
+from meetpoint.matching.index.kernels.scanning import SIDE_FITS, SIDE_IN_SET
 from meetpoint.matching.index.lines import Line, LineKey, LineSort, is_plain, text_line
+from meetpoint.matching.index.readers import MIDDLE, READERS, Range, Test, read_number, text_ranges
 from meetpoint.matching.index.rows import NESTED, Rows, grouped, starts_of
-from meetpoint.matching.prepared import EPOCH
 
 __all__ = ["gather"]
 
-_Cut: TypeAlias = tuple[Any, int] | None
-"""A value and 0 before or 1 after it; None is the end of the line. Bytes stand for themselves, before."""
-_Range: TypeAlias = tuple[Any, Any, bool]
-"""Low cut, high cut, and whether it nests (a prefix or one value)."""
-_Test: TypeAlias = tuple[LineKey, list[_Range]]
-
-_MICROSECOND = timedelta(microseconds=1)
 _MULTIPLIED_MAX = 4096
 """Values of a set that is multiplied out."""
 _BREATH = 256
 """Filters after which other threads get their turn."""
-_MIDDLE = (0, 0)
-"""The cut between the two stretches of the line of odd numbers."""
 
 
 class _Cuts:
@@ -114,9 +98,9 @@ class _Gatherer:
             return
         multiple = len(conjunctions) > 1
         for conjunction in conjunctions:
-            tests: list[_Test] = []
+            tests: list[Test] = []
             patterns: list[tuple[int, str, Pattern]] = []
-            if not all(_READERS[type(c)](attribute, c, tests, patterns) for attribute, c in conjunction.constraints):
+            if not all(READERS[type(c)](attribute, c, tests, patterns) for attribute, c in conjunction.constraints):
                 continue  # no value satisfies one of them, though no single part of it says so
             if not tests and not any(asked == SIDE_FITS for asked, _, _ in patterns):
                 tests.append((LineKey("", LineSort.ALWAYS), [(None, None, True)]))
@@ -169,7 +153,7 @@ class _Gatherer:
         self.multiple.append(False)
         return True
 
-    def _emit(self, owner: int, multiple: bool, tests: list[_Test], patterns: list[tuple[int, str, Pattern]]) -> None:
+    def _emit(self, owner: int, multiple: bool, tests: list[Test], patterns: list[tuple[int, str, Pattern]]) -> None:
         conjunction = len(self.owner)
         for key, ranges in tests:
             self._emit_test(conjunction, key, ranges)
@@ -179,7 +163,7 @@ class _Gatherer:
         self.owner.append(owner)
         self.multiple.append(multiple)
 
-    def _emit_test(self, conjunction: int, key: LineKey, ranges: list[_Range]) -> None:
+    def _emit_test(self, conjunction: int, key: LineKey, ranges: list[Range]) -> None:
         cuts = self._cuts_of(key)
         low, high, nested = ranges[0]
         if len(ranges) > 1:
@@ -221,7 +205,7 @@ class _Gatherer:
             text = pattern.pieces[1][::-1] if backwards else pattern.pieces[0]
             bounds = known.get(text)
             if bounds is None:
-                ((low, high, _),) = _text_ranges(prefix_interval(text))
+                ((low, high, _),) = text_ranges(prefix_interval(text))
                 bounds = known[text] = cuts.of(low), cuts.of(high)
             self.tests += (conjunction, cuts.number | NESTED, *bounds)
 
@@ -242,8 +226,8 @@ class _Gatherer:
                 # one value nests, and so does any number
                 out += (conjunction, number | NESTED if low == high else number, low_id, high_id)
             else:
-                tests: list[_Test] = []
-                _number(attribute, NumberSet((i,)), tests, [])
+                tests: list[Test] = []
+                read_number(attribute, NumberSet((i,)), tests, [])
                 self._emit_test(conjunction, *tests[0])
 
     def _read_texts(self, attribute: str, plain: _Plain) -> None:
@@ -255,7 +239,7 @@ class _Gatherer:
             if low and low == interval.high:
                 value = low.encode()
                 out += (conjunction, number, ids.setdefault(value, len(ids)), ids.setdefault(value + b"\0", len(ids)))
-            elif ranges := _text_ranges((interval,)):
+            elif ranges := text_ranges((interval,)):
                 self._emit_test(conjunction, key, ranges)
             else:  # between a text and the next one lies none
                 self._emit_test(conjunction, LineKey("", LineSort.ALWAYS), [((0, 0), None, False)])
@@ -343,8 +327,8 @@ def _odd_line(key: LineKey, ids: dict[Any, int], place: Any) -> tuple[Line, Any]
         place[ids[cut]] = at
     for at, cut in enumerate(floats):
         place[ids[cut]] = len(exact) + 1 + at
-    if _MIDDLE in ids:
-        place[ids[_MIDDLE]] = len(exact)
+    if MIDDLE in ids:
+        place[ids[MIDDLE]] = len(exact)
     line = Line(
         key,
         np.array([v for _, v, _ in floats], np.float64),
@@ -355,7 +339,7 @@ def _odd_line(key: LineKey, ids: dict[Any, int], place: Any) -> tuple[Line, Any]
     return line, place
 
 
-def _to_multiply(tests: list[_Test], patterns: list[tuple[int, str, Pattern]]) -> int | None:
+def _to_multiply(tests: list[Test], patterns: list[tuple[int, str, Pattern]]) -> int | None:
     """Which test to multiply out: the set of values with the fewest, if nothing else singles out events as well."""
     best: int | None = None
     for at, (key, ranges) in enumerate(tests):
@@ -370,144 +354,3 @@ def _to_multiply(tests: list[_Test], patterns: list[tuple[int, str, Pattern]]) -
         ):
             best = at
     return None if any(asked == SIDE_FITS for asked, _, _ in patterns) else best
-
-
-# -- constraints -------------------------------------------------------------------------------------------------------
-
-
-def _absent(attribute: str, _: Absent, tests: list[_Test], patterns: list[Any]) -> bool:
-    tests.append((LineKey(attribute, LineSort.PRESENCE), [(None, (0, 0), True)]))
-    return True
-
-
-def _present(attribute: str, _: Present, tests: list[_Test], patterns: list[Any]) -> bool:
-    tests.append((LineKey(attribute, LineSort.PRESENCE), [((0, 0), None, True)]))
-    return True
-
-
-def _boolean(attribute: str, constraint: BooleanSet, tests: list[_Test], patterns: list[Any]) -> bool:
-    low = (0, 0) if constraint.values == (True,) else None
-    high = (0, 0) if constraint.values == (False,) else None
-    tests.append((LineKey(attribute, LineSort.BOOLEAN), [(low, high, True)]))
-    return True
-
-
-def _number(attribute: str, constraint: NumberSet, tests: list[_Test], patterns: list[Any]) -> bool:
-    exact = constraint.exact
-    if constraint.doubles is None and all(
-        bound is None or is_plain(bound, float(bound))  # type: ignore[arg-type]
-        for i in exact
-        for bound in (i.low, i.high)
-    ):
-        ranges = [
-            (
-                None if i.low is None else (float(i.low), int(i.low_open)),  # type: ignore[arg-type]
-                None if i.high is None else (float(i.high), int(not i.high_open)),  # type: ignore[arg-type]
-                i.is_point or (i.low is None and i.high is None),
-            )
-            for i in exact
-        ]
-        tests.append((LineKey(attribute, LineSort.NUMBER), ranges))
-        return True
-    odd: list[_Range] = [
-        (
-            None if i.low is None else ("exact", i.low, int(i.low_open)),
-            _MIDDLE if i.high is None else ("exact", i.high, int(not i.high_open)),
-            i.is_point,
-        )
-        for i in exact
-    ]
-    odd += [
-        (
-            _MIDDLE if i.low is None else ("float", i.low, int(i.low_open)),
-            None if i.high is None else ("float", i.high, int(not i.high_open)),
-            i.is_point,
-        )
-        for i in constraint.for_floats()
-    ]
-    tests.append((LineKey(attribute, LineSort.ODD_NUMBER), odd))
-    return True
-
-
-def _instant(attribute: str, constraint: TimestampSet, tests: list[_Test], patterns: list[Any]) -> bool:
-    ranges: list[_Range] = []
-    for i in constraint.intervals:
-        low = None if i.low is None else _micros(i.low) + i.low_open
-        high = None if i.high is None else _micros(i.high) + (not i.high_open)
-        if low is None or high is None or low < high:
-            ranges.append((low, high, i.is_point or (low is None and high is None)))
-    tests.append((LineKey(attribute, LineSort.INSTANT), ranges))
-    return bool(ranges)
-
-
-def _micros(bound: Any) -> int:
-    assert isinstance(bound, datetime)
-    return (bound - EPOCH) // _MICROSECOND
-
-
-def _text(attribute: str, constraint: TextSet, tests: list[_Test], patterns: list[Any]) -> bool:
-    forward = constraint.intervals
-    if not constraint.like and not constraint.unlike:
-        ranges = _text_ranges(forward)
-        tests.append((LineKey(attribute, LineSort.TEXT), ranges))
-        return bool(ranges)
-    backward: Intervals = EVERY_TEXT
-    prefix = suffix = ""
-    fits = 0
-    for pattern in constraint.like:
-        sort = pattern.sort
-        head = pattern.pieces[0].partition(ANY_CHAR)[0]
-        tail = pattern.pieces[-1].rpartition(ANY_CHAR)[2] if len(pattern.pieces) > 1 else ""
-        if head:
-            forward, prefix = intersect(forward, prefix_interval(head)), max(prefix, head, key=len)
-        if tail:
-            backward, suffix = intersect(backward, prefix_interval(tail[::-1])), max(suffix, tail, key=len)
-        if sort not in (PatternSort.PREFIX, PatternSort.SUFFIX) and not (
-            sort is PatternSort.AFFIX and not _may_overlap(head, tail)
-        ):
-            patterns.append((SIDE_FITS, attribute, pattern))
-            fits += 1
-    for pattern in constraint.unlike:
-        if pattern.sort is PatternSort.PREFIX:
-            forward = intersect(forward, complement(prefix_interval(pattern.pieces[0])))
-        elif pattern.sort is PatternSort.SUFFIX:
-            backward = intersect(backward, complement(prefix_interval(pattern.pieces[1][::-1])))
-        else:
-            patterns.append((SIDE_FITS_NOT, attribute, pattern))
-    ranges = _text_ranges(forward, forward == prefix_interval(prefix))
-    back_ranges = _text_ranges(backward, backward == prefix_interval(suffix[::-1]))
-    if forward != EVERY_TEXT or (backward == EVERY_TEXT and not fits):
-        tests.append((LineKey(attribute, LineSort.TEXT), ranges))
-    if backward != EVERY_TEXT:
-        tests.append((LineKey(attribute, LineSort.TEXT_BACK), back_ranges))
-    return bool(ranges and back_ranges)
-
-
-def _may_overlap(head: str, tail: str) -> bool:
-    """Whether a text shorter than both together can begin with one and end with the other."""
-    return any(head.endswith(tail[:n]) for n in range(1, min(len(head), len(tail)) + 1)) or tail in head or head in tail
-
-
-def _text_ranges(intervals: Intervals, prefix: bool = False) -> list[_Range]:
-    """Intervals as ranges of bytes; an interval that lies between a text and the next one holds nothing."""
-    ranges: list[_Range] = []
-    for i in intervals:
-        low = None if not i.low else str(i.low).encode()
-        if i.low_open:
-            low = (low or b"") + b"\0"
-        high = None
-        if i.high is not None:
-            high = str(i.high).encode() + (b"" if i.high_open else b"\0")
-        if low is None or high is None or low < high:
-            ranges.append((low, high, prefix or i.is_point or (low is None and high is None)))
-    return ranges
-
-
-_READERS: dict[type[Constraint], Any] = {
-    Absent: _absent,
-    Present: _present,
-    BooleanSet: _boolean,
-    NumberSet: _number,
-    TimestampSet: _instant,
-    TextSet: _text,
-}

@@ -13,7 +13,7 @@ from meetpoint.language.like import Pattern
 from meetpoint.language.patterns import prefix_interval
 from meetpoint.matching.index.kernels.scanning import SIDE_FITS
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort, text_line
-from meetpoint.matching.index.rows import NESTED, Rows, starts_of
+from meetpoint.matching.index.rows import NESTED, Rows, grouped, starts_of
 
 __all__ = ["gather_columns"]
 
@@ -56,10 +56,9 @@ def gather_columns(table: pa.Table) -> tuple[Rows, pa.Array]:
     tests = _Tests(table.num_rows)
     lines: list[Line] = []
     patterns: dict[tuple[str, Pattern], int] = {}
-    for number, name in enumerate(names):
-        mine = code == number
-        _numbers(name, np.flatnonzero(mine & ~has_text), low, high, tests, lines)
-        _texts(name, mine & has_text, which, text, tests, lines, patterns)
+    for name, mine in zip(names, grouped(code, len(names)), strict=True):
+        _numbers(name, mine[~has_text[mine]], low, high, tests, lines)
+        _texts(name, mine[has_text[mine]], which, text, tests, lines, patterns)
     never = np.flatnonzero(~has_text & (low > high))
     if len(never):
         tests.line[never], tests.first[never], tests.last[never] = len(lines), 1, 1
@@ -173,7 +172,7 @@ def _texts(
     """Each distinct text once, whatever asks for it."""
     forward: list[tuple[Array, Array, list[bytes | None], list[bytes | None]]] = []
     for op in ("eq", "prefix", "suffix", "contains"):
-        rows = np.flatnonzero(mine & which[op])
+        rows = mine[which[op][mine]]
         if not len(rows):
             continue
         encoded = text.take(pa.array(rows)).dictionary_encode()
