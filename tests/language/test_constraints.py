@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meetpoint.errors import FilterError, LimitError
-from meetpoint.language import Absent, BooleanSet, NumberSet, Present, parse_filter
+from meetpoint.language import Absent, BooleanSet, FilterParser, NumberSet, Present, parse_filter
 from meetpoint.language.constraints import ABSENT, PRESENT, accepts, both
 from meetpoint.language.intervals import EVERYTHING, Interval, Intervals, complement, contains, intersect, settle, union
 
@@ -192,6 +192,17 @@ def test_long_filters_of_one_attribute_are_drawn_together_at_once() -> None:
         parse_filter("a = '" + "\\'" * 30_000)
     head = "a" * 30_000
     assert len(parse_filter(f"s LIKE '{head}%' AND s NOT LIKE '{head}%b'").conjunctions) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["a = '\\'", "a = 'x", "a = '", 'a = "x', "a = 'x''", "`a b` = 'x\\'", "a = 1 AND b = 'x"]
+)
+def test_a_string_that_is_never_closed_is_refused_also_when_the_shape_is_known(text: str) -> None:
+    parser = FilterParser()
+    for known in ("a = 'x'", 'a = "x"', "`a b` = 'x'", "a = 1 AND b = 'x'"):
+        parser.parse(known)
+    with pytest.raises(FilterError, match="never closed"):
+        parser.parse(text)
 
 
 def test_64_constraints_are_accepted_and_more_refused() -> None:

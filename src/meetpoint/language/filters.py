@@ -19,7 +19,7 @@ import msgspec
 from meetpoint.errors import one_line
 from meetpoint.language.lexer import QUOTED_NAME, check_text
 from meetpoint.language.like import check_escapes, read_pattern
-from meetpoint.language.literals import LITERAL, BadLiteralError, read_number, read_string, read_timestamp
+from meetpoint.language.literals import LITERAL, STRING, BadLiteralError, read_number, read_string, read_timestamp
 from meetpoint.language.normal import Conjunction, Shape
 from meetpoint.language.parser import parse_tree
 from meetpoint.language.schema import Schema
@@ -33,6 +33,7 @@ SHAPES_MAX = 4096
 """Shapes that one parser remembers; the oldest goes first."""
 
 _LITERAL = re.compile(f"({LITERAL})", re.DOTALL)
+_STRING = re.compile(STRING, re.DOTALL)
 _LITERAL_OR_QUOTED = re.compile(rf"{_LITERAL.pattern}|({QUOTED_NAME})", re.DOTALL)
 
 Reader: TypeAlias = Callable[[str], LiteralValue]
@@ -93,7 +94,7 @@ class FilterParser:
             literals = parts[1::2]
             between = (*parts[::2],)
         key = (*between, *[literal[0] < "." for literal in literals])  # a quote, or the beginning of a number
-        cached = self._shapes.get(key)
+        cached = None if not parts[-1] and _is_open(literals) else self._shapes.get(key)
         if cached is not None:
             conjunctions = cached.fill(literals)
             if conjunctions is not None:
@@ -119,6 +120,11 @@ class FilterParser:
         self._shapes[key] = shape
         while len(self._shapes) > self._shapes_max:
             self._shapes.pop(next(iter(self._shapes)), None)
+
+
+def _is_open(literals: list[str]) -> bool:
+    """Whether the last literal of a text is a string that is never closed: the splitter takes it to the end."""
+    return bool(literals) and literals[-1][0] in "'\"" and _STRING.fullmatch(literals[-1]) is None
 
 
 class _CachedShape:
