@@ -21,6 +21,8 @@ from meetpoint.bench.plain import plain_events
 from meetpoint.bench.workloads import generate
 from meetpoint.language.filters import parse_filter
 from meetpoint.language.values import clean_attributes
+from meetpoint.matching.index import Index
+from meetpoint.matching.index.kernels.simd import has_avx512
 from meetpoint.matching.scan import Scan
 
 Pair = tuple[int, int]
@@ -54,6 +56,30 @@ def test_all_agree_on_every_mix(mix: str) -> None:
     assert len(expected) > (0 if mix == "narrow" else 20)
     for make in PEERS:
         assert pairs_of(make(workload.subscriptions, workload.events), workload.events) == expected, make
+
+
+@pytest.mark.parametrize("path", ["portable", *(["avx512"] if has_avx512() else [])])
+@pytest.mark.parametrize("mix", MIXES)
+def test_the_index_agrees_with_the_oracle_on_every_mix(mix: str, path: str) -> None:
+    """By its ids, made from columns and from filters, while subscriptions go and come back."""
+    workload = generate(mix, 400, 200, seed=12)
+    expected = oracle(workload)
+    held = [(number, parse_filter(text)) for number, text in filter_texts(workload)]
+    for index in (
+        Index.from_columns(workload.subscriptions, sample=workload.events),
+        Index.from_filters(held, sample=workload.events),
+        Index.from_filters(held),
+    ):
+        for gone in (range(0), range(0, 400, 3)):
+            index.remove_many(gone)
+            found = index.table(workload.events, path=path)
+            pairs = zip(found["event"].to_pylist(), found["subscription"].to_pylist(), strict=True)
+            assert sorted(pairs) == [pair for pair in expected if pair[1] not in gone]
+        index.add_many(held[number] for number in gone)
+        index.compact()
+        assert sorted(len(ids) for ids in index.lists(workload.events, path=path).to_pylist()) == sorted(
+            np.bincount([event for event, _ in expected], minlength=200).tolist()
+        )
 
 
 @pytest.mark.parametrize("peer", DUCKDB)

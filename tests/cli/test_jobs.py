@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 import meetpoint as mp
 from meetpoint.matching.columns import Batch, Columns
+from meetpoint.matching.index import Index
 from meetpoint.matching.jobs import matches
 from meetpoint.matching.rejects import Reject
 from tests.cli.conftest import Command
@@ -248,3 +250,28 @@ def test_backtest_tells_values_of_another_kind_and_true_rows(meetpoint: Command)
         "meetpoint: x is compared as a number and is of another kind in 1 events: NULL there"
     )
     assert json.loads(ran.out)["samples"] == [{"row": 2, "attributes": {"x": 8}}]
+
+
+@pytest.mark.parametrize("tried_max", [0, 10_000], ids=["index", "every filter tried"])
+def test_few_and_many_subscriptions_are_matched_alike(tried_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from meetpoint.matching import jobs
+
+    monkeypatch.setattr(jobs, "_TRIED_MAX", tried_max)
+    made: list[object] = []
+    monkeypatch.setattr(Index, "from_filters", _noting(Index.from_filters, made))
+    subscriptions = {f"s{n}": f"a = {n % 7} OR b > {n}" for n in range(400)}
+    events = [{"a": n % 9, "b": n} for n in range(50)]
+    pairs = jobs.match(events, subscriptions)
+    expected = [
+        (e, f"s{n}") for e, event in enumerate(events) for n in range(400) if event["a"] == n % 7 or event["b"] > n
+    ]
+    assert list(zip(pairs["event"].to_pylist(), pairs["subscription"].to_pylist(), strict=True)) == expected
+    assert bool(made) is (tried_max == 0)
+
+
+def _noting(function: Callable[..., Any], calls: list[object]) -> Callable[..., Any]:
+    def noting(*arguments: Any, **options: Any) -> Any:
+        calls.append(arguments)
+        return function(*arguments, **options)
+
+    return noting

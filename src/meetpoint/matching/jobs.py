@@ -20,7 +20,7 @@ from meetpoint.language.schema import Schema
 from meetpoint.language.values import Kind
 from meetpoint.matching import backtest as core
 from meetpoint.matching.backtest import Backtest, check_name
-from meetpoint.matching.columns import Batch
+from meetpoint.matching.columns import Batch, Columns
 from meetpoint.matching.events import Events, load_events
 from meetpoint.matching.index import Index
 from meetpoint.matching.rejects import Reject, Rejected, reject
@@ -44,6 +44,9 @@ __all__ = [
     "matches",
     "watched",
 ]
+
+_TRIED_MAX, _TRIED_ROWS = 10_000, 100
+"""Subscriptions, and rows for so many, up to which an index is not worth its making: that may have to compile first."""
 
 Mismatch: TypeAlias = tuple[str, Kind]
 """An attribute, and the kind it is compared as."""
@@ -86,10 +89,12 @@ def matches(
     events = _Names(f"events: the values of {event_id}")
     none_yet = True
     index: Index[int] | None = None
+    work = 0
     for batch in batches:
-        if index is None:
+        work += len(subscriptions) * len(batch.rows)
+        if index is None and (len(subscriptions) > _TRIED_MAX or work > _TRIED_MAX * _TRIED_ROWS):
             index = Index.from_filters(enumerate(s.filter for s in subscriptions), sample=batch.columns)
-        rows, whose = index.match_columns(batch.columns)
+        rows, whose = _tried(batch.columns, subscriptions) if index is None else index.match_columns(batch.columns)
         if event_id is None:
             named = pa.array(batch.rows, pa.int64())
         else:
@@ -104,6 +109,15 @@ def matches(
         none_yet = False
     if none_yet:
         yield 0, pa.table({"event": pa.array([], pa.int64()), "subscription": ids[:0]})
+
+
+def _tried(columns: Columns, subscriptions: list[LoadedSubscription]) -> tuple[Any, Any]:
+    """Row numbers and places of subscriptions, as `Index.match_columns`, every filter tried on every column."""
+    found = [columns.accepted(s.filter) for s in subscriptions]
+    rows = np.concatenate([np.zeros(0, np.int64), *found])
+    whose = np.repeat(np.arange(len(found)), [len(accepted) for accepted in found])
+    order = np.argsort(rows, kind="stable")
+    return rows[order], whose[order]
 
 
 def _event_ids(batch: Batch, name: str, rejected: Rejected) -> list[object]:

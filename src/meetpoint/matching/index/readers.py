@@ -24,10 +24,11 @@ from meetpoint.matching.prepared import EPOCH
 
 __all__ = ["MIDDLE", "READERS", "Range", "Test", "read_number", "text_ranges"]
 
-_Cut: TypeAlias = tuple[Any, int] | None
-"""A value and 0 before or 1 after it; None is the end of the line. Bytes stand for themselves, before."""
 Range: TypeAlias = tuple[Any, Any, bool]
-"""Low cut, high cut, and whether it nests (a prefix or one value)."""
+"""Low cut, high cut, and whether it nests (a prefix or one value).
+
+A cut is a value and 0 before or 1 after it; None is the end of the line. Bytes stand for themselves, before.
+"""
 Test: TypeAlias = tuple[LineKey, list[Range]]
 
 _MICROSECOND = timedelta(microseconds=1)
