@@ -26,7 +26,6 @@ import llvmlite.binding as llvm
 import msgspec
 import numpy as np
 
-from meetpoint.bench.longform import Workload, filter_texts
 from meetpoint.bench.matcher import PEERS
 from meetpoint.bench.measuring import (
     TURN_S,
@@ -38,10 +37,11 @@ from meetpoint.bench.measuring import (
     single_rows,
     take_turns,
 )
-from meetpoint.bench.workloads import MIXES, default_subscriptions, generate
 from meetpoint.language.filters import Filter, FilterParser
 from meetpoint.matching.index import Index
 from meetpoint.matching.index.kernels.simd import has_avx512
+from meetpoint.workloads.generating import MIXES, default_subscriptions, generate
+from meetpoint.workloads.longform import Workload, filter_texts
 
 GOALS = {"avx512": (12.0, 28.0, 60.0), "portable": (7.0, 12.0, 20.0)}
 """Ratios to DuckDB on ticks, by path, for each of the sizes."""

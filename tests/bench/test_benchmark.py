@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import matcher
 from benchmarks.matcher import GOALS, PARTS, Figure, figure, main, ratio
-from meetpoint.bench.mixes import MIXES
+from meetpoint.workloads.mixes import MIXES
 
 
 def test_the_quick_run_measures_everything(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from meetpoint.bench import matcher, measuring
-from meetpoint.bench.mixes import MIXES
 from meetpoint.bench.numpy_peer import NumpyPeer
 from meetpoint.bench.peers import Digest
-from meetpoint.bench.workloads import generate
 from meetpoint.cli import bench
 from meetpoint.matching.index import Index
+from meetpoint.workloads.generating import generate
+from meetpoint.workloads.mixes import MIXES
 from tests.cli.conftest import Command
 
 ALL = "duckdb,duckdb-tuned,numpy"

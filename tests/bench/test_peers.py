@@ -13,17 +13,17 @@ import pytest
 from meetpoint.bench import access
 from meetpoint.bench.access import Access, Tuning, make_plan, read_attributes
 from meetpoint.bench.duckdb_peer import DuckDBPeer, TunedDuckDBPeer
-from meetpoint.bench.longform import LONG_FORM, Workload, filter_texts
-from meetpoint.bench.mixes import MIXES
 from meetpoint.bench.numpy_peer import NumpyPeer
 from meetpoint.bench.peers import Peer, digest_of
 from meetpoint.bench.plain import plain_events
-from meetpoint.bench.workloads import generate
 from meetpoint.language.filters import parse_filter
 from meetpoint.language.values import clean_attributes
 from meetpoint.matching.index import Index
 from meetpoint.matching.index.kernels.simd import has_avx512
 from meetpoint.matching.scan import Scan
+from meetpoint.workloads.generating import generate
+from meetpoint.workloads.longform import LONG_FORM, Workload, filter_texts
+from meetpoint.workloads.mixes import MIXES
 
 Pair = tuple[int, int]
 DUCKDB = [DuckDBPeer, TunedDuckDBPeer]

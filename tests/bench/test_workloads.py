@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 import pytest
 
 from meetpoint.bench.numpy_peer import NumpyPeer
-from meetpoint.bench.workloads import (
+from meetpoint.errors import MeetpointError
+from meetpoint.language.filters import FilterParser, parse_filter
+from meetpoint.workloads.generating import (
     LONG_FORM,
     MIXES,
     OPS,
@@ -21,8 +23,6 @@ from meetpoint.bench.workloads import (
     generate,
     long_form,
 )
-from meetpoint.errors import MeetpointError
-from meetpoint.language.filters import FilterParser, parse_filter
 
 SHARES = {"wide": (0.04, 0.1), "narrow": (0.00005, 0.001)}
 

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meetpoint.bench.drafts import Array
-from meetpoint.bench.longform import OPS
+from meetpoint.workloads.drafts import Array
+from meetpoint.workloads.longform import OPS
 
 __all__ = [
     "FEW",

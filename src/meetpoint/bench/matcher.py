@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from meetpoint.bench import measuring
 from meetpoint.bench.duckdb_peer import DuckDBPeer, TunedDuckDBPeer
-from meetpoint.bench.longform import Workload, long_form
 from meetpoint.bench.measuring import (
     Engine,
     MismatchError,
@@ -39,6 +38,7 @@ from meetpoint.bench.peers import Peer
 from meetpoint.bench.plain import plain_events
 from meetpoint.errors import MeetpointError
 from meetpoint.language.filters import Filter
+from meetpoint.workloads.longform import Workload, long_form
 
 __all__ = ["PEERS", "MismatchError", "Rates", "Report", "Side", "check_peers", "measure", "measure_filters"]
 

@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from meetpoint.bench.drafts import Array
 from meetpoint.bench.peers import Digest, digest_of
 from meetpoint.errors import MeetpointError
 from meetpoint.language.event_arrow import attributes_from_arrow
+from meetpoint.workloads.drafts import Array
 
 if TYPE_CHECKING:
     from meetpoint.matching.index import Index

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meetpoint.bench.drafts import Array
-from meetpoint.bench.longform import LONG_FORM
 from meetpoint.bench.peers import Digest, digest_of
 from meetpoint.bench.plain import plain_events
+from meetpoint.workloads.drafts import Array
+from meetpoint.workloads.longform import LONG_FORM
 
 __all__ = ["NumpyPeer"]
 

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from meetpoint.bench.drafts import Array
+from meetpoint.workloads.drafts import Array
 
 __all__ = ["Digest", "Peer", "digest_of"]
 

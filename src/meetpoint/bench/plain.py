@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meetpoint.bench.longform import DOUBLE_DIGITS
 from meetpoint.language.names import join_name
+from meetpoint.workloads.longform import DOUBLE_DIGITS
 
 __all__ = ["PlainEvents", "plain_events"]
 

@@ -74,8 +74,8 @@ def matcher(
     names = [name.strip() for name in peers.split(",") if name.strip() not in ("", "none")]
     _need("pyarrow", "numpy", "numba", *(["duckdb"] if any(name.startswith("duckdb") for name in names) else []))
     from meetpoint.bench.matcher import MismatchError, measure, measure_filters
-    from meetpoint.bench.workloads import default_subscriptions, generate
     from meetpoint.cli.outputs import RejectFile, refuse_overlap
+    from meetpoint.workloads.generating import default_subscriptions, generate
 
     if (subs is None) != (events is None):
         raise MeetpointError("bench: --subs and --events go together; name both files, or neither to generate them")

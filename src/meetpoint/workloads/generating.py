@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from meetpoint.bench.longform import LONG_FORM, OPS, Workload, filter_texts, long_form
-from meetpoint.bench.mixes import MIXES
 from meetpoint.errors import MeetpointError
+from meetpoint.workloads.longform import LONG_FORM, OPS, Workload, filter_texts, long_form
+from meetpoint.workloads.mixes import MIXES
 
 __all__ = [
     "LONG_FORM",

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meetpoint.bench.longform import LONG_FORM, OPS
+from meetpoint.workloads.longform import LONG_FORM, OPS
 
 __all__ = ["Array", "Draft", "Rng", "choose", "column", "cut_words", "joined", "pick", "some_words", "zipf"]
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from meetpoint.bench.drafts import Array, Draft, Rng, choose, column, cut_words, joined, pick, some_words, zipf
+from meetpoint.workloads.drafts import Array, Draft, Rng, choose, column, cut_words, joined, pick, some_words, zipf
 
 __all__ = ["MIXES"]
 
