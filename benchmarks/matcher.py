@@ -9,9 +9,9 @@ single events, changes and files are measured by the clock. `--quick` is a smoke
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
-import statistics
 import sys
 import tempfile
 import threading
@@ -26,6 +26,7 @@ import llvmlite.binding as llvm
 import msgspec
 import numpy as np
 
+from benchmarks.figures import Figure, clock, figure, ratio, tell
 from meetpoint.bench.matcher import PEERS
 from meetpoint.bench.measuring import (
     TURN_S,
@@ -53,6 +54,8 @@ GOAL_BUILD = 15.0
 GOAL_THREADS = 1.7
 GOAL_CHANGES = 50_000.0
 GOAL_MATCH_MS = 50.0
+EVENT_PAUSE_S = 0.002
+"""Between two events that are matched while subscriptions change: nearly 500 a second."""
 GOAL_OPEN_S = 1.0
 
 PARTS = ("ticks", "threads", "single", "file", "changes", "mixes")
@@ -76,39 +79,6 @@ class Sizes(msgspec.Struct, frozen=True):
 
 FULL = Sizes()
 QUICK = Sizes(ticks=(300, 1_000, 4_000), mix=500, events=300, rounds=2, turn_s=0.0, batch=100, batches=3)
-
-
-class Figure(msgspec.Struct, frozen=True):
-    """A figure with its range, and the goal for it, at least or at most; of a ratio also what its two sides match."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    unit: str
-    goal: float | None = None
-    at_most: bool = False
-    far: float | None = None
-    events_per_s: tuple[float, float] | None = None
-
-    @property
-    def met(self) -> bool | None:
-        if self.goal is None:
-            return None
-        return self.value <= self.goal if self.at_most else self.value >= self.goal
-
-
-def figure(name: str, values: Sequence[float], unit: str, **goal: Any) -> Figure:
-    """The median of values, and their range."""
-    return Figure(name, statistics.median(values), min(values), max(values), unit, **goal)
-
-
-def ratio(name: str, ours: Sequence[float], theirs: Sequence[float], events: int = 0, **goal: Any) -> Figure:
-    """How many times as long theirs takes as ours, of rounds in which both took turns; for so many events each."""
-    each = [b / a for a, b in zip(ours, theirs, strict=True)]
-    one, other = statistics.median(ours), statistics.median(theirs)
-    rates = (events / one, events / other) if events else None
-    return Figure(name, other / one, min(each), max(each), "x", events_per_s=rates, **goal)
 
 
 # -- beside DuckDB -----------------------------------------------------------------------------------------------------
@@ -216,50 +186,59 @@ def file(index: Index[int], workload: Workload, rounds: int) -> Iterator[Figure]
 
 
 def changes(index: Index[int], workload: Workload, sizes: Sizes) -> Iterator[Figure]:
-    """Subscriptions come, change and go in batches of parsed filters, while another thread matches all the time."""
+    """Subscriptions come, change and go in batches of parsed filters, while another thread matches.
+
+    The goals are for an event every `EVENT_PAUSE_S`. With a thread that matches without any pause the two share the
+    interpreter, and what is left for changes is told too.
+    """
     count = sizes.batch * sizes.batches
-    drawn = np.random.default_rng(SEED).permutation(len(index))
-    if 2 * count > len(drawn):
-        raise SystemExit(f"{len(drawn):,} subscriptions are too few to change {2 * count:,} of them")
-    first, fresh = len(index), _filters(2 * count + sizes.batch)
-    ids = np.arange(first, first + count + sizes.batch)
+    if 4 * count > len(index):
+        raise SystemExit(f"{len(index):,} subscriptions are too few to change {4 * count:,} of them")
     rows = single_rows(workload.events)
+    fresh = iter(_filters(4 * count + sizes.batch))
+    gone = iter(np.random.default_rng(SEED).permutation(len(index)).tolist())
+    came = itertools.count(len(index))
+    expected = len(index) + sizes.batch
     before = latencies(index, rows, "auto") / 1000
-    with _Watch(index, rows) as watch:
-        began = clock(lambda: index.add_many(zip(ids[count:].tolist(), fresh[2 * count :], strict=True)))
-        then = len(watch.times)
-        spent: dict[str, list[float]] = {"added": [], "updated": [], "removed": []}
-        for at in range(0, count, sizes.batch):
-            part = slice(at, at + sizes.batch)
-            more = list(zip(ids[part].tolist(), fresh[part], strict=True))
-            spent["added"].append(clock(partial(index.add_many, more)))
-        for at in range(0, count, sizes.batch):
-            part = slice(at, at + sizes.batch)
-            other = list(zip(drawn[part].tolist(), fresh[count + at : count + at + sizes.batch], strict=True))
-            spent["updated"].append(clock(partial(index.update_many, other)))
-        for at in range(count, 2 * count, sizes.batch):
-            spent["removed"].append(clock(partial(index.remove_many, drawn[at : at + sizes.batch].tolist())))
-    if len(index) != first + sizes.batch:
-        raise SystemExit(f"after all changes {len(index):,} subscriptions are held: report it")
-    for name, times in spent.items():
-        each = [sizes.batch / one for one in times]
-        overall = count / sum(times)
-        yield Figure(f"{name} while matching", overall, min(each), max(each), "/s", goal=GOAL_CHANGES)
+    with _Watch(index, rows, EVENT_PAUSE_S) as watch:
+        began = clock(lambda: index.add_many(zip(itertools.islice(came, sizes.batch), fresh, strict=False)))
     yield figure(f"the first change, of {sizes.batch:,}", [1000 * began], "ms")
-    yield figure("the longest match during the first change", [max(watch.times[: then + 1])], "ms")
-    for name, some in (("before", before), ("during", np.array(watch.times))):
-        for percent in (50, 99):
-            yield figure(f"a match {name} changes, {percent}th percentile", [float(np.percentile(some, percent))], "ms")
-        goal = {"goal": GOAL_MATCH_MS, "at_most": True} if name == "during" else {}
-        yield figure(f"the longest match {name} changes", [float(some.max())], "ms", **goal)
+    yield figure("the longest match during the first change", [max(watch.times)], "ms")
+    yield from _latencies("before", before)
+    for pause, name in ((EVENT_PAUSE_S, "while matching"), (0.0, "while matching without pause")):
+        works: dict[str, Callable[[list[Any]], object]] = {
+            "added": lambda some: index.add_many(zip(itertools.islice(came, len(some)), some, strict=True)),
+            "updated": lambda some: index.update_many(zip(itertools.islice(gone, len(some)), some, strict=False)),
+            "removed": index.remove_many,
+        }
+        with _Watch(index, rows, pause) as watch:
+            spent: dict[str, list[float]] = {work: [] for work in works}
+            for work, change in works.items():
+                source = gone if work == "removed" else fresh
+                for _ in range(sizes.batches):
+                    spent[work].append(clock(partial(change, list(itertools.islice(source, sizes.batch)))))
+        goal: dict[str, Any] = {"goal": GOAL_CHANGES} if pause else {}
+        for work, times in spent.items():
+            each = [sizes.batch / one for one in times]
+            yield Figure(f"{work} {name}", count / sum(times), min(each), max(each), "/s", **goal)
+        longest: dict[str, Any] = {"goal": GOAL_MATCH_MS, "at_most": True} if pause else {}
+        yield from _latencies("during" if pause else "without pause during", np.array(watch.times), **longest)
+    if len(index) != expected:
+        raise SystemExit(f"after all changes {len(index):,} subscriptions are held, not {expected:,}: report it")
+
+
+def _latencies(name: str, times: Any, **goal: Any) -> Iterator[Figure]:
+    for percent in (50, 99):
+        yield figure(f"a match {name} changes, {percent}th percentile", [float(np.percentile(times, percent))], "ms")
+    yield figure(f"the longest match {name} changes", [float(times.max())], "ms", **goal)
 
 
 class _Watch:
     """Another thread that matches one event after the other; `times` are in milliseconds."""
 
-    def __init__(self, index: Index[int], rows: Sequence[Mapping[str, object]]) -> None:
+    def __init__(self, index: Index[int], rows: Sequence[Mapping[str, object]], pause: float) -> None:
         self.times: list[float] = []
-        self._index, self._rows = index, rows
+        self._index, self._rows, self._pause = index, rows, pause
         self._enough = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -267,6 +246,8 @@ class _Watch:
         while not self._enough.is_set():
             row = self._rows[len(self.times) % len(self._rows)]
             self.times.append(1000 * clock(partial(self._index.match, row)))
+            if self._pause:
+                time.sleep(self._pause)
 
     def __enter__(self) -> _Watch:
         self._thread.start()
@@ -280,13 +261,6 @@ class _Watch:
 def _filters(count: int) -> list[Filter]:
     parser = FilterParser()
     return [parser.parse(text) for _, text in filter_texts(generate("ticks", count, 1, SEED + 1))]
-
-
-def clock(work: Callable[[], object]) -> float:
-    """Seconds by the clock."""
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------
@@ -349,29 +323,7 @@ def _tell(sizes: Sizes, parts: Sequence[str], judge: bool) -> None:
     sys.stdout.write(f"{here.pop('processor')}, {here.pop('cores')} cores, {vectors}; ")
     sys.stdout.write(", ".join(f"{name} {said}" for name, said in here.items()) + "\n")
     sys.stdout.write(f"{sizes.events:,} events; x is the ratio to DuckDB where nothing else is said\n")
-    sys.stdout.write(f"{'':<46}{'goal':>12}{'measured':>13}{'range':>22}{'events/s':>23}\n")
-    goals = []
-    for one in run(sizes, parts):
-        met = one.met if judge else None
-        goals += [] if met is None else [met]
-        sys.stdout.write(_line(one, met) + "\n")
-        sys.stdout.flush()
-    sys.stdout.write(f"{sum(goals)} of {len(goals)} goals met\n" if judge else "sizes are too small to judge goals\n")
-
-
-def _line(one: Figure, met: bool | None) -> str:
-    goal = "" if one.goal is None else f"{'at most' if one.at_most else ''} {_number(one.goal)}"
-    spread = "" if one.low == one.high else f"{_number(one.low)} … {_number(one.high)}"
-    verdict = "" if met is None else "  met" if met else "  NOT met"
-    if one.far is not None and met is not None:
-        verdict += f" (far goal {_number(one.far)}: {'met' if one.value >= one.far else 'not yet'})"
-    sides = "" if one.events_per_s is None else " to ".join(f"{rate:,.0f}" for rate in one.events_per_s)
-    return f"{one.name:<46}{goal:>12}{_number(one.value) + ' ' + one.unit:>13}{spread:>22}{sides:>23}{verdict}"
-
-
-def _number(value: float) -> str:
-    digits = 0 if value >= 100 or value == int(value) else 1 if value >= 10 else 2 if value >= 0.1 else 4
-    return f"{value:,.{digits}f}"
+    tell(run(sizes, parts), judge)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from benchmarks import matcher
-from benchmarks.matcher import GOALS, PARTS, Figure, figure, main, ratio
+from benchmarks.figures import Figure, figure, ratio
+from benchmarks.matcher import GOALS, PARTS, main
 from meetpoint.workloads.mixes import MIXES
 
 

@@ -9,7 +9,7 @@ event comes to the bucket, the most selective test first.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,26 +22,10 @@ from meetpoint.matching.index.kernels.building import (
     fill_tests,
     fill_zones,
     first_tests,
-    merge_small,
     nest,
     order_tests,
 )
-from meetpoint.matching.index.kernels.scanning import (
-    BLOCK,
-    COUNT,
-    ENTRY,
-    FLAGS,
-    MULTIPLE,
-    SECTION,
-    SIDE,
-    SIDE_FITS,
-    SIDED,
-    TEST,
-    TESTS,
-    ZONE,
-    Buckets,
-    Sides,
-)
+from meetpoint.matching.index.kernels.scanning import BLOCK, MULTIPLE, SIDE_FITS, SIDED, Buckets, Sides
 from meetpoint.matching.index.kernels.simd import PADDING
 from meetpoint.matching.index.lines import Array
 from meetpoint.matching.index.rows import NESTED, Rows, grouped
@@ -50,10 +34,6 @@ __all__ = ["Access", "Layout", "build"]
 
 FLAT_MAX = 600_000
 """Entries up to which there are no coarse cells: a few more entries, and fewer buckets for an event."""
-ZONED_MIN = 48
-"""Entries of a section from which on it has zones."""
-JOINED_MAX = 12
-"""A section with fewer entries joins one whose entries have more tests."""
 _PATTERN_SHARE = 1e-3
 """The part of the events that a pattern is believed to fit where nothing is known of them."""
 _CROWD = 0.003
@@ -62,6 +42,9 @@ _CROWDS = 0.1
 """How many more entries there may be for such buckets, as a part of all."""
 _MEETING = 50
 """Entries that can be tested in the time that it takes an event to come to a bucket."""
+_BYTE_SLOTS = 256
+"""Slots that a byte can name."""
+_FLAG_BITS = SIDED.bit_length() - 1
 _COPY_COST = 2e-6
 """What one more entry of a conjunction costs, as a part of the events: so much memory has to pay for itself."""
 
@@ -72,7 +55,7 @@ class Access(NamedTuple):
     slots: Array  # int32
     offsets: Array  # int64 where the ranks of a slot begin in head
     head: Array  # int32 a bucket, or -1
-    parent: Array  # int32[buckets]
+    parent: Array  # int32[buckets + 1], -1 at the end
     fit_bucket: Array  # int32[patterns]
 
 
@@ -326,65 +309,49 @@ def _lay_out(
     test_count = np.diff(rows.start)[entries.conj] - (entries.access >= 0) + entries.again
     side_count = np.diff(rows.side_start)[entries.conj] - (entries.side >= 0)
     flags = np.where(side_count > 0, SIDED, 0) | np.where(rows.multiple[entries.conj], MULTIPLE, 0)
-    test_count = _padded(entries.bucket, flags, test_count.astype(np.int64))
     entries, test_count, flags, side_count = _arrange(rows, line, share, order, entries, test_count, flags, side_count)
-    key = (entries.bucket << 16) | (flags << 14) | test_count
-    fresh = np.ones(len(key), np.bool_)
-    fresh[1:] = key[1:] != key[:-1]
-    begins = np.flatnonzero(fresh)
-    sizes = np.diff(np.append(begins, len(key)))
-    section_tests = test_count[begins]
-    section_flags = flags[begins]
-    used, section_start = np.unique(entries.bucket[begins], return_index=True)
+    run = _fresh((entries.bucket << 2) | (flags >> _FLAG_BITS))  # blocks hold entries of one bucket with the same flags
+    within = np.arange(len(run)) - np.flatnonzero(run)[np.cumsum(run) - 1]
+    begins = np.flatnonzero(within % BLOCK == 0)
+    sizes = np.diff(np.append(begins, len(within)))
+    block = np.left_shift(1, sizes).astype(np.uint32) - np.uint32(1) | flags[begins].astype(np.uint32)
+    used, first_block = np.unique(entries.bucket[begins], return_index=True)
     bucket_of = np.full(places.total, -1, np.int32)
     bucket_of[used] = np.arange(len(used))
+    of = np.repeat(np.arange(len(begins)), sizes)
+    at = np.arange(len(within)) - begins[of] + BLOCK * of  # the place of each entry
 
-    tests_before = np.concatenate([[0], np.cumsum(sizes * section_tests)])
-    which = np.repeat(np.arange(len(begins)), sizes)
-    at = tests_before[which] + np.arange(len(key)) - begins[which]
-    total = int(tests_before[-1])
-    wide = len(rows.lines) > 256
-    slot = np.zeros(total + PADDING, np.uint16 if wide else np.uint8)
-    low, width = np.zeros(total + PADDING, np.int32), np.full(total + PADDING, 0xFFFFFFFF, np.uint32)
+    tests = np.maximum.reduceat(test_count, begins) if len(begins) else begins
+    test = np.concatenate([[0], np.cumsum(tests)]).astype(np.int32)
+    total = BLOCK * int(test[-1]) + PADDING
+    slot = np.zeros(total, np.uint8 if len(rows.lines) <= _BYTE_SLOTS else np.uint16)
+    low, width = np.zeros(total, np.int32), np.full(total, 0xFFFFFFFF, np.uint32)
     fill_tests(
-        entries.conj, entries.access, entries.again, at, sizes[which], rows.start, order, share, line, rows.first,
-        rows.last, int(np.diff(rows.start).max(initial=0)), slot, low, width,
+        entries.conj, entries.access, entries.again, BLOCK * test[of].astype(np.int64) + at % BLOCK, rows.start, order,
+        share, line, rows.first, rows.last, int(np.diff(rows.start).max(initial=0)), slot, low, width,
     )  # fmt: skip
-    zoned = (sizes >= ZONED_MIN) & (section_tests > 0)
-    zones = np.where(zoned, -(-sizes // BLOCK), 0)
-    zone_arrays = _zone_arrays(int(zones.sum()) + PADDING, slot.dtype)
-    sections = np.zeros((len(begins), SECTION), np.int32)
-    sections[:, ENTRY], sections[:, COUNT], sections[:, TESTS] = begins, sizes, section_tests
-    sections[:, FLAGS], sections[:, TEST] = section_flags, tests_before[:-1]
-    sections[:, ZONE] = np.where(zoned, np.cumsum(zones) - zones, -1)
-    fill_zones(sections, slot, low, width, *zone_arrays)
+    zones = [np.zeros(len(begins) + PADDING, kind) for kind in (slot.dtype, np.int32, np.uint32)]
+    fill_zones(block, test, slot, low, width, *zones)
 
     sided = np.flatnonzero(flags & SIDED)
     side_out = np.zeros(int(side_count[sided].sum()), np.int32)
     side_start = np.zeros(len(sided) + 1, np.int32)
     fill_sides(entries.conj[sided], entries.side[sided], rows.side_start, rows.side, side_start, side_out)
-    section_sides = np.where(section_flags & SIDED, sizes, 0)
-    sections[:, SIDE] = np.cumsum(section_sides) - section_sides
-    numbers = np.concatenate([rows.owner[entries.conj], np.zeros(PADDING, np.int32)])
-    begin = np.append(section_start, len(begins)).astype(np.int32)
-    buckets = Buckets(begin, sections, numbers, slot, low, width, *zone_arrays)
+    block_sides = np.where(block & SIDED, sizes, 0)
+    side = (np.cumsum(block_sides) - block_sides).astype(np.int32) if len(sided) else np.zeros(0, np.int32)
+    number = np.zeros(BLOCK * len(begins) + PADDING, np.int32)
+    number[at] = rows.owner[entries.conj]
+    begin = np.append(first_block, len(begins)).astype(np.int32)
+    buckets = Buckets(begin, block, test, side, number, slot, low, width, *zones)
     sides = Sides(side_start, side_out, rows.set_start, rows.set_line, rows.set_first, rows.set_last)
     return Layout(_access(rows, cells, nodes, places, bucket_of), buckets, sides)
 
 
-def _padded(bucket: Array, flags: Array, test_count: Array) -> Array:
-    """How many tests each entry is given, some of which always hold, so that there are fewer and fuller sections."""
-    keys, which, counts = np.unique(
-        (bucket << 16) | (flags << 14) | test_count, return_inverse=True, return_counts=True
-    )
-    target = np.zeros(len(keys), np.int64)
-    merge_small(keys, counts, JOINED_MAX, target)
-    padded: Array = (keys[target] & 0x3FFF)[which]
-    return padded
-
-
-def _zone_arrays(count: int, slot_type: Any) -> tuple[Array, Array, Array]:
-    return np.zeros(count, slot_type), np.zeros(count, np.int32), np.zeros(count, np.uint32)
+def _fresh(keys: Array) -> Array:
+    """Which of some keys differ from the one before."""
+    fresh: Array = np.ones(len(keys), np.bool_)
+    fresh[1:] = keys[1:] != keys[:-1]
+    return fresh
 
 
 def _arrange(
@@ -397,7 +364,7 @@ def _arrange(
     flags: Array,
     side_count: Array,
 ) -> tuple[_Entries, Array, Array, Array]:
-    """Entries by bucket and section; within a large section by their first test, so that zones are narrow.
+    """Entries by bucket, flags and number of tests, and then by their first test, so that zones are narrow.
 
     Sixteen neighbours should have first tests of one slot with bounds that lie together: sorted by the lower bound, cut
     into slabs of about as many entries as the square root allows, and within a slab sorted by the upper bound.
@@ -409,10 +376,9 @@ def _arrange(
     slot, low, high = (
         np.where(has, column[first], 0) if has.any() else first for column in (line, rows.first, rows.last)
     )
-    section = (entries.bucket << 16) | (flags << 14) | test_count
+    section = (entries.bucket << 16) | ((flags >> _FLAG_BITS) << 14) | test_count
     by_low = np.lexsort((low, slot, section))
-    run = np.ones(len(section), np.bool_)
-    run[1:] = (section[by_low][1:] != section[by_low][:-1]) | (slot[by_low][1:] != slot[by_low][:-1])
+    run = _fresh(section[by_low]) | _fresh(slot[by_low])
     begins = np.flatnonzero(run)
     sizes = np.diff(np.append(begins, len(section)))
     which = np.cumsum(run) - 1
@@ -429,7 +395,7 @@ def _arrange(
 
 def _access(rows: Rows, cells: Cells, nodes: _Nodes, places: _Places, bucket_of: Array) -> Access:
     """The tables from ranks to buckets."""
-    new_parent = np.full(int((bucket_of >= 0).sum()), -1, np.int32)
+    new_parent = np.full(int((bucket_of >= 0).sum()) + 1, -1, np.int32)
     has = nodes.parent >= 0
     new_parent[: len(has)][has] = bucket_of[nodes.parent[has]]  # every node has an entry, and nodes come first
     head = np.where(nodes.head >= 0, bucket_of[np.maximum(nodes.head, 0)], -1) if len(bucket_of) else nodes.head

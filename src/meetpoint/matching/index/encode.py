@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from sys import getrefcount
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from meetpoint.matching.index.kernels.compiling import suited
 from meetpoint.matching.index.kernels.patterns import Grams, fitting_patterns, sort_runs
 from meetpoint.matching.index.kernels.ranks import TextCache, double_ranks, line_ranks, text_ranks
 from meetpoint.matching.index.lines import Array, Line, LineSort, Thresholds
@@ -48,14 +49,17 @@ class Scratch:
         return held
 
     def output(self, length: int) -> Array:
-        """An array for results, which belongs to whoever holds a part of it; one that nobody holds is used again."""
+        """An array of this length for results, which belongs to whoever holds a part of it.
+
+        One that nobody holds is used again.
+        """
         for held in self._outputs:
             if len(held) >= length and getrefcount(held) == _UNHELD:
-                return held
+                return held[:length]
         made = np.empty(length, np.int32)
         if len(self._outputs) < _OUTPUTS_MAX:
             self._outputs.append(made)
-        return made
+        return made[:length]
 
 
 class Encoder:
@@ -106,7 +110,7 @@ class Encoder:
                 else:
                     _encode_line(lines, part, valid, ranks)
         starts, fit = _join(fits, events)
-        sort_runs(starts, fit)
+        suited(sort_runs, events)(starts, fit)
         return Encoded(ranks, starts, fit)
 
     def _encode_text(
@@ -124,7 +128,9 @@ class Encoder:
             cache = scratch.texts.get(attribute)
             if cache is None:
                 cache = scratch.texts[attribute] = _new_cache()
-            text_ranks(*_texts_of(part), valid, *_cuts_of(line), *_cuts_of(back_line), cache, ranks, slot, back_slot)
+            suited(text_ranks, len(valid))(
+                *_texts_of(part), valid, *_cuts_of(line), *_cuts_of(back_line), cache, ranks, slot, back_slot
+            )
         grams = self._grams.get(attribute)
         if grams is None:
             return None
@@ -132,7 +138,9 @@ class Encoder:
         out = scratch.array(f"fits {attribute}", _ROOM + 4 * len(valid), np.int32)
         while True:
             mark, scratch.mark = scratch.mark, scratch.mark + len(valid)
-            found = fitting_patterns(*_texts_of(part), valid, grams, scratch.tried, mark, out, counts)
+            found = suited(fitting_patterns, len(valid))(
+                *_texts_of(part), valid, grams, scratch.tried, mark, out, counts
+            )
             if found <= len(out):
                 return counts, out[:found]
             out = scratch.array(f"fits {attribute}", found, np.int32)
@@ -154,7 +162,11 @@ def _encode_line(lines: dict[LineSort, tuple[int, Line]], part: Part, valid: Arr
 
 def _encode_number(part: Part, valid: Array, slot: int, line: Line, ranks: Array) -> None:
     if part.sort is PartSort.FLOAT:
-        _rank(part.values.view(np.int64), valid, line.floats, ranks, slot, double_ranks)
+        cuts = line.floats
+        suited(double_ranks, len(valid))(
+            read_only(part.values), valid, cuts.keys, cuts.cuts, cuts.grid, cuts.first, cuts.shift, cuts.least,
+            cuts.scale, cuts.base, ranks, slot,
+        )  # fmt: skip
     elif part.sort is PartSort.EXACT:
         for row in np.flatnonzero(valid).tolist():
             ranks[row, slot] = line.rank_exact(part.values[row])
@@ -162,20 +174,10 @@ def _encode_number(part: Part, valid: Array, slot: int, line: Line, ranks: Array
         _rank(part.values, valid, line.scaled(part.scale), ranks, slot)
 
 
-def _rank(
-    keys: Array, valid: Array, thresholds: Thresholds, ranks: Array, slot: int, kernel: Callable[..., Any] = line_ranks
-) -> None:
-    kernel(
-        read_only(keys),
-        valid,
-        thresholds.keys,
-        thresholds.grid,
-        thresholds.first,
-        thresholds.shift,
-        thresholds.base,
-        ranks,
-        slot,
-    )
+def _rank(keys: Array, valid: Array, cuts: Thresholds, ranks: Array, slot: int) -> None:
+    suited(line_ranks, len(valid))(
+        read_only(keys), valid, cuts.keys, cuts.cuts, cuts.grid, cuts.first, cuts.shift, cuts.base, ranks, slot
+    )  # fmt: skip
 
 
 def read_only(array: Array) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from meetpoint.language.like import ANY_CHAR, Pattern, PatternSort
 from meetpoint.matching.index.kernels.patterns import ANY_CHAR as ANY_SYMBOL
-from meetpoint.matching.index.kernels.patterns import GRAMS2, GRAMS3, MASK, NEXT, PERCENT, PLACE, WORD, Grams
+from meetpoint.matching.index.kernels.patterns import GRAMS2, GRAMS3, PERCENT, Grams
 
 __all__ = ["build_grams"]
 
@@ -28,53 +28,59 @@ def build_grams(patterns: Sequence[tuple[str, Pattern]]) -> dict[str, Grams]:
 
 
 def _tables(patterns: list[Pattern], numbers: list[int]) -> Grams:
-    symbols: list[int] = []
-    starts = [0]
-    record = np.zeros((len(patterns), 4), np.uint64)
-    head = np.full(GRAMS3 + GRAMS2 + 256, -1, np.int32)
+    grams = GRAMS3 + GRAMS2 + 256
     sizes: set[int] = set()
     load = [0] * GRAMS3
-    always: list[int] = []
-    for p, pattern in enumerate(patterns):
-        is_plain = pattern.sort is PatternSort.SUBSTRING
-        if is_plain:
-            symbols += pattern.pieces[1].encode()
-        else:
-            for at, piece in enumerate(pattern.pieces):
-                symbols += [PERCENT] if at else []
-                for c in piece:
-                    symbols += [ANY_SYMBOL] if c == ANY_CHAR else c.encode()
-        starts.append(len(symbols))
-        record[p, NEXT] = numbers[p]
+    places: list[int] = []
+    records: list[tuple[int, int, int, int]] = []
+    for number, pattern in zip(numbers, patterns, strict=True):
         runs = [run.encode() for piece in pattern.pieces for run in piece.split(ANY_CHAR) if run]
         if not runs:
-            always.append(p)
+            places.append(grams)
+            records.append((0, 0, 0, number))
             continue
         run = max(runs, key=len)
         size = min(len(run), 3)
         at = _rarest(run, load) if size == 3 else 0
-        gram = run[at : at + size]
-        place = _place(gram)
-        if is_plain:
-            first = run[:8]
-            record[p, WORD] = int.from_bytes(first, sys.byteorder)
-            record[p, MASK] = int.from_bytes(b"\xff" * len(first) + bytes(8 - len(first)), sys.byteorder)
-            record[p, PLACE] = len(run) << 32 | at
+        place = _place(run[at : at + size])
         if size == 3:
             load[place] += 1
-        record[p, NEXT] = int(head[place] + 1) << 32 | numbers[p]
-        head[place] = p
         sizes.add(size)
+        places.append(place)
+        if pattern.sort is PatternSort.SUBSTRING:
+            first = run[:8]
+            word = int.from_bytes(first, sys.byteorder)
+            mask = int.from_bytes(b"\xff" * len(first) + bytes(8 - len(first)), sys.byteorder)
+            records.append((word, mask, len(run) << 32 | at, number))
+        else:
+            records.append((0, 0, 0, number))
+    order = np.argsort(places, kind="stable")
+    symbols = [_symbols(patterns[at]) for at in order.tolist()]
+    found, begin = np.unique(np.array(places)[order], return_index=True)
+    found, begin = found[found < grams], np.append(begin, len(places))[: (found < grams).sum() + 1]
+    bits = np.zeros(-(-grams // 64) * 64, np.bool_)
+    bits[found] = True
+    seen = np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64)
     return Grams(
-        np.array(starts, np.int32),
-        np.array(symbols, np.uint16),
-        record,
+        np.concatenate([[0], np.cumsum([len(some) for some in symbols])]).astype(np.int32),
+        np.array([one for some in symbols for one in some], np.uint16),
+        np.array(records, np.uint64)[order],
         np.array(sorted(sizes), np.int64),
-        np.packbits(head >= 0, bitorder="little"),
-        head,
-        np.array(always, np.int32),
-        np.array(numbers, np.int32),
+        seen,
+        (np.cumsum(bits.reshape(-1, 64).sum(axis=1)) - bits.reshape(-1, 64).sum(axis=1)).astype(np.int64),
+        begin.astype(np.int64),
     )
+
+
+def _symbols(pattern: Pattern) -> list[int]:
+    if pattern.sort is PatternSort.SUBSTRING:
+        return list(pattern.pieces[1].encode())
+    symbols: list[int] = []
+    for at, piece in enumerate(pattern.pieces):
+        symbols += [PERCENT] if at else []
+        for c in piece:
+            symbols += [ANY_SYMBOL] if c == ANY_CHAR else c.encode()
+    return symbols
 
 
 def _hash3(gram: bytes) -> int:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
+from meetpoint.matching.index.kernels.ranks import EIGHT
 from meetpoint.matching.prepared import WORD
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
+_SURE_DIGITS = 15
 _GRID_BITS = 10, 17
 """How finely the search is narrowed, at least and at most: about as many cells as cuts."""
 
@@ -65,25 +67,70 @@ class LineKey(NamedTuple):
 
 
 class Thresholds(NamedTuple):
-    """Cuts as 64-bit keys of one type of values; a value's rank is `base` plus how many are at most its key."""
+    """Cuts as 64-bit keys of one type of values; a value's rank is `base` plus how many are at most its key.
 
-    keys: Array
-    grid: Array  # where to search, by the key's distance from the first one, shifted
-    first: int
-    shift: int
-    base: int
+    Where to search for a key is said by a grid: even on the keys, from the first one on, or on doubles, from `least`
+    on with `scale` cells for 1.
+    """
+
+    keys: Array  # and EIGHT more
+    cuts: int
+    grid: Array
+    first: int = 0
+    shift: int = 0
+    least: float = 0.0
+    scale: float = 0.0
+    base: int = 0
 
     @staticmethod
-    def of(keys: Array, base: int = 0) -> Thresholds:
+    def of(keys: Array) -> Thresholds:
         if not len(keys):
-            return Thresholds(keys, np.zeros(2, np.int32), 0, 0, base)
+            return Thresholds(_padded(keys), 0, np.zeros(2, np.int32))
         first, last = int(keys[0]), int(keys[-1])
-        bits = min(max(len(keys).bit_length() + 1, _GRID_BITS[0]), _GRID_BITS[1])
-        shift = max((last - first).bit_length() - bits, 0)
-        cells = ((last - first) >> shift) + 1
+        shift = max((last - first).bit_length() - _grid_bits(len(keys)), 0)
         offsets = keys.astype(np.uint64) - np.uint64(first % 2**64)
-        grid = np.searchsorted(offsets >> np.uint64(shift), np.arange(cells + 1, dtype=np.uint64)).astype(np.int32)
-        return Thresholds(keys, grid, first, shift, base)
+        grid = _grid(offsets >> np.uint64(shift), ((last - first) >> shift) + 1)
+        return Thresholds(_padded(keys), len(keys), grid, first, shift)
+
+    @staticmethod
+    def of_doubles(values: Array, after: Array, base: int) -> Thresholds:
+        """For cuts before or after doubles, whose keys are `double_keys`.
+
+        Cells of equal width suit doubles on both sides of 0, and cells of equal numbers of doubles those of many sizes.
+        """
+        by_key = Thresholds.of(double_keys(values) + after)._replace(base=base)
+        finite = values[np.isfinite(values)]
+        cells = 1 << _grid_bits(len(values))
+        with np.errstate(over="ignore"):
+            scale = cells / (finite[-1] - finite[0]) if len(finite) and finite[-1] > finite[0] else 0.0
+        if not 0.0 < scale < np.inf:
+            return by_key
+        least = float(finite[0])
+        with np.errstate(over="ignore", invalid="ignore"):
+            far = (values - least) * scale
+        cell = np.where(far >= 1.0, np.minimum(far, cells - 1), np.where(np.isnan(values), cells - 1, 0))
+        grid = _grid(cell.astype(np.uint64), cells)
+        if _search(grid) >= _search(by_key.grid):
+            return by_key
+        return by_key._replace(grid=grid, least=least, scale=float(scale))
+
+
+def _padded(keys: Array) -> Array:
+    return np.concatenate([keys, np.full(EIGHT, WORD[1], np.int64)])
+
+
+def _grid_bits(cuts: int) -> int:
+    return min(max(cuts.bit_length(), _GRID_BITS[0]), _GRID_BITS[1])
+
+
+def _grid(cell: Array, cells: int) -> Array:
+    """How many cuts lie in the cells before each, given the cell of each cut, in order."""
+    return np.searchsorted(cell, np.arange(cells + 1, dtype=np.uint64)).astype(np.int32)
+
+
+def _search(grid: Array) -> float:
+    """How many cuts there are, on average over the cuts, to search through."""
+    return float((np.diff(grid).astype(np.float64) ** 2).sum())
 
 
 class Line(msgspec.Struct, frozen=True, dict=True):
@@ -119,16 +166,16 @@ class Line(msgspec.Struct, frozen=True, dict=True):
         """Bytes of the cuts, and of the thresholds as far as values of some type have asked for them."""
         held = [self.values, self.after, self.offsets, self.data]
         for name in ("floats", "instants"):
-            held += self.__dict__[name][:2] if name in self.__dict__ else ()
+            held += _arrays(self.__dict__[name]) if name in self.__dict__ else []
         for thresholds in self.__dict__.get("_scaled", {}).values():
-            held += thresholds[:2]
+            held += _arrays(thresholds)
         return sum(array.nbytes for array in held) + 16 * len(self.exact)
 
     @cached_property
     def floats(self) -> Thresholds:
         """Thresholds for doubles, by `double_keys`."""
         base = len(self.exact) + 1 if self.key.sort is LineSort.ODD_NUMBER else 0
-        return Thresholds.of(double_keys(self.values) + self.after, base)
+        return Thresholds.of_doubles(self.values, self.after, base)
 
     @cached_property
     def instants(self) -> Thresholds:
@@ -182,6 +229,10 @@ class Line(msgspec.Struct, frozen=True, dict=True):
         return [data[a:b] for a, b in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True)]
 
 
+def _arrays(thresholds: Thresholds) -> list[Array]:
+    return [thresholds.keys, thresholds.grid]
+
+
 def double_keys(values: Array) -> Array:
     """Doubles as integers of the same order; -0.0 is 0.0, and NaN is the largest."""
     bits = (values + 0.0).view(np.int64)
@@ -192,8 +243,11 @@ def double_keys(values: Array) -> Array:
 
 def is_plain(value: int | Decimal, double: float) -> bool:
     """Whether a literal, whose nearest double is given, is the shortest spelling of that double."""
-    if type(value) is int and -(2**53) <= value <= 2**53:
-        return True
+    if type(value) is int:
+        if -(2**53) <= value <= 2**53:
+            return True
+    elif len(text := str(value)) <= _SURE_DIGITS and "E" not in text:
+        return True  # no two decimals of so few digits share a double
     return double - double == 0 and Decimal(repr(double)) == value
 
 

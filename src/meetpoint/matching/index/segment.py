@@ -11,8 +11,16 @@ import numpy as np
 from meetpoint.matching.index.build import Layout, build
 from meetpoint.matching.index.encode import Encoded, Encoder, Scratch
 from meetpoint.matching.index.grams import build_grams
+from meetpoint.matching.index.kernels.compiling import FEW_EVENTS, suited
 from meetpoint.matching.index.kernels.results import drop_doubles, group_by_event
-from meetpoint.matching.index.kernels.scanning import ENTRY, list_pairs, match_avx512, match_portable, sort_pairs
+from meetpoint.matching.index.kernels.scanning import (
+    BLOCK,
+    finish,
+    list_pairs,
+    match_avx512,
+    match_portable,
+    sort_pairs,
+)
 from meetpoint.matching.index.kernels.simd import PADDING
 from meetpoint.matching.index.lines import Array
 from meetpoint.matching.index.rows import NESTED, PackedRows, Rows
@@ -20,8 +28,6 @@ from meetpoint.matching.parts import Part, Parts, PartSort
 
 __all__ = ["Found", "Sample", "Segment"]
 
-_SORTED_MIN = 32
-"""Events from which on pairs are sorted by bucket."""
 _SAMPLE_MIN, _SAMPLE_PART = 256, 8
 _OUTPUT = 1 << 18
 """Matches that are handed over at a time, or as many as one bucket can give."""
@@ -77,8 +83,7 @@ class Segment:
         self.layout = layout
         self.encoder = encoder
         self._free: list[Scratch] = []
-        entry = np.append(layout.buckets.section[:, ENTRY], len(layout.buckets.number) - PADDING)
-        self._largest = int(np.diff(entry[layout.buckets.begin]).max(initial=0))
+        self._largest = BLOCK * int(np.diff(layout.buckets.begin).max(initial=0))
 
     @staticmethod
     def of_rows(rows: Rows, sample: Sample | None) -> Segment:
@@ -112,19 +117,25 @@ class Segment:
         buckets, met = self._pairs(encoded, events, scratch)
         least = self._largest + 2 * PADDING  # so that no bucket is too large
         room = max(_OUTPUT if events > 1 else _OUTPUT_OF_ONE, least)
-        more = scratch.array("more", room if self.rows.multiple else least, np.int32)
+        held = [scratch.array(name, room // BLOCK, np.int32) for name in ("held", "held events", "held lanes")]
+        more = scratch.array("more", room if self.rows.multiple else 0, np.int32)
         more_of = scratch.array("more events", len(more), np.int32)
-        kernel = match_avx512 if vector and self.layout.buckets.slot.dtype == np.uint8 else match_portable
+        vector = vector and self.layout.buckets.slot.dtype == np.uint8
+        scan = suited(match_avx512 if vector else match_portable, events)
         doubled: list[tuple[Array, Array]] = []
         at = 0
         while at < len(buckets):
             numbers, of = scratch.output(room), scratch.output(room)
-            at, found, again = kernel(
-                buckets, met, at, base, encoded.ranks, encoded.fit_start, encoded.fit, self.layout.buckets,
-                self.layout.sides, numbers, of, more, more_of,
+            at, found, back = scan(
+                buckets, met, at, base, encoded.ranks, self.layout.buckets, numbers, of, *held
             )  # fmt: skip
-            if again:
-                doubled.append((more_of[:again].copy(), more[:again].copy()))
+            if back:
+                found, again = suited(finish, events)(
+                    base, encoded.ranks, encoded.fit_start, encoded.fit, self.layout.buckets, self.layout.sides,
+                    *(array[:back] for array in held), found, numbers, of, more, more_of,
+                )  # fmt: skip
+                if again:
+                    doubled.append((more_of[:again].copy(), more[:again].copy()))
             if found:
                 yield Found(of[:found], numbers[:found])
         if doubled:
@@ -136,19 +147,19 @@ class Segment:
         room = 64 * events
         while True:
             buckets, met = scratch.array("buckets", room, np.int32), scratch.array("met", room, np.int32)
-            count = list_pairs(
+            count = suited(list_pairs, events)(
                 encoded.ranks, access.slots, access.offsets, access.head, access.parent, encoded.fit_start, encoded.fit,
                 access.fit_bucket, buckets, met,
             )  # fmt: skip
-            if count <= len(buckets):
+            if count < len(buckets):
                 break
-            room = count
+            room = count + 1
         buckets, met = buckets[:count], met[:count]
-        if events < _SORTED_MIN:
+        if events < FEW_EVENTS:  # not worth sorting
             return buckets, met
         sorted_buckets = scratch.array("sorted buckets", count, np.int32)[:count]
         sorted_met = scratch.array("sorted met", count, np.int32)[:count]
-        starts = scratch.array("starts", len(access.parent) + 1, np.int32)[: len(access.parent) + 1]
+        starts = scratch.array("starts", len(access.parent), np.int32)[: len(access.parent)]
         sort_pairs(buckets, met, starts, sorted_buckets, sorted_met)
         return sorted_buckets, sorted_met
 

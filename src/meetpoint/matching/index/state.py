@@ -148,6 +148,7 @@ def match_parts(state: State, some: EventBatch, path: str) -> Iterator[tuple[int
 
 def _match_all(state: State, some: EventBatch, path: str) -> Iterator[tuple[int, Pairs]]:
     if state.held:
+        from meetpoint.matching.index.kernels.compiling import suited
         from meetpoint.matching.index.kernels.results import drop_dead
 
         vector = _use_vectors(path)
@@ -156,7 +157,7 @@ def _match_all(state: State, some: EventBatch, path: str) -> Iterator[tuple[int,
             for found in held.segment.match(parts, some.events, some.first, vector):
                 kept = len(found.numbers)
                 if held.dead_count:
-                    kept = drop_dead(found.numbers, found.events, held.dead)
+                    kept = suited(drop_dead, some.events)(found.numbers, found.events, held.dead)
                 if kept:
                     yield at, Pairs(found.events[:kept], found.numbers[:kept], held.ids)
     if state.young:

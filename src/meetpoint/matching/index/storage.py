@@ -32,7 +32,7 @@ from meetpoint.matching.parts import Part, PartSort
 
 __all__ = ["VERSION", "load", "save"]
 
-VERSION = 1
+VERSION = 2
 _MAGIC = b"meetpoint index\n"
 _ALIGN = 64
 _CHUNK = 1 << 24

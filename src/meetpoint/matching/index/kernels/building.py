@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from meetpoint.matching.index.kernels.compiling import kernel, piece
-from meetpoint.matching.index.kernels.scanning import BLOCK, COUNT, TEST, ZONE
+from meetpoint.matching.index.kernels.scanning import BLOCK, LANES, UNIFORM
 
-__all__ = ["choose", "fill_sides", "fill_tests", "fill_zones", "first_tests", "merge_small", "nest", "order_tests"]
+__all__ = ["choose", "fill_sides", "fill_tests", "fill_zones", "first_tests", "nest", "order_tests"]
 
 
 @kernel
@@ -82,16 +82,16 @@ def first_tests(entry_conj, entry_access, entry_again, start, order, share, most
 
 @kernel
 def fill_tests(
-    entry_conj, entry_access, entry_again, at, stride, start, order, share, line, first, last, most, slot, low, width
+    entry_conj, entry_access, entry_again, at, start, order, share, line, first, last, most, slot, low, width
 ):
-    """Write the tests of entries: where the first goes and how far apart an entry's tests lie is given."""
+    """Write the tests of entries, sixteen apart; where the first goes is given."""
     found = np.zeros(most + 1, np.int32)
     for i in range(len(entry_conj)):
         place = at[i]
         for j in range(_tests_of(entry_conj[i], entry_access[i], entry_again[i], start, order, share, found)):
             t = found[j]
             slot[place], low[place], width[place] = line[t], first[t], np.uint32(last[t] - first[t])
-            place += stride[i]
+            place += BLOCK
 
 
 @kernel
@@ -108,39 +108,32 @@ def fill_sides(entry_conj, entry_side, side_start, side, out_start, out):
 
 
 @kernel
-def fill_zones(sections, slot, low, width, zone_slot, zone_low, zone_width):
-    """Bounds around the first tests of sixteen entries; where they ask different slots, bounds around everything."""
-    for s in range(len(sections)):
-        if sections[s, ZONE] < 0:
+def fill_zones(block, test, slot, low, width, zone_slot, zone_low, zone_width):
+    """Bounds around the first tests of each block; where they ask different slots, bounds around everything.
+
+    Blocks whose first tests are all of one slot are marked so.
+    """
+    for b in range(len(block)):
+        begin = np.int64(test[b]) * BLOCK
+        zone_slot[b], zone_low[b], zone_width[b] = 0, 0, 0xFFFFFFFF
+        if test[b] == test[b + 1]:
             continue
-        n = sections[s, COUNT]
-        for z in range((n + BLOCK - 1) // BLOCK):
-            begin = np.int64(sections[s, TEST]) + z * BLOCK
-            end = min(begin + BLOCK, np.int64(sections[s, TEST]) + n)
-            least = np.int64(low[begin])
-            most = np.int64(0)
-            bounded = True
-            for t in range(begin, end):
-                top = np.int64(low[t]) + np.int64(width[t])
-                if slot[t] != slot[begin] or top > 0x7FFFFFFF:  # another slot, or going around
-                    bounded = False
-                least = min(least, np.int64(low[t]))
-                most = max(most, top)
-            q = sections[s, ZONE] + z
-            zone_slot[q] = slot[begin]
-            zone_low[q] = least if bounded else 0
-            zone_width[q] = most - least if bounded else 0xFFFFFFFF
-
-
-@kernel
-def merge_small(keys, counts, least, target):
-    """Which section each small section joins: the next one of its bucket and flags, whose entries have more tests."""
-    pending = 0
-    for i in range(len(keys)):
-        pending += counts[i]
-        joins = pending < least and i + 1 < len(keys) and keys[i] >> 14 == keys[i + 1] >> 14
-        target[i] = i + 1 if joins else i
-        if not joins:
-            pending = 0
-    for i in range(len(keys) - 1, -1, -1):
-        target[i] = target[target[i]] if target[i] != i else i
+        least = np.int64(low[begin])
+        most = np.int64(0)
+        uniform = bounded = True
+        lanes = block[b] & LANES
+        lane = 0
+        while (lanes >> lane) & 1:
+            t = begin + lane
+            top = np.int64(low[t]) + np.int64(width[t])
+            if slot[t] != slot[begin]:
+                uniform = False
+            if top > 0x7FFFFFFF:  # going around
+                bounded = False
+            least = min(least, np.int64(low[t]))
+            most = max(most, top)
+            lane += 1
+        if uniform:
+            block[b] |= UNIFORM
+            if bounded:
+                zone_slot[b], zone_low[b], zone_width[b] = slot[begin], least, most - least

@@ -1,5 +1,8 @@
 """How loops are compiled: when they are first called, with the code kept on disk, and the GIL released.
 
+For a few events the GIL is kept: whoever lets go of it waits for its turn again behind every thread that computes, and
+one event takes a dozen loops.
+
 Numba binds code on disk to the file of the function that was called. What it calls may lie in other files of this
 package, so that the code is bound to all of them here.
 """
@@ -18,11 +21,12 @@ from numba import njit, types
 from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 
-__all__ = ["address_of", "byte_at", "inlined", "kernel", "long_at", "piece", "word_at"]
+__all__ = ["FEW_EVENTS", "address_of", "byte_at", "inlined", "kernel", "long_at", "piece", "suited", "word_at"]
 
 _Function: TypeAlias = Callable[..., Any]
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"error_model": "numpy"}
+FEW_EVENTS = 32
 _NO_WRAPPERS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 _FILES = (
     "building", "compiling", "json_scan", "json_tokens", "patterns", "ranks", "results", "scanning", "simd",
@@ -40,16 +44,31 @@ _SOURCE_HASH = _source_hash()
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
+    def __init__(self, function: _Function, nogil: bool) -> None:
+        super().__init__(function)
+        self._nogil = nogil
+
     def _index_key(self, sig: Any, codegen: Any) -> Any:
-        return super()._index_key(sig, codegen), _SOURCE_HASH
+        return super()._index_key(sig, codegen), _SOURCE_HASH, self._nogil
 
 
 def kernel(function: _Function) -> _Function:
     """A function that Python calls: compiled when it is first called, and the code is kept on disk if it can be."""
-    compiled = njit(**_OPTIONS)(function)
-    with suppress(RuntimeError):  # there is no directory to write to
-        compiled._cache = _Cache(function)
+    compiled = _compiled(function, nogil=True)
+    compiled.brief = _compiled(function, nogil=False)
     return cast(_Function, compiled)
+
+
+def _compiled(function: _Function, *, nogil: bool) -> Any:
+    compiled = njit(nogil=nogil, **_OPTIONS)(function)
+    with suppress(RuntimeError):  # there is no directory to write to
+        compiled._cache = _Cache(function, nogil)
+    return compiled
+
+
+def suited(compiled: Any, events: int) -> _Function:
+    """A kernel as it suits so many events: for a few of them it keeps the GIL."""
+    return cast(_Function, compiled.brief if events < FEW_EVENTS else compiled)
 
 
 def piece(function: _Function) -> _Function:

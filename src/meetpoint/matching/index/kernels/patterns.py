@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meetpoint.matching.index.kernels.compiling import address_of, inlined, kernel, long_at, piece
+from meetpoint.matching.index.kernels.simd import ones
 
 __all__ = [
     "ANY_CHAR",
+    "FEW_FITS",
     "GRAMS2",
     "GRAMS3",
     "MASK",
-    "NEXT",
+    "NUMBER",
     "PERCENT",
     "PLACE",
     "WORD",
@@ -25,31 +27,31 @@ __all__ = [
 ]
 
 Array = Any
-_SHORT = 16
+FEW_FITS = 16
+"""Fitting patterns of an event up to which they are in no order."""
 _HALF, _LOWER = np.uint64(32), np.uint64(0xFFFFFFFF)
 ANY_CHAR, PERCENT = 256, 257
 """Symbols of a pattern besides bytes: any one character, any text."""
-WORD, MASK, PLACE, NEXT = range(4)
+WORD, MASK, PLACE, NUMBER = range(4)
 """Of a pattern: its first eight bytes, and which of these it has; how long it is and where its gram lies within it, or
-0 and 0 for one that is no plain substring; the next pattern of the same gram, or 0, counted from 1, and its number."""
+0 and 0 for one that is no plain substring; its number within the segment."""
 GRAMS3 = GRAMS2 = 1 << 16
 """How many grams of three bytes, hashed, and of two bytes there can be."""
 
 
 class Grams(NamedTuple):
-    """The patterns on one attribute, found by three, two or one of their bytes; `always` has those without any.
+    """The patterns on one attribute, in the order of the grams they are found by: three, two or one of their bytes.
 
     A pattern is a run of symbols: bytes, 256 for any one character, 257 for any text.
     """
 
     symbol_start: Array  # [patterns + 1]
     symbol: Array
-    record: Array  # uint64[patterns, 4] by WORD to NEXT
+    record: Array  # uint64[patterns, 4] by WORD to NUMBER
     sizes: Array  # the lengths of grams that occur
-    seen: Array  # a bit for each gram that a pattern has
-    head: Array  # by gram: three bytes hashed, two bytes, one byte; the first pattern, or -1
-    always: Array
-    number: Array  # [patterns] within the segment
+    seen: Array  # uint64, a bit for each gram that a pattern has: three bytes hashed, two bytes, one byte
+    before: Array  # how many bits there are before each of these words
+    begin: Array  # [grams + 1] where the patterns of each begin; those from the last on have none
 
 
 @inlined
@@ -129,7 +131,7 @@ def fitting_patterns(data, starts, ends, valid, grams, tried, mark, out, counts)
     Returns how many numbers there are, which may be more than `out` holds: then nothing after its end was written.
     """
     symbol_start, symbol, record = grams.symbol_start, grams.symbol, grams.record
-    sizes, seen, head, always, numbers = grams.sizes, grams.seen, grams.head, grams.always, grams.number
+    sizes, seen, before_word, begin_of = grams.sizes, grams.seen, grams.before, grams.begin
     room = len(out)
     address = address_of(data)
     safe = len(data) - 8  # where eight bytes may be read
@@ -143,59 +145,65 @@ def fitting_patterns(data, starts, ends, valid, grams, tried, mark, out, counts)
             if end - start > len(hit_at):
                 hit_at, hit_gram = np.empty(2 * (end - start), np.int64), np.empty(2 * (end - start), np.int64)
             for s in range(len(sizes)):
-                hits = 0
+                hits = np.int64(0)
                 if sizes[s] == 3:
                     for at in range(start, end - 2):
                         gram = gram_hash(data[at], data[at + 1], data[at + 2])
                         hit_at[hits], hit_gram[hits] = at, gram
-                        hits += (seen[gram >> 3] >> (gram & 7)) & 1
+                        hits += np.int64((seen[gram >> 6] >> np.uint64(gram & 63)) & np.uint64(1))
                 elif sizes[s] == 2:
                     for at in range(start, end - 1):
                         gram = GRAMS3 + np.int64(data[at]) + (np.int64(data[at + 1]) << 8)
                         hit_at[hits], hit_gram[hits] = at, gram
-                        hits += (seen[gram >> 3] >> (gram & 7)) & 1
+                        hits += np.int64((seen[gram >> 6] >> np.uint64(gram & 63)) & np.uint64(1))
                 else:
                     for at in range(start, end):
                         gram = GRAMS3 + GRAMS2 + np.int64(data[at])
                         hit_at[hits], hit_gram[hits] = at, gram
-                        hits += (seen[gram >> 3] >> (gram & 7)) & 1
+                        hits += np.int64((seen[gram >> 6] >> np.uint64(gram & 63)) & np.uint64(1))
                 for hit in range(hits):
                     at = hit_at[hit]
-                    p = np.int64(head[hit_gram[hit]])
-                    while p >= 0:
-                        link = record[p, NEXT]
-                        number = np.int64(link & _LOWER)
-                        if tried[number] != stamp:
-                            place = record[p, PLACE]
-                            length = np.int64(place >> _HALF)
-                            begin = at - np.int64(place & _LOWER)
+                    gram = hit_gram[hit]
+                    lower = (np.uint64(1) << np.uint64(gram & 63)) - np.uint64(1)
+                    gram = before_word[gram >> 6] + ones(seen[gram >> 6] & lower)
+                    for p in range(begin_of[gram], begin_of[gram + 1]):
+                        number = np.int64(record[p, NUMBER])
+                        place = record[p, PLACE]
+                        length = np.int64(place >> _HALF)
+                        begin = at - np.int64(place & _LOWER)
+                        before_it = tried[number]
+                        if 0 < length <= 8 and end <= safe:  # nearly all, so without a question but the loop's
+                            word = long_at(address + max(begin, start))
+                            fits = (
+                                (begin >= start)
+                                & (begin + length <= end)
+                                & ((word ^ record[p, WORD]) & record[p, MASK] == 0)
+                                & (before_it != stamp)
+                            )
+                            tried[number] = stamp if fits else before_it
+                            if k < room:
+                                out[k] = number
+                            k += fits
+                        elif before_it != stamp:
                             fits = False
                             if length == 0:
                                 tried[number] = stamp
                                 fits = like(data, start, end, symbol, symbol_start[p], symbol_start[p + 1])
                             elif begin >= start and begin + length <= end:
+                                first = np.int64(symbol_start[p])
                                 i = 0
-                                if begin <= safe:
-                                    fits = bool((long_at(address + begin) ^ record[p, WORD]) & record[p, MASK] == 0)
-                                    i = 8
-                                else:
-                                    fits = True
-                                if fits:
-                                    first = np.int64(symbol_start[p])
-                                    while i < length and data[begin + i] == symbol[first + i]:
-                                        i += 1
-                                    fits = bool(i >= length)
+                                while i < length and data[begin + i] == symbol[first + i]:
+                                    i += 1
+                                fits = bool(i >= length)
                             if fits:
                                 tried[number] = stamp
                                 if k < room:
                                     out[k] = number
                                 k += 1
-                        p = np.int64(link >> _HALF) - 1
-            for a in range(len(always)):
-                p = always[a]
+            for p in range(begin_of[len(begin_of) - 1], len(record)):
                 if like(data, start, end, symbol, symbol_start[p], symbol_start[p + 1]):
                     if k < room:
-                        out[k] = numbers[p]
+                        out[k] = record[p, NUMBER]
                     k += 1
         counts[e] = k - before
     return k
@@ -203,16 +211,7 @@ def fitting_patterns(data, starts, ends, valid, grams, tried, mark, out, counts)
 
 @kernel
 def sort_runs(starts, numbers):
-    """Each run of numbers in order."""
+    """Each run of more than a few numbers in order; those of a few are looked through one by one."""
     for r in range(len(starts) - 1):
-        begin, end = starts[r], starts[r + 1]
-        if end - begin > _SHORT:
-            numbers[begin:end].sort()
-        else:
-            for i in range(begin + 1, end):
-                number = numbers[i]
-                at = i
-                while at > begin and numbers[at - 1] > number:
-                    numbers[at] = numbers[at - 1]
-                    at -= 1
-                numbers[at] = number
+        if starts[r + 1] - starts[r] > FEW_FITS:
+            numbers[starts[r] : starts[r + 1]].sort()

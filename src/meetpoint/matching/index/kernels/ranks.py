@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meetpoint.matching.index.kernels.compiling import address_of, byte_at, inlined, kernel, long_at, piece, word_at
+from meetpoint.matching.index.kernels.simd import at_most8
 
-__all__ = ["TextCache", "double_ranks", "line_ranks", "text_ranks"]
+__all__ = ["EIGHT", "TextCache", "double_ranks", "line_ranks", "text_ranks"]
 
 Array = Any
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_FEW = 8
+EIGHT = 8
+"""Thresholds that are compared at once: so many follow behind the last."""
 _PROBES = 16
 _LARGEST = np.int64(2**63 - 1)
 _MINUS_ZERO = np.int64(-(2**63))
@@ -20,47 +22,76 @@ _INFINITY = np.int64(0x7FF0000000000000)
 
 
 @inlined
-def _rank(key, thresholds, grid, first, shift):
-    """How many thresholds are at most a key; `grid` narrows the search by the key's distance from the first."""
-    if len(thresholds) == 0 or key < first:
-        return np.int64(0)
-    far = (np.uint64(key) - np.uint64(first)) >> np.uint64(shift)
-    if far >= np.uint64(len(grid) - 1):
-        return np.int64(len(thresholds))
-    cell = np.int64(far)
-    low = np.int64(grid[cell])
-    high = np.int64(grid[cell + 1])
-    while high - low > _FEW:
+def _rank_between(key, keys, thresholds, count, low, high):
+    """How many of the first `count` thresholds are at most a key, where it is known to be between two numbers.
+
+    `keys` is the address of the thresholds. Behind `count` there are eight more, so that eight can be counted at once,
+    which is quicker than guessing which half.
+    """
+    while high - low > EIGHT:
         middle = (low + high) >> 1
         if thresholds[middle] <= key:
             low = middle + 1
         else:
             high = middle
-    rank = low
-    for i in range(low, high):  # counting a few is quicker than guessing which half
-        rank += thresholds[i] <= key
-    return rank
+    return min(low + at_most8(keys + EIGHT * low, key), count)
+
+
+@inlined
+def _rank(key, keys, thresholds, count, grid, first, shift):
+    """How many thresholds are at most a key; `grid` narrows the search by the key's distance from the first."""
+    if key < first:
+        return np.int64(0)
+    far = (np.uint64(key) - np.uint64(first)) >> np.uint64(shift)
+    if far >= np.uint64(len(grid) - 1):
+        return count
+    cell = np.int64(far)
+    return _rank_between(key, keys, thresholds, count, np.int64(grid[cell]), np.int64(grid[cell + 1]))
 
 
 @kernel
-def line_ranks(keys, valid, thresholds, grid, first, shift, base, ranks, slot):
-    """The rank of each valid key, counted from `base`: how many thresholds are at most the key."""
-    for e in range(len(keys)):
+def line_ranks(values, valid, thresholds, count, grid, first, shift, base, ranks, slot):
+    """The rank of each valid key, counted from `base`: how many of `count` thresholds are at most the key."""
+    keys = address_of(thresholds)
+    for e in range(len(values)):
         if valid[e]:
-            ranks[e, slot] = base + _rank(keys[e], thresholds, grid, first, shift)
+            ranks[e, slot] = base + _rank(values[e], keys, thresholds, count, grid, first, shift)
+
+
+@inlined
+def _double_key(bits):
+    """An integer of the same order as doubles; -0.0 is 0.0, NaN the largest."""
+    if bits & _LARGEST > _INFINITY:
+        return _LARGEST
+    if bits < 0:
+        return -(bits & _LARGEST) - 1 if bits != _MINUS_ZERO else np.int64(0)
+    return bits
 
 
 @kernel
-def double_ranks(bits, valid, thresholds, grid, first, shift, base, ranks, slot):
-    """The same for doubles, given as their bits: as integers of the same order, -0.0 as 0.0, NaN as the largest."""
-    for e in range(len(bits)):
-        if valid[e]:
-            key = bits[e]
-            if key & _LARGEST > _INFINITY:
-                key = _LARGEST
-            elif key < 0:
-                key = -(key & _LARGEST) - 1 if key != _MINUS_ZERO else np.int64(0)
-            ranks[e, slot] = base + _rank(key, thresholds, grid, first, shift)
+def double_ranks(values, valid, thresholds, count, grid, first, shift, least, scale, base, ranks, slot):
+    """The same for doubles, by their keys.
+
+    The grid is even either on the keys, or, where `scale` is not 0, on the values: `scale` cells for 1 from `least` on.
+    """
+    keys = address_of(thresholds)
+    cells = np.int64(len(grid) - 1)
+    for e in range(len(values)):
+        if not valid[e]:
+            continue
+        value = values[e]
+        key = _double_key(np.float64(value).view(np.int64))
+        if scale == 0.0:
+            rank = _rank(key, keys, thresholds, count, grid, first, shift)
+        else:
+            far = (value - least) * scale
+            cell = np.int64(0)
+            if far >= 1.0:
+                cell = np.int64(far) if far < cells else cells - 1
+            elif value != value:
+                cell = cells - 1
+            rank = _rank_between(key, keys, thresholds, count, np.int64(grid[cell]), np.int64(grid[cell + 1]))
+        ranks[e, slot] = base + rank
 
 
 class TextCache(NamedTuple):

@@ -17,13 +17,14 @@ from numba.extending import intrinsic
 
 __all__ = [
     "PADDING",
+    "at_most8",
     "compress16",
-    "copy16",
     "fetch_test16",
     "fetch_wide_test16",
     "gather_test16",
     "has_avx512",
     "lowest",
+    "ones",
     "permute_test16",
     "splat16",
     "splat_test16",
@@ -33,7 +34,7 @@ PADDING = 64
 """Entries by which an array that is read or written sixteen at a time is longer than what it holds."""
 
 _BIT, _BYTE, _HALF, _WORD, _LONG = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
-_WORDS = ir.VectorType(_WORD, 16)
+_WORDS, _EIGHT, _LONGS = ir.VectorType(_WORD, 16), ir.VectorType(_WORD, 8), ir.VectorType(_LONG, 8)
 _BYTES = ir.VectorType(_BYTE, 16)
 _BITS = ir.VectorType(_BIT, 16)
 
@@ -156,17 +157,6 @@ def compress16(typing: Any, source: Any, target: Any, mask: Any) -> Any:
 
 
 @intrinsic
-def copy16(typing: Any, source: Any, target: Any) -> Any:
-    """Copy sixteen words."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _store(builder, _load(builder, args[0], _WORDS, 4), args[1])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), code
-
-
-@intrinsic
 def splat16(typing: Any, target: Any, word: Any) -> Any:
     """Write one word sixteen times."""
 
@@ -178,6 +168,19 @@ def splat16(typing: Any, target: Any, word: Any) -> Any:
 
 
 @intrinsic
+def at_most8(typing: Any, source: Any, key: Any) -> Any:
+    """How many of eight long words are at most a key, on any processor."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        one = builder.insert_element(ir.Constant(_LONGS, ir.Undefined), args[1], _WORD(0))
+        keys = builder.shuffle_vector(one, ir.Constant(_LONGS, ir.Undefined), ir.Constant(_EIGHT, [0] * 8))
+        below = builder.icmp_signed("<=", _load(builder, args[0], _LONGS, 8), keys)
+        return builder.zext(_call(builder, "llvm.ctpop.i8", _BYTE, [builder.bitcast(below, _BYTE)]), _LONG)
+
+    return types.int64(types.int64, types.int64), code
+
+
+@intrinsic
 def lowest(typing: Any, mask: Any) -> Any:
     """The number of the lowest bit that is set; the mask is not 0."""
 
@@ -185,3 +188,13 @@ def lowest(typing: Any, mask: Any) -> Any:
         return _call(builder, "llvm.cttz.i64", _LONG, [args[0], _BIT(1)])
 
     return types.int64(types.int64), code
+
+
+@intrinsic
+def ones(typing: Any, word: Any) -> Any:
+    """How many bits of a long word are set."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _call(builder, "llvm.ctpop.i64", _LONG, [args[0]])
+
+    return types.int64(types.uint64), code

@@ -1,0 +1,80 @@
+"""What benchmarks print: a figure with its range, and whether its goal is met."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+__all__ = ["Figure", "clock", "figure", "ratio", "tell"]
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """A figure with its range, and the goal for it, at least or at most; of a ratio also what its two sides match."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    unit: str
+    goal: float | None = None
+    at_most: bool = False
+    far: float | None = None
+    events_per_s: tuple[float, ...] | None = None
+
+    @property
+    def met(self) -> bool | None:
+        if self.goal is None:
+            return None
+        return self.value <= self.goal if self.at_most else self.value >= self.goal
+
+
+def figure(name: str, values: Sequence[float], unit: str, **goal: Any) -> Figure:
+    """The median of values, and their range."""
+    return Figure(name, statistics.median(values), min(values), max(values), unit, **goal)
+
+
+def ratio(name: str, ours: Sequence[float], theirs: Sequence[float], events: int = 0, **goal: Any) -> Figure:
+    """How many times as long theirs takes as ours, of rounds in which both took turns; for so many events each."""
+    each = [b / a for a, b in zip(ours, theirs, strict=True)]
+    one, other = statistics.median(ours), statistics.median(theirs)
+    rates = (events / one, events / other) if events else None
+    return Figure(name, other / one, min(each), max(each), "x", events_per_s=rates, **goal)
+
+
+def clock(work: Callable[[], object]) -> float:
+    """Seconds by the clock."""
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def tell(figures: Iterable[Figure], judge: bool) -> None:
+    """Print figures as they come, and how many goals are met where sizes are large enough to judge."""
+    sys.stdout.write(f"{'':<56}{'goal':>12}{'measured':>13}{'range':>22}{'events/s':>23}\n")
+    goals = []
+    for one in figures:
+        met = one.met if judge else None
+        goals += [] if met is None else [met]
+        sys.stdout.write(_line(one, met) + "\n")
+        sys.stdout.flush()
+    sys.stdout.write(f"{sum(goals)} of {len(goals)} goals met\n" if judge else "sizes are too small to judge goals\n")
+
+
+def _line(one: Figure, met: bool | None) -> str:
+    goal = "" if one.goal is None else f"{'at most' if one.at_most else ''} {_number(one.goal)}"
+    spread = "" if one.low == one.high else f"{_number(one.low)} … {_number(one.high)}"
+    verdict = "" if met is None else "  met" if met else "  NOT met"
+    if one.far is not None and met is not None:
+        verdict += f" (far goal {_number(one.far)}: {'met' if one.value >= one.far else 'not yet'})"
+    sides = "" if one.events_per_s is None else " to ".join(f"{rate:,.0f}" for rate in one.events_per_s)
+    return f"{one.name:<56}{goal:>12}{_number(one.value) + ' ' + one.unit:>13}{spread:>22}{sides:>23}{verdict}"
+
+
+def _number(value: float) -> str:
+    digits = 0 if value >= 100 or value == int(value) else 1 if value >= 10 else 2 if value >= 0.1 else 4
+    return f"{value:,.{digits}f}"
