@@ -55,7 +55,9 @@ def matcher(
     ] = "duckdb",
     mix: Annotated[
         str,
-        typer.Option("--mix", help="What to generate: ticks, wide, narrow, strings, ranges, skewed or sparse."),
+        typer.Option(
+            "--mix", help="What to generate: ticks, wide, narrow, selective, strings, ranges, skewed or sparse."
+        ),
     ] = "ticks",
     subscriptions: Annotated[
         int | None, typer.Option("--subscriptions", min=1, help="How many to generate; else 100,000, wide 10,000.")

@@ -25,7 +25,17 @@ from meetpoint.language.names import split_name
 from meetpoint.language.render import render_constraint
 from meetpoint.matching.columns import BATCH_ROWS, Batch, Columns
 
-__all__ = ["Backtest", "Bucket", "Sample", "backtest", "read_width"]
+__all__ = [
+    "Backtest",
+    "Bucket",
+    "Sample",
+    "backtest",
+    "backtest_batch",
+    "check_name",
+    "check_width",
+    "no_timestamps",
+    "read_width",
+]
 
 SAMPLES_MAX = 5
 WIDTH_MIN = timedelta(seconds=1)
@@ -118,19 +128,24 @@ def backtest(
 
     An event without a timestamp there is counted as untimed; EventError if that is all of them.
     """
-    step = _check_width(width)
+    step = check_width(width)
     if time is not None:
         check_name("--time", time)
     total = Backtest(filter_.text)
     holds_other = False
     for batch in _batches(data, first_row):
-        total = total + _one_batch(filter_, batch, time, step)
+        total = total + backtest_batch(filter_, batch, time, step)
         holds_other = holds_other or (time is not None and bool(batch.columns.column(time).valid.any()))
     if time is not None and total.events and not total.buckets:
-        if holds_other:
-            raise EventError(f"backtest: {time} does not hold timestamps; name an attribute that does")
-        raise EventError(f"backtest: the events have no attribute {time}; name one that holds timestamps")
+        raise no_timestamps(time, holds_other)
     return total
+
+
+def no_timestamps(time: str, holds_other: bool) -> EventError:
+    """What to say where there is no timestamp under a name, and maybe something else."""
+    if holds_other:
+        return EventError(f"backtest: {time} does not hold timestamps; name an attribute that does")
+    return EventError(f"backtest: the events have no attribute {time}; name one that holds timestamps")
 
 
 def check_name(option: str, name: object) -> None:
@@ -143,7 +158,8 @@ def check_name(option: str, name: object) -> None:
         raise EventError(f"{option}: {error}; write it like price, order.price or `odd name`") from None
 
 
-def _check_width(width: object) -> timedelta:
+def check_width(width: object) -> timedelta:
+    """The width of a bucket, also from its text; EventError where it is none, or none that is sensible."""
     if isinstance(width, str):
         return read_width(width)
     if not isinstance(width, timedelta):
@@ -168,7 +184,8 @@ def _batches(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch | Batch],
             first_row += batch.num_rows
 
 
-def _one_batch(filter_: Filter, batch: Batch, time: str | None, width: timedelta) -> Backtest:
+def backtest_batch(filter_: Filter, batch: Batch, time: str | None, width: timedelta) -> Backtest:
+    """A filter over one batch: the part that `backtest` adds up, whether or not there are timestamps in it."""
     columns = batch.columns
     hits = columns.accepted(filter_)
     result = Backtest(filter_.text, len(columns), len(hits), _near_misses(columns, filter_, hits))

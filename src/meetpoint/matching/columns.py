@@ -76,16 +76,16 @@ class Columns(ABC):
     def __len__(self) -> int:
         return self._length
 
-    def accepted(self, filter_: Filter) -> Rows:
-        """The numbers of the rows that a filter accepts, in order."""
-        found = [self.accepted_by(conjunction) for conjunction in filter_.conjunctions]
+    def accepted(self, filter_: Filter, among: Rows | None = None) -> Rows:
+        """The numbers of the rows (of those given, in order; None: of all) that a filter accepts, in order."""
+        found = [self.accepted_by(conjunction, among) for conjunction in filter_.conjunctions]
         if not found:
             return self._all[:0]
         return found[0] if len(found) == 1 else np.unique(np.concatenate(found))
 
-    def accepted_by(self, conjunction: Conjunction) -> Rows:
+    def accepted_by(self, conjunction: Conjunction, among: Rows | None = None) -> Rows:
         """The same for one conjunction."""
-        rows: Rows | None = None
+        rows = among
         for name, constraint in sorted(conjunction.constraints, key=_cost):
             rows = self.column(name).select(constraint, rows)
             if not len(rows):

@@ -137,12 +137,19 @@ class CodedColumn(Column):
         return found[0] if len(found) == 1 else np.sort(np.concatenate([self._valid_rows[:0], *found]))
 
     def _satisfying(self, constraint: Constraint, rows: Rows) -> Rows:
-        wanted = self._wanted(constraint)
-        return rows[wanted[self._codes[rows]]] if wanted.any() else rows[:0]
+        codes = self._codes[rows]
+        asked = None
+        if len(rows) < len(self.distinct):
+            asked = np.zeros(len(self.distinct), dtype=np.bool_)
+            asked[codes] = True
+        wanted = self._wanted(constraint, asked)
+        return rows[wanted[codes]] if wanted.any() else rows[:0]
 
-    def _wanted(self, constraint: Constraint) -> Mask:
-        """Which of the distinct values satisfy a constraint."""
-        return np.fromiter((accepts(constraint, v) for v in self.distinct), np.bool_, count=len(self.distinct))
+    def _wanted(self, constraint: Constraint, asked: Mask | None = None) -> Mask:
+        """Which of the distinct values, or of those asked for, satisfy a constraint."""
+        wanted = np.ones(len(self.distinct), dtype=np.bool_) if asked is None else asked
+        wanted[wanted] = [accepts(constraint, self.distinct[code]) for code in np.flatnonzero(wanted)]
+        return wanted
 
 
 _FEW_CODES = 16
@@ -155,7 +162,7 @@ class TextColumn(CodedColumn):
         super().__init__(valid, codes, distinct)
         self._backwards: tuple[list[str], Array] | None = None
 
-    def _wanted(self, constraint: Constraint) -> Mask:
+    def _wanted(self, constraint: Constraint, asked: Mask | None = None) -> Mask:
         wanted = np.zeros(len(self.distinct), dtype=np.bool_)
         if not isinstance(constraint, TextSet):
             return wanted
@@ -166,6 +173,8 @@ class TextColumn(CodedColumn):
             if isinstance(high, str):
                 end = (bisect_left if interval.high_open else bisect_right)(self.distinct, high)
             wanted[begin:end] = True
+        if asked is not None:
+            wanted &= asked
         for pattern in constraint.like:
             wanted &= self._fitting(pattern, wanted)
         for pattern in constraint.unlike:

@@ -25,7 +25,15 @@ from meetpoint.matching.csv_source import CsvFile
 from meetpoint.matching.rejects import Rejected, SourceError, reject
 from meetpoint.matching.sources import format_of, json_rows, open_parquet, parquet_batches
 
-__all__ = ["LoadedSubscription", "Subscriptions", "Unread", "id_problem", "load_subscriptions", "unread_subscriptions"]
+__all__ = [
+    "LoadedSubscription",
+    "Subscriptions",
+    "Unread",
+    "id_problem",
+    "id_repeated",
+    "load_subscriptions",
+    "unread_subscriptions",
+]
 
 _COLUMNS = ("id", "filter", "subscriber")
 
@@ -74,7 +82,7 @@ def unread_subscriptions(subscriptions: Subscriptions, rejected: Rejected) -> It
                 raise EventError(f"the row is of class {type(row).__name__}; give a dict with id and filter")
             one = _check_row(number, row)
             if one.id in seen:
-                raise EventError(f"id {show_value(one.id)}: occurs a second time; rename it")
+                raise EventError(id_repeated(one.id))
             seen.add(one.id)
             yield one
         except EventError as error:
@@ -110,6 +118,11 @@ def id_problem(value: object) -> str | None:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return f"is {show_value(value)}, beyond 64 bits; write it as a string"
     return None
+
+
+def id_repeated(value: object) -> str:
+    """Why a second subscription of an id is set aside."""
+    return f"id {show_value(value)}: occurs a second time; rename it"
 
 
 def _raw(row: object) -> object:

@@ -11,7 +11,19 @@ import pyarrow.compute as pc
 
 from meetpoint.workloads.longform import LONG_FORM, OPS
 
-__all__ = ["Array", "Draft", "Rng", "choose", "column", "cut_words", "joined", "pick", "some_words", "zipf"]
+__all__ = [
+    "Array",
+    "Draft",
+    "Rng",
+    "choose",
+    "column",
+    "cut_words",
+    "joined",
+    "lengths_of",
+    "pick",
+    "some_words",
+    "zipf",
+]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Rng: TypeAlias = np.random.Generator
@@ -33,9 +45,8 @@ class Draft:
         op = np.where(low == high, OPS.index("eq"), OPS.index("range"))
         self._add(attribute, rows, op, low, high, np.full(len(rows), -1))
 
-    def ranges_of(self, attribute: str, rows: Array, values: Array, least: float, most: float) -> None:
-        """Ranges that accept a share of the events between `least` and `most`, each of them as likely."""
-        ordered = np.sort(values[~np.isnan(values)])
+    def ranges_of(self, attribute: str, rows: Array, ordered: Array, least: float, most: float) -> None:
+        """Ranges that accept a share of some values in order, between `least` and `most`, each of them as likely."""
         share = self.rng.uniform(least, most, len(rows))
         first = self.rng.uniform(0, 1 - share)
         low, high = (ordered[(at * (len(ordered) - 1)).astype(np.int64)] for at in (first, first + share))
@@ -45,9 +56,9 @@ class Draft:
         self, attribute: str, op: str, rows: Array, values: Sequence[str], which: Array, cut: Array | None = None
     ) -> None:
         """Tests for a value each, or for its first, or with `suffix` its last, `cut` characters."""
-        lengths = np.array([len(value) for value in values])
-        long = int(lengths.max()) + 1
-        taken = lengths[which] if cut is None else cut
+        lengths = lengths_of(values, which)
+        long = int(lengths.max(initial=0)) + 1
+        taken = lengths if cut is None else cut
         distinct, code = np.unique(which.astype(np.int64) * long + taken, return_inverse=True)
         first = len(self._pool)
         for key in distinct.tolist():
@@ -57,16 +68,22 @@ class Draft:
         self._add(attribute, rows, np.full(len(rows), OPS.index(op)), nothing, nothing, code + first)
 
     def words(
-        self, attribute: str, rows: Array, values: Sequence[str], which: Array, shares: Mapping[str, float]
+        self,
+        attribute: str,
+        rows: Array,
+        values: Sequence[str],
+        which: Array,
+        shares: Mapping[str, float],
+        shortest: int = 2,
     ) -> None:
-        """Tests for values, by shares of ops; a part of a value has two characters at least, a shorter one is whole."""
+        """Tests for values, by shares of ops; a value that is no longer than the shortest part is tested whole."""
         drawn = self.rng.random(len(rows))
-        short = np.array([len(value) < 3 for value in values])[which]
+        short = lengths_of(values, which) <= shortest
         floor = 0.0
         for op, share in shares.items():
             mine = (drawn >= floor) & (drawn < floor + share)
             mine = mine | short if op == "eq" else mine & ~short
-            cut = None if op == "eq" else cut_words(self.rng, values, which[mine], 2)
+            cut = None if op == "eq" else cut_words(self.rng, values, which[mine], shortest)
             self.texts(attribute, op, rows[mine], values, which[mine], cut)
             floor += share
 
@@ -135,8 +152,14 @@ def some_words(rng: Rng, count: int, shortest: int, longest: int) -> list[str]:
 
 def cut_words(rng: Rng, values: Sequence[str], which: Array, least: int) -> Array:
     """For each value a length between `least` and its own."""
-    lengths = np.array([len(value) for value in values])[which]
+    lengths = lengths_of(values, which)
     return rng.integers(np.minimum(least, lengths), lengths + 1)
+
+
+def lengths_of(values: Sequence[str], which: Array) -> Array:
+    """The lengths of some values by their numbers: of those only, since there may be many more."""
+    distinct, code = np.unique(which, return_inverse=True)
+    return np.array([len(values[number]) for number in distinct.tolist()], dtype=np.int64)[code]
 
 
 def column(values: Sequence[str], which: Array) -> pa.Array:

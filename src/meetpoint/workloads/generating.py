@@ -1,23 +1,31 @@
 """Workloads made from a seed: a mix says what events hold and what subscriptions ask of them.
 
-All is drawn in whole columns, so that a million subscriptions take seconds. The same mix, sizes and seed give the same
-workload on every machine with the same NumPy.
+All is drawn in whole columns, so that a million subscriptions take seconds, and in blocks, each from a seed of its own,
+so that many processes can draw one workload. The same mix and seed give the same workload on every machine with the
+same NumPy, and a larger one begins with the smaller.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+import pyarrow as pa
 
 from meetpoint.errors import MeetpointError
+from meetpoint.workloads.drafts import Rng
 from meetpoint.workloads.longform import LONG_FORM, OPS, Workload, filter_texts, long_form
 from meetpoint.workloads.mixes import MIXES
 
 __all__ = [
+    "BLOCK",
     "LONG_FORM",
     "MIXES",
     "OPS",
     "SUBSCRIPTIONS",
+    "Blocks",
     "Workload",
+    "check_sizes",
     "default_subscriptions",
     "filter_texts",
     "generate",
@@ -26,7 +34,11 @@ __all__ = [
 
 SUBSCRIPTIONS = 100_000
 """How many subscriptions where nobody says."""
+BLOCK = 4096
+"""Events or subscriptions that are drawn from one seed."""
+
 _WIDE_PART = 10
+_VOCABULARY, _EVENTS, _SUBSCRIPTIONS = range(3)  # each draws from seeds of its own
 
 
 def default_subscriptions(mix: str) -> int:
@@ -36,9 +48,46 @@ def default_subscriptions(mix: str) -> int:
 
 def generate(mix: str, subscriptions: int, events: int, seed: int) -> Workload:
     """So many subscriptions and events of a mix."""
+    check_sizes(mix, subscriptions, events, seed)
+    blocks = Blocks(mix, seed)
+    asked = [blocks.subscriptions(number, rows) for number, rows in _cut(subscriptions)]
+    held = [blocks.events(number, rows) for number, rows in _cut(events)]
+    return Workload(mix, pa.concat_tables(asked).combine_chunks(), pa.concat_tables(held).combine_chunks())
+
+
+def check_sizes(mix: str, subscriptions: int, events: int, seed: int) -> None:
+    """MeetpointError where there is no such workload."""
     if mix not in MIXES:
         raise MeetpointError(f"mix {mix!r}: there is none of this name; choose one of {', '.join(MIXES)}")
     if subscriptions < 1 or events < 1:
         raise MeetpointError(f"a workload of {subscriptions} subscriptions and {events} events; ask for 1 each or more")
-    draft, columns = MIXES[mix](np.random.default_rng(seed), subscriptions, events)
-    return Workload(mix, draft.table(), columns)
+    if seed < 0:
+        raise MeetpointError(f"seed {seed}: a seed is not negative; give 0 or more")
+
+
+class Blocks:
+    """A mix with its vocabulary, from which any block of a workload is drawn, in any order and in any process."""
+
+    def __init__(self, mix: str, seed: int) -> None:
+        self._seed = seed
+        self._mix = MIXES[mix](self._rng(_VOCABULARY))
+
+    def events(self, block: int, rows: int = BLOCK) -> pa.Table:
+        """The first events of a block, a column an attribute."""
+        return self._mix.events(self._rng(_EVENTS, block), BLOCK).slice(0, rows)
+
+    def subscriptions(self, block: int, rows: int = BLOCK) -> pa.Table:
+        """The first subscriptions of a block in long form, numbered within the whole workload."""
+        table = self._mix.subscriptions(self._rng(_SUBSCRIPTIONS, block), BLOCK).table()
+        numbers = table["subscription"].to_numpy()
+        end = int(np.searchsorted(numbers, rows))
+        return table.set_column(0, LONG_FORM.field(0), pa.array(numbers + block * BLOCK)).slice(0, end)
+
+    def _rng(self, *stream: int) -> Rng:
+        return np.random.default_rng([self._seed, *stream])
+
+
+def _cut(rows: int) -> Iterator[tuple[int, int]]:
+    """The blocks that so many rows come from: the number of each, and how many rows."""
+    for block in range(-(-rows // BLOCK)):
+        yield block, min(rows - block * BLOCK, BLOCK)

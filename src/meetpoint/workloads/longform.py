@@ -56,9 +56,10 @@ class Workload(msgspec.Struct, frozen=True):
 # -- long form to text -------------------------------------------------------------------------------------------------
 
 
-def filter_texts(workload: Workload) -> Iterator[tuple[int, str]]:
+def filter_texts(workload: Workload | pa.Table) -> Iterator[tuple[int, str]]:
     """Each subscription with its filter as a text, so that whatever reads our language can be asked too."""
-    columns = [workload.subscriptions[name].to_pylist() for name in LONG_FORM.names]
+    table = workload.subscriptions if isinstance(workload, Workload) else workload
+    columns = [table[name].to_pylist() for name in LONG_FORM.names]
     for subscription, rows in groupby(zip(*columns, strict=True), key=itemgetter(0)):
         yield subscription, " AND ".join(_row_text(*row[1:]) for row in rows)
 

@@ -13,7 +13,9 @@ import pytest
 from meetpoint.bench.numpy_peer import NumpyPeer
 from meetpoint.errors import MeetpointError
 from meetpoint.language.filters import FilterParser, parse_filter
+from meetpoint.matching.index import Index
 from meetpoint.workloads.generating import (
+    BLOCK,
     LONG_FORM,
     MIXES,
     OPS,
@@ -24,7 +26,7 @@ from meetpoint.workloads.generating import (
     long_form,
 )
 
-SHARES = {"wide": (0.04, 0.1), "narrow": (0.00005, 0.001)}
+SHARES = {"wide": (0.04, 0.1), "narrow": (0.00005, 0.001), "selective": (0.0, 0.0001)}
 
 
 @pytest.mark.parametrize("mix", MIXES)
@@ -33,6 +35,16 @@ def test_the_seed_decides_everything(mix: str) -> None:
     assert one == same
     assert one.subscriptions != other.subscriptions
     assert one.events != other.events
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_a_larger_workload_begins_with_the_smaller(mix: str) -> None:
+    small, large = generate(mix, 600, BLOCK + 5, seed=5), generate(mix, BLOCK + 700, 2 * BLOCK, seed=5)
+    assert small.subscriptions == large.subscriptions.slice(0, small.subscriptions.num_rows)
+    assert small.events == large.events.slice(0, BLOCK + 5)
+    numbers = pc.unique(large.subscriptions["subscription"]).to_pylist()
+    assert numbers == list(range(BLOCK + 700))
+    assert large.events.slice(0, BLOCK) != large.events.slice(BLOCK, BLOCK)
 
 
 @pytest.mark.parametrize("mix", MIXES)
@@ -62,6 +74,12 @@ def test_an_event_matches_a_bounded_share(mix: str) -> None:
     share = peer.match(workload.events) / 5000 / 200
     least, most = SHARES.get(mix, (0.001, 0.012))
     assert least < share < most
+
+
+def test_an_event_matches_about_ten_of_a_million_selective_subscriptions() -> None:
+    workload = generate("selective", 100_000, 5000, seed=7)
+    index = Index.from_columns(workload.subscriptions, sample=workload.events)
+    assert 7 < 10 * index.counts(workload.events).mean() < 14
 
 
 def test_mixes_are_what_they_are_called() -> None:
@@ -97,6 +115,8 @@ def test_what_is_refused_names_the_choice() -> None:
         generate("dense", 10, 10, seed=1)
     with pytest.raises(MeetpointError, match="0 subscriptions"):
         generate("ticks", 0, 10, seed=1)
+    with pytest.raises(MeetpointError, match="seed -1: a seed is not negative"):
+        generate("ticks", 10, 10, seed=-1)
 
 
 @pytest.mark.parametrize(
