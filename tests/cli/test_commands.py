@@ -227,7 +227,7 @@ def test_kinds_that_do_not_mix_are_refused(meetpoint: Command) -> None:
 def test_help_names_every_command(meetpoint: Command) -> None:
     ran = meetpoint("--help")
     assert ran.code == 0
-    for command in ("match", "explain", "lint", "backtest", "schema", "demo"):
+    for command in ("match", "explain", "lint", "backtest", "schema", "pipeline", "demo"):
         assert command in ran.out
     assert meetpoint("--version").out == f"meetpoint {mp.__version__}\n"
     assert meetpoint("nonsense").code == 2

@@ -17,12 +17,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from meetpoint.cli.bench import bench_app
-from meetpoint.cli.streams import QuietConsole, json_text
+from meetpoint.cli.options import LOCAL, AsJson, Master, SchemaFile, Settings, read_schema, read_settings
+from meetpoint.cli.pipeline import pipeline_app
+from meetpoint.cli.spark_runs import running, said_by_spark, waiting
+from meetpoint.cli.stages import need_spark
+from meetpoint.cli.streams import EXIT_REFUSED, EXIT_STOPPED, QuietConsole, complain, finish, print_json, tell
 from meetpoint.errors import EventError, FilterError, MeetpointError, SetupError
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from meetpoint.cli.outputs import RejectFile
     from meetpoint.language import Schema
     from meetpoint.language.values import Kind
+    from meetpoint.matching.backtest import Backtest
 
 __all__ = ["app", "main"]
 
@@ -30,9 +38,6 @@ __all__ = ["app", "main"]
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
 _REPORT = "the report"
-EXIT_SET_ASIDE = 1
-EXIT_REFUSED = 2
-EXIT_STOPPED = 130
 
 app = typer.Typer(
     name="meetpoint",
@@ -42,6 +47,7 @@ app = typer.Typer(
 )
 schema_app = typer.Typer(no_args_is_help=True, help="Schemas: what attributes events have.")
 app.add_typer(schema_app, name="schema")
+app.add_typer(pipeline_app, name="pipeline")
 app.add_typer(bench_app, name="bench")
 
 FilterText = Annotated[
@@ -50,14 +56,12 @@ FilterText = Annotated[
 EventFile = Annotated[
     str, typer.Argument(metavar="EVENTS", help="Events: .jsonl, .csv or .parquet; - is JSON lines on standard input.")
 ]
-SchemaFile = Annotated[Path | None, typer.Option("--schema", metavar="FILE", help="A schema in YAML to check against.")]
 RejectsFile = Annotated[
     str | None, typer.Option("--rejects", metavar="FILE", help="Where rows that are set aside go, with reasons.")
 ]
 OutFile = Annotated[
     str, typer.Option("--out", metavar="FILE", help=".jsonl, .csv or .parquet; - is JSON lines on standard output.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for a program to read.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -87,7 +91,7 @@ def match(
     from meetpoint.matching.jobs import Mismatch, load_events, load_subscriptions, matches, watched
 
     refuse_overlap({"--out": out, "--rejects": rejects}, {"EVENTS": events, "--subs": subs, "--schema": schema})
-    declared = _read_schema(schema)
+    declared = read_schema(schema)
     done = pairs = 0
     mismatches: Counter[Mismatch] = Counter()
     with RejectFile(rejects) as aside:
@@ -99,8 +103,8 @@ def match(
                 done, pairs = done + count, pairs + table.num_rows
                 step(count)
     _tell_mismatches(mismatches)
-    _tell(f"{done:,} events, {len(held):,} subscriptions, {pairs:,} pairs")
-    _finish(aside.summary())
+    tell(f"{done:,} events, {len(held):,} subscriptions, {pairs:,} pairs")
+    finish(aside.summary())
 
 
 @app.command()
@@ -115,11 +119,11 @@ def explain(
     from meetpoint.language.explain import explain as explain_event
     from meetpoint.language.filters import parse_filter
 
-    declared = _read_schema(schema)
+    declared = read_schema(schema)
     wanted = parse_filter(filter_text, declared)
     told = explain_event(wanted, attributes_from_json(_read_event(event), declared))
     if as_json:
-        _print_json(told.to_dict())
+        print_json(told.to_dict())
     elif sys.stdout.isatty():
         QuietConsole().print(told)
     else:
@@ -141,12 +145,12 @@ def lint(
 
     refuse_overlap({_REPORT: "-", "--rejects": rejects}, {"SUBS": subs, "--schema": schema})
     with RejectFile(rejects) as aside:
-        report = lint_rows(subs, aside.add, _read_schema(schema), aside.add)
+        report = lint_rows(subs, aside.add, read_schema(schema), aside.add)
     if as_json:
-        _print_json(lint_to_dict(report))
+        print_json(lint_to_dict(report))
     else:
         show_lint(QuietConsole(soft_wrap=not sys.stdout.isatty()), report)
-    _finish(aside.summary())
+    finish(aside.summary())
 
 
 @app.command()
@@ -159,6 +163,11 @@ def backtest(
     bucket: Annotated[str, typer.Option("--bucket", metavar="WIDTH", help="30s, 15m, 1h, 1d or 1w.")] = "1h",
     schema: SchemaFile = None,
     rejects: RejectsFile = None,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Go through the history with Spark; DATA may be a folder.")
+    ] = False,
+    master: Master = LOCAL,
+    config: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """What a filter would have done on history: hits, when, on what, and what nearly fired."""
@@ -172,17 +181,48 @@ def backtest(
 
     refuse_overlap({_REPORT: "-", "--rejects": rejects}, {"--events": events, "--schema": schema})
     mismatches: Counter[Mismatch] = Counter()
-    declared = _read_schema(schema)
+    declared = read_schema(schema)
     wanted, width = parse_filter(filter_text, declared), read_width(bucket)
-    with RejectFile(rejects) as aside, progress("backtesting") as step:
-        batches = watched(load_events(events, aside.add, declared), [wanted], mismatches)
-        result = run(wanted, (step(len(b.rows)) or b for b in batches), time=time, width=width)
+    with RejectFile(rejects) as aside:
+        if spark:
+            settings = read_settings(config)
+            result = _backtest_on_spark(filter_text, events, time, width, declared, aside, master, settings)
+        else:
+            with progress("backtesting") as step:
+                batches = watched(load_events(events, aside.add, declared), [wanted], mismatches)
+                result = run(wanted, (step(len(b.rows)) or b for b in batches), time=time, width=width)
     _tell_mismatches(mismatches)
     if as_json:
-        _print_json(result.to_dict())
+        print_json(result.to_dict())
     else:
         show_backtest(QuietConsole(soft_wrap=not sys.stdout.isatty()), result)
-    _finish(aside.summary())
+    finish(aside.summary())
+
+
+def _backtest_on_spark(
+    filter_text: str,
+    events: str,
+    time: str | None,
+    width: timedelta,
+    schema: Schema | None,
+    aside: RejectFile,
+    master: str,
+    settings: dict[str, str],
+) -> Backtest:
+    """The same from a table of any size; rows that are no events are set aside, numbered as they come."""
+    need_spark()
+    with running(master, settings) as session:
+        from meetpoint.matching.rejects import Reject
+        from meetpoint.spark import backtest
+        from meetpoint.spark.reading import read_history
+
+        with waiting(session, "backtesting"):
+            read = read_history(session, events, schema)
+            result = backtest(filter_text, read.good, time=time, width=width, schema=schema)
+            dead = [] if read.dead is None else read.dead.toArrow().to_pylist()
+    for row, letter in enumerate(dead):
+        aside.add(Reject("events", row, letter["reason"], letter["raw"]))
+    return result
 
 
 @schema_app.command("infer")
@@ -198,7 +238,7 @@ def infer(events: EventFile, out: OutFile = "-", rejects: RejectsFile = None) ->
     with RejectFile(rejects) as aside:
         found = Schema.infer(clean_rows(load_events(events, aside.add, None)))
     write_text(out, found.to_yaml())
-    _finish(aside.summary())
+    finish(aside.summary())
 
 
 @app.command()
@@ -209,9 +249,9 @@ def demo(
 ) -> None:
     """A story: flights of 2013 against some thousand alerts; who gets what, why not, and a second opinion."""
     _need_arrow()
-    from meetpoint.cli.demo import tell
+    from meetpoint.cli.demo import tell as tell_story
 
-    tell(QuietConsole(), flights=flights, alerts=alerts, with_spark=spark)
+    tell_story(QuietConsole(), flights=flights, alerts=alerts, with_spark=spark)
 
 
 def main() -> None:
@@ -231,14 +271,14 @@ def _run() -> int:
         sys.stdout.flush()  # here, so that what it raises is told like the rest
         return code
     except FilterError as error:
-        _complain(f"{error}\n{error.pointer()}")
+        complain(f"{error}\n{error.pointer()}")
     except MeetpointError as error:
-        _complain(str(error))
+        complain(str(error))
     except _UsageError as error:
         if message := error.format_message():  # without arguments it is the help that is shown
-            _complain(f"{message} Try --help.")
+            complain(f"{message} Try --help.")
     except (KeyboardInterrupt, typer.Abort):
-        _complain("stopped")
+        complain("stopped")
         return EXIT_STOPPED
     except BrokenPipeError:  # the reader has seen enough
         _let_go_of_stdout()
@@ -248,10 +288,10 @@ def _run() -> int:
             return 0
         raise
     except Exception as error:
-        message = _last_resort(error)
+        message = said_by_spark(error) or _last_resort(error)
         if message is None:
             raise
-        _complain(message)
+        complain(message)
     return EXIT_REFUSED
 
 
@@ -288,31 +328,9 @@ def _let_go_of_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _complain(message: str) -> None:
-    with suppress(OSError):  # whoever closed standard error does not want to know
-        sys.stderr.write(f"meetpoint: {message}\n")
-        sys.stderr.flush()
-
-
 def _tell_mismatches(mismatches: Counter[tuple[str, Kind]]) -> None:
     for (name, kind), count in (+mismatches).most_common():
-        _complain(f"{name} is compared as a {kind} and is of another kind in {count:,} events: NULL there")
-
-
-def _tell(message: str) -> None:
-    """Something good to know for a person who looks on."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"{message}\n")
-
-
-def _finish(set_aside_summary: str | None) -> None:
-    if set_aside_summary is not None:
-        _complain(set_aside_summary)
-        raise typer.Exit(EXIT_SET_ASIDE)
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json_text(value) + "\n")
+        complain(f"{name} is compared as a {kind} and is of another kind in {count:,} events: NULL there")
 
 
 def _need_arrow() -> None:
@@ -321,12 +339,6 @@ def _need_arrow() -> None:
             raise SetupError(
                 f"{package} is not installed, which this command needs; run: pip install 'meetpoint[arrow]'"
             )
-
-
-def _read_schema(path: Path | None) -> Schema | None:
-    from meetpoint.language import Schema
-
-    return None if path is None else Schema.from_yaml(path)
 
 
 def _read_event(source: str) -> bytes | str:

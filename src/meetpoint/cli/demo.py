@@ -1,4 +1,4 @@
-"""`meetpoint demo`: the story told to a newcomer, on data that comes with the package, in a minute or two."""
+"""`meetpoint demo`: the story told to a newcomer, on data that comes with the package, in a few minutes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from meetpoint.language import parse_filter
 from meetpoint.language.explain import explain
 from meetpoint.language.lint import Subscription, lint
 from meetpoint.matching import Scan
-from meetpoint.matching.backtest import backtest, read_width
+from meetpoint.matching.backtest import Backtest, backtest, read_width
 from meetpoint.matching.jobs import load_events, load_subscriptions, matches
 from meetpoint.matching.rejects import Reject
 
 __all__ = ["tell"]
 
 SHOWN = 5
-ASKED_OF_SPARK = 25
 CHECKED_BY_ORACLE = 300
 MISTAKE = "dep_delay > 60 AND upper(dest) = 'SFO'"
 BACKTESTED = "carrier = 'UA' AND dest = 'SFO' AND dep_delay > 120"
+TIME, WIDTH = "time_hour", "1d"
 
 
 def tell(console: Console, *, flights: int, alerts: int, with_spark: bool) -> None:
@@ -37,26 +37,30 @@ def tell(console: Console, *, flights: int, alerts: int, with_spark: bool) -> No
     with console.status("reading the flights of 2013 …"):
         table = read_flights(flights)
         filters = make_alerts(alerts)
-    counts = _who_gets_what(console, table, filters)
+    pairs, counts = _who_gets_what(console, table, filters)
     _why_not(console, table, filters)
     _a_mistake(console)
     _lint(console, filters)
-    _backtest(console, table)
+    backtested = _backtest(console, table)
     if with_spark:
-        _second_opinion(console, table, filters, counts)
+        from meetpoint.cli.demo_spark import Told, tell_spark
+
+        tell_spark(console, Told(table, filters, pairs, counts, backtested, TIME, WIDTH))
 
 
 def _drop(reject: Reject) -> None:
     """Flights and alerts are ours: nothing is set aside."""
 
 
-def _who_gets_what(console: Console, table: pa.Table, filters: dict[str, str]) -> Counter[str]:
+def _who_gets_what(console: Console, table: pa.Table, filters: dict[str, str]) -> tuple[pa.Table, Counter[str]]:
     console.rule("[bold]Who gets what")
     counts: Counter[str] = Counter()
+    found: list[pa.Table] = []
     begin = time.perf_counter()
     subscriptions = load_subscriptions(filters, _drop, None)
     with progress(f"matching with {len(filters):,} alerts", table.num_rows) as step:
         for count, pairs in matches(load_events(table, _drop, None), subscriptions, None, _drop):
+            found.append(pairs)
             for entry in pc.value_counts(pairs.column("subscription")).to_pylist():
                 counts[entry["values"]] += entry["counts"]
             step(count)
@@ -75,7 +79,7 @@ def _who_gets_what(console: Console, table: pa.Table, filters: dict[str, str]) -
         busiest.add_row(f"{number:,}", id_, escape(filters[id_]))
     console.print(busiest)
     _check_with_oracle(console, table, filters)
-    return counts
+    return pa.concat_tables(found), counts
 
 
 def _check_with_oracle(console: Console, table: pa.Table, filters: dict[str, str]) -> None:
@@ -124,30 +128,11 @@ def _lint(console: Console, filters: dict[str, str]) -> None:
     console.print(f"{report}\n", highlight=False)
 
 
-def _backtest(console: Console, table: pa.Table) -> None:
+def _backtest(console: Console, table: pa.Table) -> Backtest:
     console.rule("[bold]Would this alert be worth having?")
     console.print(BACKTESTED, highlight=False)
-    result = backtest(parse_filter(BACKTESTED), table, time="time_hour", width=read_width("1d"))
+    result = backtest(parse_filter(BACKTESTED), table, time=TIME, width=read_width(WIDTH))
     result.samples = result.samples[:1]
     show_backtest(console, result)
     console.print()
-
-
-def _second_opinion(console: Console, table: pa.Table, filters: dict[str, str], counts: Counter[str]) -> None:
-    console.rule("[bold]The same filters as Spark SQL's WHERE")
-    from meetpoint.spark import session
-
-    asked = [*[id_ for id_, _ in counts.most_common(SHOWN)], *list(filters)[: ASKED_OF_SPARK - SHOWN]]
-    with console.status("starting Spark and asking it …"):
-        spark = session("local[2]")
-        frame = spark.createDataFrame(table)
-        sums = [f"count_if({filters[id_]}) AS `{number}`" for number, id_ in enumerate(asked)]
-        answer = frame.selectExpr(*sums).collect()[0]
-        opinion = {id_: answer[number] for number, id_ in enumerate(asked)}
-        spark.stop()
-    differing = [id_ for id_ in asked if opinion[id_] != counts[id_]]
-    if differing:
-        console.print(f"[red]Spark counts differently for {', '.join(differing)}: please report this.")
-    else:
-        total = sum(opinion.values())
-        console.print(f"[green]Spark agrees[/] on all {len(asked)} alerts asked, {total:,} matches among them.")
+    return result

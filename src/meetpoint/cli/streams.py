@@ -1,15 +1,35 @@
-"""What goes to standard streams: JSON that every reader takes, and consoles that leave a closed pipe to `app`."""
+"""What goes to standard streams: JSON that every reader takes, lines for people, and how a command ends.
+
+Consoles leave a closed pipe to `app`, which documents the exit codes.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NoReturn
 
+import typer
 from rich.console import Console
 
-__all__ = ["QuietConsole", "json_text"]
+__all__ = [
+    "EXIT_REFUSED",
+    "EXIT_SET_ASIDE",
+    "EXIT_STOPPED",
+    "QuietConsole",
+    "complain",
+    "finish",
+    "json_text",
+    "print_json",
+    "tell",
+]
+
+EXIT_SET_ASIDE = 1
+EXIT_REFUSED = 2
+EXIT_STOPPED = 130
 
 
 class QuietConsole(Console):
@@ -17,6 +37,31 @@ class QuietConsole(Console):
 
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError
+
+
+def complain(message: str) -> None:
+    """What went wrong, on standard error."""
+    with suppress(OSError):  # whoever closed standard error does not want to know
+        sys.stderr.write(f"meetpoint: {message}\n")
+        sys.stderr.flush()
+
+
+def tell(message: str) -> None:
+    """Something good to know for a person who looks on."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{message}\n")
+
+
+def finish(set_aside_summary: str | None) -> None:
+    """End a command; with its own exit code where something was set aside."""
+    if set_aside_summary is not None:
+        complain(set_aside_summary)
+        raise typer.Exit(EXIT_SET_ASIDE)
+
+
+def print_json(value: Any) -> None:
+    """One object for a program to read."""
+    sys.stdout.write(json_text(value) + "\n")
 
 
 def json_text(value: Any) -> str:

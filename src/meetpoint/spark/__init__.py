@@ -2,30 +2,67 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from meetpoint.spark.session import session
 
 if TYPE_CHECKING:
+    from meetpoint.spark.backtesting import backtest
     from meetpoint.spark.checks import check_filter
+    from meetpoint.spark.delivering import deliver
+    from meetpoint.spark.generating import generate
     from meetpoint.spark.java import find_java
+    from meetpoint.spark.matching import Plan, match, plan
+    from meetpoint.spark.measuring import measure
+    from meetpoint.spark.streaming import stream
+    from meetpoint.spark.subscriptions import Subscriptions
     from meetpoint.spark.types import schema_from_spark, spark_schema, unusable_columns
+    from meetpoint.spark.validating import Validated, validate
 
-__all__ = ["check_filter", "find_java", "schema_from_spark", "session", "spark_schema", "unusable_columns"]
+__all__ = [
+    "Plan",
+    "Subscriptions",
+    "Validated",
+    "backtest",
+    "check_filter",
+    "deliver",
+    "find_java",
+    "generate",
+    "match",
+    "measure",
+    "plan",
+    "schema_from_spark",
+    "session",
+    "spark_schema",
+    "stream",
+    "unusable_columns",
+    "validate",
+]
+
+_MODULES = {
+    "Plan": "matching",
+    "Subscriptions": "subscriptions",
+    "Validated": "validating",
+    "backtest": "backtesting",
+    "check_filter": "checks",
+    "deliver": "delivering",
+    "find_java": "java",
+    "generate": "generating",
+    "match": "matching",
+    "measure": "measuring",
+    "plan": "matching",
+    "schema_from_spark": "types",
+    "spark_schema": "types",
+    "stream": "streaming",
+    "unusable_columns": "types",
+    "validate": "validating",
+}
+"""Where each name is, loaded when it is first used: most modules import PySpark, and `python -m meetpoint.spark.java`
+imports this package before it runs the module."""
 
 
-def __getattr__(name: str) -> object:
-    # Lazily, since `python -m meetpoint.spark.java` imports this package before it runs the module.
-    if name == "find_java":
-        from meetpoint.spark.java import find_java
-
-        return find_java
-    if name == "check_filter":
-        from meetpoint.spark.checks import check_filter
-
-        return check_filter
-    if name in ("schema_from_spark", "spark_schema", "unusable_columns"):  # these import PySpark
-        from meetpoint.spark import types
-
-        return getattr(types, name)
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(f"meetpoint.spark.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,9 +1,12 @@
-"""A Spark session for one machine: found, quiet and exact.
+"""A Spark session, on one machine or on a cluster: found, quiet and exact.
 
 What `session` settles, so that a caller need not: which Java runs it (see `meetpoint.spark.java`), that workers use
 this very Python, that timestamps are UTC and column names case-sensitive as they are everywhere in Meetpoint, that
-nothing is left in the current directory or printed to a terminal, and that nothing listens beyond this machine. What
-`config` says wins. The rest of `meetpoint.spark` takes any session, a cluster's too.
+nothing is left in the current directory or printed to a terminal, and, where all of Spark is on this machine, that
+nothing listens beyond it. What `config` says wins. The rest of `meetpoint.spark` takes any session.
+
+A master `sc://host:port` is a server of Spark Connect. It has its own Java, Python and settings; only what a client may
+say is said to it. A process has sessions of one kind, those of Spark Connect or the others.
 """
 
 from __future__ import annotations
@@ -25,10 +28,21 @@ from meetpoint.errors import SetupError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["session"]
+__all__ = ["is_running", "session"]
 
 _LOOPBACK = "127.0.0.1"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOOPBACK_HOSTS = r"localhost|127(\.\d+){3}|\[::1\]"
+_CONNECT = "sc://"
+ANSWER_SECONDS_MAX = 20.0
+"""How long a server of Spark Connect may take to answer."""
+_EXACT = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+}
+"""Settings by which Spark gives the answers that Meetpoint gives; any session may be told them."""
 
 # The gateway's own logger is named because Spark announces on stderr where its level differs from the root's.
 _LOGGING = """\
@@ -44,16 +58,32 @@ logger.gateway.level = error
 """
 
 
+def is_running() -> bool:
+    """Whether this process has a Spark session."""
+    if find_spec("pyspark") is None:
+        return False
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None
+
+
 def session(
     master: str = "local[*]", *, app: str = "meetpoint", config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The running Spark session if there is one, else a new one with this master."""
+    """The running Spark session if there is one, else a new one with this master: sc://… for Spark Connect."""
     if find_spec("pyspark") is None:
         raise SetupError("PySpark is not installed; run: pip install 'meetpoint[spark]'")
     from pyspark.sql import SparkSession
 
+    running = SparkSession.getActiveSession()
+    if running is not None and not isinstance(running, SparkSession):  # one of Spark Connect
+        for key, value in (config or {}).items():
+            running.conf.set(key, value)
+        return running
+    if running is None and master.startswith(_CONNECT):
+        return _connected(master, config or {})
     builder = SparkSession.builder.master(master).appName(app)
-    if SparkSession.getActiveSession() is not None:
+    if running is not None:
         for key, value in (config or {}).items():
             builder = builder.config(key, value)
         return builder.getOrCreate()
@@ -63,24 +93,54 @@ def session(
         return builder.getOrCreate()
 
 
+def _connected(server: str, config: Mapping[str, str]) -> SparkSession:
+    """A session at a server of Spark Connect."""
+    try:
+        import grpc
+        from pyspark.sql import SparkSession
+        from pyspark.sql.connect.client import DefaultChannelBuilder
+    except ImportError as error:
+        told = str(error).splitlines()[0]
+        raise SetupError(
+            f"Spark Connect needs packages that are not here ({told}); run: pip install 'meetpoint[connect]'"
+        ) from None
+    from pyspark.errors import PySparkException
+
+    shown = server.partition(";")[0]  # behind it may be a token
+    try:
+        channel = DefaultChannelBuilder(server).toChannel()
+    except (PySparkException, ValueError):
+        raise SetupError(f"{shown}: is no address of Spark Connect; write it as sc://host:port") from None
+    try:  # since a session would go on asking for many minutes
+        grpc.channel_ready_future(channel).result(ANSWER_SECONDS_MAX)
+    except grpc.FutureTimeoutError:
+        raise SetupError(
+            f"{shown}: no server of Spark Connect answers there; start one, or check the address"
+        ) from None
+    finally:
+        channel.close()
+    builder = SparkSession.builder.remote(server)
+    for key, value in {**_EXACT, **config}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
 def _settings(master: str, scratch: Path, config: Mapping[str, str]) -> dict[str, str]:
     """All settings of a new session."""
     logging = scratch / "log4j2.properties"
     logging.write_text(_LOGGING, encoding="utf-8")
     settings = {
+        **_EXACT,
         "spark.driver.memory": "2g",
-        "spark.sql.ansi.enabled": "true",
-        "spark.sql.caseSensitive": "true",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    cores = _local_cores(master)
-    if cores is not None:
+    if _is_on_this_machine(master):
         settings["spark.driver.bindAddress"] = _LOOPBACK
         settings["spark.driver.host"] = _LOOPBACK
+    cores = _local_cores(master)
+    if cores is not None:
         settings["spark.sql.shuffle.partitions"] = str(cores)
     options = [f"-Dlog4j2.configurationFile={logging.as_uri()}", config.get(_JAVA_OPTIONS, "")]
     return {**settings, **config, _JAVA_OPTIONS: " ".join(filter(None, options))}
@@ -97,17 +157,26 @@ def _local_cores(master: str) -> int | None:
     return None if found is None else int(found[1]) * int(found[2])
 
 
+def _is_on_this_machine(master: str) -> bool:
+    """Whether Spark is reached without leaving this machine: a local master, or one that others cannot reach."""
+    if _local_cores(master) is not None:
+        return True
+    hosts = [server.rpartition(":")[0] for server in master.removeprefix("spark://").split(",")]
+    return master.startswith("spark://") and all(re.fullmatch(_LOOPBACK_HOSTS, host) for host in hosts)
+
+
 def _launch_environment(master: str, environ: Mapping[str, str]) -> dict[str, str]:
     """What must be in the environment while Spark's JVM is started, and is inherited by what it starts."""
     changes: dict[str, str] = {}
     if "PYSPARK_GATEWAY_PORT" not in environ:  # under spark-submit the JVM is there already
         changes["JAVA_HOME"] = str(_java_home(environ))
+    if _is_on_this_machine(master):
+        changes["SPARK_LOCAL_IP"] = _LOOPBACK
     if _local_cores(master) is None:
         # A cluster's machines may keep their Python elsewhere, and only the caller can know.
         changes["PYSPARK_PYTHON"] = environ.get("PYSPARK_PYTHON") or sys.executable
         return changes
     changes["PYSPARK_PYTHON"] = sys.executable
-    changes["SPARK_LOCAL_IP"] = _LOOPBACK
     spec = find_spec("pyspark")
     if spec is not None and spec.origin is not None and Path(spec.origin).with_name("jars").is_dir():
         changes["SPARK_HOME"] = str(Path(spec.origin).parent)  # one that is set may be another version's

@@ -1,0 +1,45 @@
+"""Options that several commands have, each said in one way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from meetpoint.language import Schema
+
+__all__ = ["AsJson", "Master", "SchemaFile", "Settings", "read_schema", "read_settings"]
+
+LOCAL = "local[*]"
+
+SchemaFile = Annotated[Path | None, typer.Option("--schema", metavar="FILE", help="A schema in YAML to check against.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for a program to read.")]
+Master = Annotated[
+    str, typer.Option("--master", metavar="URL", help="Where Spark runs: local[2], spark://host:7077, yarn, …")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config", metavar="KEY=VALUE", help="A setting of Spark, such as spark.driver.memory=8g; repeatable."
+    ),
+]
+
+
+def read_schema(path: Path | None) -> Schema | None:
+    """The schema in a file, if one is named."""
+    from meetpoint.language import Schema
+
+    return None if path is None else Schema.from_yaml(path)
+
+
+def read_settings(given: list[str] | None, option: str = "--config") -> dict[str, str]:
+    """What stands on both sides of the first equals sign."""
+    settings = {}
+    for text in given or ():
+        key, sign, value = text.partition("=")
+        if not (key.strip() and sign):
+            raise typer.BadParameter(f"{text!r} is no setting; write KEY=VALUE.", param_hint=option)
+        settings[key.strip()] = value
+    return settings

@@ -1,0 +1,63 @@
+"""Workloads drawn on Spark: the same as in one process, however they are cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from meetpoint.errors import MeetpointError
+from meetpoint.language import parse_filter
+from meetpoint.spark.generating import generate
+from meetpoint.workloads.generating import BLOCK, MIXES, filter_texts
+from meetpoint.workloads.generating import generate as generate_here
+
+ROWS = BLOCK + 100  # more than one block, and not a whole number of them
+
+
+def rows_of(frame: Any, key: str) -> list[dict[str, Any]]:
+    return sorted(frame.toArrow().to_pylist(), key=lambda row: int(row[key]))
+
+
+@pytest.mark.parametrize("mix", ["ticks", "sparse"])
+def test_a_workload_is_that_of_one_process_under_any_partitions(spark: Any, mix: str) -> None:
+    here = generate_here(mix, ROWS, ROWS, 3)
+    events = [{"event": number, **row} for number, row in enumerate(here.events.to_pylist())]
+    filters = [{"id": id_, "filter": text} for id_, text in filter_texts(here)]
+    for partitions in (None, 1, 5):
+        made = generate(spark, mix, subscriptions=ROWS, events=ROWS, seed=3, partitions=partitions)
+        assert rows_of(made.events, "event") == events
+        assert rows_of(made.subscriptions, "id") == filters
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_every_mix_has_filters_and_events_of_one_vocabulary(spark: Any, mix: str) -> None:
+    made = generate(spark, mix, subscriptions=20, events=30)
+    rows = rows_of(made.events, "event")
+    assert [row["event"] for row in rows] == list(range(30))
+    filters = [parse_filter(row["filter"]) for row in rows_of(made.subscriptions, "id")]
+    named = {name for f in filters for conjunction in f.conjunctions for name in conjunction.attributes}
+    assert len(filters) == 20
+    assert named <= set(rows[0]) - {"event"}
+
+
+def test_another_seed_is_another_workload(spark: Any) -> None:
+    one, other = (generate(spark, "ranges", subscriptions=5, events=5, seed=seed) for seed in (1, 2))
+    assert rows_of(one.events, "event") != rows_of(other.events, "event")
+    assert rows_of(one.subscriptions, "id") != rows_of(other.subscriptions, "id")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mix": "dense"}, "mix 'dense'.*choose one of ticks, wide"),
+        ({"subscriptions": 0}, "0 subscriptions"),
+        ({"events": -1}, "-1 events"),
+        ({"seed": -1}, "seed -1"),
+        ({"partitions": 0}, "0 partitions; ask for 1"),
+        ({"spark": None}, "given an object of class NoneType; give a Spark session"),
+    ],
+)
+def test_what_is_refused_is_refused_before_any_job(spark: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(MeetpointError, match=message):
+        generate(**{"spark": spark, "mix": "ticks", **options})
