@@ -32,7 +32,8 @@ test: $(STAMP) ## run the tests
 	@$(RUN) pytest -q -n 2 --dist loadgroup
 
 soak: $(STAMP) ## look for new failures with examples never drawn before (about ten minutes)
-	@MEETPOINT_EXAMPLES=new $(RUN) pytest -q -n 2 --dist loadgroup tests/language tests/matching
+	@MEETPOINT_EXAMPLES=new $(RUN) pytest -q -n 2 --dist loadgroup tests/language tests/matching \
+		tests/spark/test_streaming.py
 
 check: $(STAMP) ## lint, formatting, types, layers
 	@$(RUN) ruff check .

@@ -29,8 +29,7 @@ from meetpoint.language.values import Type
 from meetpoint.matching.arrow_columns import read_batch
 from meetpoint.matching.backtest import Backtest, Sample, backtest_batch, check_name, check_width, no_timestamps
 from meetpoint.matching.columns import Batch, Columns
-from meetpoint.spark.checks import check_filter
-from meetpoint.spark.subscriptions import check_frame
+from meetpoint.spark.checks import check_filter, check_frame
 from meetpoint.spark.types import schema_from_spark, unusable_columns
 from meetpoint.spark.validating import refuse_type
 

@@ -132,15 +132,16 @@ class Table(msgspec.Struct, frozen=True):
         return self.folder.below(f"{BATCH_COLUMN}={number}")
 
     def write(self, frame: Any, number: int) -> int:
-        """Write a batch, or take the one that is there as it is if it is whole; how many rows it has."""
+        """Write a batch, in place of what a run that was cut short left of it; how many rows it has."""
         place = self.place(number)
         if not self.folder.direct:
             return deliver(frame, place.path, format=self.format, mode="overwrite").rows
-        if place.here.exists():  # renamed, so that it is whole, by a run that was killed before it said so
-            there = frame.sparkSession.read.format(self.format).schema(self.schema).load(place.path)
-            return int(there.count())
         aside = self.folder.below(_OWN, _ASIDE, f"{number}-{uuid4().hex}")
         rows = deliver(frame, aside.path, format=self.format).rows
+        if place.here.exists():
+            old = aside.here.with_name(f"old-{aside.here.name}")
+            os.rename(place.here, old)
+            shutil.rmtree(old, ignore_errors=True)
         os.rename(aside.here, place.here)
         return rows
 

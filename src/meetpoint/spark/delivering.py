@@ -29,8 +29,8 @@ from pyspark.sql import types as spark
 from meetpoint.errors import MeetpointError
 from meetpoint.matching.rejects import SourceError
 from meetpoint.matching.sources import SUFFIXES
+from meetpoint.spark.checks import check_choice, check_frame
 from meetpoint.spark.shipping import is_local
-from meetpoint.spark.subscriptions import check_choice, check_frame
 
 __all__ = ["MODES", "Delivered", "deliver"]
 

@@ -25,10 +25,10 @@ from meetpoint.errors import FilterError, MeetpointError
 from meetpoint.language.attribute import show_value
 from meetpoint.language.filters import parse_filter
 from meetpoint.language.tree import Predicate, kind_compared, predicates
-from meetpoint.spark.checks import check_filter
+from meetpoint.spark.checks import check_choice, check_filter, check_frame
 from meetpoint.spark.shipping import WAYS, is_local
 from meetpoint.spark.store import Use, Version
-from meetpoint.spark.subscriptions import ON_BAD, Subscriptions, check_choice, check_frame, refuse_bad
+from meetpoint.spark.subscriptions import ON_BAD, Subscriptions, refuse_bad
 from meetpoint.spark.types import schema_from_spark, unusable_columns
 
 __all__ = ["MISSING", "RESULTS", "STRATEGIES", "Plan", "match", "plan"]

@@ -20,6 +20,7 @@ from meetpoint.matching.feedback import Feedback
 from meetpoint.matching.key_plan import KeyPlan
 from meetpoint.matching.keys import KeySort, MeetKey
 from meetpoint.matching.tallies import read_value
+from meetpoint.spark.checks import check_frame
 from meetpoint.spark.event_counts import (
     ACCURACY,
     QUARTILES,
@@ -38,7 +39,6 @@ from meetpoint.spark.measured import (
     Measured,
     ValueShare,
 )
-from meetpoint.spark.subscriptions import check_frame
 from meetpoint.spark.tallying import AskedRows, MetRows
 from meetpoint.spark.types import schema_from_spark
 

@@ -8,7 +8,7 @@ What a batch does, in this order:
    else. A replay finds the note and takes that version, whatever was published meanwhile; the version is held in its
    directory until the next batch.
 3. Its rows are checked against the schema and cached, so that the source is read once; dead letters are written, then
-   hits, each to its own `batch_id=N`: a replay finds them whole, or overwrites them.
+   hits, each to its own `batch_id=N`, which a replay overwrites.
 4. What it came to is logged, which makes it complete. Then Spark commits it.
 
 A kill at any point therefore loses nothing and repeats nothing. See `meetpoint.spark.batches` for what readers see.
@@ -80,7 +80,7 @@ class Work(msgspec.Struct, frozen=True):
                 counts = {"in": rows.count(), "dead": 0}
             else:
                 counts = Validated(events, letters, rows).counts()
-                if counts["dead"]:
+                if counts["dead"] or pin is not None:  # a run that was cut short may have left some
                     self._check_rows(number, "dead letters", self.dead.write(letters, number), counts["dead"])
             written = self.hits.write(hits, number)
             good = counts["in"] - counts["dead"]

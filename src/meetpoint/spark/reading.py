@@ -27,11 +27,22 @@ from meetpoint.matching.sources import SUFFIXES, format_of
 from meetpoint.spark.types import schema_from_spark, spark_schema
 from meetpoint.spark.validating import DEAD_COLUMNS, validate
 
-__all__ = ["EventFiles", "Tally", "follow_events", "format_within", "read_events", "read_history", "read_rows"]
+__all__ = [
+    "BROKEN",
+    "CSV_OPTIONS",
+    "EventFiles",
+    "Tally",
+    "follow_events",
+    "format_within",
+    "opened",
+    "read_events",
+    "read_history",
+    "read_rows",
+]
 
-_BROKEN, _REASON, _RAW = "_meetpoint_broken", "_meetpoint_reason", "_meetpoint_raw"
+BROKEN, _REASON, _RAW = "_meetpoint_broken", "_meetpoint_reason", "_meetpoint_raw"
 _SOURCE = "_metadata.file_path"
-_CSV = {"header": True, "multiLine": True, "quote": '"', "escape": '"', "columnNameOfCorruptRecord": _BROKEN}
+CSV_OPTIONS = {"header": True, "multiLine": True, "quote": '"', "escape": '"', "columnNameOfCorruptRecord": BROKEN}
 _WHOLE = r"^-?(0|[1-9][0-9]*)$"
 _NUMBER = r"^-?((0|[1-9][0-9]*)([.][0-9]*)?|[.][0-9]+)([eE][-+]?[0-9]{1,20})?$"
 _LONG = r"^-?[0-9]{16,}$"
@@ -111,10 +122,12 @@ def read_rows(running: Any, path: str) -> Any:
     """The rows of a file or folder as Spark reads them: for what Spark itself wrote."""
     kind = format_within(path)
     if kind == "parquet":
-        return _opened(path, running.read.parquet)
+        return opened(path, running.read.parquet)
     if kind == "jsonl":
-        return _opened(path, running.read.json)
-    return _opened(path, lambda where: running.read.options(inferSchema=True, preferDate=False, **_CSV).csv(where))
+        return opened(path, running.read.json)
+    return opened(
+        path, lambda where: running.read.options(inferSchema=True, preferDate=False, **CSV_OPTIONS).csv(where)
+    )
 
 
 def follow_events(running: Any, folder: str, schema: Schema | None, files: int | None) -> tuple[Any, str | None]:
@@ -164,7 +177,7 @@ def _formats(folder: str) -> Iterable[str]:
                 yield found
 
 
-def _opened(path: str, read: Any) -> Any:
+def opened(path: str, read: Any) -> Any:
     """What a reader of Spark makes of a path; SourceError where it makes nothing of it."""
     try:
         frame = read(path)
@@ -174,7 +187,7 @@ def _opened(path: str, read: Any) -> Any:
         told = type(error).__name__ if said is None else said[0].partition(" SQLSTATE:")[0].rstrip(". ")
         raise SourceError(f"{path}: cannot be read: {told}; check the path and the file") from None
     if not frame.schema.fields:
-        raise SourceError(f"{path}: there are no columns; check that the file holds events")
+        raise SourceError(f"{path}: there are no columns; check that the file holds rows")
     return frame
 
 
@@ -183,14 +196,14 @@ def _opened(path: str, read: Any) -> Any:
 
 def _read_json(running: Any, path: str, schema: Schema | None) -> EventFiles:
     wanted = _types_of_json(running, path) if schema is None else schema
-    lines = _opened(path, running.read.text)
+    lines = opened(path, running.read.text)
     checked = validate(lines.where("trim(value) <> ''"), wanted, column="value", source=_SOURCE)
     return EventFiles(checked.good, checked.dead, checked.marked)
 
 
 def _types_of_json(running: Any, path: str) -> Schema:
-    frame = _opened(path, lambda where: running.read.json(where, columnNameOfCorruptRecord=_BROKEN))
-    found = schema_from_spark(spark.StructType([field for field in frame.schema.fields if field.name != _BROKEN]))
+    frame = opened(path, lambda where: running.read.json(where, columnNameOfCorruptRecord=BROKEN))
+    found = schema_from_spark(spark.StructType([field for field in frame.schema.fields if field.name != BROKEN]))
     if not len(found):
         raise SourceError(f"{path}: no line is a JSON object with attributes; check the file")
     return found
@@ -210,8 +223,8 @@ def _read_csv(running: Any, path: str, schema: Schema | None) -> EventFiles:
         for name, (at, attribute) in fields.items()
     ]
     reasons = [_reason(at, attribute) for at, attribute in fields.values() if at is not None]
-    of_length = F.when(F.col(_BROKEN).isNotNull(), F.lit(f"there are not {len(names)} fields, as in the header"))
-    raw = F.coalesce(_BROKEN, F.to_csv(F.struct(*(F.col(f"c{at}") for at in range(len(names))))))
+    of_length = F.when(F.col(BROKEN).isNotNull(), F.lit(f"there are not {len(names)} fields, as in the header"))
+    raw = F.coalesce(BROKEN, F.to_csv(F.struct(*(F.col(f"c{at}") for at in range(len(names))))))
     reason = F.coalesce(of_length, *reasons)
     # With its files' names where Spark knows them, before they are left behind.
     read = placed.select(*values, reason.alias(_REASON), F.when(reason.isNotNull(), raw).alias(_RAW))
@@ -228,10 +241,10 @@ def _read_csv(running: Any, path: str, schema: Schema | None) -> EventFiles:
 
 def _split_csv(running: Any, path: str) -> tuple[Any, list[str]]:
     """Rows of texts in columns by number, and the names in the header."""
-    names = _opened(path, lambda where: running.read.csv(where, **_CSV)).columns
-    columns = spark.StructType([spark.StructField(name, spark.StringType()) for name in (*names, _BROKEN)])
-    texts = _opened(path, lambda where: running.read.schema(columns).csv(where, enforceSchema=False, **_CSV))
-    return texts.toDF(*(f"c{at}" for at in range(len(names))), _BROKEN), names
+    names = opened(path, lambda where: running.read.csv(where, **CSV_OPTIONS)).columns
+    columns = spark.StructType([spark.StructField(name, spark.StringType()) for name in (*names, BROKEN)])
+    texts = opened(path, lambda where: running.read.schema(columns).csv(where, enforceSchema=False, **CSV_OPTIONS))
+    return texts.toDF(*(f"c{at}" for at in range(len(names))), BROKEN), names
 
 
 def _fields(path: str, names: Sequence[str], schema: Schema) -> dict[str, tuple[int | None, Attribute]]:
@@ -291,7 +304,7 @@ def _types_of_csv(placed: Any, names: Sequence[str]) -> Schema:
             F.count_if(text.isin("true", "false")).alias(f"boolean{at}"),
             F.count_if(text.rlike(_TIME) & text.try_cast("timestamp").isNotNull()).alias(f"timestamp{at}"),
         ]
-    counts = placed.where(F.col(_BROKEN).isNull()).agg(*asked).toArrow().to_pylist()[0]
+    counts = placed.where(F.col(BROKEN).isNull()).agg(*asked).toArrow().to_pylist()[0]
     choices = (
         ("whole", Type.INTEGER),
         ("number", Type.FLOAT),

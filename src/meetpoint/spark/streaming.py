@@ -28,11 +28,12 @@ from meetpoint.language.schema import Schema
 from meetpoint.matching.rejects import SourceError
 from meetpoint.spark import store
 from meetpoint.spark.batches import BATCH_COLUMN, FORMATS, Batch, Folder, Table, folder_of
+from meetpoint.spark.checks import check_choice, check_frame
 from meetpoint.spark.kernel import listed_schema
 from meetpoint.spark.matching import plan
 from meetpoint.spark.micro_batch import Options, Work, check_ids
 from meetpoint.spark.store import Contents, Version
-from meetpoint.spark.subscriptions import Subscriptions, check_choice, check_frame, is_temporary
+from meetpoint.spark.subscriptions import Subscriptions, is_temporary
 from meetpoint.spark.validating import DEAD_COLUMNS, validate
 
 __all__ = ["Progress", "Stream", "stream"]
@@ -185,7 +186,7 @@ class Stream:
         return self._work.dead.read(self._spark, self._work.hits.last(self._spark))
 
     def stop(self, timeout: float | None = None) -> None:
-        """Stop after the batch that runs; after `timeout` seconds at once, and a restart runs that batch again."""
+        """Stop after the batch that runs; after `timeout` seconds it is broken off, and a restart runs it again."""
         until = None if timeout is None else time.monotonic() + timeout
         poll = _POLL_SECONDS if self._work.pins.direct else _SLOW_POLL_SECONDS
         while self.is_active and self._work.is_running(self._spark) and (until is None or time.monotonic() < until):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import re
 import shutil
 import tempfile
 from difflib import get_close_matches
@@ -25,15 +24,16 @@ from meetpoint.matching import jobs
 from meetpoint.matching.rejects import Reject, SourceError
 from meetpoint.matching.sources import format_of
 from meetpoint.spark import compiling, store
+from meetpoint.spark.checks import check_choice, check_frame
+from meetpoint.spark.reading import BROKEN, CSV_OPTIONS, opened
 from meetpoint.spark.session import session
 from meetpoint.spark.store import Version
 
-__all__ = ["ON_BAD", "Subscriptions", "check_choice", "check_frame", "is_temporary", "refuse_bad", "sample_rows"]
+__all__ = ["ON_BAD", "Subscriptions", "is_temporary", "refuse_bad", "sample_rows"]
 
 ON_BAD = ("warn", "error")
 SAMPLE_ROWS = 10_000
 """Events that are looked at to tell which constraints few events satisfy."""
-_BROKEN = "_meetpoint_broken"
 _temporary: set[str] = set()
 """Directories that go when this process ends."""
 
@@ -93,7 +93,7 @@ class Subscriptions:
         frame = _read(running, where)
         for wanted in ("id", "filter"):
             if wanted not in frame.columns:
-                shown = ", ".join(name for name in frame.columns if name != _BROKEN)
+                shown = ", ".join(name for name in frame.columns if name != BROKEN)
                 raise SourceError(f"{where}: there is no column {wanted}; the columns are {shown}")
         subscriber = "subscriber" if "subscriber" in frame.columns else None
         return Subscriptions.from_dataframe(frame, subscriber=subscriber, schema=schema)
@@ -197,23 +197,6 @@ class Subscriptions:
 # -- checks ------------------------------------------------------------------------------------------------------------
 
 
-def check_choice(what: str, given: object, choices: tuple[str, ...]) -> None:
-    """MeetpointError where an argument is none of its choices."""
-    if given not in choices:
-        raise MeetpointError(f"{what} is {given!r}; use {', '.join(choices)}")
-
-
-def check_frame(frame: Any, what: str) -> None:
-    """MeetpointError where something is no DataFrame of Spark."""
-    from pyspark.sql import DataFrame
-
-    if not isinstance(frame, DataFrame):
-        raise MeetpointError(
-            f"{what}: given an object of class {type(frame).__name__}; give a Spark DataFrame, "
-            "for instance spark.createDataFrame(...) of it"
-        )
-
-
 def refuse_bad(count: int, reason: str) -> None:
     """MeetpointError for subscriptions of which some were set aside, where that was not wanted."""
     raise MeetpointError(
@@ -251,7 +234,7 @@ def _selected(frame: Any, id_: str, where: str, subscriber: str | None) -> Any:
     def column(name: str | None) -> Any:
         return F.lit(None) if name is None else F.col(f"c{names.index(name)}")
 
-    broken = column(_BROKEN if _BROKEN in names else None)
+    broken = column(BROKEN if BROKEN in names else None)
     return placed.select(
         column(id_).alias("id"),
         column(where).alias("filter"),
@@ -264,25 +247,15 @@ def _read(spark: Any, path: str) -> Any:
     """The rows of a file or folder; lines that are no rows have only a text in the column for broken ones."""
     from pyspark.sql import types
 
-    kind = format_of(path.rstrip("/"))
-    try:
-        if kind == "parquet":
-            frame = spark.read.parquet(path)
-        elif kind == "jsonl":
-            frame = spark.read.json(path, columnNameOfCorruptRecord=_BROKEN)
-        else:  # all as text: an id that looks like a number is still a name
-            options = {"header": True, "multiLine": True, "quote": '"', "escape": '"'}
-            header = spark.read.csv(path, **options).columns
-            columns = [types.StructField(name, types.StringType()) for name in (*header, _BROKEN)]
-            frame = spark.read.schema(types.StructType(columns)).csv(
-                path, **options, columnNameOfCorruptRecord=_BROKEN, enforceSchema=False
-            )
-        frame.schema  # noqa: B018 (through Spark Connect this is where a bad path is found out)
-    except Exception as error:  # PySpark's own, or of the bridge to Java
-        said = re.search(r"\[[A-Z_.]+\].*", str(error))
-        told = type(error).__name__ if said is None else said[0].rstrip(".")
-        raise SourceError(f"{path}: cannot be read: {told}; check the path and the file") from None
-    return frame
+    kind = format_of(path.rstrip("/"))  # whether it is there only Spark knows
+    if kind == "parquet":
+        return opened(path, spark.read.parquet)
+    if kind == "jsonl":
+        return opened(path, lambda where: spark.read.json(where, columnNameOfCorruptRecord=BROKEN))
+    header = opened(path, lambda where: spark.read.options(**CSV_OPTIONS).csv(where)).columns
+    columns = types.StructType([types.StructField(name, types.StringType()) for name in (*header, BROKEN)])
+    # all as text: an id that looks like a number is still a name
+    return opened(path, lambda where: spark.read.schema(columns).options(**CSV_OPTIONS).csv(where, enforceSchema=False))
 
 
 def sample_rows(sample: Any) -> pa.Table | None:

@@ -31,7 +31,7 @@ from meetpoint.language.schema import Schema, Tree
 from meetpoint.language.values import Type
 from meetpoint.matching.conforming import Conforming, rows_as_json
 from meetpoint.matching.rejects import RAW_MAX, reject
-from meetpoint.spark.subscriptions import check_frame
+from meetpoint.spark.checks import check_frame
 from meetpoint.spark.types import schema_from_spark, spark_schema
 
 __all__ = ["DEAD_COLUMNS", "Validated", "refuse_type", "validate"]
