@@ -31,7 +31,7 @@ demo: $(STAMP) ## see Meetpoint at work on a table of flights
 test: $(STAMP) ## run the tests
 	@$(RUN) pytest -q -n 2 --dist loadgroup
 
-soak: $(STAMP) ## look for new failures with examples never drawn before (about ten minutes)
+soak: $(STAMP) ## look for new failures with examples never drawn before (about half an hour)
 	@MEETPOINT_EXAMPLES=new $(RUN) pytest -q -n 2 --dist loadgroup tests/language tests/matching \
 		tests/spark/test_streaming.py
 

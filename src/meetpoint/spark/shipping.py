@@ -82,7 +82,7 @@ def ship(spark: Any, path: Path, how: str = "auto") -> Shipped:
         copied = f"meetpoint-{head.hex()}.mpx"
         sent = _sent.setdefault(spark, set())
         if copied not in sent:
-            spark.addArtifacts(str(_under_name(path, copied)), file=True)
+            _send(spark, path, copied)
             sent.add(copied)
     return Shipped(str(path), copied, size, head)
 
@@ -141,17 +141,22 @@ def _question() -> Callable[[int], str]:
     return ask
 
 
-def _under_name(path: Path, name: str) -> Path:
-    """The file under a name of its own, by which Spark tells files apart.
-
-    It stays as long as this process, since Spark reads it when the first worker asks for it.
-    """
+def _send(spark: Any, path: Path, name: str) -> None:
+    """Have Spark copy a file under a name of its own, by which Spark tells files apart."""
+    if not _is_classic(spark):  # it is sent at once; a server's Python, in which this may run, has no end to tidy up at
+        with tempfile.TemporaryDirectory(prefix="meetpoint-shipped-") as folder:
+            spark.addArtifacts(str(_linked(path, Path(folder, name))), file=True)
+        return
+    # It stays as long as this process, since Spark reads it when the first worker asks for it.
     linked = _links() / name
-    if not linked.exists():
-        try:
-            os.link(path, linked)
-        except OSError:  # another file system
-            shutil.copyfile(path, linked)
+    spark.addArtifacts(str(linked if linked.exists() else _linked(path, linked)), file=True)
+
+
+def _linked(path: Path, linked: Path) -> Path:
+    try:
+        os.link(path, linked)
+    except OSError:  # another file system
+        shutil.copyfile(path, linked)
     return linked
 
 
@@ -164,10 +169,14 @@ def _links() -> Path:
 
 def is_local(spark: Any) -> bool:
     """Whether all workers are on this machine for sure."""
+    return _is_classic(spark) and str(spark.conf.get("spark.master", "")).startswith("local")
+
+
+def _is_classic(spark: Any) -> bool:
+    """Whether the driver is this process; a session of Spark Connect has a server, which may be anywhere."""
     from pyspark.sql import SparkSession
 
-    # A session of Spark Connect is of another class; its server may be anywhere.
-    return isinstance(spark, SparkSession) and str(spark.conf.get("spark.master", "")).startswith("local")
+    return isinstance(spark, SparkSession)
 
 
 def _size_and_head(path: str) -> tuple[int, bytes] | None:
