@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -32,3 +32,15 @@ def spark() -> Iterator[SparkSession]:
     )
     yield running
     running.stop()
+
+
+@pytest.fixture
+def interpreted(spark: Any) -> Iterator[Any]:
+    """Thousands of expressions in one select overflow generated Java code, so they are interpreted."""
+    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        spark.conf.set(name, value)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -79,18 +78,6 @@ def _number(value: object, exact: bool) -> str:
     assert isinstance(value, int | Decimal)
     plain = str(value) if isinstance(value, int) else f"{value:f}"
     return plain if exact and len(plain) <= 38 else str(value)
-
-
-@pytest.fixture
-def interpreted(spark: Any) -> Iterator[Any]:
-    """Thousands of expressions in one select overflow generated Java code, so they are interpreted."""
-    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, value in before.items():
-        spark.conf.set(name, value)
 
 
 @pytest.fixture(scope="module")

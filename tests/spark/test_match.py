@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,44 +13,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from meetpoint.errors import FilterError, LimitError, MeetpointError, SchemaError, SetupError
-from meetpoint.language import Attributes, clean_attributes, parse_filter
-from meetpoint.matching import Scan
+from meetpoint.errors import FilterError, MeetpointError, SchemaError, SetupError
+from meetpoint.language import Attributes, parse_filter
 from meetpoint.matching.index import Index
 from meetpoint.spark import Subscriptions, kernel, match, matching, plan
 from meetpoint.spark.store import FileNote, Manifest, Version
-from tests.spark.test_language_oracle import COLUMNS, spark_text
-from tests.workloads import random_events, random_filter
+from tests.spark.scenes import (
+    frame_of,
+    pairs_in,
+    pairs_in_lists,
+    scanned,
+    some_events,
+    some_filters,
+    subscriptions_of,
+)
+from tests.spark.test_language_oracle import spark_text
 
 FILTERS, EVENTS, WHERES = 700, 300, 150
-
-
-def subscriptions_of(spark: Any, filters: dict[Any, str]) -> Subscriptions:
-    table = pa.table({"id": list(filters), "filter": list(filters.values())})
-    return Subscriptions.from_dataframe(spark.createDataFrame(table))
-
-
-def scanned(filters: dict[Any, str], events: list[Attributes]) -> Counter[tuple[int, Any]]:
-    scan: Scan[Any] = Scan()
-    for id_, text in filters.items():
-        scan.add(id_, parse_filter(text))
-    return Counter((at, id_) for at, ids in enumerate(scan.match_batch(events)) for id_ in ids)
-
-
-def pairs_in(frame: Any) -> Counter[tuple[int, Any]]:
-    """The pairs of a DataFrame with the columns n, which numbers events, and subscription."""
-    table = frame.select("n", "subscription").toArrow()
-    return Counter(zip(table["n"].to_pylist(), table["subscription"].to_pylist(), strict=True))
-
-
-def pairs_in_lists(frame: Any) -> Counter[tuple[int, Any]]:
-    table = frame.select("n", "subscriptions").toArrow()
-    assert sorted(table["n"].to_pylist()) == list(range(len(table)))
-    return Counter(
-        (n, id_)
-        for n, ids in zip(table["n"].to_pylist(), table["subscriptions"].to_pylist(), strict=True)
-        for id_ in ids
-    )
 
 
 # -- the oracles -------------------------------------------------------------------------------------------------------
@@ -60,41 +37,17 @@ def pairs_in_lists(frame: Any) -> Counter[tuple[int, Any]]:
 
 @pytest.fixture(scope="module")
 def filters() -> dict[str, str]:
-    rng = random.Random(5)
-    found: dict[str, str] = {}
-    while len(found) < FILTERS:
-        text = random_filter(rng)
-        try:
-            parse_filter(text)
-        except LimitError:
-            continue
-        found[f"user {len(found)}"] = text
-    return found
+    return some_filters(5, FILTERS)
 
 
 @pytest.fixture(scope="module")
 def events() -> list[Attributes]:
-    found: list[Attributes] = []
-    for event in random_events(random.Random(6), EVENTS):
-        narrow = dict(event)
-        if isinstance(value := narrow.get("date"), float):  # the FLOAT column: an event holds its widened double
-            with np.errstate(over="ignore"):
-                narrow["date"] = float(np.float32(value))
-        found.append(clean_attributes(narrow))
-    return found
+    return some_events(6, EVENTS)
 
 
 @pytest.fixture(scope="module")
 def frame(spark: Any, events: list[Attributes]) -> Any:
-    """The events in three partitions, with n, their number, between columns that no filter can name."""
-    rows = []
-    for n, event in enumerate(events):
-        nested: Any = event.get("o")
-        columns = [event.get(name) for name in ("i", "binary", "d", "f", "date", "s", "user", "b", "t")]
-        rows.append((*columns, None if nested is None else (nested.get("x"), nested.get("odd name")), n))
-    frame = spark.createDataFrame(rows, f"{COLUMNS}, n INT")
-    odd = ("array(n, NULL) AS tags", "map('n', n) AS `a.b`", "DATE '2026-01-01' AS day")
-    return frame.selectExpr(odd[0], *frame.columns, *odd[1:]).repartition(3, "n")
+    return frame_of(spark, events)
 
 
 @pytest.fixture(scope="module")
@@ -115,18 +68,6 @@ def test_lists_are_those_of_scan_with_every_event_once(
     spark: Any, frame: Any, filters: dict[str, str], expected: Counter[tuple[int, Any]]
 ) -> None:
     assert pairs_in_lists(match(frame, subscriptions_of(spark, filters), result="lists")) == expected
-
-
-@pytest.fixture
-def interpreted(spark: Any) -> Iterator[Any]:
-    """Many expressions in one select overflow generated Java code, so they are interpreted."""
-    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, value in before.items():
-        spark.conf.set(name, value)
 
 
 def test_pairs_are_those_of_spark_where(interpreted: Any, frame: Any, filters: dict[str, str]) -> None:

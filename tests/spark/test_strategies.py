@@ -13,17 +13,24 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from meetpoint.errors import LimitError, MeetpointError
-from meetpoint.language import Attributes, clean_attributes, parse_filter
+from meetpoint.errors import MeetpointError
+from meetpoint.language import Attributes, parse_filter
 from meetpoint.matching.index import Index
 from meetpoint.matching.key_plan import KeyPlan
 from meetpoint.matching.rejects import SourceError
 from meetpoint.spark import Subscriptions, kernel, match, rendezvous, reuniting, routing, sharded
 from meetpoint.spark.shipping import ship
 from meetpoint.spark.store import Version
-from tests.spark.test_language_oracle import COLUMNS, spark_text
-from tests.spark.test_match import pairs_in, pairs_in_lists, scanned, subscriptions_of
-from tests.workloads import random_events, random_filter
+from tests.spark.scenes import (
+    frame_of,
+    pairs_in,
+    pairs_in_lists,
+    scanned,
+    some_events,
+    some_filters,
+    subscriptions_of,
+)
+from tests.spark.test_language_oracle import spark_text
 
 FILTERS, EVENTS, WHERES = 200, 90, 40
 BOTH = pytest.mark.parametrize("strategy", ["sharded", "rendezvous"])
@@ -45,41 +52,17 @@ def settings(spark: Any, **changes: str) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def filters() -> dict[str, str]:
-    rng = random.Random(15)
-    found: dict[str, str] = {"all": "TRUE", "none": "FALSE", "never": "i > 5 AND i < 3"}
-    while len(found) < FILTERS:
-        text = random_filter(rng)
-        try:
-            parse_filter(text)
-        except LimitError:
-            continue
-        found[f"user {len(found)}"] = text
-    return found
+    return some_filters(15, FILTERS, all="TRUE", none="FALSE", never="i > 5 AND i < 3")
 
 
 @pytest.fixture(scope="module")
 def events() -> list[Attributes]:
-    found: list[Attributes] = []
-    for event in random_events(random.Random(16), EVENTS):
-        narrow = dict(event)
-        if isinstance(value := narrow.get("date"), float):  # the FLOAT column: an event holds its widened double
-            with np.errstate(over="ignore"):
-                narrow["date"] = float(np.float32(value))
-        found.append(clean_attributes(narrow))
-    return found
+    return some_events(16, EVENTS)
 
 
 @pytest.fixture(scope="module")
 def frame(spark: Any, events: list[Attributes]) -> Any:
-    """The events in three partitions, with n, their number, between columns that no filter can name."""
-    rows = []
-    for n, event in enumerate(events):
-        nested: Any = event.get("o")
-        columns = [event.get(name) for name in ("i", "binary", "d", "f", "date", "s", "user", "b", "t")]
-        rows.append((*columns, None if nested is None else (nested.get("x"), nested.get("odd name")), n))
-    frame = spark.createDataFrame(rows, f"{COLUMNS}, n INT")
-    odd = ("array(n, NULL) AS tags", "map('n', n) AS `a.b`", "DATE '2026-01-01' AS day")
-    return frame.selectExpr(odd[0], *frame.columns, *odd[1:]).repartition(3, "n")
+    return frame_of(spark, events)
 
 
 @pytest.fixture(scope="module")
