@@ -38,8 +38,8 @@ _PATTERN_SHARE = 1e-3
 """The part of the events that a pattern is believed to fit where nothing is known of them."""
 _CROWD = 0.003
 """The part of the events that has to have a rank for it to get a bucket of its own."""
-_CROWDS = 0.1
-"""How many more entries there may be for such buckets, as a part of all."""
+_CROWDS = 0.1, 0.02
+"""How many more entries there may be for such buckets, as a part of all: where there is room, and where not."""
 _MEETING = 50
 """Entries that can be tested in the time that it takes an event to come to a bucket."""
 _BYTE_SLOTS = 256
@@ -249,8 +249,9 @@ def _entries(
     for slot in np.unique(slots).tolist():
         test = chosen[filed[filed_of[slot]]]
         flat += int((cells.of(slot, rows.last[test]) - cells.of(slot, rows.first[test]) + 1).sum())
-    if flat <= FLAT_MAX:
-        cells.coarse = CELLS  # where there is room, one bucket to come to
+    has_room = flat <= FLAT_MAX
+    if has_room:
+        cells.coarse = CELLS  # one bucket to come to
     for slot in np.unique(slots).tolist():
         cell_base[slot] = count
         mine = filed[filed_of[slot]]
@@ -269,7 +270,8 @@ def _entries(
     leads = np.where(home == pattern, chosen_side[by_side], -1)
     pieces.append(_Entries(count + which, conj[by_side], none, np.zeros(len(by_side), np.bool_), leads))
     count += len(asked)
-    crowded, chains = nodes.crowded(statistics, int(_CROWDS * sum(len(piece.conj) for piece in pieces)))
+    more = _CROWDS[0 if has_room else 1] * sum(len(piece.conj) for piece in pieces)
+    crowded, chains = nodes.crowded(statistics, int(more))
     by_node = np.argsort(nodes.of_test, kind="stable")
     starts = np.searchsorted(nodes.of_test[by_node], np.arange(len(nodes.keys) + 1))
     within = np.concatenate([np.zeros(0, np.int64), *chains])

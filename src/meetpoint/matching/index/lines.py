@@ -42,7 +42,7 @@ __all__ = [
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 _SURE_DIGITS = 15
-_GRID_BITS = 10, 17
+_GRID_BITS = 10, 16
 """How finely the search is narrowed, at least and at most: about as many cells as cuts."""
 
 

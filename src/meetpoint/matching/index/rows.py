@@ -62,6 +62,8 @@ _PACKED = (
     "set_last",
 )  # fmt: skip
 _RISING = ("owner", "start", "side_start", "set_start")
+_WIDTHS = {"last": "first", "set_last": "set_first"}
+"""Packed as distances, which are small, since many ranges are one value."""
 
 
 class PackedRows(msgspec.Struct, frozen=True):
@@ -83,6 +85,8 @@ class PackedRows(msgspec.Struct, frozen=True):
             types[name] = array.dtype.str, len(array)
             if name in _RISING:
                 array = np.diff(array, prepend=array.dtype.type(0))
+            elif name in _WIDTHS:
+                array = array - getattr(rows, _WIDTHS[name])
             planes = array.view(np.uint8).reshape(len(array), array.itemsize).T  # equal bytes side by side
             data[name] = np.frombuffer(pa.compress(planes.tobytes(), codec="zstd", asbytes=True), np.uint8)
         return PackedRows(rows.subscriptions, rows.lines, rows.patterns, bool(rows.multiple.any()), types, data)
@@ -95,6 +99,8 @@ class PackedRows(msgspec.Struct, frozen=True):
             planes = np.frombuffer(plain, np.uint8).reshape(dtype.itemsize, length)
             array = np.ascontiguousarray(planes.T).reshape(-1).view(dtype)
             arrays[name] = np.cumsum(array, dtype=dtype) if name in _RISING else array
+        for name, first in _WIDTHS.items():
+            arrays[name] = arrays[name] + arrays[first]
         return Rows(subscriptions=self.subscriptions, lines=self.lines, patterns=self.patterns, **arrays)
 
     @property
