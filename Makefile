@@ -45,6 +45,7 @@ bench: $(STAMP) ## run the benchmarks
 	@$(RUN) benchmarks.parse
 	@$(RUN) benchmarks.algebra
 	@$(RUN) benchmarks.matcher
+	@$(RUN) benchmarks.spark
 
 setup: $(STAMP) ## only set up
 
