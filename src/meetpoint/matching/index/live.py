@@ -50,8 +50,8 @@ __all__ = ["Index"]
 Id = TypeVar("Id", bound=Hashable)
 Array = Any
 
-BATCH = 4096
-"""Events that are matched at a time."""
+BATCH = 10_240
+"""Events that are matched at a time: the more, the more of them meet a bucket; their ranks should stay in a cache."""
 SMALL = 256
 """Subscriptions up to which nothing is compiled; `WAITING` where something already is."""
 WAITING = 64
