@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
@@ -10,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Figure", "clock", "figure", "ratio", "tell"]
+__all__ = ["Asked", "Figure", "asked", "clock", "figure", "ratio", "tell"]
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -51,6 +52,27 @@ def clock(work: Callable[[], object]) -> float:
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a benchmark was asked for on its command line."""
+
+    json: bool
+    quick: bool
+    parts: list[str]
+
+
+def asked(description: str | None, parts: Sequence[str], arguments: Sequence[str] | None) -> Asked:
+    """Read the command line of a benchmark that has parts; it ends the program where it is wrong."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
+    parser.add_argument("--only", metavar="PARTS", default=",".join(parts), help="some of %(default)s")
+    told = parser.parse_args(arguments)
+    wanted = told.only.split(",")
+    if unknown := set(wanted) - set(parts):
+        parser.error(f"--only {','.join(sorted(unknown))}: choose of {', '.join(parts)}")
+    return Asked(told.json, told.quick, wanted)
 
 
 def tell(figures: Iterable[Figure], judge: bool) -> None:

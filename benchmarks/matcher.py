@@ -8,7 +8,6 @@ single events, changes and files are measured by the clock. `--quick` is a smoke
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
@@ -26,7 +25,7 @@ import llvmlite.binding as llvm
 import msgspec
 import numpy as np
 
-from benchmarks.figures import Figure, clock, figure, ratio, tell
+from benchmarks.figures import Figure, asked, clock, figure, ratio, tell
 from meetpoint.bench.matcher import PEERS
 from meetpoint.bench.measuring import (
     TURN_S,
@@ -298,16 +297,9 @@ def machine() -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
-    parser.add_argument("--only", metavar="PARTS", default=",".join(PARTS), help="some of %(default)s")
-    told = parser.parse_args(arguments)
-    parts = told.only.split(",")
-    if unknown := set(parts) - set(PARTS):
-        parser.error(f"--only {','.join(sorted(unknown))}: choose of {', '.join(PARTS)}")
+    told = asked(__doc__, PARTS, arguments)
     try:
-        (_tell_json if told.json else _tell)(QUICK if told.quick else FULL, parts, not told.quick)
+        (_tell_json if told.json else _tell)(QUICK if told.quick else FULL, told.parts, not told.quick)
     except MismatchError as error:
         raise SystemExit(f"benchmarks.matcher: {error}") from None
 

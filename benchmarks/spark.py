@@ -9,7 +9,6 @@ DuckDB runs in this process with one thread. Bytes of shuffles are those of Spar
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -25,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.figures import Figure, clock, figure, tell
+from benchmarks.figures import Figure, asked, clock, figure, tell
 from meetpoint.bench.matcher import PEERS
 from meetpoint.spark import Subscriptions, match, session
 from meetpoint.spark import generate as generate_on_spark
@@ -254,26 +253,19 @@ def run(bench: Bench, sizes: Sizes, parts: Sequence[str]) -> Iterator[Figure]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
-    parser.add_argument("--only", metavar="PARTS", default=",".join(PARTS), help="some of %(default)s")
-    told = parser.parse_args(arguments)
-    parts = told.only.split(",")
-    if unknown := set(parts) - set(PARTS):
-        parser.error(f"--only {','.join(sorted(unknown))}: choose of {', '.join(PARTS)}")
+    told = asked(__doc__, PARTS, arguments)
     sizes = QUICK if told.quick else FULL
     here = {name: version(name) for name in ("pyspark", "duckdb", "numba", "pyarrow")}
     with tempfile.TemporaryDirectory(prefix="meetpoint-bench-", ignore_cleanup_errors=True) as folder:
         bench = Bench(Path(folder), sizes.rounds)
         try:
             if told.json:
-                figures = [msgspec.to_builtins(one) for one in run(bench, sizes, parts)]
+                figures = [msgspec.to_builtins(one) for one in run(bench, sizes, told.parts)]
                 sys.stdout.write(json.dumps({"machine": here | {"cores": os.cpu_count()}, "figures": figures}) + "\n")
             else:
                 said = ", ".join(f"{name} {number}" for name, number in here.items())
                 sys.stdout.write(f"{said}, {os.cpu_count()} cores\n")
-                tell(run(bench, sizes, parts), not told.quick)
+                tell(run(bench, sizes, told.parts), not told.quick)
         finally:
             bench.spark.stop()
 
