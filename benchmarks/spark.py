@@ -37,7 +37,7 @@ GOAL_FLAT = 1.25
 """How much more an event may cost where there are four times as many."""
 STRATEGIES = ("kernel", "sharded", "rendezvous")
 SLOW = ("rendezvous",)
-"""Run once where the cross join is scaled: minutes each."""
+"""Run once where the cross join is scaled, since they take so much longer."""
 PARTS = ("cross", "large")
 SEED = 7
 _TEXT_TESTS = {

@@ -30,6 +30,7 @@ from meetpoint.matching.arrow_columns import read_batch
 from meetpoint.matching.backtest import Backtest, Sample, backtest_batch, check_name, check_width, no_timestamps
 from meetpoint.matching.columns import Batch, Columns
 from meetpoint.spark.checks import check_filter, check_frame
+from meetpoint.spark.shipping import check_workers
 from meetpoint.spark.types import schema_from_spark, unusable_columns
 from meetpoint.spark.validating import refuse_type
 
@@ -69,6 +70,7 @@ def backtest(
     if time is not None:
         check_name("--time", time)
         _check_time(events.schema, time)
+    check_workers(events.sparkSession)
     names = list(events.columns)
     placed = events.toDF(*(f"c{at}" for at in range(len(names))))  # since mapInArrow takes a dot in a name for a path
     parts = placed.mapInArrow(_BacktestPartition(wanted, names, time, step), _PART_COLUMNS)

@@ -39,6 +39,7 @@ from meetpoint.spark.measured import (
     Measured,
     ValueShare,
 )
+from meetpoint.spark.shipping import check_workers
 from meetpoint.spark.tallying import AskedRows, MetRows
 from meetpoint.spark.types import schema_from_spark
 
@@ -65,6 +66,7 @@ def measure(events: DataFrame, subscriptions: Any = None, hits: DataFrame | None
     counted = None if hits is None else _hits_of(hits, texts)
     if top < 1:
         raise MeetpointError(f"measure: top is {top}; ask for 1 or more")
+    check_workers(events.sparkSession)
     schema = schema_from_spark(events.schema)
     rows, columns = columns_of(events, schema)
     tallies = tallies_of(events, schema, rows)

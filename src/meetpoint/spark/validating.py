@@ -32,6 +32,7 @@ from meetpoint.language.values import Type
 from meetpoint.matching.conforming import Conforming, rows_as_json
 from meetpoint.matching.rejects import RAW_MAX, reject
 from meetpoint.spark.checks import check_frame
+from meetpoint.spark.shipping import check_workers
 from meetpoint.spark.types import schema_from_spark, spark_schema
 
 __all__ = ["DEAD_COLUMNS", "Validated", "refuse_type", "validate"]
@@ -95,6 +96,7 @@ def validate(
     # By their place, since mapInArrow takes a dot in a name for a path.
     inputs = events.select(*(one.alias(f"c{at}") for at, one in enumerate(taken)))
     event = spark.StructType([*spark_schema(schema).fields, *kept.values()])
+    check_workers(events.sparkSession)
     marked = inputs.mapInArrow(
         _Mark(schema, names, from_json=column is not None),
         spark.StructType([spark.StructField("event", event), *(_text_field(name) for name in DEAD_COLUMNS)]),

@@ -65,7 +65,7 @@ class Buckets(NamedTuple):
     """What the buckets hold: blocks of up to sixteen entries, and their tests.
 
     All entries of a block have equally many tests, some of which always hold. They lie side by side: first all sixteen
-    first tests, then all second ones. What must hold for most of them comes first.
+    first tests, the most selective of each entry, then all second ones.
     """
 
     begin: Array  # int32[buckets + 1] where the blocks of a bucket begin
