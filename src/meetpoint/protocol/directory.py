@@ -1,0 +1,197 @@
+"""Which homes there are, and which node hosts each: every node's list, which all lists grow to agree on.
+
+An entry is replaced by one with a higher (epoch, incarnation of the host): the epoch grows when a home moves to another
+node or comes back without its disk, the incarnation when its node restarts. Merging is union, so lists may meet in any
+order. Two rules make the list fit to decide when an event has reached everyone:
+
+- lists are merged whole, never in parts: who has learnt an entry of a node has learnt all that this node knew;
+- a home serves subscribers only after two other nodes have its entry on disk (one, where there is only one).
+
+So, whoever has merged the list of every home in its own list has the entries of all homes that serve. A list has one
+digest, however it came about.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from meetpoint.protocol.messages import Message, Peer, Query, Reply
+from meetpoint.protocol.overlay import Handler
+from meetpoint.protocol.records import LOCAL, HomeId, Record
+from meetpoint.protocol.services import Services
+from meetpoint.protocol.settings import NodeSettings
+
+__all__ = ["Directory", "Entry", "Sync", "Synced"]
+
+PREFIX: Final = "directory/"
+MERGED_MAX: Final = 256
+"""How many digests of others' lists are remembered as merged."""
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One home: the node that hosts it, or that it is gone for good."""
+
+    home: HomeId
+    epoch: int
+    host: Peer
+    gone: bool = False
+
+    @property
+    def rank(self) -> tuple[int, int, bool]:
+        """The higher one counts."""
+        return self.epoch, self.host.incarnation, self.gone
+
+
+class Sync(Query, frozen=True, array_like=True, gc=False, tag="sync"):
+    """Compare lists. With entries: the whole list of the sender."""
+
+    digest: bytes
+    entries: tuple[Entry, ...] = ()
+
+
+class Synced(Reply, frozen=True, array_like=True, gc=False, tag="synced"):
+    """The digest of a list, the whole list where the asker's differs, and whether its node is a member."""
+
+    digest: bytes
+    entries: tuple[Entry, ...]
+    member: bool
+
+
+class Directory:
+    """One node's list of homes."""
+
+    def __init__(self, services: Services, settings: NodeSettings, is_member: Callable[[], bool]) -> None:
+        self._services = services
+        self._settings = settings
+        self._is_member = is_member
+        self._entries: dict[HomeId, Entry] = {}
+        self._sum = 0
+        self._merged: dict[bytes, None] = {}
+        self._listeners: list[Callable[[Entry], None]] = []
+        self.digest = b""
+        self._seal()
+
+    def handlers(self) -> dict[type[Message], Handler]:
+        """Which messages are the directory's."""
+        return {Sync: self._sync}  # type: ignore[dict-item]
+
+    def listen(self, listener: Callable[[Entry], None]) -> None:
+        """Call back with every entry that is new or replaces another."""
+        self._listeners.append(listener)
+
+    # -- what it knows -------------------------------------------------------------------------------------------------
+
+    def get(self, home: bytes) -> Entry | None:
+        """The entry of a home."""
+        return self._entries.get(HomeId(home))
+
+    def entries(self) -> list[Entry]:
+        """All entries, in the order of the homes' ids."""
+        return [self._entries[home] for home in sorted(self._entries)]
+
+    def homes(self) -> list[HomeId]:
+        """All homes that are not gone, in the order of their ids."""
+        return [entry.home for entry in self.entries() if not entry.gone]
+
+    def host(self, home: bytes) -> Peer | None:
+        """The node that hosts a home; None where it is unknown or gone."""
+        entry = self._entries.get(HomeId(home))
+        return None if entry is None or entry.gone else entry.host
+
+    def others(self) -> list[Peer]:
+        """All other nodes that host a home, in the order of their ids."""
+        me = self._services.me.id
+        hosts = {entry.host.id: entry.host for entry in self._entries.values() if not entry.gone}
+        return [hosts[id_] for id_ in sorted(hosts) if id_ != me]
+
+    def has_merged(self, digest: bytes) -> bool:
+        """Whether everything in another's list, known by its digest, is in this one."""
+        return digest == self.digest or digest in self._merged
+
+    # -- what it learns ------------------------------------------------------------------------------------------------
+
+    def recover(self, records: Iterable[Record]) -> None:
+        """Take back what was on disk."""
+        for record in records:
+            if record.name.startswith(PREFIX) and record.value is not None:
+                self._put(msgspec.msgpack.decode(record.value, type=Entry))
+        self._seal()
+
+    def learn(self, entries: Iterable[Entry], then: Callable[[], None] | None = None) -> None:
+        """Merge a whole list; `then` is called when what was new in it is on disk."""
+        changed = [entry for entry in entries if self._put(entry)]
+        self._seal()
+        if changed or then is not None:
+            self._services.persist([_record(entry) for entry in changed], (), then)
+        for entry in changed:
+            for listener in self._listeners:
+                listener(entry)
+
+    def _put(self, entry: Entry) -> bool:
+        known = self._entries.get(entry.home)
+        if known is not None and known.rank >= entry.rank:
+            return False
+        if known is not None:
+            self._sum ^= _hash(known)
+        self._entries[entry.home] = entry
+        self._sum ^= _hash(entry)
+        return True
+
+    def _seal(self) -> None:
+        digest = self._sum.to_bytes(8, "big")
+        if digest == self.digest:
+            return
+        if self.digest:
+            self._remember(self.digest)
+        self.digest = digest
+
+    def _remember(self, digest: bytes) -> None:
+        self._merged[digest] = None
+        if len(self._merged) > MERGED_MAX:
+            del self._merged[next(iter(self._merged))]
+
+    # -- comparing -----------------------------------------------------------------------------------------------------
+
+    def compare(self, peer: Peer, then: Callable[[Synced | None], None], *, tell: bool = False) -> None:
+        """Merge a peer's list into this one, and this one into the peer's; `tell` sends it unasked, for its disk."""
+        digest = self.digest
+        entries = tuple(self.entries()) if tell else ()
+
+        def answered(reply: Reply | None) -> None:
+            if not isinstance(reply, Synced):
+                then(None)
+                return
+            self.learn(reply.entries)
+            if reply.entries or reply.digest == digest:
+                self._remember(reply.digest)
+            if reply.digest != self.digest and not tell:
+                self.compare(peer, lambda _: None, tell=True)
+            then(reply)
+
+        self._services.ask(
+            peer, lambda number: Sync(number, digest, entries), answered, self._settings.query_timeout_us
+        )
+
+    def _sync(self, source: Peer, message: Sync) -> None:
+        def answer() -> None:
+            entries = () if self.digest == message.digest else tuple(self.entries())
+            reply = Synced(message.request, self.digest, entries, self._is_member())
+            self._services.send(source, reply)
+
+        if message.entries:
+            self.learn(message.entries, answer)
+            self._remember(message.digest)
+        else:
+            answer()
+
+
+def _record(entry: Entry) -> Record:
+    return Record(LOCAL, PREFIX + entry.home.hex(), entry.epoch, msgspec.msgpack.encode(entry))
+
+
+def _hash(entry: Entry) -> int:
+    return int.from_bytes(hashlib.blake2b(msgspec.msgpack.encode(entry), digest_size=8).digest(), "big")

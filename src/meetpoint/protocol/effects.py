@@ -1,0 +1,117 @@
+"""All that a node can want done. A driver applies the effects of one `Node.handle` in their order, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from meetpoint.protocol.inputs import Instant
+from meetpoint.protocol.messages import Message, Peer
+from meetpoint.protocol.records import EventKey, Record
+
+__all__ = [
+    "Answer",
+    "CancelTimer",
+    "Effect",
+    "Found",
+    "Notify",
+    "Observe",
+    "Outcome",
+    "Persist",
+    "Published",
+    "Refused",
+    "Send",
+    "SetTimer",
+    "Stop",
+    "Stored",
+]
+
+
+class Send(msgspec.Struct, frozen=True, gc=False):
+    """Send a message to a peer. It may be lost; whoever sends it must bear that."""
+
+    to: Peer
+    message: Message
+
+
+class SetTimer(msgspec.Struct, frozen=True, gc=False):
+    """Hand in `Fired(timer)` at an instant of the node's own clock."""
+
+    timer: int
+    at: Instant
+
+
+class CancelTimer(msgspec.Struct, frozen=True, gc=False):
+    """The timer is no longer wanted."""
+
+    timer: int
+
+
+class Notify(msgspec.Struct, frozen=True, gc=False):
+    """Bring an event to the subscriptions of these names, and `Acknowledge` it when the subscriber has it."""
+
+    event: EventKey
+    names: tuple[str, ...]
+    content: bytes
+    redelivered: bool
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """Subscribed, updated, unsubscribed, acknowledged or left: it is kept as promised."""
+
+
+class Published(msgspec.Struct, frozen=True, gc=False):
+    """The event is kept on two disks, under this key."""
+
+    event: EventKey
+
+
+class Found(msgspec.Struct, frozen=True, gc=False):
+    """The node that is responsible for a key, and how many messages it took to find."""
+
+    peer: Peer
+    hops: int
+
+
+class Refused(msgspec.Struct, frozen=True, gc=False):
+    """It was not done. `retry` says whether the same may succeed later."""
+
+    reason: str
+    retry: bool
+
+
+Outcome: TypeAlias = Stored | Published | Found | Refused
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """The answer to a client."""
+
+    request: int
+    outcome: Outcome
+
+
+class Persist(msgspec.Struct, frozen=True, gc=False):
+    """Put records on disk, all or none of them, after those of earlier tickets; then hand in `Persisted(ticket)`.
+
+    Names in `erased` are to be forgotten without a trace. A driver may sync several tickets at once.
+    """
+
+    ticket: int
+    records: tuple[Record, ...]
+    erased: tuple[tuple[bytes, str], ...] = ()
+
+
+class Observe(msgspec.Struct, frozen=True, gc=False):
+    """A measurement: what was counted, of what, and how much."""
+
+    name: str
+    value: int = 1
+    subject: bytes = b""
+
+
+class Stop(msgspec.Struct, frozen=True, gc=False):
+    """The node has left: nothing here is needed any more."""
+
+
+Effect: TypeAlias = Send | SetTimer | CancelTimer | Notify | Answer | Persist | Observe | Stop

@@ -1,0 +1,405 @@
+"""The homes that a node hosts: how they begin, come back, keep their copies, and move to another node.
+
+- A home *serves* once its records are safe and two other nodes know where it is (`Directory`).
+- A node whose disk was lost learns from the directory which homes it hosted, and asks every member for copies. It waits
+  for all of them: any could have the latest. The home comes back under the next epoch.
+- A node that leaves has its homes adopted by the next node, which has their records already, as a buddy. The home stops
+  here before it starts there; whether it did says the directory, should the answer be lost.
+- A home that was adopted and has become empty is dissolved. Who keeps copies asks from time to time whether they are
+  wanted. So nothing is kept for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from meetpoint.protocol.directory import Directory, Entry
+from meetpoint.protocol.home import Home
+from meetpoint.protocol.messages import Message, Peer, Query, Reply
+from meetpoint.protocol.overlay import Handler, Overlay
+from meetpoint.protocol.records import LOCAL, EventKey, HomeId, Record, home_of
+from meetpoint.protocol.ring import NodeId
+from meetpoint.protocol.safekeeping import Copies, Fetch, Fetched, Holding, Keeper, Released
+from meetpoint.protocol.services import Services
+from meetpoint.protocol.settings import NodeSettings
+
+__all__ = ["HOSTED", "MOVING", "Adopt", "Adopted", "Confirm", "Confirmed", "Hosting", "Move"]
+
+HOSTED: Final = "hosted/"
+"""Notes with this prefix: a home is all there on this disk. Without it, a restart collects the copies of others."""
+MOVING: Final = "moving/"
+"""Notes with this prefix: a home is offered to another node."""
+WITNESSES: Final = 2
+"""How many others must know where a home is, before it serves."""
+FETCHES_MAX: Final = 8
+"""How many members are asked for copies at one time."""
+
+
+class Adopt(Query, frozen=True, array_like=True, gc=False, tag="adopt"):
+    """Host a home of which you have all records, from now on, under this epoch."""
+
+    home: HomeId
+    epoch: int
+    incarnation: int
+
+
+class Adopted(Reply, frozen=True, array_like=True, gc=False, tag="adopted"):
+    """Whether the home serves here now."""
+
+    accepted: bool
+
+
+class Confirm(Query, frozen=True, array_like=True, gc=False, tag="confirm"):
+    """Does the offer of a home still stand?"""
+
+    home: HomeId
+    epoch: int
+
+
+class Confirmed(Reply, frozen=True, array_like=True, gc=False, tag="confirmed"):
+    """Whether it does."""
+
+    stands: bool
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """To whom a home is offered, and under which epoch. It is on disk before the heir hears of it."""
+
+    heir: Peer
+    epoch: int
+
+
+class Hosting:
+    """All homes of one node."""
+
+    def __init__(self, services: Services, settings: NodeSettings, directory: Directory, overlay: Overlay) -> None:
+        self._services = services
+        self._settings = settings
+        self._overlay = overlay
+        self.directory = directory
+        self.copies = Copies(services, settings, lambda: directory.digest, lambda home: home in self._keepers)
+        self.homes: dict[HomeId, Home] = {}
+        self._keepers: dict[HomeId, Keeper] = {}  # also of homes that do not serve yet, or no longer
+        self._moves: dict[HomeId, Move] = {}
+        self._offered: dict[HomeId, int] = {}
+        self._begun = False
+        self._accepting = False
+        self._started: Callable[[Home], None] = lambda home: None
+        directory.listen(self._learnt)
+
+    def handlers(self) -> dict[type[Message], Handler]:
+        """Which messages are about homes as a whole."""
+        own = {Holding: self._holding, Adopt: self._adopt, Confirm: self._confirm}
+        return {**own, **self.copies.handlers()}  # type: ignore[dict-item]
+
+    def listen(self, started: Callable[[Home], None]) -> None:
+        """Call back with each home that begins to serve."""
+        self._started = started
+
+    def begin(self) -> None:
+        """The node is a member and knows its homes: adopt others' from now on."""
+        self._begun = self._accepting = True
+        self._ask_whether_needed()
+
+    # -- what schemes use ----------------------------------------------------------------------------------------------
+
+    def settled(self, event: EventKey) -> None:
+        """An event published by a home here has reached all that may want it."""
+        home = self.homes.get(event.home)
+        if home is not None:
+            home.settled(event)
+
+    def find(self, name: str) -> Home | None:
+        """The home here that has a subscription of this name."""
+        return next((home for home in self.homes.values() if home.has(name)), None)
+
+    # -- beginning to serve --------------------------------------------------------------------------------------------
+
+    def host(self, home: HomeId, epoch: int, records: list[Record], *, anew: bool, then: Callable[[], None]) -> None:
+        """Host a home with these records; `anew` where they are not on this disk yet. `then` once it serves."""
+        keeper = Keeper(home, epoch, records, self._services, self._settings, lambda: not self.directory.others())
+        self._keepers[home] = keeper
+        hosted = Home(keeper, self._services, self._settings)
+        self.directory.learn([Entry(home, epoch, self._services.me)])
+
+        def serve() -> None:
+            if self._keepers.get(home) is not keeper:
+                return  # displaced meanwhile
+            self._services.persist((Record(LOCAL, HOSTED + home.hex(), epoch, b""),), (), None)
+            self._serve(hosted)
+            then()
+
+        keeper.keep_at(self._buddies())
+        keeper.keep_all(lambda: self.introduce(serve), write=anew)
+
+    def _serve(self, hosted: Home) -> None:
+        self.homes[hosted.id] = hosted
+        hosted.start()
+        self._started(hosted)
+
+    def introduce(self, then: Callable[[], None]) -> None:
+        """Have the directory on other nodes' disks; goes on trying."""
+        agreed: dict[NodeId, None] = {}
+
+        def attempt() -> None:
+            others = [peer for peer in self.directory.others() if peer.id not in agreed]
+            if len(agreed) >= min(WITNESSES, len(agreed) + len(others)):
+                then()
+                return
+            peer = self._services.random.choice(others)
+
+            def answered(reply: Reply | None) -> None:
+                if reply is None:
+                    self._services.after(self._settings.query_timeout_us // 4, attempt)
+                else:
+                    agreed[peer.id] = None
+                    attempt()
+
+            self.directory.compare(peer, answered, tell=True)
+
+        attempt()
+
+    def _buddies(self) -> list[Peer]:
+        buddies = []
+        for peer in self._overlay.neighbours(self._settings.buddies):
+            known = next((host for host in self.directory.others() if host.id == peer.id), peer)
+            buddies.append(max(peer, known, key=lambda each: each.incarnation))
+        return buddies
+
+    def buddies_changed(self) -> None:
+        """The overlay's neighbours may have changed, or one of them has restarted."""
+        if self._keepers:
+            buddies = self._buddies()
+            for keeper in self._keepers.values():
+                keeper.keep_at(buddies)
+
+    # -- coming back without a disk ------------------------------------------------------------------------------------
+
+    def restore(self, home: HomeId, records: list[Record], then: Callable[[], None]) -> None:
+        """Collect a home's records from all members, beside what this disk has, and host it under the next epoch."""
+        found = {record.name: record for record in records}
+        heard: dict[NodeId, None] = {}
+        asked: dict[NodeId, None] = {}
+
+        def step() -> None:
+            others = self.directory.others()
+            silent = [peer for peer in others if peer.id not in heard]
+            if not silent:
+                entry = self.directory.get(home)
+                assert entry is not None
+                if entry.host.id != self._services.me.id:
+                    then()
+                    return
+                self.host(home, entry.epoch + 1, list(found.values()), anew=True, then=then)
+                return
+            for peer in silent:
+                if peer.id not in asked and len(asked) < FETCHES_MAX:
+                    asked[peer.id] = None
+                    fetch(peer, "")
+
+        def fetch(peer: Peer, after: str) -> None:
+            def answered(reply: Reply | None) -> None:
+                if not isinstance(reply, Fetched):
+                    self._services.after(self._settings.query_timeout_us, lambda: done(peer, False))
+                    return
+                for record in reply.records:
+                    known = found.get(record.name)
+                    if known is None or known.version < record.version:
+                        found[record.name] = record
+                if reply.more:
+                    fetch(peer, reply.records[-1].name)
+                elif self.directory.has_merged(reply.digest):
+                    done(peer, True)
+                else:
+                    self.directory.compare(peer, lambda _: done(peer, False))
+
+            self._services.ask(
+                peer,
+                lambda number: Fetch(number, home, after, self.directory.digest),
+                answered,
+                self._settings.query_timeout_us,
+            )
+
+        def done(peer: Peer, complete: bool) -> None:
+            asked.pop(peer.id, None)
+            if complete:
+                heard[peer.id] = None
+            step()
+
+        step()
+
+    # -- copies of others ----------------------------------------------------------------------------------------------
+
+    def _ask_whether_needed(self) -> None:
+        for home in self.copies.homes():
+            entry = self.directory.get(home)
+            if entry is not None and entry.gone:
+                self.copies.throw_away(home)
+            elif entry is not None and entry.host.id != self._services.me.id:
+                self._ask_host(home, entry.host)
+        for home in [home for home, hosted in self.homes.items() if hosted.is_empty]:
+            if self._accepting and home != home_of(self._services.me.id):
+                self._dissolve(home, lambda: None)
+        jitter = self._services.random.randrange(self._settings.holding_us // 4 + 1)
+        self._services.after(self._settings.holding_us + jitter, self._ask_whether_needed)
+
+    def _ask_host(self, home: HomeId, host: Peer) -> None:
+        state = self.copies.state(home)
+
+        def answered(reply: Reply | None) -> None:
+            # A copy that came meanwhile was sent after the answer was, or before: who can tell. Ask again next time.
+            if isinstance(reply, Released) and reply.free and self.copies.state(home) == state:
+                self.copies.throw_away(home)
+
+        self._services.ask(host, lambda number: Holding(number, home), answered, self._settings.query_timeout_us)
+
+    def _holding(self, source: Peer, message: Holding) -> None:
+        keeper = self._keepers.get(message.home)
+        serves = message.home in self.homes
+        free = serves and keeper is not None and not keeper.needs(source.id)
+        self._services.send(source, Released(message.request, free))
+
+    # -- moving --------------------------------------------------------------------------------------------------------
+
+    def _adopt(self, source: Peer, message: Adopt) -> None:
+        home = message.home
+
+        def answer(accepted: bool) -> None:
+            self._services.send(source, Adopted(message.request, accepted))
+
+        def confirmed(reply: Reply | None) -> None:
+            if isinstance(reply, Confirmed) and reply.stands and self._accepting and home not in self._keepers:
+                records = self.copies.take_over(home)
+                self.host(home, message.epoch, records, anew=False, then=lambda: answer(True))
+
+        entry = self.directory.get(home)
+        known = entry.epoch if entry is not None else 0
+        if home in self.homes and known >= message.epoch:
+            answer(True)
+        elif home in self._keepers or not self._begun:
+            return  # it is on the way, or nobody here knows yet what is: the next question may be answered
+        elif not self._accepting or message.incarnation != self._services.me.incarnation or known >= message.epoch:
+            answer(False)
+        else:
+            # The question may be an old one that comes late: adopt only what is still offered.
+            self._services.ask(
+                source,
+                lambda number: Confirm(number, home, message.epoch),
+                confirmed,
+                self._settings.query_timeout_us,
+            )
+
+    def _confirm(self, source: Peer, message: Confirm) -> None:
+        move = self._moves.get(message.home)
+        stands = move is not None and move.heir.id == source.id and move.epoch == message.epoch
+        self._services.send(source, Confirmed(message.request, stands))
+
+    def give_away(self, then: Callable[[], None]) -> None:
+        """Have all homes adopted by the next node; goes on until that is done."""
+        self._accepting = False
+
+        def attempt() -> None:
+            if not self._keepers:
+                then()
+                return
+            home = min(self._keepers)
+            if home in self.homes and self.homes[home].is_empty:
+                self._dissolve(home, attempt)
+            else:
+                self._offer(home, attempt)
+
+        attempt()
+
+    def _dissolve(self, home: HomeId, then: Callable[[], None]) -> None:
+        """Nobody subscribes at a home, and nothing of it is on its way: it is gone for good."""
+        keeper = self._keepers[home]
+        del self.homes[home]
+        self._give_up(home)
+        self.directory.learn([Entry(home, keeper.epoch + 1, self._services.me, gone=True)])
+        self._services.persist((), [(home, name) for name in keeper.records], None)
+        self.introduce(then)
+
+    def _offer(self, home: HomeId, then: Callable[[], None]) -> None:
+        keeper = self._keepers[home]
+        heir = next(iter(self._buddies()), None)
+
+        def later() -> None:
+            self._services.after(self._settings.query_timeout_us // 2, then)
+
+        def ended(moved: bool) -> None:
+            if moved:
+                self._give_up(home)
+                then()
+            else:
+                self._serve(hosted)
+                later()
+
+        if home not in self.homes or heir is None or keeper.unsafe or not keeper.has_all(heir.id):
+            later()
+            return
+        hosted = self.homes.pop(home)
+        hosted.pause()
+        epoch = max(keeper.epoch, self._offered.get(home, 0)) + 1
+        self._offered[home] = epoch
+        move = Move(heir, epoch)
+        record = Record(LOCAL, MOVING + home.hex(), move.epoch, msgspec.msgpack.encode(move))
+        self._services.persist((record,), (), lambda: self.pursue(home, move, ended))
+
+    def pursue(self, home: HomeId, move: Move, then: Callable[[bool], None]) -> None:
+        """Ask the heir of a home until it is known whether it hosts it."""
+        self._moves[home] = move
+
+        def ended(moved: bool) -> None:
+            del self._moves[home]
+            self._services.persist((), ((LOCAL, MOVING + home.hex()),), None)
+            then(moved)
+
+        def ask() -> None:
+            entry = self.directory.get(home)
+            if entry is not None and entry.epoch >= move.epoch:
+                ended(True)
+                return
+            self._services.ask(
+                move.heir,
+                lambda number: Adopt(number, home, move.epoch, move.heir.incarnation),
+                answered,
+                self._settings.query_timeout_us,
+            )
+
+        def answered(reply: Reply | None) -> None:
+            if isinstance(reply, Adopted):
+                ended(reply.accepted)
+            elif self._has_left(move.heir):
+                ended(False)
+            else:
+                self._services.after(self._settings.query_timeout_us // 2, ask)
+
+        ask()
+
+    def _has_left(self, heir: Peer) -> bool:
+        """Who knows that a node has left knows also what it had adopted, as lists are merged whole."""
+        return all(peer.id != heir.id for peer in self.directory.others())
+
+    def _give_up(self, home: HomeId) -> None:
+        self._keepers.pop(home).close()
+        self._services.persist((), ((LOCAL, HOSTED + home.hex()),), None)
+
+    def _learnt(self, entry: Entry) -> None:
+        """A home that another node hosts under a higher epoch is not this node's any more, whatever happened."""
+        keeper = self._keepers.get(entry.home)
+        if keeper is not None and entry.host.id != self._services.me.id and entry.home not in self._moves:
+            hosted = self.homes.pop(entry.home, None)
+            if hosted is not None:
+                hosted.pause()
+            self._give_up(entry.home)
+            self._services.observe("home_displaced")
+        self.buddies_changed()
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        for home in self.homes.values():
+            home.check()
+        assert self.homes.keys() <= self._keepers.keys()

@@ -1,0 +1,27 @@
+"""All messages that nodes exchange whatever their overlay and scheme."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from meetpoint.protocol.directory import Sync, Synced
+from meetpoint.protocol.hosting import Adopt, Adopted, Confirm, Confirmed
+from meetpoint.protocol.messages import Message
+from meetpoint.protocol.safekeeping import Copied, Copy, Fetch, Fetched, Holding, Released
+
+__all__ = ["MESSAGES"]
+
+MESSAGES: Final[tuple[type[Message], ...]] = (
+    Sync,
+    Synced,
+    Copy,
+    Copied,
+    Fetch,
+    Fetched,
+    Holding,
+    Released,
+    Adopt,
+    Adopted,
+    Confirm,
+    Confirmed,
+)

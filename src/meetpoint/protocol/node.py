@@ -1,0 +1,423 @@
+"""The node: an overlay, a scheme and homes, driven from outside by one call.
+
+`handle` is the only way in which anything here changes; it takes one input and the time, and returns what is to be
+done. It never blocks, reads no clock, opens nothing, and draws only from its seed: the simulator and the sockets run
+the same code.
+
+A node's life:
+
+    starting    it asks those it knows for the directory, and whether they are members
+    joining     the overlay finds its place
+    recovering  its homes come back, from its disk or from copies at others
+    ready       it serves
+    leaving     its homes move to the next node
+    left        nothing is asked of it any more
+
+When a whole network starts anew there is no member to join. Then, after a while, the lowest of the nodes that find each
+other begins alone, and the others join it. Should two begin, apart, the overlay makes one ring of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from meetpoint.protocol.directory import Directory, Entry, Synced
+from meetpoint.protocol.effects import Effect, Found, Refused, Stored
+from meetpoint.protocol.home import Home
+from meetpoint.protocol.hosting import HOSTED, MOVING, Hosting, Move
+from meetpoint.protocol.inputs import (
+    Acknowledge,
+    Asked,
+    Fired,
+    Input,
+    Instant,
+    Leave,
+    Lookup,
+    Lost,
+    Persisted,
+    Publish,
+    Received,
+    RequestOf,
+    Started,
+    Subscribe,
+    Unsubscribe,
+    Update,
+)
+from meetpoint.protocol.messages import Message, Peer, Reply
+from meetpoint.protocol.overlay import Handler, Overlay, OverlayView, Upcalls
+from meetpoint.protocol.records import LOCAL, HomeId, Record, home_of
+from meetpoint.protocol.ring import Key, NodeId, Ring
+from meetpoint.protocol.scheme import Scheme
+from meetpoint.protocol.services import Packing, Services
+from meetpoint.protocol.settings import NodeSettings
+
+__all__ = ["MakeOverlay", "MakeScheme", "Node", "NodeView"]
+
+INCARNATION: Final = "incarnation"
+
+MakeOverlay = Callable[[Services, Upcalls], Overlay]
+MakeScheme = Callable[[Services, Overlay, Hosting], Scheme]
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """What may be seen of a node from outside, for people and for checkers."""
+
+    me: Peer
+    state: str
+    overlay: OverlayView
+    homes: tuple[HomeId, ...]
+    subscriptions: int
+    outbox: int
+    queued: int
+    unsafe: int
+    copies: int
+    waiting: int
+    directory: bytes
+
+
+class Node:
+    """One broker's protocol state."""
+
+    def __init__(
+        self,
+        me: Peer,
+        ring: Ring,
+        seed: int,
+        codec: Packing,
+        make_overlay: MakeOverlay,
+        make_scheme: MakeScheme,
+        settings: NodeSettings,
+    ) -> None:
+        self._services = services = Services(me, ring, codec, seed)
+        self._settings = settings
+        self.state = "new"
+        self.overlay = make_overlay(services, self)
+        self.directory = Directory(services, settings, lambda: self.overlay.view().joined)
+        self.hosting = Hosting(services, settings, self.directory, self.overlay)
+        self.scheme = make_scheme(services, self.overlay, self.hosting)
+        self.hosting.listen(self._home_started)
+        self._held: list[Asked] = []
+        self._records: tuple[Record, ...] = ()
+        self._contacts: tuple[Peer, ...] = ()
+        self._looked_from = 0
+        self._seekers: dict[NodeId, Peer] = {}
+        self._handlers: dict[type[Message], Handler] = {
+            **self.directory.handlers(),
+            **self.hosting.handlers(),
+            **self.overlay.handlers(),
+            **self.scheme.handlers(),
+        }
+        self._inputs: dict[type, Callable[..., None]] = {
+            Received: self._received,
+            Fired: lambda item: services.fired(item.timer),
+            Persisted: lambda item: services.persisted(item.ticket),
+            Asked: self._asked,
+            Lost: self._lost,
+            Started: self._start,
+        }
+
+    @property
+    def me(self) -> Peer:
+        """The node as its peers know it."""
+        return self._services.me
+
+    def handle(self, item: Input, now: Instant) -> list[Effect]:
+        """Take one input; return what is to be done, in order."""
+        self._services.begin(now)
+        self._inputs[type(item)](item)
+        return self._services.take()
+
+    # -- inputs --------------------------------------------------------------------------------------------------------
+
+    def _received(self, item: Received) -> None:
+        message = item.message
+        if isinstance(message, Reply):
+            self._services.replied(item.source, message)
+            return
+        handler = self._handlers.get(type(message))
+        if handler is None or self.state == "new":
+            self._services.observe("message_unexpected")
+        else:
+            handler(item.source, message)
+
+    def _lost(self, item: Lost) -> None:
+        self._services.lost(item.peer)
+        self.overlay.suspect(item.peer)
+
+    def _asked(self, item: Asked) -> None:
+        if self.state == "ready":
+            self._serve(item.request, item.what)
+        elif self.state in ("leaving", "left"):
+            self._services.answer(item.request, Refused("this broker is leaving; ask another", retry=True))
+        elif len(self._held) >= self._settings.requests_held_max:
+            self._services.answer(item.request, Refused("this broker is starting; ask again soon", retry=True))
+        else:
+            self._held.append(item)
+
+    # -- starting ------------------------------------------------------------------------------------------------------
+
+    def _start(self, item: Started) -> None:
+        assert self.state == "new", "a node starts once; a restart is another node"
+        self.state = "starting"
+        local = [record for record in item.records if record.home == LOCAL]
+        self.directory.recover(local)
+        known = {record.name: record for record in local}
+        self._records = item.records
+        if item.founders and INCARNATION not in known:
+            self._found(item.founders)
+            return
+        hosted = {entry.home for entry in self.directory.entries() if self._is_mine(entry)}
+        self.hosting.copies.recover(
+            record for record in item.records if record.home != LOCAL and record.home not in hosted
+        )
+        if INCARNATION in known:
+            self._services.me = self._next(known[INCARNATION].version)
+        contacts = {peer.id: peer for peer in (*item.contacts, *self.directory.others()) if peer.id != self.me.id}
+        self._contacts = tuple(contacts[id_] for id_ in sorted(contacts))
+        self._looked_from = self._services.now
+        self._look(self._services.random.randrange(len(self._contacts)) if self._contacts else 0)
+
+    def _found(self, founders: tuple[Peer, ...]) -> None:
+        me = next(peer for peer in founders if peer.id == self.me.id)
+        self._become(me)
+        self.directory.learn(Entry(home_of(peer.id), 1, peer) for peer in founders)
+        self.overlay.found(founders)
+        self._entered()
+
+    def _next(self, incarnation: int) -> Peer:
+        return Peer(self.me.id, self.me.address, max(incarnation, self.me.incarnation) + 1)
+
+    def _become(self, me: Peer) -> None:
+        self._services.me = me
+        self._services.persist((Record(LOCAL, INCARNATION, me.incarnation, b""),), (), None)
+
+    def _is_mine(self, entry: Entry) -> bool:
+        return entry.host.id == self.me.id and not entry.gone
+
+    def _look(self, turn: int) -> None:
+        """Ask those this node knows, one after another, for a member and the directory."""
+        self._contacts = tuple({peer.id: peer for peer in (*self._contacts, *self.directory.others())}.values())
+        looked_us = self._services.now - self._looked_from
+        if self._is_lowest() and (looked_us >= self._settings.found_after_us or not self._contacts):
+            self._enter(lambda: self.overlay.found((self.me,)))
+            return
+        if not self._contacts:
+            self._services.after(self._settings.query_timeout_us, lambda: self._look(turn))
+            return
+        contact = self._contacts[turn % len(self._contacts)]
+
+        def answered(reply: Synced | None) -> None:
+            if reply is None:
+                self._seekers.pop(contact.id, None)
+                self._look(turn + 1)
+            elif reply.member:
+                self._enter(lambda: self.overlay.join(contact))
+            else:
+                self._seekers[contact.id] = contact
+                pause = self._settings.query_timeout_us // 4
+                self._services.after(pause, lambda: self._look(turn + 1))
+
+        self.directory.compare(contact, answered)
+
+    def _is_lowest(self) -> bool:
+        # A new node has no homes to bring back; beginning a network is for those that were in it.
+        was_here = any(self._is_mine(entry) for entry in self.directory.entries())
+        return was_here and all(self.me.id < id_ for id_ in self._seekers)
+
+    def _enter(self, how: Callable[[], None]) -> None:
+        """Become a member, under an incarnation that nobody has seen."""
+        incarnations = [entry.host.incarnation for entry in self.directory.entries() if entry.host.id == self.me.id]
+        self._become(self._next(max(incarnations, default=0)))
+        self.state = "joining"
+        how()
+        if self.state == "joining" and self.overlay.view().joined:
+            self._entered()
+
+    def joined(self) -> None:
+        """Upcall: the overlay has found this node's place."""
+        if self.state == "joining":
+            self._entered()
+
+    def _entered(self) -> None:
+        self.state = "recovering"
+        self.overlay.remember(self.directory.others())
+        on_disk: dict[HomeId, list[Record]] = {}
+        notes: dict[str, Record] = {}
+        for record in self._records:
+            if record.home == LOCAL:
+                notes[record.name] = record
+            else:
+                on_disk.setdefault(record.home, []).append(record)
+        self._records = ()
+        own = home_of(self.me.id)
+        entries = [entry for entry in self.directory.entries() if self._is_mine(entry)]
+        if self.directory.get(own) is None:
+            entries.append(Entry(own, 1, self.me))
+        open_ = {entry.home: None for entry in entries}
+
+        def done(home: HomeId) -> None:
+            del open_[home]
+            if not open_:
+                self._recovered()
+
+        for entry in entries:
+            self._bring_back(entry, on_disk.get(entry.home, []), notes, done)
+        if not entries:
+            self._recovered()
+
+    def _bring_back(
+        self, entry: Entry, records: list[Record], notes: dict[str, Record], done: Callable[[HomeId], None]
+    ) -> None:
+        home = entry.home
+        is_new = self.directory.get(home) is None or entry.host == self.me
+
+        def bring_back() -> None:
+            if is_new or HOSTED + home.hex() in notes:
+                self.hosting.host(home, entry.epoch, records, anew=False, then=lambda: done(home))
+            else:
+                self.hosting.restore(home, records, lambda: done(home))
+
+        move = notes.get(MOVING + home.hex())
+        if move is None or move.value is None:
+            bring_back()
+        else:
+            offer = msgspec.msgpack.decode(move.value, type=Move)
+            self.hosting.pursue(home, offer, lambda moved: done(home) if moved else bring_back())
+
+    def _recovered(self) -> None:
+        if not self.hosting.homes:
+            self._depart(None)  # all its homes moved away while it was down: it was leaving
+            return
+        self.state = "ready"
+        self.hosting.begin()
+        self.scheme.start()
+        self._gossip()
+        held, self._held = self._held, []
+        for item in held:
+            self._asked(item)
+
+    def _home_started(self, home: Home) -> None:
+        for event in sorted(home.outbox):
+            self.scheme.publish(event, home.outbox[event])
+
+    def _gossip(self) -> None:
+        others = self.directory.others()
+        if others and self.state in ("ready", "leaving"):
+            self.directory.compare(self._services.random.choice(others), lambda _: None)
+        jitter = self._services.random.randrange(self._settings.gossip_us // 2 + 1)
+        self._services.after(self._settings.gossip_us + jitter, self._gossip)
+
+    # -- serving -------------------------------------------------------------------------------------------------------
+
+    def _serve(self, request: int, what: RequestOf) -> None:
+        if isinstance(what, Publish):
+            home = self.hosting.homes.get(home_of(self.me.id)) or next(iter(self.hosting.homes.values()))
+            home.publish(what.event, self.scheme.publish, request)
+        elif isinstance(what, Acknowledge):
+            self._acknowledge(request, what)
+        elif isinstance(what, Lookup):
+            self._look_up(request, what.key)
+        elif isinstance(what, Leave):
+            self._leave(request)
+        else:
+            self._change(request, what)
+
+    def _change(self, request: int, what: Subscribe | Update | Unsubscribe) -> None:
+        own = self.hosting.homes.get(home_of(self.me.id)) or next(iter(self.hosting.homes.values()))
+        home = self.hosting.find(what.name) or own
+
+        def place(then: Callable[[], None]) -> None:
+            self.scheme.place(home.id, what.name, then)
+
+        if isinstance(what, Subscribe):
+            home.subscribe(what.name, what.filter, place, request)
+        elif isinstance(what, Update):
+            home.update(what.name, what.filter, place, request)
+        else:
+            home.unsubscribe(what.name, place, request)
+
+    def _acknowledge(self, request: int, what: Acknowledge) -> None:
+        for home in self.hosting.homes.values():
+            if home.waits_for(what.event, what.names):
+                home.acknowledge(what.event, what.names, request)
+                return
+        self._services.answer(request, Stored())
+
+    def _look_up(self, request: int, key: bytes) -> None:
+        def then(peer: Peer | None, hops: int) -> None:
+            if peer is None:
+                self._services.answer(request, Refused("nobody answered for this key; ask again", retry=True))
+            else:
+                self._services.answer(request, Found(peer, hops))
+
+        if self._services.ring.holds(key):
+            self.overlay.lookup(Key(key), then)
+        else:
+            width = self._services.ring.width
+            self._services.answer(request, Refused(f"{key!r} is no key here; a key has {width} bytes", retry=False))
+
+    # -- leaving -------------------------------------------------------------------------------------------------------
+
+    def _leave(self, request: int) -> None:
+        if not self.directory.others():
+            reason = "this is the last broker; nobody could take over what it keeps"
+            self._services.answer(request, Refused(reason, retry=False))
+            return
+        self.state = "leaving"
+        self.hosting.give_away(lambda: self._depart(request))
+
+    def _depart(self, request: int | None) -> None:
+        self.state = "leaving"
+        self.overlay.leave()
+        until = self._services.now + self._settings.leave_us
+
+        def wait() -> None:
+            if self.hosting.copies.homes() and self._services.now < until:
+                self._services.after(self._settings.query_timeout_us, wait)
+                return
+            self.state = "left"
+            if request is not None:
+                self._services.answer(request, Stored())
+            self._services.stop()
+
+        wait()
+
+    # -- upcalls of the overlay ----------------------------------------------------------------------------------------
+
+    def neighbours_changed(self) -> None:
+        """The overlay's neighbours are others now."""
+        self.hosting.buddies_changed()
+        if self.state == "ready":
+            self.scheme.neighbours_changed()
+
+    def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
+        """A routed message has come to its place."""
+        self.scheme.delivered(key, body, origin, hops)
+
+    # -- seen from outside ---------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Assert what must hold in this node at all times."""
+        self.overlay.check()
+        self.hosting.check()
+        self.scheme.check()
+
+    def snapshot(self) -> NodeView:
+        """What may be seen from outside."""
+        homes = self.hosting.homes
+        return NodeView(
+            me=self.me,
+            state=self.state,
+            overlay=self.overlay.view(),
+            homes=tuple(sorted(homes)),
+            subscriptions=sum(len(home.filters) for home in homes.values()),
+            outbox=sum(len(home.outbox) for home in homes.values()),
+            queued=sum(home.queued for home in homes.values()),
+            unsafe=sum(home.keeper.unsafe for home in homes.values()),
+            copies=sum(len(self.hosting.copies.records(home)) for home in self.hosting.copies.homes()),
+            waiting=self._services.waiting,
+            directory=self.directory.digest,
+        )

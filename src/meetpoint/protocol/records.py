@@ -1,0 +1,49 @@
+"""What a node keeps on disk: records, each under its home and its name, the highest version wins.
+
+A *home* is a broker's durable identity: its subscriptions, what it has published and not yet handed on, what waits for
+its subscribers. It has the id of the node that made it and lives there, until that node leaves and another adopts it.
+Other nodes keep copies of its records. Merging copies is union by name and highest version, in any order, any number
+of times. A record without a value says that the name was deleted. Records of the home `LOCAL` are a node's own notes.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+import msgspec
+
+from meetpoint.protocol.ring import NodeId
+
+__all__ = ["LOCAL", "EventKey", "HomeId", "Record", "home_of"]
+
+HomeId = NewType("HomeId", bytes)
+
+LOCAL = HomeId(b"")
+"""The home of a node's own notes, which nobody copies."""
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One thing that is kept. `value` is None where the name was deleted."""
+
+    home: HomeId
+    name: str
+    version: int
+    value: bytes | None
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes on the wire."""
+        return len(self.home) + len(self.name) + len(self.value or b"") + 12
+
+
+class EventKey(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
+    """An event by where it was published: the home, its stream (another once all copies were lost), the number."""
+
+    home: HomeId
+    stream: int
+    number: int
+
+
+def home_of(node: NodeId) -> HomeId:
+    """The home that a node makes for itself."""
+    return HomeId(bytes(node))

@@ -1,0 +1,43 @@
+"""What a scheme is to a node: how events find the subscriptions that match them.
+
+The node keeps subscriptions, holds what was published until it is settled, and hands notifications to subscribers, the
+same for all schemes (`homes`). A scheme only carries: it places what a subscription needs and says when that is done;
+it takes an event to every home that may hold a match, again and again until each has it, and says when that is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from meetpoint.protocol.messages import Message, Peer
+from meetpoint.protocol.overlay import Handler
+from meetpoint.protocol.records import EventKey
+from meetpoint.protocol.ring import Key
+
+__all__ = ["Scheme"]
+
+
+class Scheme(Protocol):
+    """One node's part of a scheme."""
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        """Which messages are the scheme's, and who takes them."""
+
+    def start(self) -> None:
+        """The node is a member and its homes are recovered; called once."""
+
+    def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
+        """A message that a node of this scheme routed has arrived."""
+
+    def neighbours_changed(self) -> None:
+        """What this node is responsible for may have changed."""
+
+    def publish(self, event: EventKey, content: bytes) -> None:
+        """Carry an event to all homes that may hold a match, until `Homes.settled`; told again after a restart."""
+
+    def place(self, home: bytes, name: str, then: Callable[[], None]) -> None:
+        """A subscription of a home is new, changed or gone: call `then` when every event published later meets it."""
+
+    def check(self) -> None:
+        """Assert what must hold in this node at all times."""

@@ -1,0 +1,1 @@
+"""Schemes: how events find the subscriptions that match them."""

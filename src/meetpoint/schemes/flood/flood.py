@@ -1,0 +1,245 @@
+"""The trivial scheme: every event goes to every broker, and each home filters for its own subscribers.
+
+An event travels down a tree that the overlay spans (`Overlay.split`). Each node tells the origin what its homes have,
+a few events at a time; who has not told is sent the event again, straight, until it has. An event is settled when every
+home in the origin's directory has it, and the origin has merged the directory of each of them (`Flooded.digest`): then
+no home that served when the event was published can have been left out, wherever it joined (`protocol.directory`).
+
+Nothing is placed for a subscription: its home is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from meetpoint.protocol.directory import Entry
+from meetpoint.protocol.home import Home
+from meetpoint.protocol.hosting import Hosting
+from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.protocol.messages import Message, Peer
+from meetpoint.protocol.overlay import Handler, Overlay
+from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.protocol.ring import Key, NodeId
+from meetpoint.protocol.seen import Seen
+from meetpoint.protocol.services import Services
+from meetpoint.schemes.flood.messages import Done, Flooded, Flooding
+
+__all__ = ["Flood"]
+
+RETRY_US: Final = MICROSECONDS
+"""How long a home may take to tell, before the event is sent to it again; doubled each time, up to `RETRY_MAX_US`."""
+RETRY_MAX_US: Final = 8 * MICROSECONDS
+RETRY_EVENTS_MAX: Final = 64
+"""How many events are sent to one home again at one time."""
+TELL_US: Final = 20_000
+"""For how long a node collects what its homes have, before it tells."""
+ABOVE_MAX: Final = 512
+"""How many numbers above the floor are told at one time."""
+
+
+class _Carried:
+    """An event on its way: which homes have not told that they have it."""
+
+    __slots__ = ("content", "since", "waiting")
+
+    def __init__(self, content: bytes, since: int, waiting: dict[HomeId, None]) -> None:
+        self.content = content
+        self.since = since
+        self.waiting = waiting
+
+
+class Flood:
+    """One node's part."""
+
+    def __init__(self, services: Services, overlay: Overlay, hosting: Hosting) -> None:
+        self._services = services
+        self._overlay = overlay
+        self._hosting = hosting
+        self._carried: dict[tuple[HomeId, int], dict[int, _Carried]] = {}
+        self._forwarded: dict[tuple[HomeId, int], Seen] = {}
+        self._done: dict[tuple[HomeId, HomeId, int], Seen] = {}
+        self._to_tell: dict[NodeId, tuple[Peer, dict[tuple[HomeId, HomeId, int], None]]] = {}
+        self._retry: dict[HomeId, tuple[int, int]] = {}  # home -> when to send again, and how long to wait then
+        self._homes: dict[HomeId, None] = {}
+        self._ticking = False
+        hosting.directory.listen(self._learnt)
+
+    def handlers(self) -> dict[type[Message], Handler]:
+        """Which messages are the scheme's."""
+        return {Flooding: self._flooding, Flooded: self._flooded}  # type: ignore[dict-item]
+
+    def start(self) -> None:
+        """Nothing is to be prepared."""
+
+    def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
+        """Nothing is routed by key."""
+        self._services.observe("message_unexpected")
+
+    def neighbours_changed(self) -> None:
+        """Nothing depends on what this node is responsible for."""
+
+    def place(self, home: bytes, name: str, then: Callable[[], None]) -> None:
+        """The home is enough."""
+        then()
+
+    # -- sending -------------------------------------------------------------------------------------------------------
+
+    def publish(self, event: EventKey, content: bytes) -> None:
+        """Send an event to everyone; again and again to those who do not tell that they have it."""
+        stream = self._carried.setdefault((event.home, event.stream), {})
+        if event.number in stream:
+            return
+        homes = dict.fromkeys(self._hosting.directory.homes())
+        stream[event.number] = _Carried(content, self._services.now, homes)
+        self._pass_on(Flooding(event, self._services.me, next(iter(stream)) - 1, 0, b"", content), None)
+        for home in list(self._hosting.homes.values()):
+            self._take_here(home, event, content)
+        if not self._ticking:
+            self._ticking = True
+            self._services.after(RETRY_US, self._tick)
+
+    def _pass_on(self, message: Flooding, scope: bytes | None) -> None:
+        hops = message.hops + 1
+        for peer, part in self._overlay.split(scope):
+            self._services.send(
+                peer, Flooding(message.event, message.origin, message.settled, hops, part, message.content)
+            )
+
+    def _take_here(self, home: Home, event: EventKey, content: bytes) -> None:
+        home.take(event, content, lambda: self._has(home.id, event.home, event.stream, Seen(0, (event.number,))))
+
+    def _has(self, home: HomeId, source: HomeId, stream: int, done: Seen) -> None:
+        """A home has some events of a stream."""
+        carried = self._carried.get((source, stream))
+        if not carried:
+            return
+        last = max(done.above, default=done.floor)
+        settled = []
+        for number, each in carried.items():
+            if number > last:
+                break
+            if number in done and home in each.waiting:
+                del each.waiting[home]
+                if not each.waiting:
+                    settled.append(number)
+        for number in settled:
+            del carried[number]
+            self._hosting.settled(EventKey(source, stream, number))
+
+    def _tick(self) -> None:
+        for key in [key for key, events in self._carried.items() if not events or key[0] not in self._hosting.homes]:
+            del self._carried[key]  # a home that moves away takes its events along
+        self._ticking = bool(self._carried)
+        if not self._ticking:
+            self._retry.clear()
+            return
+        self._services.after(RETRY_US, self._tick)
+        now = self._services.now
+        missing: dict[HomeId, list[tuple[EventKey, int, bytes]]] = {}
+        for (source, stream), events in self._carried.items():
+            settled = next(iter(events)) - 1
+            for number, each in events.items():
+                if now - each.since < RETRY_US:
+                    break
+                event = EventKey(source, stream, number)
+                for home in each.waiting:
+                    missing.setdefault(home, []).append((event, settled, each.content))
+        for home, wanted in missing.items():
+            self._send_again(home, wanted)
+
+    def _send_again(self, home: HomeId, wanted: list[tuple[EventKey, int, bytes]]) -> None:
+        host = self._hosting.directory.host(home)
+        hosted = self._hosting.homes.get(home)
+        if hosted is not None:
+            for event, _, content in wanted:
+                self._take_here(hosted, event, content)
+            return
+        due, wait = self._retry.get(home, (0, RETRY_US))
+        if host is None or host.id == self._services.me.id or self._services.now < due:
+            return
+        self._retry[home] = (self._services.now + wait, min(2 * wait, RETRY_MAX_US))
+        self._services.observe("event_again", min(len(wanted), RETRY_EVENTS_MAX))
+        for event, settled, content in wanted[:RETRY_EVENTS_MAX]:
+            self._services.send(host, Flooding(event, self._services.me, settled, 1, None, content))
+
+    def _learnt(self, entry: Entry) -> None:
+        self._retry.pop(entry.home, None)
+        if entry.gone:
+            self._homes.pop(entry.home, None)
+            for (source, stream), events in list(self._carried.items()):
+                self._has(entry.home, source, stream, Seen(max(events, default=0)))
+        elif entry.home not in self._homes:
+            self._homes[entry.home] = None
+            for events in self._carried.values():
+                for each in events.values():
+                    each.waiting[entry.home] = None
+
+    # -- receiving -----------------------------------------------------------------------------------------------------
+
+    def _flooding(self, source: Peer, message: Flooding) -> None:
+        event = message.event
+        stream = (event.home, event.stream)
+        forwarded = self._forwarded.get(stream)
+        if forwarded is None:
+            forwarded = self._forwarded[stream] = Seen()
+        forwarded.raise_to(message.settled)
+        if message.scope is not None and forwarded.add(event.number):
+            self._services.observe("event_hops", message.hops)
+            self._pass_on(message, message.scope)
+        if message.origin.id == self._services.me.id:
+            return  # it came round: this node has it
+        for home in list(self._hosting.homes.values()):
+            self._take(home, message)
+
+    def _take(self, home: Home, message: Flooding) -> None:
+        event = message.event
+        about = (home.id, event.home, event.stream)
+        done = self._done.get(about)
+        if done is None:
+            done = self._done[about] = Seen()
+        done.raise_to(message.settled)
+        home.skip_to(event, message.settled)
+
+        def taken() -> None:
+            done.add(event.number)
+            self._tell(message.origin, about)
+
+        home.take(event, message.content, taken)
+
+    def _tell(self, origin: Peer, about: tuple[HomeId, HomeId, int]) -> None:
+        waiting = self._to_tell.get(origin.id)
+        if waiting is None:
+            waiting = self._to_tell[origin.id] = (origin, {})
+            self._services.after(TELL_US, lambda: self._tell_now(origin))
+        waiting[1][about] = None
+
+    def _tell_now(self, origin: Peer) -> None:
+        _, abouts = self._to_tell.pop(origin.id)
+        told = []
+        for about in abouts:
+            seen = self._done[about]
+            above = tuple(sorted(seen.above)[:ABOVE_MAX])
+            told.append(Done(*about, seen.floor, above))
+        self._services.send(origin, Flooded(self._hosting.directory.digest, tuple(told)))
+
+    def _flooded(self, source: Peer, message: Flooded) -> None:
+        directory = self._hosting.directory
+        if directory.has_merged(message.digest):
+            self._count(message)
+        else:
+            directory.compare(source, lambda _: self._count(message))
+
+    def _count(self, message: Flooded) -> None:
+        if not self._hosting.directory.has_merged(message.digest):
+            return  # it will be told again
+        for done in message.done:
+            self._retry.pop(done.home, None)
+            self._has(done.home, done.source, done.stream, Seen(done.floor, done.above))
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        for events in self._carried.values():
+            numbers = list(events)
+            assert numbers == sorted(numbers), "events of a stream are carried in the order of their numbers"
+            assert all(each.waiting for each in events.values()), "an event that all have is settled"

@@ -1,0 +1,347 @@
+"""Nodes in a small world: what is acknowledged is kept, whatever crashes, moves or loses its disk."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from meetpoint.protocol.effects import Published, Refused, Stored
+from meetpoint.protocol.hosting import Adopt
+from meetpoint.protocol.inputs import Leave, Received, Subscribe, Unsubscribe, Update
+from meetpoint.protocol.records import HomeId
+from tests.protocol.world import World
+
+
+def subscribed(world: World, number: int, name: str, filter_: str) -> None:
+    request = world.ask(number, Subscribe(name, filter_))
+    world.run(2)
+    assert world.answers.get(request) == Stored()
+
+
+def unmarked(world: World) -> list[tuple[str, str]]:
+    return [(name, event) for name, event, redelivered in world.notified if not redelivered]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_an_event_reaches_exactly_the_subscriptions_that_match(count: int) -> None:
+    world = World(count)
+    world.run(1)
+    for number in range(1, count + 1):
+        subscribed(world, number, f"high{number}", f"price > {number}")
+    request = world.publish(1, "e", price=3)
+    world.run(10)
+    assert isinstance(world.answers[request], Published)
+    assert sorted(unmarked(world)) == [(f"high{number}", "e") for number in range(1, min(count, 2) + 1)]
+    assert len(world.notified) == min(count, 2)
+    for node in world.nodes.values():
+        view = node.snapshot()
+        assert (view.outbox, view.queued, view.unsafe) == (0, 0, 0)
+
+
+def test_answers_wait_for_two_disks() -> None:
+    world = World(3)
+    world.run(1)
+    world.cut_off(1)
+    subscribe = world.ask(1, Subscribe("s", "price > 1"))
+    publish = world.publish(1, "e", price=3)
+    world.run(30)
+    assert subscribe not in world.answers
+    assert publish not in world.answers
+    world.heal()
+    world.run(20)
+    assert world.answers[subscribe] == Stored()
+    assert isinstance(world.answers[publish], Published)
+    assert unmarked(world) == [("s", "e")]
+
+
+@pytest.mark.parametrize("lose_disk", [False, True])
+def test_a_subscription_outlives_a_crash_of_its_home(lose_disk: bool) -> None:
+    world = World(4)
+    world.run(1)
+    subscribed(world, 2, "s", "price > 1")
+    world.crash(2, lose_disk=lose_disk)
+    world.publish(1, "while down", price=3)
+    world.run(5)
+    world.start(2, contacts=[1, 3])
+    world.run(30)
+    world.publish(3, "after", price=3)
+    world.run(5)
+    assert unmarked(world) == [("s", "while down"), ("s", "after")]
+
+
+@pytest.mark.parametrize("lose_disk", [False, True])
+def test_an_acknowledged_event_outlives_a_crash_of_its_publisher(lose_disk: bool) -> None:
+    world = World(4)
+    world.run(1)
+    subscribed(world, 1, "s", "price > 1")
+    world.crash(1)
+    request = world.publish(2, "e", price=3)
+    world.run(2)
+    assert isinstance(world.answers[request], Published)
+    world.crash(2, lose_disk=lose_disk)
+    world.start(1, contacts=[3])
+    world.run(5)
+    world.start(2, contacts=[3])
+    world.run(30)
+    assert unmarked(world) == [("s", "e")]
+    again = world.publish(2, "f", price=3)
+    world.run(5)
+    assert isinstance(world.answers[again], Published)
+    assert unmarked(world) == [("s", "e"), ("s", "f")]
+
+
+def test_what_was_not_acknowledged_comes_again_marked() -> None:
+    world = World(3)
+    world.run(1)
+    subscribed(world, 1, "s", "price > 1")
+    world.acknowledges = False
+    world.publish(2, "e", price=3)
+    world.run(5)
+    world.crash(1)
+    world.acknowledges = True
+    world.start(1, contacts=[2])
+    world.run(40)
+    assert world.notified == [("s", "e", False), ("s", "e", True)]
+
+
+def test_a_subscriber_that_never_acknowledges_makes_a_dead_letter() -> None:
+    world = World(3)
+    world.run(1)
+    subscribed(world, 1, "s", "price > 1")
+    world.acknowledges = False
+    world.publish(2, "e", price=3)
+    world.run(300)
+    assert [redelivered for _, _, redelivered in world.notified] == [False, True, True, True, True]
+    assert world.observed["dead_letter"] == 1
+    assert world.nodes[1].snapshot().queued == 0
+
+
+def test_a_home_that_lost_every_copy_publishes_anew_and_is_heard() -> None:
+    world = World(5)
+    world.run(1)
+    subscribed(world, 5, "s", "price > 1")
+    for number in range(3):
+        world.publish(1, f"e{number}", price=3)
+    world.run(5)
+    for number in (1, 2, 3):
+        world.crash(number, lose_disk=True)
+    world.run(3)
+    for number in (1, 2, 3):
+        world.start(number, contacts=[4])
+    world.run(60)
+    world.publish(1, "anew", price=3)
+    world.run(5)
+    assert sorted(unmarked(world)) == [("s", "anew"), ("s", "e0"), ("s", "e1"), ("s", "e2")]
+
+
+def test_a_late_broker_keeps_no_trace_of_events_before_its_time() -> None:
+    world = World(3)
+    world.run(1)
+    for number in range(20):
+        world.publish(1, f"e{number}", price=3)
+        world.run(1)
+    world.start(4, contacts=[1])
+    world.run(20)
+    subscribed(world, 4, "s", "price > 1")
+    world.publish(1, "late", price=3)
+    world.run(10)
+    seen = [record for (_, name), record in world.disks[4].items() if name.startswith("seen/")]
+    assert [msgspec.msgpack.decode(record.value or b"") for record in seen] == [[21, []]]
+
+
+def test_an_old_offer_of_a_home_that_comes_late_is_not_taken() -> None:
+    world = World(4)
+    world.run(1)
+    subscribed(world, 2, "s", "price > 1")
+    world.run(5)
+    heir = world.nodes[3]
+    offer = Received(world.nodes[2].me, Adopt(77, HomeId(HOME_OF_2), 2, heir.me.incarnation))
+    world._handle(3, heir, offer)
+    world.run(10)
+    assert heir.snapshot().homes == (bytes((3000).to_bytes(2, "big")),)
+
+
+def test_an_acknowledged_unsubscribe_ends_deliveries_and_a_later_disk_loss_does_not_undo_it() -> None:
+    world = World(4)
+    world.run(1)
+    subscribed(world, 2, "s", "price > 1")
+    request = world.ask(2, Unsubscribe("s"))
+    world.run(2)
+    assert world.answers[request] == Stored()
+    world.crash(2, lose_disk=True)
+    world.run(3)
+    world.start(2, contacts=[1])
+    world.run(30)
+    world.publish(1, "e", price=3)
+    world.run(5)
+    assert world.notified == []
+
+
+def test_an_update_counts_from_its_acknowledgement() -> None:
+    world = World(3)
+    world.run(1)
+    subscribed(world, 2, "s", "price > 1")
+    request = world.ask(2, Update("s", "price < 1"))
+    world.run(2)
+    assert world.answers[request] == Stored()
+    world.publish(1, "high", price=3)
+    world.publish(1, "low", price=0)
+    world.run(5)
+    assert unmarked(world) == [("s", "low")]
+
+
+def test_a_home_moves_with_its_subscriptions_and_unsettled_events_when_its_node_leaves() -> None:
+    world = World(4)
+    world.run(1)
+    subscribed(world, 2, "s", "price > 1")
+    subscribed(world, 4, "far", "price > 1")
+    world.crash(4)
+    world.publish(2, "before", price=3)
+    world.run(2)
+    leave = world.ask(2, Leave())
+    world.run(60)
+    assert world.answers[leave] == Stored()
+    assert 2 not in world.nodes
+    world.publish(1, "after", price=3)
+    world.run(5)
+    world.start(4, contacts=[1])
+    world.run(30)
+    assert sorted(unmarked(world)) == [("far", "after"), ("far", "before"), ("s", "after"), ("s", "before")]
+    gone = world.ask(3, Unsubscribe("s"))
+    world.run(60)
+    assert world.answers[gone] == Stored()
+    assert len(world.nodes[3].snapshot().homes) == 1, "an adopted home that is empty is dissolved"
+
+
+def test_a_node_that_crashes_while_it_leaves_has_left_or_serves_but_never_both() -> None:
+    for delay in range(0, 600, 10):
+        world = World(10, seed=delay, gossip_us=HOUR)
+        world.run(1)
+        subscribed(world, 2, "s", "price > 1")
+        world.ask(2, Leave())
+        world.run(delay / 1000)
+        if 2 in world.nodes:
+            world.crash(2)
+            world.run(0.1)
+            world.start(2, contacts=[1])
+        for number in range(30):
+            world.publish(1, f"e{number}", price=3)
+            world.run(0.1)
+        world.run(90)
+        hosts = [number for number, node in world.nodes.items() if HOME_OF_2 in node.snapshot().homes]
+        assert len(hosts) == 1, (delay, hosts)
+        assert {node.state for node in world.nodes.values()} == {"ready"}, delay
+        assert "home_displaced" not in world.observed, delay
+        assert sorted(unmarked(world)) == sorted(("s", f"e{number}") for number in range(30)), delay
+
+
+HOUR = 3_600_000_000
+HOME_OF_2 = bytes((2000).to_bytes(2, "big"))
+
+
+def test_a_heir_that_crashes_while_it_adopts_loses_nothing() -> None:
+    for delay in range(0, 2_000, 50):
+        world = World(4, seed=delay)
+        world.run(1)
+        subscribed(world, 2, "s", "price > 1")
+        world.ask(2, Leave())
+        world.run(delay / 1000)
+        lose_disk = delay % 100 == 0
+        world.crash(3, lose_disk=lose_disk)
+        world.run(3)
+        world.start(3, contacts=[1])
+        world.run(90)
+        world.publish(1, "e", price=3)
+        world.run(5)
+        assert unmarked(world) == [("s", "e")], delay
+        assert 2 not in world.nodes, delay
+
+
+def test_a_network_that_restarts_as_a_whole_serves_again() -> None:
+    world = World(5)
+    world.run(1)
+    subscribed(world, 2, "s", "price > 1")
+    world.crash(2)
+    request = world.publish(1, "e", price=3)
+    world.run(2)
+    assert isinstance(world.answers[request], Published)
+    for number in (1, 3, 4, 5):
+        world.crash(number)
+    world.run(5)
+    for number in range(1, 6):
+        world.start(number)
+    world.run(40)
+    assert unmarked(world) == [("s", "e")]
+    assert {node.state for node in world.nodes.values()} == {"ready"}
+
+
+def test_a_broker_that_joins_behind_a_partition_misses_nothing_from_beyond_it() -> None:
+    world = World(5, gossip_us=HOUR)  # so that the publisher learns of it from acknowledgements alone
+    world.run(1)
+    world.cut_off(4, 5, 6)
+    world.start(6, contacts=[5])
+    world.run(20)
+    subscribed(world, 6, "s", "price > 1")
+    request = world.publish(1, "e", price=3)
+    world.run(20)
+    assert isinstance(world.answers[request], Published)
+    assert world.notified == []
+    world.heal()
+    world.run(30)
+    assert unmarked(world) == [("s", "e")]
+    assert world.nodes[1].snapshot().outbox == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lost_messages_cost_time_and_nothing_else(seed: int) -> None:
+    world = World(6, loss=0.3, seed=seed)
+    world.run(5)
+    for number in range(1, 7):
+        request = world.ask(number, Subscribe(f"s{number}", "price > 1"))
+        world.run(20)
+        assert world.answers[request] == Stored()
+    for number in range(1, 7):
+        world.publish(number, f"e{number}", price=3)
+    world.run(120)
+    wanted = sorted((f"s{s}", f"e{e}") for s in range(1, 7) for e in range(1, 7))
+    assert sorted(unmarked(world)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        (Subscribe("s", "price >"), "filter, column"),
+        (Subscribe("", "price > 1"), "0 characters"),
+        (Subscribe("n" * 201, "price > 1"), "201 characters"),
+        (Subscribe("known", "price > 2"), "another filter"),
+        (Update("unknown", "price > 1"), "no subscription"),
+        (Update("known", "price >"), "filter, column"),
+    ],
+)
+def test_a_mistake_is_refused_with_its_reason(what: Subscribe | Update, reason: str) -> None:
+    world = World(2)
+    world.run(1)
+    subscribed(world, 1, "known", "price > 1")
+    request = world.ask(1, what)
+    outcome = world.answers[request]
+    assert isinstance(outcome, Refused)
+    assert reason in outcome.reason
+    assert not outcome.retry
+
+
+def test_asking_again_under_the_same_name_is_the_same_subscription() -> None:
+    world = World(2)
+    world.run(1)
+    subscribed(world, 1, "s", "price > 1")
+    subscribed(world, 1, "s", "price > 1")
+    world.publish(2, "e", price=3)
+    world.run(5)
+    assert unmarked(world) == [("s", "e")]
+
+
+def test_the_last_broker_does_not_leave() -> None:
+    world = World(1)
+    world.run(1)
+    outcome = world.answers[world.ask(1, Leave())]
+    assert isinstance(outcome, Refused)
+    assert "last broker" in outcome.reason
