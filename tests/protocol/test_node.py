@@ -314,7 +314,6 @@ def test_lost_messages_cost_time_and_nothing_else(seed: int) -> None:
         (Subscribe("", "price > 1"), "0 characters"),
         (Subscribe("n" * 201, "price > 1"), "201 characters"),
         (Subscribe("known", "price > 2"), "another filter"),
-        (Update("unknown", "price > 1"), "no subscription"),
         (Update("known", "price >"), "filter, column"),
     ],
 )
@@ -327,6 +326,27 @@ def test_a_mistake_is_refused_with_its_reason(what: Subscribe | Update, reason: 
     assert isinstance(outcome, Refused)
     assert reason in outcome.reason
     assert not outcome.retry
+
+
+@pytest.mark.parametrize("what", [Update("unknown", "price > 1"), Unsubscribe("unknown")])
+def test_a_subscription_that_is_not_here_may_be_elsewhere(what: Update | Unsubscribe) -> None:
+    world = World(2)
+    world.run(1)
+    outcome = world.answers[world.ask(1, what)]
+    assert isinstance(outcome, Refused)
+    assert "no subscription 'unknown'" in outcome.reason
+    assert outcome.retry
+
+
+def test_a_node_whose_contact_dies_joins_through_another() -> None:
+    world = World(4)
+    world.run(1)
+    world.joins_fail = True
+    world.start(5, contacts=[1, 2, 3])
+    world.run(2)
+    world.joins_fail = False
+    world.run(30)
+    assert world.nodes[5].state == "ready"
 
 
 def test_asking_again_under_the_same_name_is_the_same_subscription() -> None:

@@ -71,6 +71,8 @@ class Table:
         self.join(self._services.me)
 
     def join(self, contact: Peer) -> None:
+        if self._world.joins_fail:
+            return
         self.is_member = True
         self._world.members[self._services.me.id] = self._services.me
         self._world.members_changed()
@@ -124,6 +126,7 @@ class World:
         self.notified: list[tuple[str, str, bool]] = []
         self.observed: dict[str, int] = {}
         self.acknowledges = True
+        self.joins_fail = False
         self.parts: list[frozenset[NodeId]] = []
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._serial = 0

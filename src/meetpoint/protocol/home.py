@@ -139,18 +139,18 @@ class Home:
         """Replace the filter of a name."""
         known = self._subscriptions.get(name)
         if known is None:
-            self._refuse(request, f"there is no subscription {name!r} here; subscribe first")
+            self._refuse_unknown(request, name)
         elif (filter_ := self._parse(text, request)) is not None:
             self._store(name, Subscription(known.number, text), filter_)
             self._write_subscription(name, placed, request)
 
     def unsubscribe(self, name: str, placed: Callable[[Callable[[], None]], None], request: int) -> None:
-        """End a subscription; one that has ended, or never was, is no mistake."""
+        """End a subscription; one that has ended already is no mistake."""
+        if not self.has(name):
+            self._refuse_unknown(request, name)
+            return
         if self._subscriptions.pop(name, None) is not None:
             del self.filters[name]
-        if SUBSCRIPTION + name not in self.keeper.records:
-            self._services.answer(request, Stored())
-            return
         for event in [event for event, entry in self._queue.items() if name in entry.names]:
             self._acknowledged(event, (name,), None)
         self._write_subscription(name, placed, request)
@@ -169,6 +169,10 @@ class Home:
 
     def _refuse(self, request: int, reason: str) -> None:
         self._services.answer(request, Refused(reason, retry=False))
+
+    def _refuse_unknown(self, request: int, name: str) -> None:
+        reason = f"there is no subscription {name!r} here; subscribe first, or ask the broker that notifies it"
+        self._services.answer(request, Refused(reason, retry=True))  # it may have moved here a moment later
 
     def _set(self, name: str, subscription: Subscription) -> None:
         self._store(name, subscription, parse_filter(subscription.filter))

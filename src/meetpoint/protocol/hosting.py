@@ -4,7 +4,8 @@
 - A node whose disk was lost learns from the directory which homes it hosted, and asks every member for copies. It waits
   for all of them: any could have the latest. The home comes back under the next epoch.
 - A node that leaves has its homes adopted by the next node, which has their records already, as a buddy. The home stops
-  here before it starts there; whether it did says the directory, should the answer be lost.
+  here before it starts there; whether it did says the directory, should the answer be lost. The copies that it kept for
+  others go to the next node too.
 - A home that was adopted and has become empty is dissolved. Who keeps copies asks from time to time whether they are
   wanted. So nothing is kept for ever.
 """
@@ -84,9 +85,10 @@ class Hosting:
         self.homes: dict[HomeId, Home] = {}
         self._keepers: dict[HomeId, Keeper] = {}  # also of homes that do not serve yet, or no longer
         self._moves: dict[HomeId, Move] = {}
-        self._offered: dict[HomeId, int] = {}
+        self._beginning: dict[HomeId, Callable[[], None]] = {}  # who waits for a home to serve
         self._begun = False
         self._accepting = False
+        self.kept_disk = False
         self._started: Callable[[Home], None] = lambda home: None
         directory.listen(self._learnt)
 
@@ -125,9 +127,12 @@ class Hosting:
         hosted = Home(keeper, self._services, self._settings)
         self.directory.learn([Entry(home, epoch, self._services.me)])
 
+        self._beginning[home] = then
+
         def serve() -> None:
             if self._keepers.get(home) is not keeper:
                 return  # displaced meanwhile
+            del self._beginning[home]
             self._services.persist((Record(LOCAL, HOSTED + home.hex(), epoch, b""),), (), None)
             self._serve(hosted)
             then()
@@ -183,11 +188,15 @@ class Hosting:
         found = {record.name: record for record in records}
         heard: dict[NodeId, None] = {}
         asked: dict[NodeId, None] = {}
+        complete = False
 
         def step() -> None:
-            others = self.directory.others()
-            silent = [peer for peer in others if peer.id not in heard]
+            nonlocal complete
+            silent = [peer for peer in self.directory.others() if peer.id not in heard]
+            if complete:
+                return  # an answer that nobody waits for any more
             if not silent:
+                complete = True
                 entry = self.directory.get(home)
                 assert entry is not None
                 if entry.host.id != self._services.me.id:
@@ -223,9 +232,9 @@ class Hosting:
                 self._settings.query_timeout_us,
             )
 
-        def done(peer: Peer, complete: bool) -> None:
+        def done(peer: Peer, all_there: bool) -> None:
             asked.pop(peer.id, None)
-            if complete:
+            if all_there:
                 heard[peer.id] = None
             step()
 
@@ -279,8 +288,8 @@ class Hosting:
         known = entry.epoch if entry is not None else 0
         if home in self.homes and known >= message.epoch:
             answer(True)
-        elif home in self._keepers or not self._begun:
-            return  # it is on the way, or nobody here knows yet what is: the next question may be answered
+        elif self._is_coming(home) or not (self._begun or self.kept_disk):
+            return  # it is on the way, or this node has yet to learn what it hosts: the next question may be answered
         elif not self._accepting or message.incarnation != self._services.me.incarnation or known >= message.epoch:
             answer(False)
         else:
@@ -292,14 +301,22 @@ class Hosting:
                 self._settings.query_timeout_us,
             )
 
+    def _is_coming(self, home: HomeId) -> bool:
+        host = self.directory.host(home)
+        return home in self._keepers or (host is not None and host.id == self._services.me.id)
+
     def _confirm(self, source: Peer, message: Confirm) -> None:
         move = self._moves.get(message.home)
         stands = move is not None and move.heir.id == source.id and move.epoch == message.epoch
         self._services.send(source, Confirmed(message.request, stands))
 
     def give_away(self, then: Callable[[], None]) -> None:
-        """Have all homes adopted by the next node; goes on until that is done."""
+        """Have the next node keep the copies that are here and adopt all homes; goes on until that is done."""
         self._accepting = False
+        # Copies first: once this node hosts no home, nobody who lost a disk would ask it.
+        self.copies.hand_over(lambda: next(iter(self._buddies()), None), lambda: self._give_away_homes(then))
+
+    def _give_away_homes(self, then: Callable[[], None]) -> None:
 
         def attempt() -> None:
             if not self._keepers:
@@ -334,6 +351,9 @@ class Hosting:
                 self._give_up(home)
                 then()
             else:
+                # The heir may have begun, and told others, before it crashed: nobody heeds that epoch after this.
+                keeper.epoch = epoch + 1
+                self.directory.learn([Entry(home, keeper.epoch, self._services.me)])
                 self._serve(hosted)
                 later()
 
@@ -342,8 +362,7 @@ class Hosting:
             return
         hosted = self.homes.pop(home)
         hosted.pause()
-        epoch = max(keeper.epoch, self._offered.get(home, 0)) + 1
-        self._offered[home] = epoch
+        epoch = keeper.epoch + 1
         move = Move(heir, epoch)
         record = Record(LOCAL, MOVING + home.hex(), move.epoch, msgspec.msgpack.encode(move))
         self._services.persist((record,), (), lambda: self.pursue(home, move, ended))
@@ -396,6 +415,7 @@ class Hosting:
                 hosted.pause()
             self._give_up(entry.home)
             self._services.observe("home_displaced")
+            self._beginning.pop(entry.home, lambda: None)()
         self.buddies_changed()
 
     def check(self) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from meetpoint.protocol.directory import Sync, Synced
 from meetpoint.protocol.hosting import Adopt, Adopted, Confirm, Confirmed
 from meetpoint.protocol.messages import Message
-from meetpoint.protocol.safekeeping import Copied, Copy, Fetch, Fetched, Holding, Released
+from meetpoint.protocol.safekeeping import Copied, Copy, Fetch, Fetched, Holding, Keep, Kept, Released
 
 __all__ = ["MESSAGES"]
 
@@ -19,6 +19,8 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     Fetch,
     Fetched,
     Holding,
+    Keep,
+    Kept,
     Released,
     Adopt,
     Adopted,

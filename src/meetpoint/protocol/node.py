@@ -173,6 +173,7 @@ class Node:
         self.hosting.copies.recover(
             record for record in item.records if record.home != LOCAL and record.home not in hosted
         )
+        self.hosting.kept_disk = INCARNATION in known
         if INCARNATION in known:
             self._services.me = self._next(known[INCARNATION].version)
         contacts = {peer.id: peer for peer in (*item.contacts, *self.directory.others()) if peer.id != self.me.id}
@@ -198,7 +199,9 @@ class Node:
         return entry.host.id == self.me.id and not entry.gone
 
     def _look(self, turn: int) -> None:
-        """Ask those this node knows, one after another, for a member and the directory."""
+        """Ask those this node knows, one after another, for a member and the directory, until it has joined."""
+        if self.state not in ("starting", "joining"):
+            return
         self._contacts = tuple({peer.id: peer for peer in (*self._contacts, *self.directory.others())}.values())
         looked_us = self._services.now - self._looked_from
         if self._is_lowest() and (looked_us >= self._settings.found_after_us or not self._contacts):
@@ -210,28 +213,35 @@ class Node:
         contact = self._contacts[turn % len(self._contacts)]
 
         def answered(reply: Synced | None) -> None:
+            if self.state not in ("starting", "joining"):
+                return
             if reply is None:
                 self._seekers.pop(contact.id, None)
                 self._look(turn + 1)
-            elif reply.member:
+                return
+            pause = self._settings.query_timeout_us // 4
+            if reply.member:
+                self._seekers.clear()
+                self._looked_from = self._services.now
+                pause = self._settings.join_us  # should this one be lost before it has helped, another may
                 self._enter(lambda: self.overlay.join(contact))
             else:
                 self._seekers[contact.id] = contact
-                pause = self._settings.query_timeout_us // 4
-                self._services.after(pause, lambda: self._look(turn + 1))
+            self._services.after(pause, lambda: self._look(turn + 1))
 
         self.directory.compare(contact, answered)
 
     def _is_lowest(self) -> bool:
         # A new node has no homes to bring back; beginning a network is for those that were in it.
-        was_here = any(self._is_mine(entry) for entry in self.directory.entries())
-        return was_here and all(self.me.id < id_ for id_ in self._seekers)
+        hosts = {entry.host.id for entry in self.directory.entries() if not entry.gone}
+        return self.me.id in hosts and all(self.me.id < id_ for id_ in self._seekers if id_ in hosts)
 
     def _enter(self, how: Callable[[], None]) -> None:
         """Become a member, under an incarnation that nobody has seen."""
-        incarnations = [entry.host.incarnation for entry in self.directory.entries() if entry.host.id == self.me.id]
-        self._become(self._next(max(incarnations, default=0)))
-        self.state = "joining"
+        if self.state == "starting":
+            hosted = [entry.host.incarnation for entry in self.directory.entries() if entry.host.id == self.me.id]
+            self._become(self._next(max(hosted, default=0)))
+            self.state = "joining"
         how()
         if self.state == "joining" and self.overlay.view().joined:
             self._entered()
@@ -274,22 +284,23 @@ class Node:
         home = entry.home
         is_new = self.directory.get(home) is None or entry.host == self.me
 
-        def bring_back() -> None:
+        def bring_back(epoch: int) -> None:
             if is_new or HOSTED + home.hex() in notes:
-                self.hosting.host(home, entry.epoch, records, anew=False, then=lambda: done(home))
+                self.hosting.host(home, epoch, records, anew=False, then=lambda: done(home))
             else:
                 self.hosting.restore(home, records, lambda: done(home))
 
         move = notes.get(MOVING + home.hex())
         if move is None or move.value is None:
-            bring_back()
+            bring_back(entry.epoch)
         else:
             offer = msgspec.msgpack.decode(move.value, type=Move)
-            self.hosting.pursue(home, offer, lambda moved: done(home) if moved else bring_back())
+            self.hosting.pursue(home, offer, lambda moved: done(home) if moved else bring_back(offer.epoch + 1))
 
     def _recovered(self) -> None:
         if not self.hosting.homes:
-            self._depart(None)  # all its homes moved away while it was down: it was leaving
+            self.state = "leaving"  # all its homes moved away while it was down
+            self.hosting.give_away(lambda: self._depart(None))
             return
         self.state = "ready"
         self.hosting.begin()
@@ -370,20 +381,11 @@ class Node:
         self.hosting.give_away(lambda: self._depart(request))
 
     def _depart(self, request: int | None) -> None:
-        self.state = "leaving"
+        self.state = "left"
         self.overlay.leave()
-        until = self._services.now + self._settings.leave_us
-
-        def wait() -> None:
-            if self.hosting.copies.homes() and self._services.now < until:
-                self._services.after(self._settings.query_timeout_us, wait)
-                return
-            self.state = "left"
-            if request is not None:
-                self._services.answer(request, Stored())
-            self._services.stop()
-
-        wait()
+        if request is not None:
+            self._services.answer(request, Stored())
+        self._services.stop()
 
     # -- upcalls of the overlay ----------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ goes with the next one. So a buddy that comes new, or back, gets everything by t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -23,7 +23,7 @@ from meetpoint.protocol.ring import NodeId
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
 
-__all__ = ["Copied", "Copies", "Copy", "Fetch", "Fetched", "Holding", "Keeper", "Released"]
+__all__ = ["Copied", "Copies", "Copy", "Fetch", "Fetched", "Holding", "Keep", "Keeper", "Kept", "Released"]
 
 RECORDS_MAX: Final = 1_000
 """How many records travel in one message at most."""
@@ -59,6 +59,17 @@ class Released(Reply, frozen=True, array_like=True, gc=False, tag="released"):
     """Whether they may be thrown away."""
 
     free: bool
+
+
+class Keep(Query, frozen=True, array_like=True, gc=False, tag="keep"):
+    """Keep these copies of a home's records: the sender, who kept them, leaves."""
+
+    home: HomeId
+    records: tuple[Record, ...]
+
+
+class Kept(Reply, frozen=True, array_like=True, gc=False, tag="kept"):
+    """They are on disk here."""
 
 
 class Fetch(Query, frozen=True, array_like=True, gc=False, tag="fetch"):
@@ -273,10 +284,11 @@ class Copies:
         self._held: dict[HomeId, dict[str, Record]] = {}
         self._latest: dict[HomeId, tuple[int, int, int]] = {}
         self._doubtful: dict[HomeId, dict[str, None]] = {}
+        self._closed = False
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages ask for copies."""
-        return {Copy: self._copy, Fetch: self._fetch}  # type: ignore[dict-item]
+        return {Copy: self._copy, Keep: self._keep, Fetch: self._fetch}  # type: ignore[dict-item]
 
     def recover(self, records: Iterable[Record]) -> None:
         """Take back what was on disk."""
@@ -314,7 +326,7 @@ class Copies:
     def _copy(self, source: Peer, message: Copy) -> None:
         home = message.home
         order = (message.epoch, source.incarnation, message.serial)
-        if self._hosts(home) or order < self._latest.get(home, order):
+        if self._closed or self._hosts(home) or order < self._latest.get(home, order):
             self._services.observe("copy_stale")
             return
         self._latest[home] = order
@@ -339,15 +351,54 @@ class Copies:
 
         self._services.persist(records, [(home, name) for name in erased], answer)
 
+    def _keep(self, source: Peer, message: Keep) -> None:
+        records = []
+        if not self._hosts(message.home):
+            held = self._held.setdefault(message.home, {})
+            for record in message.records:
+                known = held.get(record.name)
+                if known is None or known.version < record.version:
+                    held[record.name] = record
+                    records.append(record)
+        if not self._closed:
+            self._services.persist(records, (), lambda: self._services.send(source, Kept(message.request)))
+
+    def hand_over(self, heir: Callable[[], Peer | None], then: Callable[[], None]) -> None:
+        """Take no more copies, and have all that are here kept by another node; goes on until that is done."""
+        self._closed = True
+        left = [(home, page) for home in self.homes() for page in self._pages(home)]
+
+        def step(reply: Reply | None = None) -> None:
+            if isinstance(reply, Kept):
+                left.pop()
+            if not left:
+                then()
+                return
+            peer = heir()
+            if peer is None:
+                self._services.after(self._settings.query_timeout_us // 2, step)
+                return
+            home, page = left[-1]
+            self._services.ask(peer, lambda number: Keep(number, home, page), step, self._settings.query_timeout_us)
+
+        step()
+
     def _fetch(self, source: Peer, message: Fetch) -> None:
-        held = self._held.get(message.home, {})
-        names = sorted(name for name in held if name > message.after)
-        records: list[Record] = []
+        pages = self._pages(message.home, message.after)
+        page = next(pages, ())
+        more = next(pages, None) is not None
+        self._services.send(source, Fetched(message.request, page, more, self._digest()))
+
+    def _pages(self, home: HomeId, after: str = "") -> Iterator[tuple[Record, ...]]:
+        """The copies of a home by their names, as many at a time as a message carries."""
+        held = self._held.get(home, {})
+        page: list[Record] = []
         size = 0
-        for name in names:
-            records.append(held[name])
+        for name in sorted(name for name in held if name > after):
+            page.append(held[name])
             size += held[name].size
-            if size >= self._settings.copy_bytes_max or len(records) >= RECORDS_MAX:
-                break
-        more = len(records) < len(names)
-        self._services.send(source, Fetched(message.request, tuple(records), more, self._digest()))
+            if size >= self._settings.copy_bytes_max or len(page) >= RECORDS_MAX:
+                yield tuple(page)
+                page, size = [], 0
+        if page:
+            yield tuple(page)

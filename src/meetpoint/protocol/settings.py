@@ -22,6 +22,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How often a keeper of copies asks whether they are still wanted."""
     found_after_us: int = 6 * MICROSECONDS
     """How long a starting node looks for a member, before the lowest of those that look begins the network again."""
+    join_us: int = 5 * MICROSECONDS
+    """How long a member may take to let a node join, before it turns to another."""
     acknowledge_us: int = 30 * MICROSECONDS
     """How long a subscriber may take to acknowledge, before it is notified again."""
     notify_tries_max: int = 5
@@ -32,5 +34,3 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """About how many bytes of records travel in one message."""
     tombstone_us: int = 24 * 3600 * MICROSECONDS
     """How long a deleted subscription is remembered as deleted."""
-    leave_us: int = 30 * MICROSECONDS
-    """How long a leaving node waits for others to copy what it kept for them."""
