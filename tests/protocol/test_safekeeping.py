@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from meetpoint.protocol.effects import Effect, Persist, Send
+from meetpoint.protocol.effects import Effect, Persist, Send, SetTimer
 from meetpoint.protocol.inputs import Instant
 from meetpoint.protocol.messages import Peer
 from meetpoint.protocol.records import HomeId, Record
@@ -107,12 +107,27 @@ def test_one_message_is_on_its_way_and_the_rest_goes_together_the_latest_of_each
     ]
 
 
+def test_what_nobody_waits_for_goes_to_the_buddies_a_little_later() -> None:
+    desk = Desk()
+    kept = keeper(desk)
+    desk.do(lambda: kept.keep_at([ANN]))
+    desk.copied(*desk.sent(Copy)[0])
+    effects = desk.do(lambda: kept.write([("a", b"1")]))
+    assert desk.sent(Copy) == []
+    (timer,) = [effect.timer for effect in effects if isinstance(effect, SetTimer)]
+    desk.do(lambda: kept.write([("b", b"2")]))
+    assert not any(isinstance(effect, SetTimer) for effect in desk.effects)
+    desk.do(lambda: desk.services.fired(timer))
+    ((_, copy),) = desk.sent(Copy)
+    assert [record.name for record in copy.records] == ["a", "b"]
+
+
 def test_a_buddy_that_restarted_gets_everything_again() -> None:
     desk = Desk()
     kept = keeper(desk)
     desk.do(lambda: kept.keep_at([ANN]))
     desk.copied(*desk.sent(Copy)[0])
-    desk.do(lambda: kept.write([("a", b"1")], ()))
+    desk.do(lambda: kept.write([("a", b"1")], (), lambda: None))
     desk.copied(*desk.sent(Copy)[0])
     desk.do(lambda: kept.keep_at([ANN]))
     assert desk.sent(Copy) == []

@@ -144,8 +144,8 @@ def _accepts_text(constraint: TextSet, value: object) -> bool:
     return (
         type(value) is str
         and contains(constraint.intervals, value)
-        and all(pattern.matches(value) for pattern in constraint.like)
-        and not any(pattern.matches(value) for pattern in constraint.unlike)
+        and (not constraint.like or all(pattern.matches(value) for pattern in constraint.like))
+        and not (constraint.unlike and any(pattern.matches(value) for pattern in constraint.unlike))
     )
 
 

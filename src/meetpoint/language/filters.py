@@ -56,7 +56,10 @@ class Filter(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def accepts(self, attributes: Mapping[str, object]) -> bool:
         """Whether clean attributes (an Event's) satisfy the filter, by its normal form."""
-        return any(conjunction.accepts(attributes) for conjunction in self.conjunctions)
+        for conjunction in self.conjunctions:  # noqa: SIM110 - a third faster than any() over a generator
+            if conjunction.accepts(attributes):
+                return True
+        return False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Filter) and self.conjunctions == other.conjunctions

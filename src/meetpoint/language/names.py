@@ -63,7 +63,7 @@ def find(attributes: Mapping[str, object], path: tuple[str, ...]) -> object:
     """The value at a path; None where any part of the path is missing, since a missing attribute is NULL."""
     value: object = attributes
     for segment in path:
-        if not isinstance(value, Mapping):
+        if type(value) is not dict and not isinstance(value, Mapping):
             return None
         value = value.get(segment)
     return value

@@ -39,7 +39,10 @@ class Conjunction(msgspec.Struct, frozen=True, gc=False):
 
     def accepts(self, attributes: Mapping[str, object]) -> bool:
         """Whether clean attributes satisfy every constraint."""
-        return all(accepts(constraint, find(attributes, split_name(name))) for name, constraint in self.constraints)
+        for name, constraint in self.constraints:  # noqa: SIM110 - a third faster than all() over a generator
+            if not accepts(constraint, find(attributes, split_name(name))):
+                return False
+        return True
 
     @property
     def attributes(self) -> tuple[str, ...]:

@@ -69,6 +69,8 @@ class Directory:
         self._settings = settings
         self._is_member = is_member
         self._entries: dict[HomeId, Entry] = {}
+        self._homes: list[HomeId] | None = None  # as long as no entry changes
+        self._others: list[Peer] | None = None
         self._sum = 0
         self._merged: dict[bytes, None] = {}
         self._listeners: list[Callable[[Entry], None]] = []
@@ -95,7 +97,9 @@ class Directory:
 
     def homes(self) -> list[HomeId]:
         """All homes that are not gone, in the order of their ids."""
-        return [entry.home for entry in self.entries() if not entry.gone]
+        if self._homes is None:
+            self._homes = [entry.home for entry in self.entries() if not entry.gone]
+        return self._homes
 
     def host(self, home: bytes) -> Peer | None:
         """The node that hosts a home; None where it is unknown or gone."""
@@ -104,9 +108,11 @@ class Directory:
 
     def others(self) -> list[Peer]:
         """All other nodes that host a home, in the order of their ids."""
-        me = self._services.me.id
-        hosts = {entry.host.id: entry.host for entry in self._entries.values() if not entry.gone}
-        return [hosts[id_] for id_ in sorted(hosts) if id_ != me]
+        if self._others is None:
+            me = self._services.me.id
+            hosts = {entry.host.id: entry.host for entry in self._entries.values() if not entry.gone}
+            self._others = [hosts[id_] for id_ in sorted(hosts) if id_ != me]
+        return self._others
 
     def has_merged(self, digest: bytes) -> bool:
         """Whether everything in another's list, known by its digest, is in this one."""
@@ -138,6 +144,7 @@ class Directory:
         if known is not None:
             self._sum ^= _hash(known)
         self._entries[entry.home] = entry
+        self._homes = self._others = None
         self._sum ^= _hash(entry)
         return True
 

@@ -17,7 +17,8 @@ write that says it was seen. Found in the queue after a restart, it may have bee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -152,7 +153,7 @@ class Home:
         if self._subscriptions.pop(name, None) is not None:
             del self.filters[name]
         for event in [event for event, entry in self._queue.items() if name in entry.names]:
-            self._acknowledged(event, (name,), None)
+            self._acknowledged(event, (name,))
         self._write_subscription(name, placed, request)
         self._services.after(self._settings.tombstone_us, lambda: self._bury(name))
 
@@ -253,7 +254,7 @@ class Home:
     def _matches(self, content: bytes) -> list[str]:
         if not self.filters:
             return []
-        attributes = from_msgpack(content).attributes
+        attributes = _attributes(content)
         return [name for name, filter_ in self.filters.items() if filter_.accepts(attributes)]
 
     def _notify(self, event: EventKey, *, redelivered: bool) -> None:
@@ -269,23 +270,22 @@ class Home:
         entry.timer = self._services.after(wait, lambda: self._notify(event, redelivered=True))
 
     def acknowledge(self, event: EventKey, names: tuple[str, ...], request: int) -> None:
-        """The subscribers of these names have the event."""
-        self._acknowledged(event, names, lambda: self._services.answer(request, Stored()))
+        """The subscribers of these names have the event. Should that be forgotten, they get it again, marked."""
+        self._acknowledged(event, names)
+        self._services.answer(request, Stored())
 
-    def _acknowledged(self, event: EventKey, names: tuple[str, ...], then: Callable[[], None] | None) -> None:
+    def _acknowledged(self, event: EventKey, names: tuple[str, ...]) -> None:
         entry = self._queue.get(event)
         if entry is None:
-            if then is not None:
-                then()
             return
         for name in names:
             entry.names.pop(name, None)
         if entry.names:
             waiting = _Waiting(tuple(entry.names), entry.content)
-            self.keeper.write([(_queue(event), msgspec.msgpack.encode(waiting))], (), then)
+            self.keeper.write([(_queue(event), msgspec.msgpack.encode(waiting))])
             return
         self._drop(event, entry)
-        self.keeper.write([self._seen_record(event)], (_queue(event),), then)
+        self.keeper.write([self._seen_record(event)], (_queue(event),))
 
     def _give_up(self, event: EventKey, entry: _Entry) -> None:
         self._services.observe("dead_letter")
@@ -341,6 +341,12 @@ class Home:
         assert self.filters.keys() == self._subscriptions.keys()
         assert all(event.home == self.id for event in self.outbox)
         assert all(self.has_taken(event) for event in self._queue)
+
+
+@lru_cache(maxsize=64)
+def _attributes(content: bytes) -> Mapping[str, object]:
+    """An event is read once for all homes at a node, and for all times it comes."""
+    return from_msgpack(content).attributes
 
 
 def _path(event: EventKey) -> str:

@@ -25,6 +25,8 @@ from meetpoint.protocol.settings import NodeSettings
 
 __all__ = ["Copied", "Copies", "Copy", "Fetch", "Fetched", "Holding", "Keep", "Keeper", "Kept", "Released"]
 
+LAZY_US: Final = 200_000
+"""How long a write may stay on one disk when nobody waits for it."""
 RECORDS_MAX: Final = 1_000
 """How many records travel in one message at most."""
 
@@ -127,6 +129,7 @@ class Keeper:
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         self._version = max((record.version for record in self.records.values()), default=0)
         self.closed = False
+        self._flush_is_due = False
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -136,7 +139,10 @@ class Keeper:
         erased: Iterable[str] = (),
         then: Callable[[], None] | None = None,
     ) -> None:
-        """Keep values under names (None: deleted, and remembered as such), forget others; `then` when that is safe."""
+        """Keep values under names (None: deleted, and remembered as such), forget others; `then` when that is safe.
+
+        Where nobody waits for it, buddies hear of it a little later, with others.
+        """
         assert not self.closed, "a home that has been given away"
         records = [Record(self.home, name, self._next_version(), value) for name, value in values]
         names = [name for name in erased if self.records.pop(name, None) is not None]
@@ -159,7 +165,17 @@ class Keeper:
             for name in changed:
                 link.dirty.pop(name, None)
                 link.dirty[name] = number
-            self._flush(link)
+        if then is not None:
+            self._flush_all()
+        elif not self._flush_is_due:
+            self._flush_is_due = True
+            self._services.after(LAZY_US, self._flush_all)
+
+    def _flush_all(self) -> None:
+        self._flush_is_due = False
+        for link in self._links.values():
+            if link.acked < self._writes:
+                self._flush(link)
 
     def _next_version(self) -> int:
         self._version = max(self._version + 1, self.epoch << 40)
