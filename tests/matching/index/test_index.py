@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -309,6 +312,136 @@ class Changes(RuleBasedStateMachine):
 
 TestChanges = Changes.TestCase
 TestChanges.settings = settings(max_examples=12, stateful_step_count=12, deadline=None)
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["unknown events", "sampled events"])
+def test_what_was_compiled_in_a_hurry_is_matched_at_once(
+    sampled: bool, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any filters, those that ask nothing, and those that nothing satisfies; also after some are gone again."""
+    monkeypatch.setattr(live, "to_merge", lambda held: ())
+    held = list(enumerate(filters(3, 300) + [parse_filter(text) for text in ("TRUE", "FALSE", "s LIKE '%a%'")]))
+    events = events_of(3, 120)
+    index, scan = both(held[:20], sample=events[:30] if sampled else None)
+    for begin in range(20, len(held), 40):
+        index.add_many(held[begin : begin + 40])
+        for id_, filter_ in held[begin : begin + 40]:
+            scan.add(id_, filter_)
+    index.remove_many(range(100, 180))
+    for id_ in range(100, 180):
+        scan.remove(id_)
+    assert [one.segment.flat for one in index._state.held] == [False] + [True] * (index.segments - 1)
+    assert index.segments > 4
+    assert index.match_batch(events) == scan.match_batch(events)
+    assert [index.match(event) for event in events[:30]] == scan.match_batch(events[:30])
+    index.compact()
+    assert [one.segment.flat for one in index._state.held] == [False]
+    assert index.match_batch(events) == scan.match_batch(events)
+
+
+def test_many_at_once_and_the_first_ones_are_compiled_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "to_merge", lambda held: ())
+    monkeypatch.setattr(live, "HURRIED", 50)
+    some = filters(4, 151)
+    index = Index.from_filters(enumerate(some[:50]))
+    index.add_many((50 + n, filter_) for n, filter_ in enumerate(some[50:100]))
+    index.add_many((100 + n, filter_) for n, filter_ in enumerate(some[100:]))
+    assert [(len(one), one.segment.flat) for one in index._state.held] == [(50, False), (50, True), (51, False)]
+
+
+class _Part:
+    """What `to_merge` looks at."""
+
+    def __init__(self, length: int, flat: bool = False, dead: int = 0, lines: int = 1) -> None:
+        self.length, self.dead_count = length, dead
+        self.serials = range(length + dead)
+        self.segment = SimpleNamespace(flat=flat, rows=SimpleNamespace(lines=range(lines)))
+
+    def __len__(self) -> int:
+        return self.length
+
+
+@pytest.mark.parametrize(
+    ("parts", "merged"),
+    [
+        ([_Part(100), _Part(40)], []),
+        ([_Part(100), _Part(40), _Part(41)], [1, 2]),
+        ([_Part(100), _Part(50), _Part(50)], [0, 1, 2]),
+        ([_Part(1000), _Part(10, flat=True)], [1]),
+        ([_Part(1000), _Part(20), _Part(10, flat=True), _Part(10, flat=True)], [1, 2, 3]),
+        ([_Part(1000), _Part(20), _Part(10, flat=True), _Part(9, flat=True)], [2, 3]),
+        ([_Part(80, dead=20), _Part(10)], []),
+        ([_Part(79, dead=21), _Part(10)], [0]),
+        ([_Part(10, lines=60_000), _Part(10, lines=6_000)], []),
+        ([_Part(10, lines=60_000), _Part(10, flat=True, lines=6_000)], [1]),
+        ([], []),
+    ],
+)
+def test_what_is_merged(parts: list[Any], merged: list[int]) -> None:
+    found = state.to_merge(tuple(parts))
+    assert [parts.index(one) for one in found] == merged
+
+
+def test_filters_that_a_merge_misses_while_it_runs_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the beginning of a merge and its end some of its subscriptions go, change, or all of a segment go."""
+    monkeypatch.setattr(live, "to_merge", lambda held: ())
+    one = parse_filter("a = 1")
+    index = Index.from_filters((n, one) for n in range(10))
+    for begin in (10, 20, 30):
+        index.add_many((n, one) for n in range(begin, begin + 10))
+    compiling = index._compile
+
+    def compile_late(rows: Any) -> Any:
+        index.remove_many([0, 15, *range(20, 30)])
+        index.update_many([(5, parse_filter("a = 2")), *((n, one) for n in range(36, 40))])
+        return compiling(rows)
+
+    monkeypatch.setattr(index, "_compile", compile_late)
+    index.remove_many([1, 31])
+    index._merge(index._state.held)
+    assert index.match({"a": 1}) == [n for n in range(40) if n not in (0, 1, 5, 15, 31, *range(20, 30))]
+    assert index.match({"a": 2}) == [5]
+    assert len(index) == 26
+
+
+def test_ids_are_those_that_are_equal() -> None:
+    """Whatever their hashes are: many of these share one."""
+    some = parse_filter("a = 1")
+    index: Index[Any] = Index()
+    index.add_many((n * 2**61, some) for n in range(200))
+    index.add_many([("x", some), ((1, 2), some), (-1, some), (-2, some), (None, some)])
+    assert 2.0**61 in index
+    assert 0.0 in index
+    with pytest.raises(KeyError, match="is held already"):
+        index.add(2.0**61, some)
+    index.remove_many([0.0, (1, 2), -2])
+    assert [id_ in index for id_ in (0, (1, 2), -1, -2, None, "x")] == [False, False, True, False, True, True]
+    with pytest.raises(TypeError, match="unhashable"):
+        index.add([], some)
+
+
+def test_a_process_may_end_while_segments_are_merged() -> None:
+    """Python ends threads that it does not wait for wherever they are, and C++ takes that for an error."""
+    code = """
+import threading, time
+from meetpoint import parse_filter
+from meetpoint.matching.index import Index, live
+started, merge = threading.Event(), Index._merge
+
+def merge_for_long(self, some):
+    started.set()
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        merge(self, self._state.held)
+    print("merged")
+
+live._PATIENCE_S, Index._merge = 0.0, merge_for_long
+index = Index.from_filters((n, parse_filter(f"a = {n} AND s = 'x{n}'")) for n in range(3000))
+index.add_many((n, parse_filter(f"a = {n} AND s = 'x{n}'")) for n in range(3000, 6000))
+started.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "merged\n", "")
 
 
 def test_ids_that_are_taken_or_unknown() -> None:

@@ -13,6 +13,8 @@ import subprocess
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from pkgutil import get_data
@@ -26,10 +28,27 @@ from hypothesis import strategies as st
 from numba import njit
 from numba.core.dispatcher import Dispatcher
 
+from meetpoint.language.constraints import EVERY_TEXT, PRESENT, BooleanSet, NumberSet, TextSet, TimestampSet
+from meetpoint.language.filters import Filter, parse_filter
+from meetpoint.language.intervals import Interval
 from meetpoint.language.like import ANY_CHAR, Pattern, PatternSort, parse_like
+from meetpoint.language.normal import Conjunction
+from meetpoint.language.patterns import prefix_interval
+from meetpoint.matching.index.bulk import read_chunk
 from meetpoint.matching.index.encode import read_only
 from meetpoint.matching.index.grams import build_grams
-from meetpoint.matching.index.kernels import building, compiling, patterns, ranks, results, scanning
+from meetpoint.matching.index.kernels import building, compiling, filter_scan, patterns, ranks, results, scanning
+from meetpoint.matching.index.kernels.filter_scan import (
+    BACK,
+    HIGH,
+    HIGH_AFTER,
+    LOW,
+    LOW_AFTER,
+    NUMBER,
+    POINT,
+    SUBSTRING,
+    TEXT,
+)
 from meetpoint.matching.index.kernels.patterns import FEW_FITS
 from meetpoint.matching.index.kernels.ranks import EIGHT
 from meetpoint.matching.index.kernels.scanning import (
@@ -341,11 +360,126 @@ def fill_zones(
                 zone_slot[b], zone_low[b], zone_width[b] = slot[first[0]], min(lows), max(highs) - min(lows)
 
 
+def group(numbers: Array, starts: Array, order: Array) -> None:
+    order[:] = np.argsort(numbers, kind="stable")
+    starts[:] = starts_of(np.bincount(numbers, minlength=len(starts) - 1).tolist())
+
+
+def mark_cuts(line: Array, first: Array, last: Array, begin: Array, asked: Array, used: Array) -> None:
+    """A range of ranks is bounded by the cut before its first and the one behind its last, where there are such."""
+    for n, low, high in zip(line.tolist(), first.tolist(), last.tolist(), strict=True):
+        asked[n] = True
+        cuts = range(begin[n], begin[n + 1])
+        for at in (low - 1, high):
+            if 0 <= at < len(cuts):
+                used[cuts[at]] = True
+
+
+def move_ranks(
+    line: Array, first: Array, last: Array, begin: Array, place: Array, most: Array, new_first: Array, new_last: Array
+) -> None:
+    for t, (n, low, high) in enumerate(zip(line.tolist(), first.tolist(), last.tolist(), strict=True)):
+        places = [*place[begin[n] : begin[n + 1]].tolist(), most[n]]
+        new_first[t] = [0, *(at + 1 for at in places)][low]
+        new_last[t] = places[high]
+
+
+def file_patterns(
+    symbol_start: Array, symbol: Array, plain: Array, number: Array, load: Array, place: Array, record: Array,
+    has_size: Array,
+) -> None:  # fmt: skip
+    for p, (begin, end) in enumerate(pairwise(symbol_start.tolist())):
+        spelled = "".join(chr(one) if one < 256 else "\ud800" for one in symbol[begin:end].tolist())
+        run = max(spelled.split("\ud800"), key=len)
+        record[p, 3] = number[p]
+        if not run:
+            place[p] = patterns.GRAMS
+            continue
+        grams = [run[at : at + 3] for at in range(max(len(run) - 2, 1))]
+        tried = list(range(len(grams)))
+        if len(grams) > 12:
+            tried = tried[:4] + tried[-9:]
+        hashes = {at: gram_hash(*grams[at].encode("latin-1")) for at in tried if len(run) > 2}
+        at = min(hashes, key=lambda at: (load[hashes[at]], run.count(grams[at]) * (len(grams) > 33)), default=0)
+        size = min(len(run), 3)
+        has_size[size] = True
+        code = [ord(c) for c in run[:2]]
+        place[p] = hashes[at] if size == 3 else 2**16 + code[0] + 256 * code[1] if size == 2 else 2**17 + code[0]
+        load[place[p] if size == 3 else 0] += size == 3
+        if plain[p]:
+            first = run[:8].encode("latin-1")
+            record[p, 0] = int.from_bytes(first, "little")
+            record[p, 1] = int.from_bytes(b"\xff" * len(first), "little")
+            record[p, 2] = len(run) << 32 | at
+
+
+Said = tuple[str, int, int, float, float, bytes, bytes]
+"""A constraint: the name, the sort, the flags, two numbers and two texts."""
+
+
+def read_filters(filters: Sequence[Filter]) -> list[list[Said] | None]:
+    """For each filter its constraints, none where nothing satisfies it; None for one that is odd."""
+    return [_said(filter_.conjunctions) for filter_ in filters]
+
+
+def _said(conjunctions: Sequence[Conjunction]) -> list[Said] | None:
+    if len(conjunctions) != 1:
+        return None if conjunctions else []
+    said = [_said_of(name, constraint) for name, constraint in conjunctions[0].constraints]
+    good = [one for one in said if one is not None]
+    return good if len(good) == len(said) > 0 else None
+
+
+def _said_of(name: str, constraint: Any) -> Said | None:
+    if isinstance(constraint, NumberSet) and constraint.doubles is None and len(constraint.exact) == 1:
+        i = constraint.exact[0]
+        if not all(b is None or _is_short(b) for b in (i.low, i.high)):
+            return None
+        flags = _flags(i.low is not None, i.low_open, i.high is not None, not i.high_open, i.low == i.high)
+        return name, NUMBER, flags, float(i.low or 0), float(i.high or 0), b"", b""  # type: ignore[arg-type]
+    if not isinstance(constraint, TextSet) or constraint.unlike or len(constraint.intervals) != 1:
+        return None
+    if not constraint.like:
+        i = constraint.intervals[0]
+        low = str(i.low or "").encode() + b"\0" * i.low_open
+        high = b"" if i.high is None else str(i.high).encode() + b"\0" * (not i.high_open)
+        empty = bool(low) and i.high is not None and low >= high
+        nests = (i.low is not None and i.low == i.high) or (not low and i.high is None)
+        flags = _flags(bool(low), False, i.high is not None, False, nests)
+        return None if empty else (name, TEXT, flags, 0.0, 0.0, low, high)
+    if len(constraint.like) > 1 or constraint.intervals != EVERY_TEXT:
+        return None
+    pieces = constraint.like[0].pieces
+    if ANY_CHAR in "".join(pieces):
+        return None
+    if len(pieces) == 3 and not pieces[0] and not pieces[2]:
+        return name, SUBSTRING, LOW | HIGH | POINT, 0.0, 0.0, pieces[1].encode(), b""
+    if len(pieces) != 2 or bool(pieces[0]) == bool(pieces[1]):
+        return None
+    text = pieces[0] or pieces[1][::-1]
+    if text.encode()[-1] in (0x7F, 0xBF):
+        return None
+    end = str(prefix_interval(text)[0].high).encode()
+    return name, TEXT if pieces[0] else BACK, LOW | HIGH | POINT, 0.0, 0.0, text.encode(), end
+
+
+def _is_short(bound: Any) -> bool:
+    if isinstance(bound, Decimal):
+        return len(str(bound)) <= 15 and "E" not in str(bound)
+    return bool(abs(bound) <= 2**53)
+
+
+def _flags(low: bool, low_after: bool, high: bool, high_after: bool, point: bool) -> int:
+    both = LOW * low | LOW_AFTER * (low and low_after) | HIGH * high | HIGH_AFTER * (high and high_after)
+    return both | POINT * point
+
+
 TWINS: dict[str, Callable[..., Any]] = {
     "choose": choose,
     "double_ranks": double_ranks,
     "drop_dead": drop_dead,
     "drop_doubles": drop_doubles,
+    "file_patterns": file_patterns,
     "fill_sides": fill_sides,
     "fill_tests": fill_tests,
     "fill_zones": fill_zones,
@@ -353,14 +487,18 @@ TWINS: dict[str, Callable[..., Any]] = {
     "first_tests": first_tests,
     "fitting_patterns": fitting_patterns,
     "gram_hash": gram_hash,
+    "group": group,
     "group_by_event": group_by_event,
     "like": like,
     "line_ranks": line_ranks,
     "list_pairs": list_pairs,
+    "mark_cuts": mark_cuts,
     "match_avx512": match,
     "match_portable": match,
+    "move_ranks": move_ranks,
     "nest": nest,
     "order_tests": order_tests,
+    "read_filters": read_filters,
     "sort_pairs": sort_pairs,
     "text_ranks": text_ranks,
     "sort_runs": sort_runs,
@@ -373,7 +511,7 @@ def compiled_in(module: ModuleType) -> dict[str, Any]:
 
 KERNELS: dict[str, Callable[..., Any]] = {
     name: value
-    for module in (building, patterns, ranks, results, scanning)
+    for module in (building, filter_scan, patterns, ranks, results, scanning)
     for name, value in compiled_in(module).items()
 }
 
@@ -1390,6 +1528,145 @@ def test_each_entry_counts_for_the_zone(entries: int) -> None:
                 column[odd] = value
             zones = np.full(2, 77, np.uint8), np.full(2, 77, np.int32), np.full(2, 77, np.uint32)
             agree("fill_zones", block, test, *columns, *zones)
+
+
+@given(st.lists(st.integers(0, 6), max_size=30))
+def test_places_are_grouped(numbers: list[int]) -> None:
+    agree("group", read_only(np.array(numbers, np.int64)), untouched(9, np.int64), untouched(len(numbers), np.int64))
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 5)), max_size=12),
+    st.randoms(use_true_random=False),
+)
+def test_cuts_are_marked_and_ranks_moved(
+    cuts: list[int], tests: list[tuple[int, int, int]], rng: random.Random
+) -> None:
+    """Ranges of any ranks that there are, some of them going around."""
+    line = [n % len(cuts) for n, _, _ in tests]
+    bounds = [(min(a, cuts[n]), min(b, cuts[n])) for n, (_, a, b) in zip(line, tests, strict=True)]
+    first, last = np.array(bounds, np.int32).reshape(-1, 2).T.copy()
+    asked = [read_only(a) for a in (np.array(line, np.uint32), first, last, starts_of(cuts, np.int64))]
+    agree("mark_cuts", *asked, np.zeros(len(cuts), np.bool_), np.zeros(sum(cuts), np.bool_))
+    place = np.array([rng.randrange(50) for _ in range(sum(cuts))], np.int32)
+    most = np.array([rng.randrange(50, 60) for _ in cuts], np.int32)
+    agree("move_ranks", *asked, place, most, untouched(len(line)), untouched(len(line)))
+
+
+@given(st.lists(LIKE, max_size=12), st.integers(0, 2))
+@example([parse_like(f"%{'ab' * 30}%"), parse_like(f"%{'ab' * 30}c%"), parse_like(f"%x{'ab' * 30}%")], 0)
+@example([parse_like("%"), parse_like("_"), parse_like("%é%"), parse_like("%ab%cde_"), parse_like("%abcdefghij%")], 1)
+def test_patterns_are_filed(some: list[Pattern], load: int) -> None:
+    """All on one attribute, where some grams lead to many patterns already."""
+    spelled = [
+        [
+            one
+            for at, piece in enumerate(pattern.pieces)
+            for one in ([patterns.PERCENT] if at else [])
+            + [b for c in piece for b in ([patterns.ANY_CHAR] if c == ANY_CHAR else c.encode())]
+        ]
+        for pattern in some
+    ]
+    plain = np.array([pattern.sort is PatternSort.SUBSTRING for pattern in some], np.bool_)
+    spelled = [one[1:-1] if p else one for one, p in zip(spelled, plain, strict=True)]
+    start, symbol = runs_of(spelled, np.uint16)
+    loads = np.random.default_rng(load).integers(0, load + 1, 2**16).astype(np.int32)
+    agree(
+        "file_patterns", start, symbol, plain, np.arange(len(some)) + 3, loads, untouched(len(some), np.int64),
+        np.zeros((len(some), 4), np.uint64), np.zeros(4, np.bool_),
+    )  # fmt: skip
+
+
+# -- filters -----------------------------------------------------------------------------------------------------------
+
+LITERALS = (
+    st.integers(-(2**53) - 2, 2**53 + 2)
+    | st.sampled_from(
+        [0, 127, 128, 255, 256, 65535, 65536, 2**32 - 1, 2**32, -1, -32, -33, -128, -129, -32769, -(2**31)]
+    )
+    | st.decimals(allow_nan=False, allow_infinity=False, places=3)
+    | st.sampled_from([Decimal(text) for text in ("-0", "0.10", "1E+3", "-0.00", "999999999999.99", "0.1234567890123")])
+    | st.integers(2**63 - 1, 2**66)
+)
+NAMES = st.sampled_from(["a", "b.c", "é", "n" * 31, "n" * 32, "n" * 300])
+SHORT = st.text(alphabet=CHARACTERS, max_size=4) | st.sampled_from(["x" * 31, "x" * 32, "x" * 255, "x" * 70_000])
+
+
+def intervals(bounds: st.SearchStrategy[Any]) -> st.SearchStrategy[Interval]:
+    return st.builds(Interval, st.none() | bounds, st.booleans(), st.none() | bounds, st.booleans()) | st.builds(
+        lambda value: Interval(value, False, value, False), bounds
+    )
+
+
+CONSTRAINTS = (
+    st.builds(lambda i: NumberSet((i,)), intervals(LITERALS))
+    | st.builds(lambda i: TextSet((i,)), intervals(SHORT))
+    | st.builds(lambda pattern: TextSet(EVERY_TEXT, (pattern,)), LIKE)
+    | st.sampled_from(
+        [
+            PRESENT,
+            BooleanSet((True,)),
+            NumberSet((Interval(1, False, 2, False), Interval(3, False, None, True))),
+            NumberSet((Interval(1, False, 2, False),), (Interval(1.0, False, 2.0, False),)),
+            TimestampSet((Interval(datetime(2024, 5, 6, 7, tzinfo=UTC), False, None, True),)),
+            TextSet(EVERY_TEXT, (parse_like("a%"), parse_like("%b%"))),
+            TextSet(EVERY_TEXT, (), (parse_like("%b%"),)),
+            TextSet((Interval("a", False, None, True),), (parse_like("%b%"),)),
+        ]
+    )
+)
+FORMS = st.lists(
+    st.builds(lambda some: Conjunction(tuple(some.items())), st.dictionaries(NAMES, CONSTRAINTS, max_size=4)),
+    max_size=2,
+)
+
+
+@given(st.lists(FORMS, max_size=8))
+def test_filters_are_read(forms: list[list[Conjunction]]) -> None:
+    check_read([Filter("", tuple(form)) for form in forms])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x >= 8.30", [("x", NUMBER, LOW, 8.3, 0.0, b"", b"")]),
+        ("x < -0.5", [("x", NUMBER, HIGH, 0.0, -0.5, b"", b"")]),
+        ("x > 7 AND s = 'é'", [("s", TEXT, LOW | HIGH | POINT, 0.0, 0.0, "é".encode(), "é\0".encode()),
+                               ("x", NUMBER, LOW | LOW_AFTER, 7.0, 0.0, b"", b"")]),
+        ("s LIKE 'OT%'", [("s", TEXT, LOW | HIGH | POINT, 0.0, 0.0, b"OT", b"OU")]),
+        ("s LIKE '%é1'", [("s", BACK, LOW | HIGH | POINT, 0.0, 0.0, "1é".encode(), "1ê".encode())]),
+        ("s LIKE '%abc%'", [("s", SUBSTRING, LOW | HIGH | POINT, 0.0, 0.0, b"abc", b"")]),
+        ("s LIKE '%ÿ%' AND s LIKE 'a%'", None),
+        ("s LIKE 'a_%'", None),
+        ("x = 1 OR y = 2", None),
+        ("x IN (1, 2)", None),
+        ("x = 0.10000000000000000555", None),
+        ("x IS NULL", None),
+        ("x = 1 AND x = 2", []),
+    ],
+)  # fmt: skip
+def test_what_is_read(text: str, said: list[Said] | None) -> None:
+    filters = [parse_filter("z = 1"), parse_filter(text), parse_filter("z = 2")]
+    assert check_read(filters)[1] == said
+
+
+def check_read(filters: list[Filter]) -> list[list[Said] | None]:
+    """Compare with the twin; what there is to read."""
+    odd, owner, conjunction, sort, flags, bounds, texts = read_chunk(filters)
+    found: list[list[Said] | None] = [None if is_odd else [] for is_odd in odd.tolist()]
+    spelled = texts.to_pylist()
+    for k, (c, s, f, (low, high)) in enumerate(
+        zip(conjunction.tolist(), sort.tolist(), flags.tolist(), bounds.tolist(), strict=True)
+    ):
+        name, *of = spelled[filter_scan.TEXTS * k :][: filter_scan.TEXTS]
+        numbers = (low, high) if s == NUMBER else (0.0, 0.0)
+        mine = found[owner[c]]
+        assert mine is not None
+        mine.append((name.decode(), s, f, *numbers, *of))
+    assert len(spelled) == filter_scan.TEXTS * len(sort)
+    assert found == TWINS["read_filters"](filters)
+    return found
 
 
 # -- how they are compiled ---------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meetpoint.language.like import Pattern, PatternSort
-from meetpoint.matching.index.cells import CELLS, COARSE, Cells, Statistics, runs
+from meetpoint.matching.index.cells import CELLS, COARSE, Cells, Statistics
 from meetpoint.matching.index.encode import Encoded
+from meetpoint.matching.index.grams import is_substring
 from meetpoint.matching.index.kernels.building import (
     choose,
     fill_sides,
@@ -28,9 +28,9 @@ from meetpoint.matching.index.kernels.building import (
 from meetpoint.matching.index.kernels.scanning import BLOCK, MULTIPLE, SIDE_FITS, SIDED, Buckets, Sides
 from meetpoint.matching.index.kernels.simd import PADDING
 from meetpoint.matching.index.lines import Array
-from meetpoint.matching.index.rows import NESTED, Rows, grouped
+from meetpoint.matching.index.rows import NESTED, Rows, grouped, runs
 
-__all__ = ["Access", "Layout", "build"]
+__all__ = ["Access", "Layout", "build", "build_flat"]
 
 FLAT_MAX = 600_000
 """Entries up to which there are no coarse cells: a few more entries, and fewer buckets for an event."""
@@ -84,7 +84,31 @@ def build(rows: Rows, sample: Encoded | None, guessed: bool = False) -> Layout:
     chosen, chosen_side = choose(rows.start, cost, rows.side_start, side_cost)
     nodes = _Nodes(rows, line, root, chosen)
     entries, places = _entries(rows, line, statistics, cells, nodes, root, chosen, chosen_side)
-    return _lay_out(rows, line, share, cells, nodes, entries, places)
+    buckets, sides, bucket_of = _lay_out(rows, line, share, entries, places.total)
+    return Layout(_access(rows, cells, nodes, places, bucket_of), buckets, sides)
+
+
+def build_flat(rows: Rows, always: int) -> Layout:
+    """A layout with one bucket, which all events come to: `always` is the slot that leads there.
+
+    It is made in a fraction of the time, and for a few thousand subscriptions zones say no to most of the blocks.
+    """
+    line = (rows.line & ~np.uint32(NESTED)).astype(np.int64)
+    ranks = np.array([one.cuts + 1 for one in rows.lines], np.int64)[line]
+    width = rows.last.astype(np.int64) - rows.first + 1
+    share = np.where(width > 0, width, width + ranks) / ranks
+    count = len(rows.owner)
+    none = np.full(count, -1)
+    whole = _Entries(np.zeros(count, np.int64), np.arange(count, dtype=np.int32), none, np.zeros(count, np.bool_), none)
+    buckets, sides, bucket_of = _lay_out(rows, line, share, whole, 1)
+    access = Access(
+        np.array([always], np.int32),
+        np.zeros(1, np.int64),
+        np.array([bucket_of[0], -1], np.int32),
+        np.full(len(buckets.begin), -1, np.int32),
+        np.full(len(rows.patterns), -1, np.int32),
+    )
+    return Layout(access, buckets, sides)
 
 
 # -- statistics --------------------------------------------------------------------------------------------------------
@@ -115,10 +139,10 @@ def _shares(rows: Rows, line: Array, statistics: Statistics) -> Array:
         if not len(mine):
             continue
         first, last = rows.first[mine], rows.last[mine]
-        before = np.searchsorted(held, first, "left")
-        until = np.searchsorted(held, last, "right")
-        inside = until - before + np.where(first > last, len(held), 0)
         ranks = rows.lines[slot].cuts + 1
+        below = np.zeros(ranks + 1, np.int64)  # how many events have a lower rank
+        np.cumsum(np.bincount(held, minlength=ranks), out=below[1:])
+        inside = below[last + 1] - below[first] + np.where(first > last, len(held), 0)
         width = last - first + 1 + np.where(first > last, ranks, 0)
         share[mine] = (inside + width / ranks) / (statistics.events[slot] + 1)
     return share
@@ -289,23 +313,26 @@ def _homes(rows: Rows, statistics: Statistics, sizes: Array) -> Array:
     A text that contains `abcde` contains `abc` as well. Where few other texts do, the conjunctions of the first are
     filed under the second, and the first is a side test: an event comes to one bucket rather than to two.
     """
-    number = {one: n for n, one in enumerate(rows.patterns) if sizes[n] and one[1].sort is PatternSort.SUBSTRING}
+    numbers: dict[str, dict[str, int]] = {}
+    for n in np.flatnonzero(sizes).tolist():
+        attribute, pattern = rows.patterns[n]
+        if is_substring(pattern):
+            numbers.setdefault(attribute, {})[pattern.pieces[1]] = n
     home = np.arange(len(rows.patterns))
-    for (attribute, pattern), n in number.items():
-        text = pattern.pieces[1]
-        for length in range(1, len(text)):
-            shorter = number.get((attribute, Pattern(("", text[:length], ""))))
-            if shorter is not None:
-                more = statistics.fits[shorter] - statistics.fits[n]
-                if sizes[n] * more < _MEETING * statistics.fits[n]:
-                    home[n] = shorter
-                    break
+    for number_of in numbers.values():
+        for text, n in number_of.items():
+            for length in range(1, len(text)):
+                shorter = number_of.get(text[:length])
+                if shorter is not None:
+                    more = statistics.fits[shorter] - statistics.fits[n]
+                    if sizes[n] * more < _MEETING * statistics.fits[n]:
+                        home[n] = shorter
+                        break
     return home
 
 
-def _lay_out(
-    rows: Rows, line: Array, share: Array, cells: Cells, nodes: _Nodes, entries: _Entries, places: _Places
-) -> Layout:
+def _lay_out(rows: Rows, line: Array, share: Array, entries: _Entries, total: int) -> tuple[Buckets, Sides, Array]:
+    """The buckets with their entries, and the number of each of `total` of them: -1 where it has none."""
     order = np.arange(len(rows.line), dtype=np.int32)
     order_tests(rows.start, share, order)
     test_count = np.diff(rows.start)[entries.conj] - (entries.access >= 0) + entries.again
@@ -318,16 +345,16 @@ def _lay_out(
     sizes = np.diff(np.append(begins, len(within)))
     block = np.left_shift(1, sizes).astype(np.uint32) - np.uint32(1) | flags[begins].astype(np.uint32)
     used, first_block = np.unique(entries.bucket[begins], return_index=True)
-    bucket_of = np.full(places.total, -1, np.int32)
+    bucket_of = np.full(total, -1, np.int32)
     bucket_of[used] = np.arange(len(used))
     of = np.repeat(np.arange(len(begins)), sizes)
     at = np.arange(len(within)) - begins[of] + BLOCK * of  # the place of each entry
 
     tests = np.maximum.reduceat(test_count, begins) if len(begins) else begins
     test = np.concatenate([[0], np.cumsum(tests)]).astype(np.int32)
-    total = BLOCK * int(test[-1]) + PADDING
-    slot = np.zeros(total, np.uint8 if len(rows.lines) <= _BYTE_SLOTS else np.uint16)
-    low, width = np.zeros(total, np.int32), np.full(total, 0xFFFFFFFF, np.uint32)
+    room = BLOCK * int(test[-1]) + PADDING
+    slot = np.zeros(room, np.uint8 if len(rows.lines) <= _BYTE_SLOTS else np.uint16)
+    low, width = np.zeros(room, np.int32), np.full(room, 0xFFFFFFFF, np.uint32)
     fill_tests(
         entries.conj, entries.access, entries.again, BLOCK * test[of].astype(np.int64) + at % BLOCK, rows.start, order,
         share, line, rows.first, rows.last, int(np.diff(rows.start).max(initial=0)), slot, low, width,
@@ -346,7 +373,7 @@ def _lay_out(
     begin = np.append(first_block, len(begins)).astype(np.int32)
     buckets = Buckets(begin, block, test, side, number, slot, low, width, *zones)
     sides = Sides(side_start, side_out, rows.set_start, rows.set_line, rows.set_first, rows.set_last)
-    return Layout(_access(rows, cells, nodes, places, bucket_of), buckets, sides)
+    return buckets, sides, bucket_of
 
 
 def _fresh(keys: Array) -> Array:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from meetpoint.matching.index.lines import Array
-from meetpoint.matching.index.rows import NESTED, Rows
+from meetpoint.matching.index.rows import NESTED, Rows, runs
 
-__all__ = ["CELLS", "COARSE", "Cells", "Statistics", "runs"]
+__all__ = ["CELLS", "COARSE", "Cells", "Statistics"]
 
 CELLS = 256
 """Cells of a line of ranges: so many events in each as in the others, as far as the sample tells."""
@@ -80,10 +80,3 @@ class Cells:
         inside = np.minimum(cells, fine - 1)  # a coarse cell is always covered
         partly = (bounds[inside] < first[ranges]) | (bounds[inside + 1] - 1 > last[ranges])
         return ranges, cells, partly & (cells < fine)
-
-
-def runs(begin: Array, end: Array) -> tuple[Array, Array]:
-    """Every number of several ranges, and which range it is of."""
-    counts = end - begin
-    which = np.repeat(np.arange(len(begin)), counts)
-    return which, begin[which] + np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)

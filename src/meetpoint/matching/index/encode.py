@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from sys import getrefcount
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from meetpoint.matching.index.kernels.compiling import suited
 from meetpoint.matching.index.kernels.patterns import Grams, fitting_patterns, sort_runs
 from meetpoint.matching.index.kernels.ranks import TextCache, double_ranks, line_ranks, text_ranks
-from meetpoint.matching.index.lines import Array, Line, LineSort, Thresholds
+from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort, Thresholds, read_only
 from meetpoint.matching.parts import Part, Parts, PartSort
 
-__all__ = ["Encoded", "Encoder", "Scratch"]
+__all__ = ["Encoded", "Encoder", "Scratch", "read_only", "ready"]
 
 _CACHE_TEXTS = 1 << 15
 _CACHE_BYTES = 1 << 20
 _OUTPUTS_MAX = 8
 _ROOM = 64
 """Room for this many fitting patterns of an event, to begin with, over a batch."""
+
+
+_NO_LINE = Line(LineKey("", LineSort.TEXT))
+_TextCuts: TypeAlias = tuple[int, int, tuple[Array, ...]]
+"""The slots of a line of texts and of one backwards, -1 where there is none, and the offsets and data of both."""
 
 
 class Encoded(NamedTuple):
@@ -78,6 +83,13 @@ class Encoder:
                 self._lines.setdefault(line.key.attribute, {})[line.key.sort] = slot, line
         for attribute in grams:
             self._lines.setdefault(attribute, {})
+        self._cuts: dict[str, _TextCuts] = {}
+        for attribute, of_sort in self._lines.items():
+            slot, line = of_sort.get(LineSort.TEXT, (-1, _NO_LINE))
+            back_slot, back_line = of_sort.get(LineSort.TEXT_BACK, (-1, _NO_LINE))
+            if slot >= 0 or back_slot >= 0:
+                cuts = (line.offsets, line.data, back_line.offsets, back_line.data)
+                self._cuts[attribute] = slot, back_slot, tuple(map(read_only, cuts))
 
     @property
     def names(self) -> list[str]:
@@ -104,7 +116,7 @@ class Encoder:
                 if presence is not None:
                     ranks[valid, presence[0]] = 1
                 if part.sort is PartSort.TEXT:
-                    found = self._encode_text(attribute, lines, part, valid, ranks, scratch)
+                    found = self._encode_text(attribute, part, valid, ranks, scratch)
                     if found is not None:
                         fits.append(found)
                 else:
@@ -116,21 +128,18 @@ class Encoder:
     def _encode_text(
         self,
         attribute: str,
-        lines: dict[LineSort, tuple[int, Line]],
         part: Part,
         valid: Array,
         ranks: Array,
         scratch: Scratch,
     ) -> tuple[Array, Array] | None:
-        slot, line = lines.get(LineSort.TEXT, (-1, None))
-        back_slot, back_line = lines.get(LineSort.TEXT_BACK, (-1, None))
-        if line is not None or back_line is not None:
+        texts = _texts_of(part)
+        if (cuts := self._cuts.get(attribute)) is not None:
+            slot, back_slot, arrays = cuts
             cache = scratch.texts.get(attribute)
             if cache is None:
                 cache = scratch.texts[attribute] = _new_cache()
-            suited(text_ranks, len(valid))(
-                *_texts_of(part), valid, *_cuts_of(line), *_cuts_of(back_line), cache, ranks, slot, back_slot
-            )
+            suited(text_ranks, len(valid))(*texts, valid, *arrays, cache, ranks, slot, back_slot)
         grams = self._grams.get(attribute)
         if grams is None:
             return None
@@ -138,9 +147,7 @@ class Encoder:
         out = scratch.array(f"fits {attribute}", _ROOM + 4 * len(valid), np.int32)
         while True:
             mark, scratch.mark = scratch.mark, scratch.mark + len(valid)
-            found = suited(fitting_patterns, len(valid))(
-                *_texts_of(part), valid, grams, scratch.tried, mark, out, counts
-            )
+            found = suited(fitting_patterns, len(valid))(*texts, valid, grams, scratch.tried, mark, out, counts)
             if found <= len(out):
                 return counts, out[:found]
             out = scratch.array(f"fits {attribute}", found, np.int32)
@@ -180,22 +187,27 @@ def _rank(keys: Array, valid: Array, cuts: Thresholds, ranks: Array, slot: int) 
     )  # fmt: skip
 
 
-def read_only(array: Array) -> Array:
-    """A view that cannot be written: Arrow's arrays are such, and a kernel is compiled once for all that are alike."""
-    if array.flags.writeable:
-        array = array.view()
-        array.flags.writeable = False
-    return array
-
-
 def _texts_of(part: Part) -> tuple[Array, Array, Array]:
     assert part.starts is not None
     assert part.ends is not None
     return read_only(part.values), read_only(part.starts), read_only(part.ends)
 
 
-def _cuts_of(line: Line | None) -> tuple[Array, Array]:
-    return (_NO_OFFSETS, _NO_DATA) if line is None else (read_only(line.offsets), read_only(line.data))
+def ready(parts: Parts, events: int) -> Parts:
+    """The same parts as every encoder wants them, so that not each of several segments has to see to it."""
+    every = read_only(np.ones(events, np.bool_))
+    return {name: [_ready(part, every) for part in some] for name, some in parts.items()}
+
+
+def _ready(part: Part, every: Array) -> Part:
+    return Part(
+        part.sort,
+        every if part.valid is None else read_only(part.valid),
+        read_only(part.values),
+        None if part.starts is None else read_only(part.starts),
+        None if part.ends is None else read_only(part.ends),
+        part.scale,
+    )
 
 
 def _join(fits: list[tuple[Array, Array]], events: int) -> tuple[Array, Array]:
@@ -213,10 +225,6 @@ def _join(fits: list[tuple[Array, Array]], events: int) -> tuple[Array, Array]:
 
 def _new_cache() -> TextCache:
     return TextCache(np.zeros(2, np.int64), np.zeros((_CACHE_TEXTS, 4), np.uint64), np.zeros(_CACHE_BYTES, np.uint8))
-
-
-_NO_OFFSETS = read_only(np.zeros(1, np.int64))
-_NO_DATA = read_only(np.zeros(0, np.uint8))
 
 
 def _unheld() -> int:

@@ -1,4 +1,4 @@
-"""From filters to rank form.
+"""From filters to rank form: the plain ones all at once, by `gather_plain`, and the others one by one, here.
 
 What a conjunction says of an attribute becomes tests: a range of one line, a pattern, or a set of ranges. A set of
 values (`symbol IN (...)`) is multiplied out where nothing else of the conjunction leads to few events, since each value
@@ -8,25 +8,19 @@ then has a bucket of its own; the alternatives exclude one another, so no event 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import Enum, auto
 from time import sleep
 from typing import Any
 
 import numpy as np
 
-from meetpoint.language.constraints import (
-    EVERY_TEXT,
-    NumberSet,
-    TextSet,
-)
 from meetpoint.language.filters import Filter
-from meetpoint.language.like import ANY_CHAR, Pattern
+from meetpoint.language.like import Pattern
 from meetpoint.language.normal import Conjunction
-from meetpoint.language.patterns import prefix_interval
+from meetpoint.matching.index.bulk import gather_plain
 from meetpoint.matching.index.kernels.scanning import SIDE_FITS, SIDE_IN_SET
-from meetpoint.matching.index.lines import Line, LineKey, LineSort, is_plain, text_line
-from meetpoint.matching.index.readers import MIDDLE, READERS, Range, Test, read_number, text_ranges
-from meetpoint.matching.index.rows import NESTED, Rows, grouped, starts_of
+from meetpoint.matching.index.lines import Line, LineKey, LineSort, text_line
+from meetpoint.matching.index.readers import MIDDLE, READERS, Range, Test
+from meetpoint.matching.index.rows import NESTED, Rows, grouped, interleaved, starts_of
 
 __all__ = ["gather"]
 
@@ -47,42 +41,9 @@ class _Cuts:
         return -1 if cut is None else self.ids.setdefault(cut, len(self.ids))
 
 
-class _Sort(Enum):
-    """Constraints that are read many at once."""
-
-    NUMBER = auto()
-    TEXT = auto()
-    PREFIX = auto()
-    SUFFIX = auto()
-    SUBSTRING = auto()
-
-
-class _Plain:
-    """Constraints of one sort on one attribute: intervals, or patterns."""
-
-    def __init__(self) -> None:
-        self.conjunctions: list[int] = []
-        self.values: list[Any] = []
-
-
-def _plain_sort(constraint: TextSet) -> _Sort | None:
-    """What the only pattern of a constraint is that has one and nothing else."""
-    if len(constraint.like) > 1 or constraint.intervals != EVERY_TEXT:
-        return None
-    pieces = constraint.like[0].pieces
-    if ANY_CHAR in pieces[0] or ANY_CHAR in pieces[-1]:
-        return None
-    if len(pieces) == 2 and (not pieces[0]) is not (not pieces[1]):
-        return _Sort.PREFIX if pieces[0] else _Sort.SUFFIX
-    if len(pieces) == 3 and not pieces[0] and not pieces[2] and ANY_CHAR not in pieces[1]:
-        return _Sort.SUBSTRING
-    return None
-
-
 class _Gatherer:
     def __init__(self) -> None:
         self.cuts: dict[LineKey, _Cuts] = {}
-        self.plain: dict[tuple[str, _Sort], _Plain] = {}
         self.patterns: dict[tuple[str, Pattern], int] = {}
         self.owner: list[int] = []
         self.multiple: list[bool] = []
@@ -94,8 +55,6 @@ class _Gatherer:
         self.set_ranges: list[tuple[int, int, int, int]] = []  # set, line, low cut, high cut
 
     def add(self, owner: int, conjunctions: Sequence[Conjunction]) -> None:
-        if len(conjunctions) == 1 and self._add_plain(owner, conjunctions[0]):
-            return
         multiple = len(conjunctions) > 1
         for conjunction in conjunctions:
             tests: list[Test] = []
@@ -114,44 +73,6 @@ class _Gatherer:
                     owner, multiple, [*tests[:spread], (tests[spread][0], [one]), *tests[spread + 1 :]], patterns
                 )
             self.sets.clear()
-
-    def _add_plain(self, owner: int, conjunction: Conjunction) -> bool:
-        """The quick way, for most filters: each constraint is one interval, one prefix, one suffix or one substring."""
-        found: list[tuple[str, _Sort, Any]] = []
-        for attribute, constraint in conjunction.constraints:
-            cls = type(constraint)
-            if cls is NumberSet:
-                if constraint.doubles is not None or len(constraint.exact) != 1:  # type: ignore[union-attr]
-                    return False
-                found.append((attribute, _Sort.NUMBER, constraint.exact[0]))  # type: ignore[union-attr]
-            elif cls is TextSet:
-                if constraint.unlike or len(constraint.intervals) != 1:  # type: ignore[union-attr]
-                    return False
-                if not constraint.like:  # type: ignore[union-attr]
-                    found.append((attribute, _Sort.TEXT, constraint.intervals[0]))  # type: ignore[union-attr]
-                    continue
-                sort = _plain_sort(constraint)  # type: ignore[arg-type]
-                if sort is None:
-                    return False
-                found.append((attribute, sort, constraint.like[0]))  # type: ignore[union-attr]
-            else:
-                return False
-        if not found:
-            return False
-        number = len(self.owner)
-        for attribute, sort, value in found:
-            if sort is _Sort.SUBSTRING:
-                pattern = self.patterns.setdefault((attribute, value), len(self.patterns))
-                self.sides.append((number, pattern << 2 | SIDE_FITS))
-                continue
-            plain = self.plain.get((attribute, sort))
-            if plain is None:
-                plain = self.plain[attribute, sort] = _Plain()
-            plain.conjunctions.append(number)
-            plain.values.append(value)
-        self.owner.append(owner)
-        self.multiple.append(False)
-        return True
 
     def _emit(self, owner: int, multiple: bool, tests: list[Test], patterns: list[tuple[int, str, Pattern]]) -> None:
         conjunction = len(self.owner)
@@ -188,65 +109,8 @@ class _Gatherer:
             cuts = self.cuts[key] = _Cuts(len(self.cuts))
         return cuts
 
-    def _read_plain(self) -> None:
-        for (attribute, sort), plain in self.plain.items():
-            if sort is _Sort.NUMBER:
-                self._read_numbers(attribute, plain)
-            elif sort is _Sort.TEXT:
-                self._read_texts(attribute, plain)
-            else:
-                self._read_affixes(attribute, sort, plain)
-
-    def _read_affixes(self, attribute: str, sort: _Sort, plain: _Plain) -> None:
-        backwards = sort is _Sort.SUFFIX
-        cuts = self._cuts_of(LineKey(attribute, LineSort.TEXT_BACK if backwards else LineSort.TEXT))
-        known: dict[str, tuple[int, int]] = {}
-        for conjunction, pattern in zip(plain.conjunctions, plain.values, strict=True):
-            text = pattern.pieces[1][::-1] if backwards else pattern.pieces[0]
-            bounds = known.get(text)
-            if bounds is None:
-                ((low, high, _),) = text_ranges(prefix_interval(text))
-                bounds = known[text] = cuts.of(low), cuts.of(high)
-            self.tests += (conjunction, cuts.number | NESTED, *bounds)
-
-    def _read_numbers(self, attribute: str, plain: _Plain) -> None:
-        intervals = plain.values
-        bounds = [i.low for i in intervals] + [i.high for i in intervals]
-        doubles = [None if b is None else float(b) for b in bounds]
-        good = [d is None or is_plain(b, d) for b, d in zip(bounds, doubles, strict=True)]
-        cuts = self._cuts_of(LineKey(attribute, LineSort.NUMBER))
-        number, ids, out = cuts.number, cuts.ids, self.tests
-        count = len(intervals)
-        for at, (conjunction, i, low, high) in enumerate(
-            zip(plain.conjunctions, intervals, doubles[:count], doubles[count:], strict=True)
-        ):
-            if good[at] and good[count + at]:
-                low_id = -1 if low is None else ids.setdefault((low, i.low_open), len(ids))
-                high_id = -1 if high is None else ids.setdefault((high, not i.high_open), len(ids))
-                # one value nests, and so does any number
-                out += (conjunction, number | NESTED if low == high else number, low_id, high_id)
-            else:
-                tests: list[Test] = []
-                read_number(attribute, NumberSet((i,)), tests, [])
-                self._emit_test(conjunction, *tests[0])
-
-    def _read_texts(self, attribute: str, plain: _Plain) -> None:
-        key = LineKey(attribute, LineSort.TEXT)
-        cuts = self._cuts_of(key)
-        number, ids, out = cuts.number | NESTED, cuts.ids, self.tests
-        for conjunction, interval in zip(plain.conjunctions, plain.values, strict=True):
-            low = interval.low
-            if low and low == interval.high:
-                value = low.encode()
-                out += (conjunction, number, ids.setdefault(value, len(ids)), ids.setdefault(value + b"\0", len(ids)))
-            elif ranges := text_ranges((interval,)):
-                self._emit_test(conjunction, key, ranges)
-            else:  # between a text and the next one lies none
-                self._emit_test(conjunction, LineKey("", LineSort.ALWAYS), [((0, 0), None, False)])
-
     def rows(self, subscriptions: int) -> Rows:
         """All that was added, in rank form."""
-        self._read_plain()
         lines = [_line(key, cuts.ids) for key, cuts in self.cuts.items()]
         tests = np.array(self.tests, np.int64).reshape(-1, 4)
         tests = tests[np.argsort(tests[:, 0], kind="stable")]
@@ -277,14 +141,15 @@ class _Gatherer:
 
 def gather(filters: Iterable[Filter]) -> Rows:
     """The filters in rank form, numbered in their order."""
+    rows, odd = gather_plain(filters)
+    if not odd:
+        return rows
     gatherer = _Gatherer()
-    count = 0
-    for filter_ in filters:
-        gatherer.add(count, filter_.conjunctions)
-        count += 1
-        if count % _BREATH == 0:
+    for at, (number, filter_) in enumerate(odd):
+        gatherer.add(number, filter_.conjunctions)
+        if at % _BREATH == 0:
             sleep(0)  # threads that match need the interpreter many times an event, each time for a moment only
-    return gatherer.rows(count)
+    return interleaved(rows, gatherer.rows(rows.subscriptions))
 
 
 def _ranks(tests: Any, lines: list[tuple[Line, Any]]) -> tuple[Any, Any]:

@@ -23,6 +23,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from meetpoint.matching.index.kernels.ranks import EIGHT
 from meetpoint.matching.prepared import WORD
@@ -33,9 +35,13 @@ __all__ = [
     "LineKey",
     "LineSort",
     "Thresholds",
+    "binary_array",
     "double_keys",
     "is_plain",
+    "merge_cuts",
     "merge_lines",
+    "read_only",
+    "sorted_text_line",
     "text_line",
 ]
 
@@ -222,15 +228,17 @@ class Line(msgspec.Struct, frozen=True, dict=True):
                 high = middle
         return low
 
-    @property
-    def texts(self) -> list[bytes]:
-        """The cuts of a line of texts."""
-        data = self.data.tobytes()
-        return [data[a:b] for a, b in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True)]
-
 
 def _arrays(thresholds: Thresholds) -> list[Array]:
     return [thresholds.keys, thresholds.grid]
+
+
+def read_only(array: Array) -> Array:
+    """A view that cannot be written: Arrow's arrays are such, and a kernel is compiled once for all that are alike."""
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
 
 
 def double_keys(values: Array) -> Array:
@@ -258,6 +266,30 @@ def text_line(key: LineKey, cuts: Sequence[bytes]) -> Line:
     return Line(key, offsets=offsets, data=np.frombuffer(b"".join(cuts), np.uint8))
 
 
+def sorted_text_line(key: LineKey, cuts: pa.LargeBinaryArray) -> tuple[Line, Array]:
+    """A line of texts from cuts in any order, and the place of each; all of it outside of the interpreter."""
+    encoded = cuts.dictionary_encode()
+    order = pc.array_sort_indices(encoded.dictionary)
+    place = np.empty(len(order), np.int32)
+    place[np.asarray(order)] = np.arange(len(order), dtype=np.int32)
+    offsets, data = _buffers(encoded.dictionary.take(order))
+    return Line(key, offsets=offsets.copy(), data=data.copy()), place[np.asarray(encoded.indices)]
+
+
+def binary_array(offsets: Array, data: Array) -> pa.LargeBinaryArray:
+    """Texts, one after the other, as Arrow has them."""
+    return pa.Array.from_buffers(
+        pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )  # fmt: skip
+
+
+def _buffers(texts: pa.LargeBinaryArray) -> tuple[Array, Array]:
+    """The other way around, for an array that is no part of another."""
+    _, offsets, data = texts.buffers()
+    starts = np.frombuffer(offsets, np.int64, len(texts) + 1) if len(texts) else np.zeros(1, np.int64)
+    return starts, np.frombuffer(data, np.uint8, int(starts[-1])) if data is not None else np.zeros(0, np.uint8)
+
+
 def merge_lines(lines: Sequence[tuple[Line, Array]]) -> tuple[Line, list[Array]]:
     """One line with those cuts of several that are marked as used, and for each the new place of its cuts.
 
@@ -268,16 +300,13 @@ def merge_lines(lines: Sequence[tuple[Line, Array]]) -> tuple[Line, list[Array]]
         case LineSort.ALWAYS | LineSort.PRESENCE | LineSort.BOOLEAN:
             return lines[0][0], [np.arange(line.cuts, dtype=np.int32) for line, _ in lines]
         case LineSort.TEXT | LineSort.TEXT_BACK:
-            held = [[text for text, u in zip(line.texts, used.tolist(), strict=True) if u] for line, used in lines]
-            cuts = sorted({text for texts in held for text in texts})
-            at = {text: place for place, text in enumerate(cuts)}
-            return text_line(key, cuts), [
-                _spread(used, np.fromiter((at[text] for text in texts), np.int32, count=len(texts)))
-                for (_, used), texts in zip(lines, held, strict=True)
-            ]
+            held = [binary_array(line.offsets, line.data).filter(pa.array(used)) for line, used in lines]
+            merged, place = sorted_text_line(key, pa.concat_arrays(held))
+            ends = np.cumsum([len(some) for some in held])[:-1]
+            return merged, [_spread(used, of) for (_, used), of in zip(lines, np.split(place, ends), strict=True)]
         case LineSort.ODD_NUMBER:
             return _merge_odd(key, lines)
-    values, after, places = _merge_cuts([(line.values[used], line.after[used]) for line, used in lines])
+    values, after, places = merge_cuts([(line.values[used], line.after[used]) for line, used in lines])
     return Line(key, values, after), [_spread(used, place) for (_, used), place in zip(lines, places, strict=True)]
 
 
@@ -287,7 +316,8 @@ def _spread(used: Array, places: Array) -> Array:
     return whole
 
 
-def _merge_cuts(cuts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array, list[Array]]:
+def merge_cuts(cuts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array, list[Array]]:
+    """Cuts before or after values, in any order, as one run without doubles, and the new place of each."""
     values = np.concatenate([v for v, _ in cuts])
     after = np.concatenate([a for _, a in cuts])
     order = np.lexsort((after, values))
@@ -309,7 +339,7 @@ def _merge_odd(key: LineKey, lines: Sequence[tuple[Line, Array]]) -> tuple[Line,
     exact = sorted({cut for cuts in exact_used for cut in cuts})
     at = {cut: place for place, cut in enumerate(exact)}
     floats = [used[n + 1 :] for (_, used), n in zip(lines, stretches, strict=True)]
-    values, after, places = _merge_cuts(
+    values, after, places = merge_cuts(
         [(line.values[u], line.after[u]) for (line, _), u in zip(lines, floats, strict=True)]
     )
     merged = Line(key, values, after, tuple(v for v, _ in exact), tuple(a for _, a in exact))

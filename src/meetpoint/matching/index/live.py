@@ -1,16 +1,16 @@
 """The index: subscriptions that come and go while events are matched.
 
-Filters wait in a short list, where every one of them is tried, until there are enough to compile a segment. Segments
-are never changed: a subscription that goes leaves a mark by which its matches are dropped, and a thread in the
-background merges segments so that there are few, the larger ones older, and the marked ones gone. Whoever matches takes
-the list of segments as it is at that moment, and never waits.
+Filters wait in a short list, where every one of them is tried, until there are enough to compile a segment: in a hurry,
+if there are others already. Segments are never changed: a subscription that goes leaves a mark by which its matches are
+dropped, and a thread in the background merges segments so that there are few, the larger ones older, the marked ones
+gone, and all compiled well. Whoever matches takes the list of segments as it is at that moment, and never waits.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from time import sleep
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -23,7 +23,10 @@ from meetpoint.language.filters import Filter
 from meetpoint.language.schema import Schema
 from meetpoint.matching.columns import Columns
 from meetpoint.matching.index.events import JsonEvents
+from meetpoint.matching.index.serials import Serials
 from meetpoint.matching.index.state import (
+    LINES_MAX,
+    Arrivals,
     Held,
     Pairs,
     State,
@@ -55,8 +58,12 @@ BATCH = 10_240
 SMALL = 256
 """Subscriptions up to which nothing is compiled; `WAITING` where something already is."""
 WAITING = 64
+HURRIED = 8192
+"""Subscriptions up to which a segment is compiled in a hurry where there are others."""
 _BREATH = 2048
 """Subscriptions after which other threads get their turn."""
+_PATIENCE_S = 0.25
+"""How long the thread in the background waits for more to merge."""
 
 
 class Index(Generic[Id]):
@@ -76,10 +83,11 @@ class Index(Generic[Id]):
         self._schema = schema
         self._sample: Sample | None = None
         self._state = State()
-        self._serial_of: dict[Any, int] | None = {}
+        self._serials: Serials | None = Serials()
         self._next_serial = 0
         self._write = threading.RLock()
         self._merger: threading.Thread | None = None
+        self._hurry = threading.Event()
         self._failure: BaseException | None = None
 
     # -- making and keeping --------------------------------------------------------------------------------------------
@@ -103,7 +111,7 @@ class Index(Generic[Id]):
         rows, ids = gather_columns(table)
         serials = np.arange(rows.subscriptions)
         index._next_serial = rows.subscriptions
-        index._serial_of = None
+        index._serials = None
         index._state = State((Held.of(index._compile(rows), ids, serials, None),)) if len(ids) else State()
         return index
 
@@ -125,7 +133,7 @@ class Index(Generic[Id]):
         held, index._sample = load(os.fspath(path))
         index._state = State(tuple(Held.of(*parts) for parts in held))
         index._next_serial = max((int(h.serials[-1]) for h in index._state.held), default=-1) + 1
-        index._serial_of = None
+        index._serials = None
         return index
 
     def compact(self) -> None:
@@ -140,16 +148,18 @@ class Index(Generic[Id]):
                 if self._merger is not None and self._merger.is_alive():
                     continue  # another merge began meanwhile
                 if compiled and self._state.young:
-                    self._state = State((*self._state.held, self._compile_young(self._state.young)))
+                    self._state = State((*self._state.held, self._compile_some(Arrivals.of(self._state.young))))
                 held = self._state.held
-                if len(held) > 1 or any(h.dead_count for h in held):
+                if len(held) > 1 or any(h.dead_count or h.segment.flat for h in held):
                     self._merge(held)
                 return self._state, self._sampled() if compiled else None
 
     def _wait(self) -> None:
         merger = self._merger
         if merger is not None and merger is not threading.current_thread():
+            self._hurry.set()
             merger.join()
+            self._hurry.clear()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -180,17 +190,14 @@ class Index(Generic[Id]):
 
     def add_many(self, filters: Iterable[tuple[Id, Filter]]) -> None:
         """The same for many: all of them, or none where one of the ids is taken."""
-        items = _checked_filters(filters)
+        ids, forms = _checked_filters(filters)
         with self._write:
             known = self._known()
-            seen: set[Id] = set()
-            for id_, _ in items:
-                if id_ in known or id_ in seen:
-                    raise KeyError(f"subscription {id_!r} is held already; update it instead")
-                seen.add(id_)
-            young = [Young(id_, serial, serial, f) for (id_, f), serial in self._numbered(items)]
-            self._publish(self._with(self._state, young))
-            known.update((y.id, y.serial) for y in young)
+            if len(set(ids)) < len(ids) or known.of(ids).count(None) < len(ids):
+                raise KeyError(f"subscription {_first(ids, known, wrong=True)!r} is held already; update it instead")
+            serials = self._numbered(len(ids))
+            self._publish(self._with(self._state, Arrivals(ids, forms, serials, serials)))
+            known.update(ids, serials.tolist())
 
     def remove(self, subscription: Id) -> None:
         """Forget an id; KeyError where it is unknown."""
@@ -202,8 +209,7 @@ class Index(Generic[Id]):
         with self._write:
             state, _ = self._without(self._state, ids, "")
             self._publish(state)
-            for id_ in ids:
-                del self._known()[id_]
+            self._known().forget(ids)
 
     def update(self, subscription: Id, filter_: Filter) -> None:
         """Replace the filter of a known id; KeyError where it is unknown."""
@@ -211,69 +217,65 @@ class Index(Generic[Id]):
 
     def update_many(self, filters: Iterable[tuple[Id, Filter]]) -> None:
         """The same for many. Whoever matches sees the old filters or the new ones, never none and never both."""
-        items = _checked_filters(filters)
+        ids, forms = _checked_filters(filters)
         with self._write:
-            state, orders = self._without(self._state, [id_ for id_, _ in items], "; add it first")
-            young = [
-                Young(id_, serial, order, f)
-                for ((id_, f), serial), order in zip(self._numbered(items), orders, strict=True)
-            ]
-            self._publish(self._with(state, young))
-            self._known().update((y.id, y.serial) for y in young)
+            state, orders = self._without(self._state, ids, "; add it first")
+            serials = self._numbered(len(ids))
+            self._publish(self._with(state, Arrivals(ids, forms, serials, orders)))
+            self._known().update(ids, serials.tolist())
 
-    def _numbered(self, items: list[tuple[Id, Filter]]) -> list[tuple[tuple[Id, Filter], int]]:
+    def _numbered(self, count: int) -> Array:
         first = self._next_serial
-        self._next_serial += len(items)
-        return list(zip(items, range(first, first + len(items)), strict=True))
+        self._next_serial += count
+        return np.arange(first, first + count)
 
-    def _known(self) -> dict[Any, int]:
+    def _known(self) -> Serials:
         """The serial of each id; made when it is first asked for, a little at a time, since other threads match."""
-        if self._serial_of is None:
-            known: dict[Any, int] = {}
+        if self._serials is None:
+            known = Serials()
             for held in self._state.held:
                 for at in range(0, len(held.serials), _BREATH):
                     ids = held.ids[at : at + _BREATH]
                     serials = held.serials[at : at + _BREATH].tolist()
-                    known.update(zip(ids.to_pylist() if isinstance(ids, pa.Array) else ids, serials, strict=True))
+                    known.update(ids.to_pylist() if isinstance(ids, pa.Array) else ids, serials)
                     sleep(0)
-            self._serial_of = known
-        return self._serial_of
+            self._serials = known
+        return self._serials
 
-    def _with(self, state: State, young: list[Young]) -> State:
+    def _with(self, state: State, more: Arrivals) -> State:
         """A state with more subscriptions, compiled if they are many."""
-        waiting = (*state.young, *young)
-        if len(waiting) <= (WAITING if state.held else SMALL) or not can_compile():
-            return msgspec.structs.replace(state, young=waiting)
-        return State((*state.held, self._compile_young(waiting)))
+        waiting = len(state.young) + len(more.ids)
+        if waiting <= (WAITING if state.held else SMALL) or not can_compile():
+            return msgspec.structs.replace(state, young=(*state.young, *more.young()))
+        some = more.after(state.young)
+        return State((*state.held, self._compile_some(some, hurried=bool(state.held) and waiting <= HURRIED)))
 
-    def _without(self, state: State, ids: list[Id], hint: str) -> tuple[State, list[int]]:
+    def _without(self, state: State, ids: list[Id], hint: str) -> tuple[State, Array]:
         """A state with some subscriptions gone, and when those were first added."""
         known = self._known()
-        serials: dict[int, int] = {}
-        for at, id_ in enumerate(ids):
-            if id_ not in known or known[id_] in serials:
-                raise KeyError(f"subscription {id_!r} is {'named twice' if id_ in known else f'not held{hint}'}")
-            serials[known[id_]] = at
-        orders = [0] * len(ids)
+        serials = known.of(ids)
+        if None in serials or len(set(serials)) < len(serials):
+            id_ = _first(ids, known, wrong=False)
+            raise KeyError(f"subscription {id_!r} is {'named twice' if id_ in known else f'not held{hint}'}")
+        wanted = np.array(serials, np.int64)
+        orders = np.zeros(len(ids), np.int64)
         young: list[Young] = []
+        place_of = {serial: at for at, serial in enumerate(serials)} if state.young else {}
         for one in state.young:
-            if one.serial in serials:
-                orders[serials[one.serial]] = one.order
+            if one.serial in place_of:
+                orders[place_of[one.serial]] = one.order
             else:
                 young.append(one)
-        wanted = np.fromiter(serials, np.int64, count=len(serials))
+        by_serial = np.argsort(wanted)
+        rising = wanted[by_serial]
         held: list[Held] = []
         for part in state.held:
-            place = np.searchsorted(part.serials, wanted)
-            found = np.flatnonzero(part.serials[np.minimum(place, len(part.serials) - 1)] == wanted)
-            if len(found):
-                numbers = place[found]
-                for at, order in zip(
-                    found.tolist(),
-                    (part.serials if part.orders is None else part.orders)[numbers].tolist(),
-                    strict=True,
-                ):
-                    orders[at] = order
+            begin, end = np.searchsorted(rising, [part.serials[0], part.serials[-1] + 1]).tolist()
+            numbers = np.searchsorted(part.serials, rising[begin:end])
+            found = part.serials[numbers] == rising[begin:end]
+            if found.any():
+                numbers = numbers[found]
+                orders[by_serial[begin:end][found]] = (part.serials if part.orders is None else part.orders)[numbers]
                 part = part.without(numbers)
             if len(part):
                 held.append(part)
@@ -283,7 +285,8 @@ class Index(Generic[Id]):
         self._state = state
         running = self._merger is not None and self._merger.is_alive()  # a fork has no threads but one
         if not running and to_merge(state.held):
-            self._merger = threading.Thread(target=self._merge_in_background, name="meetpoint-merge", daemon=True)
+            # no daemon: Python ends such threads in the middle of Arrow's code, which then ends the process
+            self._merger = threading.Thread(target=self._merge_in_background, name="meetpoint-merge")
             self._merger.start()
 
     # -- compiling and merging -----------------------------------------------------------------------------------------
@@ -294,12 +297,15 @@ class Index(Generic[Id]):
 
         return Segment.of_rows(rows, self._sampled())
 
-    def _compile_young(self, young: Sequence[Young]) -> Held:
+    def _compile_some(self, some: Arrivals, *, hurried: bool = False) -> Held:
         from meetpoint.matching.index.gather import gather
+        from meetpoint.matching.index.segment import Segment
 
-        segment = self._compile(gather(y.filter for y in young))
-        serials = np.array([y.serial for y in young], np.int64)
-        return Held.of(segment, [y.id for y in young], serials, np.array([y.order for y in young], np.int64))
+        rows = gather(some.filters)
+        segment = (
+            Segment.flat_of(rows, self._sampled()) if hurried and len(rows.lines) < LINES_MAX else self._compile(rows)
+        )
+        return Held.of(segment, some.ids, some.serials, some.orders)
 
     def _sampled(self) -> Sample | None:
         from meetpoint.matching.index.events import guess_of, sample_of
@@ -313,9 +319,10 @@ class Index(Generic[Id]):
     def _merge_in_background(self) -> None:
         try:
             while True:
+                self._hurry.wait(_PATIENCE_S)
                 with self._write:
                     some = to_merge(self._state.held)
-                    if not some:
+                    if not some or not threading.main_thread().is_alive():  # where it has ended, so does the process
                         self._merger = None
                         return
                 self._merge(some)
@@ -341,8 +348,11 @@ class Index(Generic[Id]):
         with self._write:
             now = {id(h.segment): h for h in self._state.held}
             if merged is not None:  # some of it may have gone meanwhile
-                gone = [h.serials[now[id(h.segment)].gone] if id(h.segment) in now else h.serials for h in some]
-                numbers = np.flatnonzero(np.isin(merged.serials, np.concatenate(gone)))
+                gone = [
+                    now[id(h.segment)].gone[k] if id(h.segment) in now else k[k]
+                    for h, k in zip(some, kept, strict=True)
+                ]
+                numbers = np.flatnonzero(np.concatenate(gone))
                 merged = merged.without(numbers) if len(numbers) else merged
             replaced = {id(h.segment) for h in some}
             held: list[Held] = []
@@ -459,11 +469,22 @@ class Index(Generic[Id]):
 _SAMPLES = (Iterable, Columns, JsonEvents, pa.Table, pa.RecordBatch, pa.RecordBatchReader)
 
 
-def _checked_filters(filters: Iterable[tuple[Any, Filter]]) -> list[tuple[Any, Filter]]:
+def _checked_filters(filters: Iterable[tuple[Any, Filter]]) -> tuple[list[Any], list[Filter]]:
     items = list(filters)
-    for id_, filter_ in items:
-        if not isinstance(filter_, Filter):
-            raise MeetpointError(
-                f"subscription {id_!r}: the filter is of class {type(filter_).__name__}; parse it with parse_filter"
-            )
-    return items
+    ids, forms = [id_ for id_, _ in items], [filter_ for _, filter_ in items]
+    if set(map(type, forms)) - {Filter}:
+        id_, bad = next((id_, filter_) for id_, filter_ in items if type(filter_) is not Filter)
+        raise MeetpointError(
+            f"subscription {id_!r}: the filter is of class {type(bad).__name__}; parse it with parse_filter"
+        )
+    return ids, forms
+
+
+def _first(ids: list[Any], known: Serials, *, wrong: bool) -> Any:
+    """The first id that is named twice, or whose being known is `wrong`."""
+    seen: set[Any] = set()
+    for id_ in ids:
+        if id_ in seen or (id_ in known) is wrong:
+            return id_
+        seen.add(id_)
+    return None

@@ -22,7 +22,7 @@ from meetpoint.matching.index.kernels.scanning import SIDE_FITS, SIDE_FITS_NOT
 from meetpoint.matching.index.lines import LineKey, LineSort, is_plain
 from meetpoint.matching.prepared import EPOCH
 
-__all__ = ["MIDDLE", "READERS", "Range", "Test", "read_number", "text_ranges"]
+__all__ = ["MIDDLE", "READERS", "Range", "Test"]
 
 Range: TypeAlias = tuple[Any, Any, bool]
 """Low cut, high cut, and whether it nests (a prefix or one value).
@@ -53,7 +53,7 @@ def _boolean(attribute: str, constraint: BooleanSet, tests: list[Test], patterns
     return True
 
 
-def read_number(attribute: str, constraint: NumberSet, tests: list[Test], patterns: list[Any]) -> bool:
+def _number(attribute: str, constraint: NumberSet, tests: list[Test], patterns: list[Any]) -> bool:
     exact = constraint.exact
     if constraint.doubles is None and all(
         bound is None or is_plain(bound, float(bound))  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def _micros(bound: Any) -> int:
 def _text(attribute: str, constraint: TextSet, tests: list[Test], patterns: list[Any]) -> bool:
     forward = constraint.intervals
     if not constraint.like and not constraint.unlike:
-        ranges = text_ranges(forward)
+        ranges = _text_ranges(forward)
         tests.append((LineKey(attribute, LineSort.TEXT), ranges))
         return bool(ranges)
     backward: Intervals = EVERY_TEXT
@@ -135,8 +135,8 @@ def _text(attribute: str, constraint: TextSet, tests: list[Test], patterns: list
             backward = intersect(backward, complement(prefix_interval(pattern.pieces[1][::-1])))
         else:
             patterns.append((SIDE_FITS_NOT, attribute, pattern))
-    ranges = text_ranges(forward, forward == prefix_interval(prefix))
-    back_ranges = text_ranges(backward, backward == prefix_interval(suffix[::-1]))
+    ranges = _text_ranges(forward, forward == prefix_interval(prefix))
+    back_ranges = _text_ranges(backward, backward == prefix_interval(suffix[::-1]))
     if forward != EVERY_TEXT or (backward == EVERY_TEXT and not fits):
         tests.append((LineKey(attribute, LineSort.TEXT), ranges))
     if backward != EVERY_TEXT:
@@ -149,7 +149,7 @@ def _may_overlap(head: str, tail: str) -> bool:
     return any(head.endswith(tail[:n]) for n in range(1, min(len(head), len(tail)) + 1)) or tail in head or head in tail
 
 
-def text_ranges(intervals: Intervals, prefix: bool = False) -> list[Range]:
+def _text_ranges(intervals: Intervals, prefix: bool = False) -> list[Range]:
     """Intervals as ranges of bytes; an interval that lies between a text and the next one holds nothing."""
     ranges: list[Range] = []
     for i in intervals:
@@ -168,7 +168,7 @@ READERS: dict[type[Constraint], Any] = {
     Absent: _absent,
     Present: _present,
     BooleanSet: _boolean,
-    NumberSet: read_number,
+    NumberSet: _number,
     TimestampSet: _instant,
     TextSet: _text,
 }

@@ -8,6 +8,8 @@ ranges. Subscriptions are numbered from 0 within the segment, and conjunctions a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,10 +17,11 @@ import pyarrow as pa
 
 from meetpoint.errors import LimitError
 from meetpoint.language.like import Pattern
+from meetpoint.matching.index.kernels.building import group, mark_cuts, move_ranks
 from meetpoint.matching.index.kernels.scanning import SIDE_IN_SET
-from meetpoint.matching.index.lines import Array, Line, LineKey, merge_lines
+from meetpoint.matching.index.lines import Array, Line, LineKey, merge_lines, read_only
 
-__all__ = ["LINES_MAX", "NESTED", "PackedRows", "Rows", "grouped", "keep", "merge", "starts_of"]
+__all__ = ["LINES_MAX", "NESTED", "PackedRows", "Rows", "grouped", "interleaved", "keep", "merge", "runs", "starts_of"]
 
 LINES_MAX = 1 << 16
 """Lines of one segment."""
@@ -67,7 +70,7 @@ _WIDTHS = {"last": "first", "set_last": "set_first"}
 
 
 class PackedRows(msgspec.Struct, frozen=True):
-    """Rows at rest, compressed: only a merge asks for them."""
+    """Rows at rest, compressed unless they will not be at rest for long: only a merge asks for them."""
 
     subscriptions: int
     lines: tuple[Line, ...]
@@ -75,6 +78,7 @@ class PackedRows(msgspec.Struct, frozen=True):
     multiple: bool  # whether any conjunction is
     types: dict[str, tuple[str, int]]  # of each array its type and length
     data: dict[str, Array]  # of each array, byte by byte
+    compressed: bool = True
 
     @staticmethod
     def of(rows: Rows) -> PackedRows:
@@ -91,7 +95,15 @@ class PackedRows(msgspec.Struct, frozen=True):
             data[name] = np.frombuffer(pa.compress(planes.tobytes(), codec="zstd", asbytes=True), np.uint8)
         return PackedRows(rows.subscriptions, rows.lines, rows.patterns, bool(rows.multiple.any()), types, data)
 
+    @staticmethod
+    def lightly(rows: Rows) -> PackedRows:
+        """For rows that are merged soon: nothing is compressed."""
+        data = {name: getattr(rows, name) for name in _PACKED}
+        return PackedRows(rows.subscriptions, rows.lines, rows.patterns, bool(rows.multiple.any()), {}, data, False)
+
     def unpacked(self) -> Rows:
+        if not self.compressed:
+            return Rows(subscriptions=self.subscriptions, lines=self.lines, patterns=self.patterns, **self.data)
         arrays: dict[str, Array] = {}
         for name, (type_, length) in self.types.items():
             dtype = np.dtype(type_)
@@ -137,9 +149,9 @@ def starts_of(counts: Array) -> Array:
 
 def grouped(line: Array, count: int) -> list[Array]:
     """The places of each line's number in an array of such numbers."""
-    order = np.argsort(line, kind="stable")
-    ends = np.searchsorted(line[order], np.arange(count + 1))
-    return [order[begin:end] for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
+    starts, order = np.empty(count + 1, np.int64), np.empty(len(line), np.int64)
+    group(read_only(line.astype(np.int64, copy=False)), starts, order)
+    return [order[begin:end] for begin, end in pairwise(starts.tolist())]
 
 
 def merge(parts: Sequence[Rows]) -> Rows:
@@ -185,22 +197,66 @@ def merge(parts: Sequence[Rows]) -> Rows:
     )
 
 
+def interleaved(some: Rows, others: Rows) -> Rows:
+    """The conjunctions of two parts of the same subscriptions, in the order of the subscriptions."""
+    rows = merge([some, others])
+    owner = rows.owner % np.int32(max(some.subscriptions, 1))
+    order = np.argsort(owner, kind="stable")
+    counts, side_counts = np.diff(rows.start)[order], np.diff(rows.side_start)[order]
+    _, tests = runs(rows.start[order], rows.start[order] + counts)
+    _, sides = runs(rows.side_start[order], rows.side_start[order] + side_counts)
+    return msgspec.structs.replace(
+        rows,
+        subscriptions=some.subscriptions,
+        owner=owner[order],
+        multiple=rows.multiple[order],
+        start=starts_of(counts),
+        line=rows.line[tests],
+        first=rows.first[tests],
+        last=rows.last[tests],
+        side_start=starts_of(side_counts),
+        side=rows.side[sides],
+    )
+
+
+def runs(begin: Array, end: Array) -> tuple[Array, Array]:
+    """Every number of several ranges, and which range it is of."""
+    counts = end - begin
+    which = np.repeat(np.arange(len(begin)), counts)
+    return which, begin[which] + np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+class _Asked(NamedTuple):
+    """Tests and ranges of sets of some rows, and where the cuts of each line begin among those of all lines."""
+
+    line: Array
+    first: Array
+    last: Array
+    begin: Array
+
+    @staticmethod
+    def of(rows: Rows) -> tuple[_Asked, _Asked]:
+        begin = read_only(np.cumsum([0, *(line.cuts for line in rows.lines)]))
+        lines = read_only(rows.line & ~np.uint32(NESTED)), read_only(np.repeat(rows.set_line, np.diff(rows.set_start)))
+        return (
+            _Asked(lines[0], read_only(rows.first), read_only(rows.last), begin),
+            _Asked(lines[1], read_only(rows.set_first), read_only(rows.set_last), begin),
+        )
+
+    def moved(self, place: Array, most: Array) -> tuple[Array, Array]:
+        first, last = np.empty_like(self.first), np.empty_like(self.last)
+        move_ranks(*self, place, most, first, last)
+        return first, last
+
+
 def _used_cuts(rows: Rows) -> list[Array | None]:
     """For each line which cuts bound a test or a set; None for a line that nothing asks."""
-    used: list[Array | None] = []
-    line = np.concatenate([rows.line & ~np.uint32(NESTED), np.repeat(rows.set_line, np.diff(rows.set_start))])
-    first = np.concatenate([rows.first, rows.set_first])
-    last = np.concatenate([rows.last, rows.set_last])
-    for one, mine in zip(rows.lines, grouped(line, len(rows.lines)), strict=True):
-        if not len(mine):
-            used.append(None)
-            continue
-        cuts = np.zeros(one.cuts, np.bool_)
-        low, high = first[mine], last[mine]
-        cuts[low[low > 0] - 1] = True
-        cuts[high[high < one.cuts]] = True
-        used.append(cuts)
-    return used
+    of_tests, of_sets = _Asked.of(rows)
+    asked, used = np.zeros(len(rows.lines), np.bool_), np.zeros(of_tests.begin[-1], np.bool_)
+    mark_cuts(*of_tests, asked, used)
+    mark_cuts(*of_sets, asked, used)
+    cuts = np.split(used, of_tests.begin[1:-1])
+    return [one if is_asked else None for one, is_asked in zip(cuts, asked.tolist(), strict=False)]
 
 
 def _renumber(
@@ -212,24 +268,17 @@ def _renumber(
     sets: int,
 ) -> dict[str, Array]:
     """The tests and side tests of one part in the numbers of the whole."""
-    tests = rows.line & ~np.uint32(NESTED)
-    new_line = np.zeros(max(len(rows.lines), 1), np.uint32)
-    out = {name: getattr(rows, name).copy() for name in ("first", "last", "set_first", "set_last")}
-    set_lines = np.repeat(rows.set_line, np.diff(rows.set_start))
-    of_tests, of_sets = grouped(tests, len(rows.lines)), grouped(set_lines, len(rows.lines))
+    new_line, most = np.zeros(max(len(rows.lines), 1), np.uint32), np.zeros(max(len(rows.lines), 1), np.int32)
+    place = [np.zeros(0, np.int32)]
     for old, line in enumerate(rows.lines):
-        if line.key not in places:
-            continue
-        place, new = places[line.key], number[line.key]
-        new_line[old] = new
-        for low, high, mine in (
-            ("first", "last", of_tests[old]),
-            ("set_first", "set_last", of_sets[old]),
-        ):
-            first, last = out[low][mine], out[high][mine]
-            padded = np.concatenate([place, np.array([lines[new].cuts], np.int32)])
-            out[low][mine] = np.where(first > 0, padded[np.maximum(first, 1) - 1] + 1, 0)
-            out[high][mine] = padded[last]
+        new = number.get(line.key, -1) if line.key in places else -1
+        place.append(places[line.key] if new >= 0 else np.zeros(line.cuts, np.int32))
+        if new >= 0:
+            new_line[old], most[old] = new, lines[new].cuts
+    whole_place = np.concatenate(place)
+    of_tests, of_sets = _Asked.of(rows)
+    first, last = of_tests.moved(whole_place, most)
+    set_first, set_last = of_sets.moved(whole_place, most)
     is_set = rows.side & 3 == SIDE_IN_SET
     fitting = np.array([0, *(patterns.setdefault(p, len(patterns)) for p in _used_patterns(rows))], np.int32)[1:]
     argument = rows.side >> 2
@@ -240,8 +289,11 @@ def _renumber(
         whole[asked] = fitting
         moved = np.where(is_set, moved, whole[np.where(is_set, 0, argument)])
     return {
-        **out,
-        "line": new_line[tests] | (rows.line & np.uint32(NESTED)),
+        "first": first,
+        "last": last,
+        "set_first": set_first,
+        "set_last": set_last,
+        "line": new_line[of_tests.line] | (rows.line & np.uint32(NESTED)),
         "set_line": new_line[rows.set_line],
         "side": (moved << 2 | rows.side & 3).astype(np.int32),
     }

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from meetpoint.matching.index.build import Layout, build
+from meetpoint.matching.index.build import Layout, build, build_flat
 from meetpoint.matching.index.encode import Encoded, Encoder, Scratch
 from meetpoint.matching.index.grams import build_grams
 from meetpoint.matching.index.kernels.compiling import FEW_EVENTS, suited
@@ -22,7 +22,7 @@ from meetpoint.matching.index.kernels.scanning import (
     sort_pairs,
 )
 from meetpoint.matching.index.kernels.simd import PADDING
-from meetpoint.matching.index.lines import Array
+from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort
 from meetpoint.matching.index.rows import NESTED, PackedRows, Rows
 from meetpoint.matching.parts import Part, Parts, PartSort
 
@@ -33,6 +33,11 @@ _OUTPUT = 1 << 18
 """Matches that are handed over at a time, or as many as one bucket can give."""
 _OUTPUT_OF_ONE = 1 << 12
 """The same for a single event."""
+
+
+_LIGHT = 1 << 15
+"""Subscriptions up to which rows are not compressed: more will come, and then they are merged."""
+_ALWAYS = Line(LineKey("", LineSort.ALWAYS))
 
 
 class Sample(NamedTuple):
@@ -78,11 +83,20 @@ class Found(NamedTuple):
 class Segment:
     """Compiled subscriptions: rank form, buckets, and the encoder that leads events to them."""
 
-    def __init__(self, rows: PackedRows, layout: Layout, encoder: Encoder) -> None:
+    def __init__(
+        self,
+        rows: PackedRows,
+        layout: Layout,
+        encoder: Encoder,
+        *,
+        flat: bool = False,
+        scratch: Scratch | None = None,
+    ) -> None:
+        self.flat = flat
         self.rows = rows
         self.layout = layout
         self.encoder = encoder
-        self._free: list[Scratch] = []
+        self._free: list[Scratch] = [] if scratch is None else [scratch]
         self._largest = BLOCK * int(np.diff(layout.buckets.begin).max(initial=0))
 
     @staticmethod
@@ -90,11 +104,28 @@ class Segment:
         """Compile."""
         rows = _by_use(rows)
         encoder = Encoder(rows.lines, build_grams(rows.patterns), len(rows.patterns))
-        encoded = None
+        scratch, encoded = encoder.scratch(), None
         if sample is not None:  # a few events tell enough about a few subscriptions
             some = sample.some(max(_SAMPLE_MIN, rows.subscriptions // _SAMPLE_PART))
-            encoded = encoder.encode(some.parts, some.events, encoder.scratch())
-        return Segment(PackedRows.of(rows), build(rows, encoded, sample is not None and sample.guessed), encoder)
+            encoded = encoder.encode(some.parts, some.events, scratch)
+        pack = PackedRows.of if rows.subscriptions > _LIGHT else PackedRows.lightly
+        layout = build(rows, encoded, sample is not None and sample.guessed)
+        return Segment(pack(rows), layout, encoder, scratch=scratch)
+
+    @staticmethod
+    def flat_of(rows: Rows, sample: Sample | None) -> Segment:
+        """Compile in a hurry, for a few thousand subscriptions, until there is time to do it well."""
+        rows = _by_use(rows)
+        lines = rows.lines
+        always = next((slot for slot, line in enumerate(lines) if line.key == _ALWAYS.key), len(lines))
+        if always == len(lines):
+            lines = (*lines, _ALWAYS)
+        encoder = Encoder(lines, build_grams(rows.patterns), len(rows.patterns))
+        scratch = encoder.scratch()
+        if sample is not None:  # so that whoever matches first finds everything made that is made on demand
+            first = sample.some(1)
+            encoder.encode(first.parts, first.events, scratch)
+        return Segment(PackedRows.lightly(rows), build_flat(rows, always), encoder, flat=True, scratch=scratch)
 
     @property
     def nbytes(self) -> int:

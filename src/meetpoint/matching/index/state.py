@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from meetpoint.matching.index.segment import Segment
 
 __all__ = [
+    "LINES_MAX",
     "PATHS",
     "PATH_VARIABLE",
+    "Arrivals",
     "Held",
     "Pairs",
     "State",
@@ -86,6 +88,7 @@ class Held(msgspec.Struct, frozen=True):
 
     def without(self, numbers: Array) -> Held:
         """The same with some subscriptions gone."""
+        _load_drop_dead()
         dead = self.dead.copy()
         np.bitwise_or.at(dead, numbers >> 3, np.left_shift(1, numbers & 7).astype(np.uint8))
         return msgspec.structs.replace(self, dead=dead, dead_count=self.dead_count + len(numbers))
@@ -103,6 +106,16 @@ class Held(msgspec.Struct, frozen=True):
         return int(self.segment.nbytes + ids + orders + self.serials.nbytes + self.dead.nbytes)
 
 
+@cache
+def _load_drop_dead() -> None:
+    """Load the code that is first needed when a subscription has gone: here, and not in the next match."""
+    from meetpoint.matching.index.kernels.compiling import FEW_EVENTS, suited
+    from meetpoint.matching.index.kernels.results import drop_dead
+
+    for events in (1, FEW_EVENTS):
+        suited(drop_dead, events)(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint8))
+
+
 class Young(msgspec.Struct, frozen=True):
     """A subscription that is not compiled yet."""
 
@@ -110,6 +123,35 @@ class Young(msgspec.Struct, frozen=True):
     serial: int
     order: int
     filter: Filter
+
+
+class Arrivals(NamedTuple):
+    """Subscriptions to be compiled, as columns: there may be many."""
+
+    ids: list[Any]
+    filters: list[Filter]
+    serials: Array  # int64
+    orders: Array
+
+    @staticmethod
+    def of(young: Sequence[Young]) -> Arrivals:
+        return Arrivals(
+            [y.id for y in young],
+            [y.filter for y in young],
+            np.array([y.serial for y in young], np.int64),
+            np.array([y.order for y in young], np.int64),
+        )
+
+    def after(self, young: Sequence[Young]) -> Arrivals:
+        """The same behind some that came before."""
+        if not young:
+            return self
+        first = Arrivals.of(young)
+        serials, orders = np.concatenate([first.serials, self.serials]), np.concatenate([first.orders, self.orders])
+        return Arrivals(first.ids + self.ids, first.filters + self.filters, serials, orders)
+
+    def young(self) -> Iterator[Young]:
+        return map(Young, self.ids, self.serials.tolist(), self.orders.tolist(), self.filters)
 
 
 class State(msgspec.Struct, frozen=True):
@@ -148,11 +190,12 @@ def match_parts(state: State, some: EventBatch, path: str) -> Iterator[tuple[int
 
 def _match_all(state: State, some: EventBatch, path: str) -> Iterator[tuple[int, Pairs]]:
     if state.held:
+        from meetpoint.matching.index.encode import ready
         from meetpoint.matching.index.kernels.compiling import suited
         from meetpoint.matching.index.kernels.results import drop_dead
 
         vector = _use_vectors(path)
-        parts = some.parts({name for held in state.held for name in held.segment.encoder.names})
+        parts = ready(some.parts({n for held in state.held for n in held.segment.encoder.names}), some.events)
         for at, held in enumerate(state.held):
             for found in held.segment.match(parts, some.events, some.first, vector):
                 kept = len(found.numbers)
@@ -200,26 +243,23 @@ def need_compiler() -> None:
 
 
 def to_merge(held: tuple[Held, ...]) -> tuple[Held, ...]:
-    """Which neighbours to merge: as many of the youngest as together outweigh half of the one before them."""
+    """Which neighbours to merge: all from the oldest on that was compiled in a hurry or that the younger ones outweigh.
+
+    As many as a segment has lines for. Then whatever has lost a good part of its subscriptions.
+    """
+    begin = len(held)
     younger = 0
     for at in range(len(held) - 1, -1, -1):
-        if younger and len(held[at]) <= 2 * younger:
-            chosen = held[_oldest(held, at) :]
-            if sum(len(one.segment.rows.lines) for one in chosen) > LINES_MAX:
-                break
-            return chosen
+        if held[at].segment.flat or len(held[at]) <= younger:
+            begin = at
         younger += len(held[at])
+    chosen = held[begin:]
+    while sum(len(one.segment.rows.lines) for one in chosen) > LINES_MAX:
+        chosen = chosen[1:]
+    if len(chosen) > 1 or (chosen and chosen[0].segment.flat):
+        return chosen
     worn = next((one for one in held if one.dead_count > _DEAD_PART * len(one.serials)), None)
     return () if worn is None else (worn,)
-
-
-def _oldest(held: tuple[Held, ...], at: int) -> int:
-    """The oldest segment that a merge from `at` on would also outweigh."""
-    younger = sum(map(len, held[at:]))
-    while at and len(held[at - 1]) <= 2 * younger:
-        at -= 1
-        younger += len(held[at])
-    return at
 
 
 def joined_ids(ids: list[Any], kept: list[Array]) -> Any:

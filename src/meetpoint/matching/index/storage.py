@@ -138,7 +138,7 @@ def save(path: str, held: list[tuple[Segment, Any, Array, Array | None]], sample
 def _put_segment(
     writer: _Writer, prefix: str, segment: Segment, ids: Any, serials: Array, orders: Array | None
 ) -> _SegmentHead:
-    rows = segment.rows
+    rows = segment.rows if segment.rows.compressed else PackedRows.of(segment.rows.unpacked())
     for name, packed in rows.data.items():
         writer.put(f"{prefix}rows/{name}", packed)
     lines = []

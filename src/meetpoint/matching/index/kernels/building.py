@@ -7,7 +7,56 @@ import numpy as np
 from meetpoint.matching.index.kernels.compiling import kernel, piece
 from meetpoint.matching.index.kernels.scanning import BLOCK, LANES, UNIFORM
 
-__all__ = ["choose", "fill_sides", "fill_tests", "fill_zones", "first_tests", "nest", "order_tests"]
+__all__ = [
+    "choose",
+    "fill_sides",
+    "fill_tests",
+    "fill_zones",
+    "first_tests",
+    "group",
+    "mark_cuts",
+    "move_ranks",
+    "nest",
+    "order_tests",
+]
+
+
+@kernel
+def group(numbers, starts, order):
+    """The places of each number, in order, one number after the other: those of n begin at starts[n]."""
+    starts[:] = 0
+    for i in range(len(numbers)):
+        starts[numbers[i] + 1] += 1
+    for n in range(len(starts) - 1):
+        starts[n + 1] += starts[n]
+    for i in range(len(numbers)):
+        n = numbers[i]
+        order[starts[n]] = i
+        starts[n] += 1
+    for n in range(len(starts) - 1, 0, -1):
+        starts[n] = starts[n - 1]
+    starts[0] = 0
+
+
+@kernel
+def mark_cuts(line, first, last, begin, asked, used):
+    """Which lines tests ask, and which cuts bound a test; the cuts of line n begin at begin[n]."""
+    for t in range(len(line)):
+        n = line[t]
+        asked[n] = True
+        if first[t] > 0:
+            used[begin[n] + first[t] - 1] = True
+        if begin[n] + last[t] < begin[n + 1]:
+            used[begin[n] + last[t]] = True
+
+
+@kernel
+def move_ranks(line, first, last, begin, place, most, new_first, new_last):
+    """The ranges of tests on lines whose cuts have new places; most[n] is the highest rank of line n now."""
+    for t in range(len(line)):
+        n = line[t]
+        new_first[t] = place[begin[n] + first[t] - 1] + 1 if first[t] > 0 else 0
+        new_last[t] = place[begin[n] + last[t]] if begin[n] + last[t] < begin[n + 1] else most[n]
 
 
 @kernel

@@ -29,7 +29,8 @@ _OPTIONS: dict[str, Any] = {"error_model": "numpy"}
 FEW_EVENTS = 32
 _NO_WRAPPERS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 _FILES = (
-    "building", "compiling", "json_scan", "json_tokens", "patterns", "ranks", "results", "scanning", "simd",
+    "building", "compiling", "filter_scan", "json_scan", "json_tokens", "patterns", "ranks", "results", "scanning",
+    "simd",
 )  # fmt: skip
 
 

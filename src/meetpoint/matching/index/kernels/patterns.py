@@ -12,6 +12,7 @@ from meetpoint.matching.index.kernels.simd import ones
 __all__ = [
     "ANY_CHAR",
     "FEW_FITS",
+    "GRAMS",
     "GRAMS2",
     "GRAMS3",
     "MASK",
@@ -20,6 +21,7 @@ __all__ = [
     "PLACE",
     "WORD",
     "Grams",
+    "file_patterns",
     "fitting_patterns",
     "gram_hash",
     "like",
@@ -37,6 +39,12 @@ WORD, MASK, PLACE, NUMBER = range(4)
 0 and 0 for one that is no plain substring; its number within the segment."""
 GRAMS3 = GRAMS2 = 1 << 16
 """How many grams of three bytes, hashed, and of two bytes there can be."""
+GRAMS = GRAMS3 + GRAMS2 + 256
+"""How many of any length: those of three bytes, then those of two, then those of one."""
+_TRIED = 12
+"""Places of a pattern that are looked at for its gram."""
+_LONG = 32
+"""From this place of the last gram on, grams that return within the pattern are avoided."""
 
 
 class Grams(NamedTuple):
@@ -121,6 +129,84 @@ def like(data, start, end, symbol, first, last):
         at = after
         piece = stop + 1
     return True
+
+
+@piece
+def _longest_run(symbol, begin, end):
+    """Where the longest run of bytes begins, the first of several, and how long it is."""
+    best = length = 0
+    first = begin
+    for s in range(begin, end + 1):
+        if s == end or symbol[s] >= ANY_CHAR:
+            if s - first > length:
+                best, length = first, s - first
+            first = s + 1
+    return best, length
+
+
+@piece
+def _times(symbol, begin, end, at):
+    """How often the three bytes at a place occur in a run, none of them twice."""
+    count = 0
+    s = begin
+    while s + 3 <= end:
+        same = symbol[s] == symbol[at] and symbol[s + 1] == symbol[at + 1] and symbol[s + 2] == symbol[at + 2]
+        count += same
+        s += 3 if same else 1
+    return count
+
+
+@piece
+def _rarest(symbol, begin, end, load):
+    """Where in a run of bytes the three begin that the fewest patterns were filed under so far.
+
+    Many patterns may begin alike, and what they have in common would lead to all of them.
+    """
+    last = end - 3
+    best, least, often = begin, np.int64(1 << 62), np.int64(0)
+    at = begin
+    while at <= last:
+        held = np.int64(load[gram_hash(symbol[at], symbol[at + 1], symbol[at + 2])])
+        if held <= least:
+            times = np.int64(_times(symbol, begin, end, at)) if last - begin > _LONG else np.int64(0)
+            if held < least or times < often:
+                best, least, often = at, held, times
+        at += 1
+        if last - begin >= _TRIED and at == begin + _TRIED // 3:
+            at = last - 2 * _TRIED // 3  # the beginning and the end of a long one
+    return best
+
+
+@kernel
+def file_patterns(symbol_start, symbol, plain, number, load, place, record, has_size):
+    """The gram that each pattern is filed under, or GRAMS where it has no byte, and its record.
+
+    `plain` says which are substrings; `load` counts the patterns of each gram of three bytes; `has_size` is set for the
+    lengths of grams that occur.
+    """
+    for p in range(len(place)):
+        begin, length = _longest_run(symbol, symbol_start[p], symbol_start[p + 1])
+        record[p, NUMBER] = number[p]
+        if length == 0:
+            place[p] = GRAMS
+            continue
+        size = min(length, 3)
+        has_size[size] = True
+        at = begin
+        if size == 3:
+            at = _rarest(symbol, begin, begin + length, load)
+            place[p] = gram_hash(symbol[at], symbol[at + 1], symbol[at + 2])
+            load[place[p]] += 1
+        elif size == 2:
+            place[p] = GRAMS3 + symbol[at] + (np.int64(symbol[at + 1]) << 8)
+        else:
+            place[p] = GRAMS3 + GRAMS2 + symbol[at]
+        if plain[p]:
+            for i in range(min(length, 8)):
+                shift = np.uint64(8 * i)
+                record[p, WORD] |= np.uint64(symbol[begin + i]) << shift
+                record[p, MASK] |= np.uint64(0xFF) << shift
+            record[p, PLACE] = np.uint64(length) << _HALF | np.uint64(at - begin)
 
 
 @kernel
