@@ -257,6 +257,24 @@ def test_a_heir_that_crashes_while_it_adopts_loses_nothing() -> None:
         assert 2 not in world.nodes, delay
 
 
+def test_a_home_outlives_the_disk_of_the_node_that_has_just_adopted_it() -> None:
+    for delay in range(0, 1_000, 50):
+        world = World(8, seed=delay, gossip_us=HOUR)
+        world.run(1)
+        subscribed(world, 2, "s", "price > 1")
+        world.ask(2, Leave())
+        while 2 in world.nodes:
+            world.run(0.01)
+        world.run(delay / 1000)
+        world.crash(3, lose_disk=True)
+        world.run(1)
+        world.start(3, contacts=[6])
+        world.run(40)
+        world.publish(1, "e", price=3)
+        world.run(10)
+        assert unmarked(world) == [("s", "e")], delay
+
+
 def test_a_network_that_restarts_as_a_whole_serves_again() -> None:
     world = World(5)
     world.run(1)

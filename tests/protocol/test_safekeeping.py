@@ -196,7 +196,32 @@ def test_an_older_message_that_comes_late_changes_nothing() -> None:
     desk.do(lambda: copies._copy(ME, copy(2, erased=("a",))))
     desk.do(lambda: copies._copy(ME, copy(1, record("a", 1))))
     assert held(copies) == {}
-    assert desk.sent(Copied) == []
+    assert desk.sent(Copied) == [(ME, Copied(1, later=(1, 1, 2)))]
+
+
+def test_a_node_that_counts_from_1_again_overtakes_its_earlier_life() -> None:
+    desk, safe = Desk(), list[str]()
+    kept = keeper(desk)
+    desk.do(lambda: kept.keep_at([ANN]))
+    ((_, first),) = desk.sent(Copy)
+    desk.do(lambda: kept.write([("a", b"1")], (), lambda: safe.append("a")))
+    desk.persist()
+    desk.do(lambda: desk.services.replied(ANN, Copied(first.request, later=(1, 1, 40))))
+    ((_, second),) = desk.sent(Copy)
+    assert second.serial == 41
+    assert second.begins
+    desk.copied(ANN, second)
+    desk.copied(*desk.sent(Copy)[0])
+    assert safe == ["a"]
+
+
+def test_a_later_epoch_is_not_overtaken() -> None:
+    desk = Desk()
+    kept = keeper(desk)
+    desk.do(lambda: kept.keep_at([ANN]))
+    ((_, first),) = desk.sent(Copy)
+    desk.do(lambda: desk.services.replied(ANN, Copied(first.request, later=(2, 1, 40))))
+    assert desk.sent(Copy) == []
 
 
 def test_the_highest_version_stays() -> None:

@@ -85,6 +85,7 @@ class Hosting:
         self.homes: dict[HomeId, Home] = {}
         self._keepers: dict[HomeId, Keeper] = {}  # also of homes that do not serve yet, or no longer
         self._moves: dict[HomeId, Move] = {}
+        self._restoring: dict[HomeId, None] = {}
         self._beginning: dict[HomeId, Callable[[], None]] = {}  # who waits for a home to serve
         self._begun = False
         self._accepting = False
@@ -185,6 +186,7 @@ class Hosting:
 
     def restore(self, home: HomeId, records: list[Record], then: Callable[[], None]) -> None:
         """Collect a home's records from all members, beside what this disk has, and host it under the next epoch."""
+        self._restoring[home] = None
         found = {record.name: record for record in records}
         heard: dict[NodeId, None] = {}
         asked: dict[NodeId, None] = {}
@@ -197,6 +199,7 @@ class Hosting:
                 return  # an answer that nobody waits for any more
             if not silent:
                 complete = True
+                del self._restoring[home]
                 entry = self.directory.get(home)
                 assert entry is not None
                 if entry.host.id != self._services.me.id:
@@ -371,14 +374,17 @@ class Hosting:
         """Ask the heir of a home until it is known whether it hosts it."""
         self._moves[home] = move
 
+        def is_elsewhere() -> bool:
+            entry = self.directory.get(home)
+            return entry is not None and entry.epoch >= move.epoch and entry.host.id != self._services.me.id
+
         def ended(moved: bool) -> None:
             del self._moves[home]
             self._services.persist((), ((LOCAL, MOVING + home.hex()),), None)
-            then(moved)
+            then(moved or is_elsewhere())
 
         def ask() -> None:
-            entry = self.directory.get(home)
-            if entry is not None and entry.epoch >= move.epoch:
+            if is_elsewhere():
                 ended(True)
                 return
             self._services.ask(
@@ -416,7 +422,15 @@ class Hosting:
             self._give_up(entry.home)
             self._services.observe("home_displaced")
             self._beginning.pop(entry.home, lambda: None)()
+        elif self._begun and self.is_forgotten(entry):
+            self.restore(entry.home, self.copies.take_over(entry.home), lambda: None)
         self.buddies_changed()
+
+    def is_forgotten(self, entry: Entry) -> bool:
+        """Whether this node hosts a home, says the directory, and has lost it with its disk."""
+        is_mine = entry.host.id == self._services.me.id and not entry.gone
+        busy = entry.home in self._keepers or entry.home in self._moves or entry.home in self._restoring
+        return is_mine and not busy and self._accepting
 
     def check(self) -> None:
         """Assert what must hold at all times."""

@@ -20,6 +20,7 @@ other begins alone, and the others join it. Should two begin, apart, the overlay
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -268,8 +269,16 @@ class Node:
             entries.append(Entry(own, 1, self.me))
         open_ = {entry.home: None for entry in entries}
 
+        ended: dict[HomeId, None] = {}
+
         def done(home: HomeId) -> None:
             del open_[home]
+            ended[home] = None
+            # What came back without a disk has merged all lists by now: they may name more that was hosted here.
+            more = [e for e in self.directory.entries() if self._is_mine(e) and e.home not in {**open_, **ended}]
+            for entry in more:
+                open_[entry.home] = None
+                self.hosting.restore(entry.home, self.hosting.copies.take_over(entry.home), partial(done, entry.home))
             if not open_:
                 self._recovered()
 

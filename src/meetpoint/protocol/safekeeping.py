@@ -48,7 +48,9 @@ class Copy(Query, frozen=True, array_like=True, gc=False, tag="copy"):
 
 
 class Copied(Reply, frozen=True, array_like=True, gc=False, tag="copied"):
-    """They are on disk here."""
+    """They are on disk here; or a later message was here before, of this (epoch, incarnation, serial)."""
+
+    later: tuple[int, int, int] | None = None
 
 
 class Holding(Query, frozen=True, array_like=True, gc=False, tag="holding"):
@@ -256,7 +258,10 @@ class Keeper:
         def answered(reply: Reply | None) -> None:
             if self.closed or self._links.get(link.peer.id) is not link:
                 return
-            if not isinstance(reply, Copied):
+            if isinstance(reply, Copied) and reply.later is not None and self._overtakes(reply.later):
+                self._send(link, msgspec.structs.replace(copy, serial=self._serial), reached)
+                return
+            if not isinstance(reply, Copied) or reply.later is not None:
                 self._services.after(self._settings.query_timeout_us, again)
                 return
             link.busy = False
@@ -276,6 +281,13 @@ class Keeper:
             answered,
             self._settings.query_timeout_us,
         )
+
+    def _overtakes(self, later: tuple[int, int, int]) -> bool:
+        """Whether a higher serial helps: a node that was lost before anyone listed it counts from 1 again."""
+        if later[:2] != (self.epoch, self._services.me.incarnation):
+            return False
+        self._serial = max(self._serial, later[2]) + 1
+        return True
 
     @property
     def unsafe(self) -> int:
@@ -342,8 +354,11 @@ class Copies:
     def _copy(self, source: Peer, message: Copy) -> None:
         home = message.home
         order = (message.epoch, source.incarnation, message.serial)
-        if self._closed or self._hosts(home) or order < self._latest.get(home, order):
+        if self._closed or self._hosts(home):
+            return
+        if order < self._latest.get(home, order):
             self._services.observe("copy_stale")
+            self._services.send(source, Copied(message.request, self._latest[home]))
             return
         self._latest[home] = order
         held = self._held.setdefault(home, {})
