@@ -1,0 +1,70 @@
+"""Overlays and schemes by name, and a node made of one of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from meetpoint.errors import SetupError
+from meetpoint.overlays import chord
+from meetpoint.protocol.hosting import Hosting
+from meetpoint.protocol.kinds import MESSAGES
+from meetpoint.protocol.messages import Message, Peer
+from meetpoint.protocol.node import Node
+from meetpoint.protocol.overlay import Overlay, Upcalls
+from meetpoint.protocol.ring import BITS_MAX, Ring
+from meetpoint.protocol.scheme import Scheme
+from meetpoint.protocol.services import Services
+from meetpoint.protocol.settings import NodeSettings
+from meetpoint.schemes import flood
+from meetpoint.wire import Codec
+
+__all__ = ["OVERLAYS", "SCHEMES", "NetworkConfig", "make_codec", "make_node"]
+
+
+class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What all nodes of one network share."""
+
+    overlay: str = "chord"
+    scheme: str = "flood"
+    bits: int = BITS_MAX
+    node: NodeSettings = NodeSettings()
+    chord: chord.ChordSettings = chord.ChordSettings()
+
+    def __post_init__(self) -> None:
+        for what, name, known in (("overlay", self.overlay, OVERLAYS), ("scheme", self.scheme, SCHEMES)):
+            if name not in known:
+                raise SetupError(f"{what}: there is no {name!r}; choose from: {', '.join(known)}")
+
+
+def _chord(config: NetworkConfig, services: Services, upcalls: Upcalls) -> Overlay:
+    return chord.Chord(services, upcalls, config.chord)
+
+
+def _flood(config: NetworkConfig, services: Services, overlay: Overlay, hosting: Hosting) -> Scheme:
+    return flood.Flood(services, overlay, hosting)
+
+
+OVERLAYS: Final[dict[str, Callable[[NetworkConfig, Services, Upcalls], Overlay]]] = {"chord": _chord}
+SCHEMES: Final[dict[str, Callable[[NetworkConfig, Services, Overlay, Hosting], Scheme]]] = {"flood": _flood}
+_KINDS: Final[tuple[type[Message], ...]] = (*MESSAGES, *chord.MESSAGES, *flood.MESSAGES)
+
+
+def make_codec() -> Codec:
+    """Bytes and messages of every network: tags differ between all overlays and schemes."""
+    return Codec(_KINDS)
+
+
+def make_node(config: NetworkConfig, me: Peer, seed: int, codec: Codec) -> Node:
+    """A node that has not started."""
+    return Node(
+        me,
+        Ring(config.bits),
+        seed,
+        codec,
+        lambda services, upcalls: OVERLAYS[config.overlay](config, services, upcalls),
+        lambda services, overlay, hosting: SCHEMES[config.scheme](config, services, overlay, hosting),
+        config.node,
+    )

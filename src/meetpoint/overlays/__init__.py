@@ -1,0 +1,1 @@
+"""Overlays: how nodes find each other and route a key."""

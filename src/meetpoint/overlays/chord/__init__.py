@@ -1,0 +1,8 @@
+"""Chord, with the corrections of Pamela Zave: `docs/chord.md` has the protocol, its invariant and its limits."""
+
+from meetpoint.overlays.chord.chord import Chord
+from meetpoint.overlays.chord.messages import MESSAGES
+from meetpoint.overlays.chord.settings import ChordSettings
+from meetpoint.overlays.chord.table import ChordView
+
+__all__ = ["MESSAGES", "Chord", "ChordSettings", "ChordView"]

@@ -1,0 +1,136 @@
+"""Whom a node knows: addresses and incarnations, who is suspected of being dead, and the passive list.
+
+The rules speak of ids; this is where an id becomes a peer to send to. An id without an address is an artificial entry
+of a successor list, or a node that nobody has told about: nobody, as far as this node is concerned.
+
+A suspicion is against one incarnation: news of a later one ends it, as does any word from the peer itself. A suspect
+goes to the *passive list*: peers outside the ring as this node sees it, who are asked now and then, so that networks
+that were torn apart find together again (`merging`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import chain, islice
+
+from meetpoint.protocol.inputs import Instant
+from meetpoint.protocol.messages import Peer
+
+__all__ = ["Contacts"]
+
+
+class Contacts:
+    """One node's address book."""
+
+    __slots__ = ("_fresh", "_known", "_known_max", "_me", "_passive", "_passive_max", "suspects")
+
+    def __init__(self, me: bytes, known_max: int, passive_max: int) -> None:
+        self._me = me
+        self._known_max = known_max
+        self._passive_max = passive_max
+        self._known: dict[bytes, Peer] = {}
+        self._fresh: dict[bytes, Peer] = {}  # of the passive list, who is to be asked first
+        self._passive: dict[bytes, Peer] = {}  # and the others, in the order of their turns
+        self.suspects: dict[bytes, tuple[int, Instant]] = {}
+        """Suspected ids, with the incarnation and since when. To be read only."""
+
+    def learn(self, peer: Peer) -> None:
+        """Someone told about a peer. The latest incarnation is the one that counts."""
+        if not peer.address or peer.id == self._me:
+            return
+        known = self._known.get(peer.id)
+        if known is None or known.incarnation < peer.incarnation:
+            self._known[peer.id] = peer
+            suspicion = self.suspects.get(peer.id)
+            if suspicion is not None and suspicion[0] < peer.incarnation:
+                del self.suspects[peer.id]
+
+    def peer(self, node: bytes) -> Peer | None:
+        """The peer of an id, suspected or not; None is nobody."""
+        return self._known.get(node)
+
+    def live(self, node: bytes) -> Peer | None:
+        """The peer of an id, unless it is suspected."""
+        return None if node in self.suspects else self._known.get(node)
+
+    def worth_asking(self, node: bytes, now: Instant, suspicion_us: int) -> Peer | None:
+        """The peer of an id, unless it was found dead a short while ago."""
+        suspicion = self.suspects.get(node)
+        return None if suspicion is not None and now - suspicion[1] < suspicion_us else self._known.get(node)
+
+    # -- suspicion -----------------------------------------------------------------------------------------------------
+
+    def suspect(self, peer: Peer, now: Instant) -> bool:
+        """A peer was silent, or has left; whether that is news."""
+        if peer.id == self._me:
+            return False
+        known = self._known.get(peer.id)
+        if known is not None and known.incarnation > peer.incarnation:
+            return False
+        self.remember(peer)
+        news = peer.id not in self.suspects
+        self.suspects[peer.id] = (peer.incarnation, now)
+        return news
+
+    def heard(self, peer: Peer) -> bool:
+        """A peer spoke as a member; whether it was suspected. In the passive list it stays: its ring may be another."""
+        self.learn(peer)
+        suspicion = self.suspects.get(peer.id)
+        if suspicion is None or suspicion[0] > peer.incarnation:
+            return False
+        del self.suspects[peer.id]
+        return True
+
+    # -- the passive list ----------------------------------------------------------------------------------------------
+
+    def remember(self, peer: Peer, urgent: bool = True) -> None:
+        """Put a peer into the passive list, to be asked first or in turn; where it is full, the next makes room."""
+        if peer.id == self._me or not peer.address or peer.id in self._fresh or peer.id in self._passive:
+            return
+        while len(self._fresh) + len(self._passive) >= self._passive_max:
+            turn = self._passive or self._fresh
+            del turn[next(iter(turn))]
+        (self._fresh if urgent else self._passive)[peer.id] = peer
+
+    def settle(self) -> None:
+        """This ring seems to be the only one: let go of those in turn who were never suspected."""
+        self._passive = {node: peer for node, peer in self._passive.items() if node in self.suspects}
+
+    def take_turn(self) -> Peer | None:
+        """The peer of the passive list whose turn it is: those who came last first, then all, round and round."""
+        turn = self._fresh or self._passive
+        if not turn:
+            return None
+        node = next(iter(turn))
+        peer = turn.pop(node)
+        self._passive[node] = peer
+        return self._known.get(node, peer)
+
+    def next_turns(self, count: int) -> tuple[Peer, ...]:
+        """The peers of the passive list whose turns come next."""
+        return tuple(islice(chain(self._fresh.values(), self._passive.values()), count))
+
+    def met(self, node: bytes) -> None:
+        """A peer of the passive list is in this ring."""
+        self._fresh.pop(node, None)
+        self._passive.pop(node, None)
+
+    @property
+    def passive(self) -> int:
+        """How long the passive list is."""
+        return len(self._fresh) + len(self._passive)
+
+    # -- limits --------------------------------------------------------------------------------------------------------
+
+    def prune(self, needed: Collection[bytes]) -> None:
+        """Forget whom no pointer names, when it has become too many."""
+        if len(self._known) > self._known_max:
+            self._known = {node: peer for node, peer in self._known.items() if node in needed}
+        if len(self.suspects) > self._known_max:
+            self.suspects = {node: what for node, what in self.suspects.items() if node in needed}
+
+    def check(self) -> None:
+        """Assert the limits; between two prunings a little more may have come."""
+        assert self.passive <= self._passive_max, "the passive list has a limit"
+        assert self._me not in self._known, "a node does not write to itself"
+        assert self._me not in self.suspects, "a node does not suspect itself"

@@ -1,0 +1,197 @@
+"""Keeping the fingers right, at little cost (Stoica et al., "Chord", section 4.4, `fix_fingers`).
+
+Finger k is the first member at or after me + 2^k. Those that the successor list shows cost nothing. Missing ones are
+looked up, a few in each period, and one answer may serve several k. A finger that is there is *verified* by a ping: it
+answers where its keys begin, and so whether it still is the first after me + 2^k; that is two messages and not a
+lookup. In quiet times one finger is verified every few periods, after a change one in each, until all have been.
+
+Fingers only make routes short; the ring is right without them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from meetpoint.overlays.chord.messages import Ping, Pong
+from meetpoint.protocol.ring import between_or_end
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from meetpoint.overlays.chord.finding import Finding
+    from meetpoint.overlays.chord.settings import ChordSettings
+    from meetpoint.overlays.chord.table import Table
+    from meetpoint.protocol.messages import Peer, Reply
+    from meetpoint.protocol.services import Services
+
+__all__ = ["Fingers"]
+
+
+class Fingers:
+    """One member's upkeep of its fingers."""
+
+    __slots__ = (
+        "_finding",
+        "_looking",
+        "_seen",
+        "_services",
+        "_settings",
+        "_suspect",
+        "_table",
+        "_ticks",
+        "_unquiet",
+        "_verified",
+    )
+
+    def __init__(
+        self,
+        services: Services,
+        table: Table,
+        finding: Finding,
+        settings: ChordSettings,
+        suspect: Callable[[Peer], None],
+    ) -> None:
+        self._services = services
+        self._table = table
+        self._finding = finding
+        self._settings = settings
+        self._suspect = suspect
+        self._looking: set[int] = set()  # exponents that are looked up now
+        self._seen: tuple[bytes, ...] = ()  # the list of successors when fingers were last taken from it
+        self._verified = -1  # the exponent that was verified last
+        self._ticks = 0
+        self._unquiet = 0  # how many periods more to verify in each
+
+    def found(self, peers: Sequence[Peer]) -> None:
+        """Point all fingers at members of a network that begins: `peers`, sorted by id."""
+        ring, table = self._services.ring, self._table
+        by_id = attrgetter("id")
+        for exponent in range(ring.bits - 1, self._lowest() - 1, -1):
+            at = bisect_left(peers, self._start(exponent), key=by_id)
+            peer = peers[at if at < len(peers) else 0]
+            table.contacts.learn(peer)
+            table.point(exponent, peer.id)
+        self._seen = self._succ()
+
+    def tick(self) -> None:
+        """A period has begun."""
+        if self._table.state is None:
+            return
+        if self._succ() != self._seen:
+            self._take_from_list()
+            self._unquiet = len(self._table.fingers)
+        self._take_own()
+        wanted = range(self._services.ring.bits - 1, self._lowest() - 1, -1)
+        missing = [exponent for exponent in wanted if exponent not in self._table.fingers]
+        for exponent in missing:
+            if len(self._looking) >= self._settings.fingers_per_tick:
+                break
+            if exponent not in self._table.fingers and exponent not in self._looking:
+                self._look_up(exponent)
+        self._ticks += 1
+        self._unquiet = len(self._table.fingers) if missing else max(0, self._unquiet - 1)
+        if self._unquiet or self._ticks % self._settings.verify_ticks == 0:
+            self._verify()
+
+    # -- from the list of successors -----------------------------------------------------------------------------------
+
+    def _take_from_list(self) -> None:
+        """Drop fingers that the successors have made needless, and take those that they show."""
+        table = self._table
+        self._seen = self._succ()
+        lowest = self._lowest()
+        for exponent in [k for k in table.fingers if k < lowest]:
+            table.point(exponent, None)
+        before = table.id
+        exponent = lowest
+        for peer in table.successors():
+            while exponent < self._services.ring.bits and between_or_end(before, self._start(exponent), peer.id):
+                table.point(exponent, peer.id)
+                exponent += 1
+            before = peer.id
+
+    def _take_own(self) -> None:
+        """A finger whose place lies among this node's own keys is this node, and no other is."""
+        table = self._table
+        for exponent in range(self._services.ring.bits - 1, self._lowest() - 1, -1):
+            finger = table.fingers.get(exponent)
+            if finger is None and table.owns(self._start(exponent)):
+                table.point(exponent, table.id)
+            elif finger == table.id and not table.owns(self._start(exponent)):
+                table.point(exponent, None)
+
+    def _succ(self) -> tuple[bytes, ...]:
+        state = self._table.state
+        assert state is not None, "only a member has fingers"
+        return state.succ
+
+    def _lowest(self) -> int:
+        """The least exponent whose finger lies beyond the first successor."""
+        head = self._table.head()
+        if head is None:
+            return self._services.ring.bits
+        return self._services.ring.distance(self._table.id, head.id).bit_length()
+
+    def _start(self, exponent: int) -> bytes:
+        return self._services.ring.add(self._table.id, 1 << exponent)
+
+    # -- by lookup -----------------------------------------------------------------------------------------------------
+
+    def _look_up(self, exponent: int) -> None:
+        self._looking.add(exponent)
+        key = self._services.ring.add(self._table.id, 1 << exponent)
+        self._finding.lookup(key, lambda peer, _: self._looked_up(exponent, peer))
+
+    def _looked_up(self, exponent: int, peer: Peer | None) -> None:
+        self._looking.discard(exponent)
+        if peer is None or self._table.state is None:
+            return
+        self._table.contacts.learn(peer)
+        for k in self._served(exponent, peer.id):
+            self._table.point(k, peer.id)
+
+    def _served(self, exponent: int, node: bytes) -> Iterator[int]:
+        """The exponents, from one on, whose finger a node is if it is that one's: their places lie before it."""
+        yield exponent
+        start = self._start(exponent)
+        while (exponent := exponent + 1) < self._services.ring.bits:
+            if start == node or not between_or_end(start, self._start(exponent), node):
+                return
+            yield exponent
+
+    # -- verifying -----------------------------------------------------------------------------------------------------
+
+    def _verify(self) -> None:
+        """Ask the next finger whether it is still the right one."""
+        fingers = self._table.fingers
+        own = self._table.id
+        exponents = sorted(k for k, node in fingers.items() if node != own)
+        if not exponents:
+            return
+        after = [k for k in exponents if k > self._verified]
+        exponent = after[0] if after else exponents[0]
+        node = fingers[exponent]
+        self._verified = max(k for k in self._served(exponent, node) if fingers.get(k) == node)
+        peer = self._table.contacts.live(node)
+        if peer is None:
+            self._table.point(exponent, None)
+        else:
+            self._ping(peer, exponent, 1)
+
+    def _ping(self, peer: Peer, exponent: int, tries: int) -> None:
+        self._services.ask(
+            peer, Ping, lambda reply: self._ponged(peer, exponent, tries, reply), self._settings.query_timeout_us
+        )
+
+    def _ponged(self, peer: Peer, exponent: int, tries: int, reply: Reply | None) -> None:
+        if self._table.state is None or self._table.fingers.get(exponent) != peer.id:
+            return
+        if reply is None and tries < self._settings.query_tries:
+            self._ping(peer, exponent, tries + 1)
+        elif not isinstance(reply, Pong):
+            self._suspect(peer)
+        elif not between_or_end(reply.prdc.id, self._start(exponent), peer.id):
+            self._table.point(exponent, None)

@@ -1,0 +1,130 @@
+"""The steps of the corrected Chord, as pure functions from state to state.
+
+After Pamela Zave, "Reasoning about identifier spaces: how to make Chord correct" (arXiv 1610.01140), sections IV and V,
+and her Alloy model of 2016. No published version of Chord keeps the invariants that it claims; this one keeps the one
+in `invariant`, and the same functions are searched exhaustively in the tests and run by `chord.Chord`.
+
+What a member holds:
+
+- `succ`: exactly r ids, clockwise, without its own. Where fewer are known the list ends in *artificial* entries, each
+  one more than the entry before it: they skip nobody, and count as dead.
+- `prdc`: an id, never missing; a member that knows no other is its own predecessor.
+- `saved`: between the two halves of stabilise, the id that is asked in the second.
+- `candidate`: who last claimed to be the predecessor, until rectify has looked at it. It has a slot of its own: in one
+  slot with `saved`, claims starve stabilisation.
+
+A step reads the state of at most one other member, as it was at one instant. A step that ends stabilise also says whom
+to tell: that member gets this one as its candidate.
+
+Deviation: a list is cut where it would no longer run clockwise or would reach the member itself, and filled up with
+artificial entries. With r + 1 principals, as proven, that never happens (the tests assert it); it is what lets a
+network begin with a single member, whose own id then stands first in its list. On a circle that has fewer than r ids
+between an entry and the member, a list may be shorter than r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from meetpoint.protocol.ring import between
+
+__all__ = ["Rules", "State"]
+
+
+class State(NamedTuple):
+    """What one member holds for the upkeep of the ring."""
+
+    me: bytes
+    succ: tuple[bytes, ...]
+    prdc: bytes
+    saved: bytes | None = None
+    candidate: bytes | None = None
+
+
+class Rules:
+    """The steps, for lists of `length` entries on a circle where `following` gives the next id."""
+
+    __slots__ = ("following", "length")
+
+    def __init__(self, length: int, following: Callable[[bytes], bytes]) -> None:
+        assert length >= 1, "a member needs a successor"
+        self.length = length
+        self.following = following
+
+    # -- beginning -----------------------------------------------------------------------------------------------------
+
+    def found(self, me: bytes, after: Sequence[bytes], prdc: bytes) -> State:
+        """A member of a network that begins with ideal pointers: `after` are those that follow it, nearest first."""
+        return State(me, self.listed(me, after), prdc)
+
+    def join(self, me: bytes, member: bytes, its_succ: Sequence[bytes]) -> State | None:
+        """Become a member by the answer of one between whom and whose successor this id lies; None if it does not."""
+        if not its_succ or me == member or not between(member, me, its_succ[0]):
+            return None
+        return State(me, self.listed(me, its_succ), member)
+
+    # -- stabilise -----------------------------------------------------------------------------------------------------
+
+    def first_live(self, state: State, its_prdc: bytes, its_succ: Sequence[bytes]) -> tuple[State, bytes | None]:
+        """The first successor answered. It may know a nearer one: then the second half asks that."""
+        head = state.succ[0]
+        state = state._replace(succ=self.listed(state.me, (head, *its_succ)))
+        if between(state.me, its_prdc, head):
+            return state._replace(saved=its_prdc), None
+        return state, head
+
+    def first_dead(self, state: State) -> tuple[State, bytes | None]:
+        """The first successor is dead: the list moves up."""
+        state = state._replace(succ=self.listed(state.me, state.succ[1:]))
+        return state, state.succ[0]
+
+    def second_live(self, state: State, its_succ: Sequence[bytes]) -> tuple[State, bytes | None]:
+        """The nearer node answered: it is the first successor."""
+        nearer = state.saved
+        assert nearer is not None, "the second half follows the first"
+        assert between(state.me, nearer, state.succ[0]), "a list does not change between the halves"
+        return state._replace(succ=self.listed(state.me, (nearer, *its_succ)), saved=None), nearer
+
+    def second_dead(self, state: State) -> tuple[State, bytes | None]:
+        """The nearer node is dead: all stays."""
+        assert state.saved is not None, "the second half follows the first"
+        return state._replace(saved=None), state.succ[0]
+
+    # -- rectify -------------------------------------------------------------------------------------------------------
+
+    def claimed(self, state: State, candidate: bytes) -> State:
+        """A member says that this one is its first successor; rectify will look at it."""
+        return state._replace(candidate=candidate)
+
+    def must_ping(self, state: State) -> bool:
+        """Whether rectify depends on the predecessor's being alive."""
+        assert state.candidate is not None, "rectify follows a claim"
+        return not between(state.prdc, state.candidate, state.me)
+
+    def rectify(self, state: State, prdc_lives: bool) -> State:
+        """Adopt the candidate where it is nearer than the predecessor, or where the predecessor is dead."""
+        assert state.candidate is not None, "rectify follows a claim"
+        if not prdc_lives or not self.must_ping(state):
+            return state._replace(prdc=state.candidate, candidate=None)
+        return state._replace(candidate=None)
+
+    # -- lists ---------------------------------------------------------------------------------------------------------
+
+    def listed(self, me: bytes, entries: Iterable[bytes]) -> tuple[bytes, ...]:
+        """A list of exactly r entries from these, clockwise from `me`."""
+        succ: list[bytes] = []
+        last = me
+        for entry in entries:
+            if len(succ) == self.length or entry == me or not between(last, entry, me):
+                break
+            succ.append(entry)
+            last = entry
+        if not succ:
+            succ.append(me)
+        while len(succ) < self.length:
+            last = self.following(last)
+            if last == me:
+                break
+            succ.append(last)
+        return tuple(succ)

@@ -1,0 +1,79 @@
+"""What can be set of a Chord node. All members of a network should use the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meetpoint.protocol.inputs import MICROSECONDS
+
+__all__ = ["ChordSettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChordSettings:
+    """Lengths, periods and limits.
+
+    A dead successor is found within one period and `query_tries` timeouts: 2.75 s at most as it stands, and at once
+    where the driver reports the peer lost.
+    """
+
+    successors: int = 4
+    """r, the length of successor lists: r - 1 neighbours may fail at once. The proof begins at r + 1 members."""
+
+    stabilise_us: int = MICROSECONDS
+    """How often a member stabilises; each time a quarter of it more or less, by chance."""
+
+    query_timeout_us: int = MICROSECONDS // 2
+    query_tries: int = 3
+    """A peer that leaves so many queries in a row unanswered is suspected."""
+
+    pending_wait_us: int = MICROSECONDS // 10
+    pending_tries: int = 5
+    """A member that is busy with its own query is asked again after about so long, so many times a period."""
+
+    walk_max: int = 64
+    """So many times in one period a member goes on from a nearer successor to a still nearer one."""
+
+    suspicion_us: int = 3 * MICROSECONDS
+    """For so long a suspected peer is taken for dead without asking it again."""
+
+    lookup_timeout_us: int = MICROSECONDS
+    lookup_tries: int = 5
+    lookups_max: int = 1024
+
+    join_retry_us: int = MICROSECONDS
+    seeks_max: int = 16
+    """So many joiners may wait at one member until its own query is answered."""
+
+    hops_max: int = 256
+    """A message that was passed on so often is dropped."""
+
+    fingers_per_tick: int = 2
+    """So many missing fingers are looked up in one period."""
+
+    verify_ticks: int = 4
+    """One finger is verified every so many periods, and in every period for a while after a change."""
+
+    merge_share: float = 0.3
+    """In this share of the periods a peer of the passive list is asked."""
+
+    audit_ticks: int = 4
+    calm_ticks: int = 64
+    """One link is asked the same about every so many periods; an eighth as often when nothing has changed for long."""
+
+    agreed_max: int = 8
+    """After so many answers in a row that know of one ring only, peers that were never suspected are left in peace."""
+
+    passive_max: int = 64
+    passive_told: int = 8
+    """So many peers of its passive list a member tells to one that joins after it."""
+
+    known_max: int = 512
+
+    shortcuts: bool = False
+    """Route over all successors, not only over the first and the fingers: fewer hops than the papers count."""
+
+    def __post_init__(self) -> None:
+        assert self.successors >= 1, "a member needs a successor"
+        assert self.query_tries >= 1, "silence is heard only after a question"
+        assert self.lookup_tries >= 1, "a lookup is tried at least once"

@@ -1,0 +1,363 @@
+"""The upkeep of the ring with messages: stabilise and rectify, step by step as `rules` has them.
+
+A step of the rules reads another member's state at one instant; here that takes a query and its answer. While its own
+query is under way a node answers others with `Pending`, so that nobody reads what is about to change and a step is as
+good as atomic; pings are answered always. Whoever gets `Pending` lets go, answers others meanwhile, and asks again a
+little later: nobody waits while being waited for, so that a circle of waiting members comes loose.
+
+A member that does not answer, or answers that it is none, is dead, until it speaks again (`contacts`).
+
+Deviation: a dead first successor is followed by the next at once, in one period; and a nearer successor that knows a
+still nearer one by the first half of the next stabilise, on the same answer. Deviation: a claim is not made to a
+successor that has this node for its predecessor, nor looked at when it comes from the predecessor: it would change
+nothing. Deviation: a member whose successors are all gone is outside the proof; it becomes its own successor, and finds
+the others again through the passive list (`merging`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from meetpoint.overlays.chord.messages import AskState, Claim, Pending, Ping, Pong, Stranger, ToldState
+from meetpoint.protocol.messages import Peer
+from meetpoint.protocol.ring import Key, NodeId, between
+
+if TYPE_CHECKING:
+    from meetpoint.overlays.chord.rules import Rules, State
+    from meetpoint.overlays.chord.settings import ChordSettings
+    from meetpoint.overlays.chord.table import Table
+    from meetpoint.protocol.messages import Reply
+    from meetpoint.protocol.services import Services
+
+__all__ = ["Upkeep"]
+
+Met = Callable[[Peer, tuple[bytes, ...], tuple[bytes, ...]], None]
+"""Told when a nearer successor was adopted: that one, its list, and the list before."""
+
+
+class Upkeep:
+    """One member's stabilise and rectify."""
+
+    __slots__ = (
+        "_asked",
+        "_met",
+        "_nearer",
+        "_pendings",
+        "_pinged",
+        "_question",
+        "_rules",
+        "_services",
+        "_settings",
+        "_table",
+        "_tries",
+        "_walked",
+    )
+
+    def __init__(self, services: Services, table: Table, rules: Rules, settings: ChordSettings, met: Met) -> None:
+        self._services = services
+        self._table = table
+        self._rules = rules
+        self._settings = settings
+        self._met = met
+        self._asked: Peer | None = None  # whose state is asked for: this node is pending
+        self._pinged: Peer | None = None  # whom rectify asks whether it lives
+        self._question = 0  # answers to older questions come too late
+        self._tries = 0
+        self._pendings = 0
+        self._walked = 0
+        self._nearer: bytes | None = None  # whom to approach as soon as nothing is asked
+
+    @property
+    def busy(self) -> bool:
+        """Whether a query of this node's stabilise is under way."""
+        return self._asked is not None
+
+    # -- stabilise, first half -----------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """A period begins."""
+        self._pendings = 0
+        self._walked = 0
+        self.stabilise()
+
+    def stabilise(self) -> None:
+        """Ask the first successor for its state, unless something is asked already."""
+        if self._asked is not None or self._table.state is None:
+            return
+        self._drop_dead()
+        state = self._state()
+        head = state.succ[0]
+        if head == state.me:
+            self._step(*self._rules.first_live(state, state.prdc, state.succ))
+        else:
+            peer = self._worth_asking(head)
+            assert peer is not None, "a list whose first entry is dead moves up"
+            self._ask(peer)
+        self._table.tell()
+
+    def _drop_dead(self) -> None:
+        """Move the list up until its first entry is worth asking."""
+        state = self._state()
+        while state.succ[0] != state.me and self._worth_asking(state.succ[0]) is None:
+            if any(self._worth_asking(node) is not None for node in state.succ):
+                state, told = self._rules.first_dead(state)
+            else:
+                state = state._replace(succ=self._rules.listed(state.me, ()))
+                told = state.me
+                for peer in self._table.clockwise():
+                    self._table.contacts.remember(peer)
+            self._table.commit(state)
+            self._claim(told)
+            state = self._state()
+
+    def _first_answered(self, reply: ToldState) -> None:
+        state = self._state()
+        succ = self._learn(reply)
+        state, told = self._rules.first_live(state, reply.prdc.id, succ)
+        if reply.prdc.id == state.me:
+            told = None
+        self._step(state, told)
+
+    def _step(self, state: State, told: bytes | None) -> None:
+        """Keep what the first half gave, and go on to the second where there is one."""
+        self._table.commit(state)
+        self._claim(told)
+        if state.saved is None:
+            self._approach_waiting()
+            return
+        peer = self._worth_asking(state.saved)
+        if peer is None:
+            self._second_dead()
+        else:
+            self._ask(peer)
+
+    # -- stabilise, second half ----------------------------------------------------------------------------------------
+
+    def approach(self, node: bytes) -> None:
+        """Take a node that may be a nearer successor to the second half, now or when nothing else is asked."""
+        if self._asked is not None:
+            self._nearer = node
+            return
+        state = self._table.state
+        if state is None or not between(state.me, node, state.succ[0]) or node == state.me:
+            return
+        peer = self._table.contacts.peer(node)
+        if peer is not None:
+            self._table.commit(state._replace(saved=node))
+            self._ask(peer)
+
+    def _approach_waiting(self) -> None:
+        node, self._nearer = self._nearer, None
+        if node is not None:
+            self.approach(node)
+
+    def _second_answered(self, peer: Peer, reply: ToldState) -> None:
+        state = self._state()
+        before = state.succ
+        succ = self._learn(reply)
+        state, told = self._rules.second_live(state, succ)
+        self._table.commit(state)
+        self._claim(told)
+        self._met(peer, succ, before)
+        if self._walked < self._settings.walk_max and between(state.me, reply.prdc.id, peer.id):
+            self._walked += 1
+            self._step(*self._rules.first_live(state, reply.prdc.id, succ))
+        else:
+            self._approach_waiting()
+
+    def _second_dead(self) -> None:
+        state, told = self._rules.second_dead(self._state())
+        self._table.commit(state)
+        self._claim(told)
+        self._approach_waiting()
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def _ask(self, peer: Peer, tries: int = 1) -> None:
+        if peer.id in self._table.contacts.suspects:
+            tries = self._settings.query_tries  # it has been silent before: once more is enough
+        self._asked = peer
+        self._tries = tries
+        self._question += 1
+        question = self._question
+        self._services.ask(
+            peer, AskState, lambda reply: self._answered(question, reply), self._settings.query_timeout_us
+        )
+
+    def _answered(self, question: int, reply: Reply | None) -> None:
+        peer = self._asked
+        if question != self._question or peer is None:
+            return
+        if self._table.state is None:  # left meanwhile
+            self._asked = None
+            return
+        if reply is None and self._tries < self._settings.query_tries:
+            self._ask(peer, self._tries + 1)
+            return
+        self._asked = None
+        if isinstance(reply, ToldState) and self._holds(reply):
+            self._table.heard(peer)
+            if self._state().saved is None:
+                self._first_answered(reply)
+            else:
+                self._second_answered(peer, reply)
+        elif isinstance(reply, Pending):
+            self._table.heard(peer)
+            self._let_go()
+        else:
+            self._table.suspect(peer, self._services.now)
+            self._dead()
+        self._table.tell()
+
+    def _let_go(self) -> None:
+        """The one asked is busy: be free for others, and ask again soon."""
+        state = self._state()
+        if state.saved is not None:
+            self._table.commit(state._replace(saved=None))
+        self._approach_waiting()
+        self._pendings += 1
+        if self._pendings <= self._settings.pending_tries:
+            wait = self._settings.pending_wait_us
+            self._services.after(wait // 2 + self._services.random.randrange(wait), self.stabilise)
+
+    def _dead(self) -> None:
+        """The one asked is dead."""
+        if self._state().saved is None:
+            self.stabilise()
+        else:
+            self._second_dead()
+
+    def suspected(self, peer: Peer) -> None:
+        """A peer is suspected now, for reasons found elsewhere: do not wait for it."""
+        if self._asked is not None and self._asked.id == peer.id:
+            self._question += 1
+            self._asked = None
+            self._dead()
+        elif self._table.state is not None and self._table.state.succ[0] == peer.id:
+            self.stabilise()
+        if self._pinged is not None and self._pinged.id == peer.id:
+            self._pinged = None
+            self._look_at_candidate()
+
+    def on_ask_state(self, source: Peer, message: AskState) -> None:
+        """Another member stabilises."""
+        state = self._table.state
+        if state is None:
+            self._services.send(source, Stranger(message.request))
+            return
+        self._table.heard(source)
+        if self._asked is not None:
+            self._services.send(source, Pending(message.request))
+        else:
+            self._services.send(source, ToldState(message.request, self.peer(state.prdc), self.peers(state.succ)))
+        self._table.tell()
+
+    # -- rectify -------------------------------------------------------------------------------------------------------
+
+    def _claim(self, told: bytes | None) -> None:
+        """Tell a member that this one may be its predecessor."""
+        state = self._state()
+        if told == state.me:
+            self._table.commit(self._rules.claimed(state, state.me))
+            self._look_at_candidate()
+        elif told is not None and (peer := self._worth_asking(told)) is not None:
+            self._services.send(peer, Claim())
+
+    def on_claim(self, source: Peer, message: Claim) -> None:
+        """A member says that it may be this one's predecessor."""
+        state = self._table.state
+        if state is None:
+            return
+        self._table.heard(source)
+        self._table.commit(self._rules.claimed(state, source.id))
+        self._look_at_candidate()
+        self._table.tell()
+
+    def adopt(self, prdc: Peer) -> None:
+        """The predecessor has left, and said who was before it."""
+        self._table.contacts.learn(prdc)
+        self._table.commit(self._rules.rectify(self._rules.claimed(self._state(), prdc.id), False))
+
+    def _look_at_candidate(self) -> None:
+        state = self._state()
+        if state.candidate is None or self._pinged is not None:
+            return
+        if not self._rules.must_ping(state) or state.prdc in (state.candidate, state.me):
+            self._table.commit(self._rules.rectify(state, True))
+        elif (peer := self._worth_asking(state.prdc)) is None:
+            self._table.commit(self._rules.rectify(state, False))
+        else:
+            self._ping(peer, 1)
+
+    def _ping(self, peer: Peer, tries: int) -> None:
+        self._pinged = peer
+        self._services.ask(peer, Ping, lambda reply: self._ponged(peer, tries, reply), self._settings.query_timeout_us)
+
+    def _ponged(self, peer: Peer, tries: int, reply: Reply | None) -> None:
+        if self._pinged is not peer:
+            return
+        if self._table.state is None:
+            self._pinged = None
+            return
+        if reply is None and tries < self._settings.query_tries:
+            self._ping(peer, tries + 1)
+            return
+        self._pinged = None
+        lives = isinstance(reply, Pong)
+        if lives:
+            self._table.heard(peer)
+        else:
+            self._table.suspect(peer, self._services.now)
+        state = self._state()
+        if state.prdc == peer.id and state.candidate is not None:
+            self._table.commit(self._rules.rectify(state, lives))
+        self._look_at_candidate()
+        self._table.tell()
+
+    def on_ping(self, source: Peer, message: Ping) -> None:
+        """Someone asks whether this node is a member."""
+        state = self._table.state
+        if state is None:
+            self._services.send(source, Stranger(message.request))
+        else:
+            self._services.send(source, Pong(message.request, self.peer(state.prdc)))
+
+    # -- peers and ids -------------------------------------------------------------------------------------------------
+
+    def peer(self, node: bytes) -> Peer:
+        """A pointer as it is told to others; nobody has no address."""
+        if node == self._table.id:
+            return self._services.me
+        return self._table.contacts.peer(node) or Peer(NodeId(Key(node)), "")
+
+    def peers(self, nodes: tuple[bytes, ...]) -> tuple[Peer, ...]:
+        """Pointers as they are told to others."""
+        return tuple(map(self.peer, nodes))
+
+    def _learn(self, reply: ToldState) -> tuple[bytes, ...]:
+        self._table.contacts.learn(reply.prdc)
+        succ = reply.succ[: self._rules.length]
+        for peer in succ:
+            self._table.contacts.learn(peer)
+        return tuple(peer.id for peer in succ)
+
+    def _holds(self, reply: ToldState) -> bool:
+        """Whether what a peer told are ids of this ring."""
+        holds = self._services.ring.holds
+        return bool(reply.succ) and holds(reply.prdc.id) and all(holds(peer.id) for peer in reply.succ)
+
+    def _worth_asking(self, node: bytes) -> Peer | None:
+        return self._table.contacts.worth_asking(node, self._services.now, self._settings.suspicion_us)
+
+    def _state(self) -> State:
+        state = self._table.state
+        assert state is not None, "only a member keeps up the ring"
+        return state
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        state = self._table.state
+        if state is not None:
+            assert state.saved is None or self._asked is not None, "the second half is under way"
+            assert state.candidate is None or self._pinged is not None, "a candidate waits only for a ping"
