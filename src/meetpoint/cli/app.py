@@ -1,7 +1,7 @@
 """The commands, and what they have in common: exit codes, errors in one line, a pipe that may close.
 
-0 is done, 1 is done with some input set aside, 2 is refused, 130 is stopped by Ctrl-C. Nothing here prints a stack
-trace at a user's mistake. Results go to standard output, everything else to standard error.
+0 is done, 1 is done with some input set aside or with a check that failed, 2 is refused, 130 is stopped by Ctrl-C.
+Nothing here prints a stack trace at a user's mistake. Results go to standard output, everything else to standard error.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import typer
 from meetpoint.cli.bench import bench_app
 from meetpoint.cli.options import LOCAL, AsJson, Master, SchemaFile, Settings, read_schema, read_settings
 from meetpoint.cli.pipeline import pipeline_app
+from meetpoint.cli.simulate import sim
 from meetpoint.cli.spark_runs import running, said_by_spark, waiting
 from meetpoint.cli.stages import need_spark
 from meetpoint.cli.streams import EXIT_REFUSED, EXIT_STOPPED, QuietConsole, complain, finish, print_json, tell
@@ -49,6 +50,7 @@ schema_app = typer.Typer(no_args_is_help=True, help="Schemas: what attributes ev
 app.add_typer(schema_app, name="schema")
 app.add_typer(pipeline_app, name="pipeline")
 app.add_typer(bench_app, name="bench")
+app.command()(sim)
 
 FilterText = Annotated[
     str, typer.Argument(metavar="FILTER", help="A filter, such as \"price > 8.30 AND symbol LIKE 'OT%'\".")
@@ -87,7 +89,8 @@ def match(
 ) -> None:
     """Which subscription accepts which event: a row per pair, with the columns event and subscription."""
     _need_arrow()
-    from meetpoint.cli.outputs import RejectFile, TableFile, progress, refuse_overlap
+    from meetpoint.cli.outputs import RejectFile, TableFile, refuse_overlap
+    from meetpoint.cli.progress import progress
     from meetpoint.matching.jobs import Mismatch, load_events, load_subscriptions, matches, watched
 
     refuse_overlap({"--out": out, "--rejects": rejects}, {"EVENTS": events, "--subs": subs, "--schema": schema})
@@ -172,7 +175,8 @@ def backtest(
 ) -> None:
     """What a filter would have done on history: hits, when, on what, and what nearly fired."""
     _need_arrow()
-    from meetpoint.cli.outputs import RejectFile, progress, refuse_overlap
+    from meetpoint.cli.outputs import RejectFile, refuse_overlap
+    from meetpoint.cli.progress import progress
     from meetpoint.cli.reports import show_backtest
     from meetpoint.language.filters import parse_filter
     from meetpoint.matching.backtest import backtest as run

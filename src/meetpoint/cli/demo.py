@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from meetpoint.cli.flights import make_alerts, read_flights
-from meetpoint.cli.outputs import progress
+from meetpoint.cli.progress import progress
 from meetpoint.cli.reports import show_backtest
 from meetpoint.errors import FilterError
 from meetpoint.language import parse_filter

@@ -10,21 +10,19 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from meetpoint.cli.streams import QuietConsole, json_text
+from meetpoint.cli.streams import json_text
 from meetpoint.matching.rejects import STANDARD_STREAM, Reject, SourceError
 from meetpoint.matching.sources import format_of
 
-__all__ = ["RejectFile", "TableFile", "progress", "refuse_overlap", "write_text"]
+__all__ = ["RejectFile", "TableFile", "refuse_overlap", "write_text"]
 
 _FLUSH_ROWS = 1000
 
@@ -240,22 +238,3 @@ def write_text(path: str, text: str) -> None:
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
-
-
-@contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, nothing in a pipe; call what is given with the number of steps done since."""
-    console = QuietConsole(stderr=True)
-    if not console.is_terminal:
-        yield lambda steps: None
-        return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda steps: bar.advance(task, steps)

@@ -1,0 +1,286 @@
+"""Each checker fires on a network that is wrong in one way, and on no other; and the rules of judging, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from meetpoint.language.event import Event
+from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
+from meetpoint.language.filters import parse_filter
+from meetpoint.protocol.effects import Effect, Notify
+from meetpoint.protocol.messages import Peer
+from meetpoint.protocol.records import EventKey
+from meetpoint.sim import Network, Report
+from meetpoint.sim.checkers import Judging, Verdict, check_lookups, check_notifications, first_from
+from meetpoint.sim.clients import EPOCH
+from meetpoint.sim.history import Change, Delivery, History, LookedUp, Publication, Subscription, Truth
+from meetpoint.sim.workload import Workload
+from tests.sim.toy import ToyFamily, ToyNode, ToyView
+
+# -- mutants -----------------------------------------------------------------------------------------------------------
+
+
+class Forgetful(ToyNode):
+    """Drops one notification."""
+
+    dropped = False
+
+    def take(self, key: EventKey, content: bytes) -> list[Effect]:
+        effects = super().take(key, content)
+        if effects and not self.dropped:
+            self.dropped = True
+            return []
+        return effects
+
+
+class Stuttering(ToyNode):
+    """Notifies twice; `mark` says whether it owns up to it."""
+
+    mark = False
+
+    def take(self, key: EventKey, content: bytes) -> list[Effect]:
+        return [
+            again
+            for effect in super().take(key, content)
+            if isinstance(effect, Notify)
+            for again in (effect, msgspec.structs.replace(effect, redelivered=self.mark))
+        ]
+
+
+class Honest(Stuttering):
+    """Notifies twice and says so."""
+
+    mark = True
+
+
+class Careless(ToyNode):
+    """Notifies everyone of the first event, whether it matches or not."""
+
+    def take(self, key: EventKey, content: bytes) -> list[Effect]:
+        names = tuple(self.filters)
+        if from_msgpack(content).id == "e1" and names:
+            return [Notify(key, names, content, redelivered=False)]
+        return super().take(key, content)
+
+
+class Deaf(ToyNode):
+    """Does not stop when a subscription ends."""
+
+    def asked(self, request: int, what: object) -> list[Effect]:
+        kept = dict(self.filters)
+        effects = super().asked(request, what)
+        self.filters = kept | self.filters
+        return effects
+
+
+class Inventive(ToyNode):
+    """Notifies of an event that nobody published, and someone who never subscribed."""
+
+    def take(self, key: EventKey, content: bytes) -> list[Effect]:
+        event = from_msgpack(content)
+        other = to_msgpack(Event(f"not {event.id}", event.publisher, event.sequence, event.time, event.attributes))
+        effects = super().take(key, content)
+        if not effects:
+            return []
+        return [*effects, Notify(key, tuple(self.filters)[:1], other, False), Notify(key, ("nobody",), content, False)]
+
+
+class Lost(ToyNode):
+    """Finds the next node but one."""
+
+    def find(self, key: bytes) -> Peer:
+        members = self.family.members()
+        order = sorted(members)
+        return members[order[(order.index(first_from(order, key)) + 1) % len(order)]]
+
+
+class Leaking(ToyNode):
+    """Never lets go of one event."""
+
+    def snapshot(self) -> ToyView:
+        return msgspec.structs.replace(super().snapshot(), outbox=1)
+
+
+class Twisted(ToyFamily):
+    """Its overlay is broken from the start."""
+
+    def broken(self, views: Mapping[bytes, Any]) -> str | None:
+        return "a pointer points nowhere"
+
+
+class Restless(ToyFamily):
+    """Its overlay never comes to rest."""
+
+    def departures(self, views: Mapping[bytes, Any]) -> str | None:
+        return "a pointer is not ideal"
+
+
+def report_of(kin: ToyFamily) -> Report:
+    net = Network(nodes=5, seed=1, kin=kin)
+    workload = Workload(1)
+    names = [net.subscribe(workload.filter()) for _ in range(40)]
+    for _ in range(20):
+        net.publish(workload.event())
+    for name in names[:20]:
+        net.unsubscribe(name)
+    for _ in range(40):
+        net.publish(workload.event(), phase="after")
+        net.lookup()
+    net.run()
+    return net.report()
+
+
+@pytest.mark.parametrize(
+    ("kin", "wrong"),
+    [
+        (ToyFamily(), []),
+        (ToyFamily(Honest), []),
+        (ToyFamily(Forgetful), ["missing"]),
+        (ToyFamily(Stuttering), ["duplicate"]),
+        (ToyFamily(Careless), ["spurious"]),
+        (ToyFamily(Deaf), ["spurious"]),
+        (ToyFamily(Inventive), ["spurious"]),
+        (ToyFamily(Lost), ["lookups_wrong"]),
+        (ToyFamily(Leaking), ["invariants_broken"]),
+        (Twisted(), ["invariants_broken"]),
+        (Restless(), ["invariants_broken"]),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, ToyFamily) else " ".join(value) or "nothing",
+)
+def test_each_mutant_is_found_by_its_checker_and_by_no_other(kin: ToyFamily, wrong: list[str]) -> None:
+    report = report_of(kin)
+    assert [name for name, count in report.counts.items() if count] == wrong
+    assert report.good is not bool(wrong)
+    assert bool(report.problems) is bool(wrong)
+
+
+# -- versions ----------------------------------------------------------------------------------------------------------
+
+LOW, HIGH = "price < 10", "price >= 10"
+JUDGING = Judging(recovered=0, grace_us=100)
+
+
+def history(
+    changes: Sequence[tuple[str | None, int, int | None]],
+    asked: int = 50,
+    acknowledged: int | None = 60,
+    came: tuple[int, ...] = (),
+) -> History:
+    """One subscription with these changes (filter, asked, acknowledged), and one event of price 5."""
+    history = History()
+    subscription = Subscription("s1", "n1")
+    for text, asked_at, acknowledged_at in changes:
+        filter_ = None if text is None else parse_filter(text)
+        subscription.changes.append(Change(filter_, text, asked_at, acknowledged_at))
+    subscription.deliveries = [Delivery(at, "e1", "n1", False) for at in came]
+    history.subscriptions["s1"] = subscription
+    event = Event("e1", "p", 1, EPOCH, {"price": 5})
+    history.publications["e1"] = Publication(event, to_msgpack(event), asked, acknowledged)
+    return history
+
+
+def counts(verdict: Verdict) -> tuple[int, int, int]:
+    return len(verdict.missing), len(verdict.duplicate), len(verdict.spurious)
+
+
+@pytest.mark.parametrize(
+    ("changes", "absent", "present"),
+    [
+        # the subscription was acknowledged before the event was asked to be published, or not
+        ([(LOW, 10, 20)], (1, 0, 0), (0, 0, 0)),
+        ([(LOW, 10, 50)], (1, 0, 0), (0, 0, 0)),
+        ([(LOW, 10, 51)], (0, 0, 0), (0, 0, 0)),
+        ([(LOW, 10, None)], (0, 0, 0), (0, 0, 0)),
+        # it does not match
+        ([(HIGH, 10, 20)], (0, 0, 0), (0, 0, 1)),
+        # an update before, and one that may have met the event on its way
+        ([(LOW, 10, 20), (HIGH, 30, 40)], (0, 0, 0), (0, 0, 1)),
+        ([(LOW, 10, 20), (HIGH, 30, 55)], (0, 0, 0), (0, 0, 0)),
+        ([(HIGH, 10, 20), (LOW, 30, 55)], (0, 0, 0), (0, 0, 0)),
+        ([(HIGH, 10, 20), (LOW, 30, 40)], (1, 0, 0), (0, 0, 0)),
+        ([(LOW, 10, 20), (HIGH, 150, 160)], (0, 0, 0), (0, 0, 0)),
+        ([(LOW, 10, 20), (HIGH, 151, 160)], (1, 0, 0), (0, 0, 0)),
+        # both versions match
+        ([(LOW, 10, 20), (LOW, 30, 55)], (1, 0, 0), (0, 0, 0)),
+        # the end of the subscription: before, meanwhile, and never acknowledged
+        ([(LOW, 10, 20), (None, 30, 40)], (0, 0, 0), (0, 0, 1)),
+        ([(LOW, 10, 20), (None, 30, 69)], (0, 0, 0), (0, 0, 1)),
+        ([(LOW, 10, 20), (None, 30, 70)], (0, 0, 0), (0, 0, 0)),
+        ([(LOW, 10, 20), (None, 30, None)], (0, 0, 0), (0, 0, 0)),
+        # an update asked for only after the event came cannot excuse it
+        ([(HIGH, 10, 20), (LOW, 71, 80)], (0, 0, 0), (0, 0, 1)),
+    ],
+)
+def test_an_event_is_judged_by_the_versions_it_may_have_met(
+    changes: list[tuple[str | None, int, int | None]], absent: tuple[int, int, int], present: tuple[int, int, int]
+) -> None:
+    assert counts(check_notifications(history(changes), JUDGING)) == absent
+    assert counts(check_notifications(history(changes, came=(70,)), JUDGING)) == present
+
+
+def test_an_event_that_was_not_acknowledged_may_come_or_not() -> None:
+    assert counts(check_notifications(history([(LOW, 10, 20)], acknowledged=None), JUDGING)) == (0, 0, 0)
+    assert counts(check_notifications(history([(LOW, 10, 20)], acknowledged=None, came=(70,)), JUDGING)) == (0, 0, 0)
+
+
+def test_an_event_of_the_time_of_faults_may_meet_every_change_until_recovery() -> None:
+    changes = [(LOW, 10, 20), (HIGH, 500, 510)]
+    assert counts(check_notifications(history(changes), Judging(recovered=499, grace_us=100))) == (1, 0, 0)
+    assert counts(check_notifications(history(changes), Judging(recovered=500, grace_us=100))) == (0, 0, 0)
+    assert counts(check_notifications(history(changes, asked=505), Judging(recovered=500, grace_us=1))) == (0, 0, 0)
+
+
+def test_a_repeat_counts_unless_it_is_marked_or_the_home_lost_its_disk_meanwhile() -> None:
+    twice = history([(LOW, 10, 20)], came=(70, 90))
+    assert counts(check_notifications(twice, JUDGING)) == (0, 1, 0)
+    for lost_at, address, repeats in ((80, "n1", 0), (80, "n2", 1), (60, "n1", 1), (95, "n1", 1)):
+        twice.lost_disks = [(lost_at, address)]
+        assert counts(check_notifications(twice, JUDGING)) == (0, repeats, 0)
+    marked = history([(LOW, 10, 20)], came=(70,))
+    marked.subscriptions["s1"].deliveries.append(Delivery(90, "e1", "n1", True))
+    assert counts(check_notifications(marked, JUDGING)) == (0, 0, 0)
+
+
+# -- lookups -----------------------------------------------------------------------------------------------------------
+
+
+def truth() -> Truth:
+    """Members 1, 5 and 9; 5 is gone from 100 to 200, 7 comes at 150."""
+    truth = Truth()
+    for number in (1, 5, 9):
+        truth.change(0, bytes([number]), member=True)
+    truth.change(100, b"\x05", member=False)
+    truth.change(150, b"\x07", member=True)
+    truth.change(200, b"\x05", member=True)
+    return truth
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "answered", "right"),
+    [
+        (4, 10, 20, {5}),
+        (5, 10, 20, {5}),
+        (6, 10, 20, {9}),
+        (10, 10, 20, {1}),  # round the circle
+        (4, 99, 100, {5, 9}),
+        (4, 101, 149, {9}),
+        (4, 99, 250, {5, 7, 9}),
+        (4, 150, 199, {7}),
+        (4, 150, 200, {5, 7}),
+        (8, 10, 300, {9}),
+    ],
+)
+def test_a_lookup_is_right_if_it_was_at_some_moment(key: int, asked: int, answered: int, right: set[int]) -> None:
+    for found in (1, 5, 7, 9):
+        lookup = LookedUp(bytes([key]), asked, "n1", answered, bytes([found]), 1)
+        assert (not check_lookups([lookup], truth(), since=0)) is (found in right)
+        assert check_lookups([lookup], truth(), since=asked + 1) == []
+
+
+def test_a_lookup_that_finds_nobody_is_wrong() -> None:
+    assert check_lookups([LookedUp(b"\x04", 10, "n1")], truth(), since=0) != []
+    assert check_lookups([LookedUp(b"\x04", 10, "n1")], truth(), since=11) == []
