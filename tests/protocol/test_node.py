@@ -177,6 +177,29 @@ def test_an_acknowledged_unsubscribe_ends_deliveries_and_a_later_disk_loss_does_
     assert world.notified == []
 
 
+def test_a_copy_from_before_the_end_of_a_subscription_brings_nothing_back() -> None:
+    world = World(4)
+    world.run(1)
+    subscribed(world, 2, "s", "price > 1")
+    world.acknowledges = False
+    world.publish(1, "e", price=3)
+    world.run(2)
+    world.cut_off(4)  # it keeps a copy of the notification that waits
+    world.run(1)
+    world.acknowledges = True
+    request = world.ask(2, Unsubscribe("s"))
+    world.run(2)
+    assert world.answers[request] == Stored()
+    world.notified.clear()
+    world.crash(2, lose_disk=True)
+    world.heal()
+    world.run(1)
+    world.start(2, contacts=[1])
+    world.run(30)
+    assert world.notified == []
+    assert world.nodes[2].snapshot().queued == 0
+
+
 def test_an_update_counts_from_its_acknowledgement() -> None:
     world = World(3)
     world.run(1)

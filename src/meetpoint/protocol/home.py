@@ -118,6 +118,10 @@ class Home:
     def start(self) -> None:
         """The home is hosted here and safe: what was left in the queue goes out again, marked."""
         for event in sorted(self._queue):
+            # A copy may be older than the end of a subscription, and bring back what waited for it.
+            ended = tuple(name for name in self._queue[event].names if name not in self._subscriptions)
+            if ended:
+                self._acknowledged(event, ended)
             self._notify(event, redelivered=True)
 
     # -- subscriptions -------------------------------------------------------------------------------------------------
