@@ -31,9 +31,9 @@ demo: $(STAMP) ## see Meetpoint at work on a table of flights
 test: $(STAMP) ## run the tests
 	@$(RUN) pytest -q -n 2 --dist loadgroup
 
-soak: $(STAMP) ## look for new failures with examples never drawn before (about half an hour)
+soak: $(STAMP) ## look for new failures with examples and seeds never drawn before (about an hour)
 	@MEETPOINT_EXAMPLES=new $(RUN) pytest -q -n 2 --dist loadgroup tests/language tests/matching \
-		tests/spark/test_streaming.py
+		tests/overlays tests/sim tests/spark/test_streaming.py
 
 check: $(STAMP) ## lint, formatting, types, layers
 	@$(RUN) ruff check .
@@ -45,6 +45,7 @@ bench: $(STAMP) ## run the benchmarks
 	@$(RUN) benchmarks.parse
 	@$(RUN) benchmarks.algebra
 	@$(RUN) benchmarks.matcher
+	@$(RUN) benchmarks.simulator
 	@$(RUN) benchmarks.spark
 
 setup: $(STAMP) ## only set up

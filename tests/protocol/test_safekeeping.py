@@ -29,9 +29,8 @@ class Desk:
         self.effects: list[Effect] = []
 
     def do(self, call: Callable[[], object]) -> list[Effect]:
-        self.services.begin(Instant(0))
+        self.effects = self.services.begin(Instant(0))
         call()
-        self.effects = self.services.take()
         return self.effects
 
     def sent(self, kind: type[Kind]) -> list[tuple[Peer, Kind]]:

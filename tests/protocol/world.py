@@ -165,9 +165,9 @@ class World:
 
     def _changed(self, number: int, node: Node) -> None:
         if self.nodes.get(number) is node and node.state != "new":
-            node._services.begin(Instant(self.now))
+            effects = node._services.begin(Instant(self.now))
             node.neighbours_changed()
-            self._apply(number, node, node._services.take())
+            self._apply(number, node, effects)
 
     def is_cut(self, a: NodeId, b: NodeId) -> bool:
         return any((a in part) != (b in part) for part in self.parts)

@@ -220,6 +220,7 @@ def _show(console: Console, report: Report) -> None:
         ("SubIDs an event", report.subids, report.subids_per_event),
         ("notifications a subscription", report.notifications, report.notifications_per_subscription),
         ("hops a lookup", report.lookups, report.lookup_hops),
+        ("hops of an event to a node", report.observed.get("event_hops", 0), report.event_hops),
         ("ms until notified", report.notifications, report.event_delay_ms),
     ):
         table.add_row(name, f"{total:,}", f"{figure.mean:,.1f}", f"{figure.p50:,.0f}", f"{figure.max:,.0f}")

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.protocol.inputs import MICROSECONDS
 from meetpoint.protocol.messages import Message, Peer, Query, Reply
 from meetpoint.protocol.overlay import Handler
 from meetpoint.protocol.records import LOCAL, HomeId, Record
@@ -25,7 +26,7 @@ from meetpoint.protocol.settings import NodeSettings
 
 __all__ = ["Copied", "Copies", "Copy", "Fetch", "Fetched", "Holding", "Keep", "Keeper", "Kept", "Released"]
 
-LAZY_US: Final = 200_000
+LAZY_US: Final = MICROSECONDS
 """How long a write may stay on one disk when nobody waits for it."""
 RECORDS_MAX: Final = 1_000
 """How many records travel in one message at most."""

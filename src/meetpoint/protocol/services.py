@@ -1,8 +1,8 @@
 """What the parts of a node may do: the only way from protocol code to the world.
 
-`Node.handle` begins a step (`begin`), its parts call these methods, and `take` returns the effects in the order of the
-calls. Timers, tickets and requests are numbers here and callbacks inside: a part says what shall happen next and need
-not keep a table. All of it is deterministic: numbers are counted, and `random` is seeded by the driver.
+`Node.handle` begins a step, its parts call these methods, and the list that `begin` returned has the effects in the
+order of the calls. Timers, tickets and requests are numbers here and callbacks inside: a part says what shall happen
+next and need not keep a table. All of it is deterministic: numbers are counted, and `random` is seeded by the driver.
 """
 
 from __future__ import annotations
@@ -113,14 +113,10 @@ class Services:
 
     # -- what the node calls -------------------------------------------------------------------------------------------
 
-    def begin(self, now: Instant) -> None:
-        """A step begins."""
-        assert not self._effects, "the step before this one has not been taken"
+    def begin(self, now: Instant) -> list[Effect]:
+        """A step begins: its effects will be in the list returned."""
         self.now = now
-
-    def take(self) -> list[Effect]:
-        """The effects of the step."""
-        effects, self._effects = self._effects, []
+        self._effects = effects = []
         return effects
 
     def fired(self, timer: int) -> None:

@@ -57,9 +57,9 @@ class BareNode:
 
     def handle(self, item: Input, now: Instant) -> list[Effect]:
         """Take one input; return what is to be done, in order."""
-        self._services.begin(now)
+        effects = self._services.begin(now)
         self._inputs[type(item)](item)
-        return self._services.take()
+        return effects
 
     def _received(self, item: Received) -> None:
         message = item.message

@@ -18,7 +18,7 @@ ever enter it.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from hashlib import blake2b
 from heapq import heappop, heappush
@@ -48,6 +48,8 @@ Detector: TypeAlias = Literal["perfect", "imperfect"]
 _MESSAGE, _TIMER, _SLOT, _CALL, _LOST = range(5)
 _SLOT_BITS = 15
 _SLOT_US = 1 << _SLOT_BITS
+EVENT_HOPS = "event_hops"
+"""The measurement by which a scheme tells that an event has come to a node first, and after how many messages."""
 _NOBODY = -1
 _FIRST = 0
 """A serial number before all others: a slot is opened before anything else happens at its time."""
@@ -147,6 +149,8 @@ class Engine:
         self.kinds: defaultdict[type[Message], int] = defaultdict(int)
         self.observed: dict[str, int] = {}
         self.subjects: dict[str, dict[bytes, int]] = {}
+        self.event_hops: Counter[int] = Counter()
+        """How many nodes an event first reached after so many messages."""
         self.undelivered = 0
         self.story: Story | None = None
         self.weather: Weather | None = None
@@ -358,6 +362,8 @@ class Engine:
     def _observe(self, process: Process, effect: Observe) -> None:
         observed, name = self.observed, effect.name
         observed[name] = observed.get(name, 0) + effect.value
+        if name == EVENT_HOPS:
+            self.event_hops[effect.value] += 1
         if effect.subject:
             subjects = self.subjects.setdefault(name, {})
             subjects[effect.subject] = subjects.get(effect.subject, 0) + effect.value

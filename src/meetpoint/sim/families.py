@@ -56,8 +56,16 @@ class ChordFamily:
         return invariant.broken(views, min(self.base, len(views)))
 
     def stands(self, views: Mapping[bytes, Any]) -> bool:
-        """Whether these, if they were all that is left, would still be a ring, with as many principals as proven."""
-        return len(views) > max(self.base, 1) and self.broken(views) is None
+        """Whether these, if they were all that is left, would still be a ring, with as many principals as proven.
+
+        Each must keep one successor more than the proof asks for: an answer on its way may carry an older list.
+        """
+        spare = min(2, len(views) - 1)
+        return (
+            len(views) > max(self.base, 1)
+            and self.broken(views) is None
+            and all(sum(node in views for node in view.succ) >= spare for view in views.values())
+        )
 
     def departures(self, views: Mapping[bytes, Any]) -> str | None:
         """Which pointer is not ideal."""

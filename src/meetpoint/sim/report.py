@@ -60,6 +60,8 @@ class Report(msgspec.Struct, kw_only=True):
     """How long after healing all nodes served again and all pointers were ideal."""
 
     lookup_hops: Spread = Spread(0, 0, 0)
+    event_hops: Spread = Spread(0, 0, 0)
+    """Messages on the way of an event to each node that it came to first by the scheme's own way."""
     event_delay_ms: Spread = Spread(0, 0, 0)
     """From asking to publish until a subscriber was notified first."""
     messages: int = 0

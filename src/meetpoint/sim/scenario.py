@@ -364,6 +364,7 @@ class Network:
             lookups=len(history.lookups),
             live_again_s=self._live_again_s,
             lookup_hops=spread(each.hops for each in history.lookups if each.found is not None),
+            event_hops=spread(engine.event_hops.elements()),
             event_delay_ms=spread(self._delays_ms()),
             messages=engine.messages,
             messages_per_node=spread(process.sent for process in processes),

@@ -62,9 +62,9 @@ class Host:
     # What a driver hands in.
     def do(self, now: int, act: Callable[[], None]) -> list[Effect]:
         """One step."""
-        self.services.begin(Instant(now))
+        effects = self.services.begin(Instant(now))
         act()
-        return self.services.take()
+        return effects
 
     def receive(self, source: Peer, message: Message) -> None:
         if isinstance(message, Reply):

@@ -33,7 +33,7 @@ RETRY_MAX_US: Final = 8 * MICROSECONDS
 RETRY_EVENTS_MAX: Final = 64
 """How many events are sent to one home again at one time."""
 TELL_US: Final = 20_000
-"""For how long a node collects what its homes have, before it tells."""
+"""How long a node waits after it has told an origin, collecting what its homes have, before it tells again."""
 ABOVE_MAX: Final = 512
 """How many numbers above the floor are told at one time."""
 
@@ -59,7 +59,8 @@ class Flood:
         self._carried: dict[tuple[HomeId, int], dict[int, _Carried]] = {}
         self._forwarded: dict[tuple[HomeId, int], Seen] = {}
         self._done: dict[tuple[HomeId, HomeId, int], Seen] = {}
-        self._to_tell: dict[NodeId, tuple[Peer, dict[tuple[HomeId, HomeId, int], None]]] = {}
+        self._to_tell: dict[NodeId, dict[tuple[HomeId, HomeId, int], None]] = {}
+        self._told_at: dict[NodeId, int] = {}
         self._retry: dict[HomeId, tuple[int, int]] = {}  # home -> when to send again, and how long to wait then
         self._homes: dict[HomeId, None] = {}
         self._ticking = False
@@ -209,13 +210,19 @@ class Flood:
 
     def _tell(self, origin: Peer, about: tuple[HomeId, HomeId, int]) -> None:
         waiting = self._to_tell.get(origin.id)
-        if waiting is None:
-            waiting = self._to_tell[origin.id] = (origin, {})
-            self._services.after(TELL_US, lambda: self._tell_now(origin))
-        waiting[1][about] = None
+        if waiting is not None:
+            waiting[about] = None
+            return
+        wait_us = self._told_at.get(origin.id, 0) + TELL_US - self._services.now
+        self._to_tell[origin.id] = {about: None}
+        if wait_us > 0:
+            self._services.after(wait_us, lambda: self._tell_now(origin))
+        else:
+            self._tell_now(origin)
 
     def _tell_now(self, origin: Peer) -> None:
-        _, abouts = self._to_tell.pop(origin.id)
+        abouts = self._to_tell.pop(origin.id)
+        self._told_at[origin.id] = self._services.now
         told = []
         for about in abouts:
             seen = self._done[about]
