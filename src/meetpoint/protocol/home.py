@@ -227,12 +227,17 @@ class Home:
 
     def take(self, event: EventKey, content: bytes, then: Callable[[], None]) -> None:
         """Take an event once: queue it for the subscriptions it matches; `then` when it need not be sent again."""
-        if not self._seen_of(event).add(event.number):
+        if self.has_taken(event):
             entry = self._queue.get(event)
             if entry is None or entry.safe:
                 then()
             return
-        names = self._matches(content)
+        try:
+            names = self._matches(content)
+        except EventError:
+            self._services.observe("event_malformed")  # of a peer that erred: its publisher would have been told
+            return
+        self._seen_of(event).add(event.number)
         if not names:
             then()
             return

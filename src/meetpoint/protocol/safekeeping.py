@@ -355,7 +355,7 @@ class Copies:
     def _copy(self, source: Peer, message: Copy) -> None:
         home = message.home
         order = (message.epoch, source.incarnation, message.serial)
-        if self._closed or self._hosts(home):
+        if self._closed or self._hosts(home) or not _are_of(home, message.records):
             return
         if order < self._latest.get(home, order):
             self._services.observe("copy_stale")
@@ -385,6 +385,8 @@ class Copies:
 
     def _keep(self, source: Peer, message: Keep) -> None:
         records = []
+        if not _are_of(message.home, message.records):
+            return
         if not self._hosts(message.home):
             held = self._held.setdefault(message.home, {})
             for record in message.records:
@@ -434,3 +436,8 @@ class Copies:
                 page, size = [], 0
         if page:
             yield tuple(page)
+
+
+def _are_of(home: HomeId, records: Iterable[Record]) -> bool:
+    """Whether records are what they are said to be: of one home, and never a node's own notes."""
+    return home != LOCAL and all(record.home == home for record in records)
