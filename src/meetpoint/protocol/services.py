@@ -116,7 +116,8 @@ class Services:
     def begin(self, now: Instant) -> list[Effect]:
         """A step begins: its effects will be in the list returned."""
         self.now = now
-        self._effects = effects = []
+        effects: list[Effect] = []
+        self._effects = effects
         return effects
 
     def fired(self, timer: int) -> None:
