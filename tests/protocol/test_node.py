@@ -8,8 +8,9 @@ import pytest
 from meetpoint.protocol.effects import Published, Refused, Stored
 from meetpoint.protocol.hosting import Adopt
 from meetpoint.protocol.inputs import Leave, Received, Subscribe, Unsubscribe, Update
+from meetpoint.protocol.messages import Peer
 from meetpoint.protocol.records import HomeId
-from tests.protocol.world import World
+from tests.protocol.world import RING, World
 
 
 def subscribed(world: World, number: int, name: str, filter_: str) -> None:
@@ -278,6 +279,34 @@ def test_a_heir_that_crashes_while_it_adopts_loses_nothing() -> None:
         world.run(5)
         assert unmarked(world) == [("s", "e")], delay
         assert 2 not in world.nodes, delay
+
+
+def test_a_home_is_not_offered_to_a_node_that_the_directory_does_not_list() -> None:
+    world = World(4, gossip_us=HOUR)
+    world.run(1)
+    subscribed(world, 1, "s", "price > 1")
+    newcomer = Peer(RING.node(1500), "n1.5", 1)  # in the overlay, between 1 and 2, and in nobody's list
+    world.members[newcomer.id] = newcomer
+    world.members_changed()
+    world.run(2)
+    leave = world.ask(1, Leave())
+    world.run(20)
+    assert world.answers[leave] == Stored()
+    assert [number for number, node in world.nodes.items() if len(node.snapshot().homes) == 2] == [2]
+
+
+def test_what_a_leaving_node_has_learnt_stays_known() -> None:
+    for seed in range(10):
+        world = World(8, seed=seed, gossip_us=HOUR)
+        world.run(1)
+        subscribed(world, 8, "s", "price > 1")
+        for number in range(2, 6):  # they have no subscribers: their homes go with them, and few are told
+            world.ask(number, Leave())
+            world.run(5)
+        request = world.publish(1, "e", price=3)
+        world.run(30)
+        assert isinstance(world.answers[request], Published)
+        assert world.nodes[1].snapshot().outbox == 0, seed
 
 
 def test_a_home_outlives_the_disk_of_the_node_that_has_just_adopted_it() -> None:

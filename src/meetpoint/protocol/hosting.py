@@ -35,6 +35,8 @@ MOVING: Final = "moving/"
 """Notes with this prefix: a home is offered to another node."""
 WITNESSES: Final = 2
 """How many others must know where a home is, before it serves."""
+UNLISTED_MAX: Final = 8
+"""How many neighbours that are still joining are passed over in looking for buddies."""
 FETCHES_MAX: Final = 8
 """How many members are asked for copies at one time."""
 
@@ -169,11 +171,11 @@ class Hosting:
         attempt()
 
     def _buddies(self) -> list[Peer]:
-        buddies = []
-        for peer in self._overlay.neighbours(self._settings.buddies):
-            known = next((host for host in self.directory.others() if host.id == peer.id), peer)
-            buddies.append(max(peer, known, key=lambda each: each.incarnation))
-        return buddies
+        """The next nodes that the directory lists: only those will be asked for copies, should this disk be lost."""
+        listed = {host.id: host for host in self.directory.others()}
+        near = self._overlay.neighbours(self._settings.buddies + UNLISTED_MAX)
+        buddies = [max(peer, listed[peer.id], key=lambda each: each.incarnation) for peer in near if peer.id in listed]
+        return buddies[: self._settings.buddies]
 
     def buddies_changed(self) -> None:
         """The overlay's neighbours may have changed, or one of them has restarted."""
@@ -323,7 +325,7 @@ class Hosting:
 
         def attempt() -> None:
             if not self._keepers:
-                then()
+                self.introduce(then)  # what this node has learnt, it leaves to others
                 return
             home = min(self._keepers)
             if home in self.homes and self.homes[home].is_empty:

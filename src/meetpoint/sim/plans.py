@@ -131,7 +131,7 @@ def parse_plan(text: str, where: str) -> Plan:
         top = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = " ".join(str(getattr(error, "problem", None) or error).split())
-        refuse(where, f"is not YAML: {problem}", "see docs/reliability.md")
+        refuse(where, f"is not YAML: {problem}", "see docs/simulator.md")
     top = _mapping(top, where, "the plan", _TOP)
     faults = {}
     for kind, given in _mapping(top.get("faults", {}), where, "`faults`", KINDS).items():
