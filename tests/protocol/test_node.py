@@ -201,6 +201,26 @@ def test_a_copy_from_before_the_end_of_a_subscription_brings_nothing_back() -> N
     assert world.nodes[2].snapshot().queued == 0
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_subscription_that_ended_is_forgotten_after_a_while(restart: bool) -> None:
+    world = World(3, tombstone_us=60_000_000)
+    world.run(1)
+    subscribed(world, 2, "s", "price > 1")
+    world.ask(2, Unsubscribe("s"))
+    world.run(2)
+    if restart:
+        world.crash(2)
+        world.start(2, contacts=[1])
+    world.run(50)
+    assert kept_at(world, "subscription/s") == [1, 2, 3]
+    world.run(20)
+    assert kept_at(world, "subscription/s") == []
+
+
+def kept_at(world: World, name: str) -> list[int]:
+    return [number for number, disk in sorted(world.disks.items()) if any(each == name for _, each in disk)]
+
+
 def test_an_update_counts_from_its_acknowledgement() -> None:
     world = World(3)
     world.run(1)

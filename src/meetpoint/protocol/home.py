@@ -84,6 +84,7 @@ class Home:
         self._settings = settings
         self.filters: dict[str, Filter] = {}
         self._subscriptions: dict[str, Subscription] = {}
+        self._to_bury: dict[str, None] = {}
         self._numbers = 0
         self.outbox: dict[EventKey, bytes] = {}
         self._stream, self._last = keeper.epoch, 0
@@ -123,6 +124,9 @@ class Home:
             if ended:
                 self._acknowledged(event, ended)
             self._notify(event, redelivered=True)
+        for name, record in self.keeper.records.items():
+            if record.value is None and name.startswith(SUBSCRIPTION):
+                self._bury_later(name.removeprefix(SUBSCRIPTION))
 
     # -- subscriptions -------------------------------------------------------------------------------------------------
 
@@ -159,11 +163,19 @@ class Home:
         for event in [event for event, entry in self._queue.items() if name in entry.names]:
             self._acknowledged(event, (name,))
         self._write_subscription(name, placed, request)
-        self._services.after(self._settings.tombstone_us, lambda: self._bury(name))
+        self._bury_later(name)
 
-    def _bury(self, name: str) -> None:
-        if name not in self._subscriptions and not self.keeper.closed:
-            self.keeper.write((), (SUBSCRIPTION + name,))
+    def _bury_later(self, name: str) -> None:
+        if name in self._to_bury:
+            return
+        self._to_bury[name] = None
+
+        def bury() -> None:
+            del self._to_bury[name]
+            if name not in self._subscriptions and not self.keeper.closed:
+                self.keeper.write((), (SUBSCRIPTION + name,))
+
+        self._services.after(self._settings.tombstone_us, bury)
 
     def _parse(self, text: str, request: int) -> Filter | None:
         try:
