@@ -26,29 +26,24 @@ from typing import Final
 import msgspec
 
 from meetpoint.protocol.directory import Directory, Entry, Synced
-from meetpoint.protocol.effects import Effect, Found, Refused, Stored
+from meetpoint.protocol.driven import Driven
+from meetpoint.protocol.effects import Found, Refused, Stored
 from meetpoint.protocol.home import Home
 from meetpoint.protocol.hosting import HOSTED, MOVING, Hosting, Move
 from meetpoint.protocol.inputs import (
     Acknowledge,
     Asked,
-    Fired,
-    Input,
-    Instant,
     Leave,
     Lookup,
-    Lost,
-    Persisted,
     Publish,
-    Received,
     RequestOf,
     Started,
     Subscribe,
     Unsubscribe,
     Update,
 )
-from meetpoint.protocol.messages import Message, Peer, Reply
-from meetpoint.protocol.overlay import Handler, Overlay, OverlayView, Upcalls
+from meetpoint.protocol.messages import Message, Peer
+from meetpoint.protocol.overlay import Overlay, OverlayView, Upcalls
 from meetpoint.protocol.records import LOCAL, HomeId, Record, home_of
 from meetpoint.protocol.ring import Key, NodeId, Ring
 from meetpoint.protocol.scheme import Scheme
@@ -79,7 +74,7 @@ class NodeView(msgspec.Struct, frozen=True):
     directory: bytes
 
 
-class Node:
+class Node(Driven):
     """One broker's protocol state."""
 
     def __init__(
@@ -92,7 +87,8 @@ class Node:
         make_scheme: MakeScheme,
         settings: NodeSettings,
     ) -> None:
-        self._services = services = Services(me, ring, codec, seed)
+        services = Services(me, ring, codec, seed)
+        super().__init__(services)
         self._settings = settings
         self.state = "new"
         self.overlay = make_overlay(services, self)
@@ -105,48 +101,8 @@ class Node:
         self._contacts: tuple[Peer, ...] = ()
         self._looked_from = 0
         self._seekers: dict[NodeId, Peer] = {}
-        self._handlers: dict[type[Message], Handler] = {
-            **self.directory.handlers(),
-            **self.hosting.handlers(),
-            **self.overlay.handlers(),
-            **self.scheme.handlers(),
-        }
-        self._inputs: dict[type, Callable[..., None]] = {
-            Received: self._received,
-            Fired: lambda item: services.fired(item.timer),
-            Persisted: lambda item: services.persisted(item.ticket),
-            Asked: self._asked,
-            Lost: self._lost,
-            Started: self._start,
-        }
-
-    @property
-    def me(self) -> Peer:
-        """The node as its peers know it."""
-        return self._services.me
-
-    def handle(self, item: Input, now: Instant) -> list[Effect]:
-        """Take one input; return what is to be done, in order."""
-        effects = self._services.begin(now)
-        self._inputs[type(item)](item)
-        return effects
 
     # -- inputs --------------------------------------------------------------------------------------------------------
-
-    def _received(self, item: Received) -> None:
-        message = item.message
-        if isinstance(message, Reply):
-            self._services.replied(item.source, message)
-            return
-        handler = self._handlers.get(type(message))
-        if handler is None or self.state == "new":
-            self._services.observe("message_unexpected")
-        else:
-            handler(item.source, message)
-
-    def _lost(self, item: Lost) -> None:
-        self._services.lost(item.peer)
-        self.overlay.suspect(item.peer)
 
     def _asked(self, item: Asked) -> None:
         if self.state == "ready":
@@ -163,6 +119,12 @@ class Node:
     def _start(self, item: Started) -> None:
         assert self.state == "new", "a node starts once; a restart is another node"
         self.state = "starting"
+        self._handlers = {
+            **self.directory.handlers(),
+            **self.hosting.handlers(),
+            **self.overlay.handlers(),
+            **self.scheme.handlers(),
+        }
         local = [record for record in item.records if record.home == LOCAL]
         self.directory.recover(local)
         known = {record.name: record for record in local}

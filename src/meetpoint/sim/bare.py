@@ -6,15 +6,15 @@ which nobody needs there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from meetpoint.catalog import OVERLAYS, NetworkConfig
-from meetpoint.protocol.effects import Effect, Found, Refused, Stored
-from meetpoint.protocol.inputs import Asked, Fired, Input, Instant, Leave, Lookup, Lost, Persisted, Received, Started
-from meetpoint.protocol.messages import Message, Peer, Reply
+from meetpoint.protocol.driven import Driven
+from meetpoint.protocol.effects import Found, Refused, Stored
+from meetpoint.protocol.inputs import Asked, Leave, Lookup, Started
+from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.ring import Key, Ring
 from meetpoint.protocol.services import Services
 from meetpoint.sim.engine import SimulatedNode
@@ -32,45 +32,16 @@ class BareView(msgspec.Struct, frozen=True):
     waiting: int
 
 
-class BareNode:
+class BareNode(Driven):
     """One node's part of an overlay, and nothing else."""
 
     def __init__(self, config: NetworkConfig, me: Peer, ring: Ring, seed: int, codec: Any) -> None:
-        self._services = services = Services(me, ring, codec, seed)
+        services = Services(me, ring, codec, seed)
+        super().__init__(services)
         self.overlay = OVERLAYS[config.overlay](config, services, self)
         self.ready = False
         self._contacts: tuple[Peer, ...] = ()
-        self._handlers = self.overlay.handlers()
-        self._inputs: dict[type, Callable[[Any], None]] = {
-            Received: self._received,
-            Fired: lambda item: services.fired(item.timer),
-            Persisted: lambda item: services.persisted(item.ticket),
-            Asked: self._asked,
-            Lost: self._lost,
-            Started: self._start,
-        }
-
-    @property
-    def me(self) -> Peer:
-        """The node as its peers know it."""
-        return self._services.me
-
-    def handle(self, item: Input, now: Instant) -> list[Effect]:
-        """Take one input; return what is to be done, in order."""
-        effects = self._services.begin(now)
-        self._inputs[type(item)](item)
-        return effects
-
-    def _received(self, item: Received) -> None:
-        message = item.message
-        if isinstance(message, Reply):
-            self._services.replied(item.source, message)
-        else:
-            self._handlers[type(message)](item.source, message)
-
-    def _lost(self, item: Lost) -> None:
-        self._services.lost(item.peer)
-        self.overlay.suspect(item.peer)
+        self._handlers = dict(self.overlay.handlers())
 
     def _start(self, item: Started) -> None:
         # Nothing is on disk: the clock tells one life from the next.

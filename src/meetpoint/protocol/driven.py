@@ -1,0 +1,63 @@
+"""What is driven from outside by inputs: the one call by which protocol state changes, and where each input goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from meetpoint.protocol.effects import Effect
+from meetpoint.protocol.inputs import Asked, Fired, Input, Instant, Lost, Persisted, Received, Started
+from meetpoint.protocol.messages import Message, Peer, Reply
+from meetpoint.protocol.overlay import Handler, Overlay
+from meetpoint.protocol.services import Services
+
+__all__ = ["Driven"]
+
+
+class Driven:
+    """Takes one input at a time and returns effects. Who is driven starts, is asked, and has an overlay."""
+
+    overlay: Overlay
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._handlers: dict[type[Message], Handler] = {}
+        self._inputs: dict[type, Callable[[Any], None]] = {
+            Received: self._received,
+            Fired: lambda item: services.fired(item.timer),
+            Persisted: lambda item: services.persisted(item.ticket),
+            Asked: self._asked,
+            Lost: self._lost,
+            Started: self._start,
+        }
+
+    @property
+    def me(self) -> Peer:
+        """The node as its peers know it."""
+        return self._services.me
+
+    def handle(self, item: Input, now: Instant) -> list[Effect]:
+        """Take one input; return what is to be done, in order."""
+        effects = self._services.begin(now)
+        self._inputs[type(item)](item)
+        return effects
+
+    def _received(self, item: Received) -> None:
+        message = item.message
+        handler = self._handlers.get(type(message))
+        if handler is not None:
+            handler(item.source, message)
+        elif isinstance(message, Reply):
+            self._services.replied(item.source, message)
+        else:
+            self._services.observe("message_unexpected")
+
+    def _lost(self, item: Lost) -> None:
+        self._services.lost(item.peer)
+        self.overlay.suspect(item.peer)
+
+    def _asked(self, item: Asked) -> None:
+        raise NotImplementedError
+
+    def _start(self, item: Started) -> None:
+        raise NotImplementedError
