@@ -254,3 +254,4 @@ def test_the_demo_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
     assert "filter, column 20: upper(...) is a function" in told
     assert "120 filters:" in told
     assert "of 5,000 events accepted" in told
+    assert "exactly the right ones" in told

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from meetpoint.cli.demo_network import tell_network
 from meetpoint.cli.flights import make_alerts, read_flights
 from meetpoint.cli.progress import progress
 from meetpoint.cli.reports import show_backtest
@@ -42,6 +43,7 @@ def tell(console: Console, *, flights: int, alerts: int, with_spark: bool) -> No
     _a_mistake(console)
     _lint(console, filters)
     backtested = _backtest(console, table)
+    tell_network(console, table, filters)
     if with_spark:
         from meetpoint.cli.demo_spark import Told, tell_spark
 
