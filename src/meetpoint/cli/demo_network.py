@@ -29,7 +29,8 @@ def tell_network(console: Console, table: pa.Table, filters: dict[str, str]) -> 
     cuts = report.injected.get("partition", 0) + report.injected.get("one_way_partition", 0)
     console.print(
         f"{BROKERS} simulated brokers, {report.subscriptions:,} alerts. "
-        f"While {hurt['crash']} brokers crashed, {hurt['join']} joined, {hurt['leave']} left, {cuts} partitions cut them off, "
+        f"While {hurt['crash']} brokers crashed, {hurt['join']} joined, {hurt['leave']} left, "
+        f"{cuts} partitions cut them off, "
         f"{hurt['restart_without_disk']} disk and {hurt['loss']:,} messages were lost, "
         f"{report.events_acknowledged:,} of {report.events:,} flights were acknowledged, "
         f"and {report.notifications:,} notifications came."
