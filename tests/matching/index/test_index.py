@@ -314,11 +314,13 @@ TestChanges = Changes.TestCase
 TestChanges.settings = settings(max_examples=12, stateful_step_count=12, deadline=None)
 
 
+@pytest.mark.parametrize("joined", [100, 2], ids=["one by one", "joined"])
 @pytest.mark.parametrize("sampled", [False, True], ids=["unknown events", "sampled events"])
 def test_what_was_compiled_in_a_hurry_is_matched_at_once(
-    sampled: bool, path: str, monkeypatch: pytest.MonkeyPatch
+    sampled: bool, joined: int, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any filters, those that ask nothing, and those that nothing satisfies; also after some are gone again."""
+    monkeypatch.setattr(state, "_JOINED", joined)
     monkeypatch.setattr(live, "to_merge", lambda held: ())
     held = list(enumerate(filters(3, 300) + [parse_filter(text) for text in ("TRUE", "FALSE", "s LIKE '%a%'")]))
     events = events_of(3, 120)
@@ -327,11 +329,15 @@ def test_what_was_compiled_in_a_hurry_is_matched_at_once(
         index.add_many(held[begin : begin + 40])
         for id_, filter_ in held[begin : begin + 40]:
             scan.add(id_, filter_)
+        if begin == 60:  # what is gone when its segment is joined
+            index.remove_many(range(60, 90))
+            for id_ in range(60, 90):
+                scan.remove(id_)
     index.remove_many(range(100, 180))
     for id_ in range(100, 180):
         scan.remove(id_)
     assert [one.segment.flat for one in index._state.held] == [False] + [True] * (index.segments - 1)
-    assert index.segments > 4
+    assert index.segments > 4 if joined == 100 else index.segments <= 4
     assert index.match_batch(events) == scan.match_batch(events)
     assert [index.match(event) for event in events[:30]] == scan.match_batch(events[:30])
     index.compact()
@@ -380,6 +386,60 @@ class _Part:
 def test_what_is_merged(parts: list[Any], merged: list[int]) -> None:
     found = state.to_merge(tuple(parts))
     assert [parts.index(one) for one in found] == merged
+
+
+@pytest.mark.parametrize(
+    ("sizes", "busy", "joined"),
+    [
+        ([10] * 5, 0, 0),
+        ([10] * 6, 0, 6),
+        ([10] * 7, 0, 7),
+        ([10] * 7, 2, 0),
+        ([60, *[10] * 6], 0, 6),
+        ([59, *[10] * 5], 0, 6),
+        ([10] * 5 + [8000], 0, 6),
+        ([6000] * 6, 0, 0),
+        ([0] * 6, 0, 6),
+        ([], 0, 0),
+    ],
+)
+def test_what_is_joined(sizes: list[int], busy: int, joined: int) -> None:
+    """The youngest of about one size, up to one that is being merged, and no more than a hurry is good for."""
+    parts: list[Any] = [_Part(5), *(_Part(size, flat=True) for size in sizes)]
+    found = state.to_join(tuple(parts), frozenset(id(one.segment) for one in parts[: busy + 1]))
+    assert list(found) == parts[len(parts) - joined :]
+
+
+def test_what_is_being_merged_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters come while a merge runs, until they are joined, and some of those that are merged go."""
+    monkeypatch.setattr(state, "_JOINED", 2)
+    monkeypatch.setattr(live, "_PATIENCE_S", 0.0)
+    held = list(enumerate(filters(5, 200)))
+    events = events_of(5, 40)
+    index, scan = both(held[:40])
+    index.compact()
+    begun, goes_on = threading.Event(), threading.Event()
+    compiling = index._compile
+
+    def compile_late(rows: Any) -> Any:
+        begun.set()
+        goes_on.wait(60)
+        return compiling(rows)
+
+    monkeypatch.setattr(index, "_compile", compile_late)
+    for begin in range(40, 200, 20):
+        index.add_many(held[begin : begin + 20])
+        for id_, filter_ in held[begin : begin + 20]:
+            scan.add(id_, filter_)
+        assert begun.wait(60)
+    index.remove_many(range(30, 70))
+    for id_ in range(30, 70):
+        scan.remove(id_)
+    assert index.match_batch(events) == scan.match_batch(events)
+    goes_on.set()
+    index.compact()
+    assert index.match_batch(events) == scan.match_batch(events)
+    assert len(index) == len(scan)
 
 
 def test_filters_that_a_merge_misses_while_it_runs_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:

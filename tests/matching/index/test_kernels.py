@@ -6,6 +6,7 @@ is shared with it and next to nothing is compiled for the tests alone.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import random
@@ -36,6 +37,7 @@ from meetpoint.language.normal import Conjunction
 from meetpoint.language.patterns import prefix_interval
 from meetpoint.matching.index.bulk import read_chunk
 from meetpoint.matching.index.encode import read_only
+from meetpoint.matching.index.few import Few, Steps
 from meetpoint.matching.index.grams import build_grams
 from meetpoint.matching.index.kernels import building, compiling, filter_scan, patterns, ranks, results, scanning
 from meetpoint.matching.index.kernels.filter_scan import (
@@ -66,6 +68,7 @@ from meetpoint.matching.index.kernels.scanning import (
 )
 from meetpoint.matching.index.kernels.simd import PADDING, has_avx512
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort, Thresholds, text_line
+from meetpoint.matching.parts import Part, PartSort
 
 WORD = (-(2**63), 2**63 - 1)
 UNTOUCHED = -7
@@ -134,6 +137,26 @@ def text_ranks(
         if back_slot >= 0:
             turned = text.decode()[::-1].encode()
             out[e, back_slot] = sum(cut <= turned for cut in texts_between(back_offsets, back_cuts))
+
+
+def few_ranks(
+    steps: Array, scales: Array, valid: Array, values: Array, data: Array, starts: Array, ends: Array, out: Array
+) -> None:
+    """Step by step, with the twins of the kernels for many events."""
+    for (sort, part, slot, at, count, other, length, first, shift, base), (least, scale) in zip(
+        steps.tolist(), scales.tolist(), strict=True
+    ):
+        if sort == ranks.NUMBER_STEP:
+            keys, grid = array_at(at, count + EIGHT, np.int64), array_at(other, length, np.int32)
+            double_ranks(values[part], valid[part], keys, count, grid, first, shift, least, scale, base, out, slot)
+            continue
+        cuts = array_at(at, count + 1, np.int64), array_at(other, length, np.uint8)
+        slots = (-1, slot) if sort == ranks.BACK_STEP else (slot, -1)
+        text_ranks(data, starts[part], ends[part], valid[part], *cuts, *cuts, new_cache(4, 4), out, *slots)
+
+
+def array_at(address: int, length: int, dtype: Any) -> Array:
+    return np.frombuffer(ctypes.string_at(address, length * np.dtype(dtype).itemsize), dtype)
 
 
 def texts_between(offsets: Array, data: Array) -> list[bytes]:
@@ -479,6 +502,7 @@ TWINS: dict[str, Callable[..., Any]] = {
     "double_ranks": double_ranks,
     "drop_dead": drop_dead,
     "drop_doubles": drop_doubles,
+    "few_ranks": few_ranks,
     "file_patterns": file_patterns,
     "fill_sides": fill_sides,
     "fill_tests": fill_tests,
@@ -821,6 +845,57 @@ def test_a_text_seen_before_is_not_searched_again() -> None:
     ranks.text_ranks(*Packed.of(texts), *cuts, cache, found, 0, 1)
     assert found[:, :2].tolist() == [[0, 1], [2, 4], [4, 2], [0, 0]]
     assert cache.filled.tolist() == [4, len(long)]
+
+
+@given(
+    st.lists(st.tuples(st.none() | ANY_DOUBLES, st.none() | TEXTS, st.none() | TEXTS), max_size=6),
+    st.sets(ANY_DOUBLES.filter(lambda value: not math.isnan(value)), max_size=20),
+    st.lists(TEXTS, max_size=8),
+)
+def test_a_few_events_are_ranked_on_all_lines(
+    events: list[tuple[float | None, str | None, str | None]], cut_at: set[float], cuts: list[str]
+) -> None:
+    """Two kinds of numbers, texts forwards and backwards, of attributes that have both kinds of values, or none."""
+    numbers, texts, others = zip(*events, strict=True) if events else ((), (), ())
+    has = np.array([number is not None for number in numbers], np.bool_)
+    held = np.array([0.0 if number is None else number for number in numbers], np.float64)
+    packed, more = Packed.of(texts), Packed.of([*others, "more"])
+    parts = {
+        "t": [Part(PartSort.TEXT, packed.valid, packed.data, packed.starts, packed.ends)],
+        "a": [
+            Part(PartSort.FLOAT, has, held),
+            Part(PartSort.TEXT, more.valid[:-1] & ~has, more.data, more.starts[:-1], more.ends[:-1]),
+            Part(PartSort.BOOLEAN, ~has, has),
+        ],
+        "unknown": [Part(PartSort.FLOAT, has, held)],
+    }
+    few = Few.of(parts, len(events))
+    assert few is not None
+    assert [part.sort for _, part in few.others] == [PartSort.BOOLEAN]
+    of_texts = {LineSort.TEXT: (2, cuts_of(cuts)), LineSort.TEXT_BACK: (3, cuts_of(cuts, sort=LineSort.TEXT_BACK))}
+    odd = {sort: (int(sort), number_line(cut_at, sort)[0]) for sort in (LineSort.NUMBER, LineSort.ODD_NUMBER)}
+    steps = Steps.of(few.key, {"t": of_texts, "a": {**odd, LineSort.TEXT: (5, cuts_of(cuts))}, "none": of_texts})
+    assert len(steps.steps) == 5
+    found, expected = (untouched(len(events) * 16).reshape(-1, 16) for _ in range(2))
+    rows = few.valid, few.values, few.data, few.starts, few.ends
+    ranks.few_ranks(steps.steps, steps.scales, *rows, found)
+    few_ranks(steps.steps, steps.scales, *rows, expected)
+    np.testing.assert_array_equal(found, expected)
+    line = cuts_of(cuts)
+    for e, text in enumerate(texts):
+        below = sum(cut <= text.encode() for cut in texts_between(line.offsets, line.data)) if text is not None else 0
+        assert found[e, 2] == (UNTOUCHED if text is None else below)
+
+
+def test_events_with_much_text_are_no_few() -> None:
+    texts = Packed.of(["x" * 40_000, "y" * 40_000])
+    part = Part(PartSort.TEXT, texts.valid, texts.data, texts.starts, texts.ends)
+    assert Few.of({"a": [part]}, 2) is None
+    assert Few.of({"a": [part]}, compiling.FEW_EVENTS) is None
+    one = Part(PartSort.TEXT, texts.valid[1:], texts.data, texts.starts[1:], texts.ends[1:])
+    few = Few.of({"a": [one]}, 1)
+    assert few is not None
+    assert few.data.tobytes() == b"y" * 40_000
 
 
 # -- patterns ----------------------------------------------------------------------------------------------------------

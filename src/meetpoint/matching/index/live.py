@@ -41,6 +41,7 @@ from meetpoint.matching.index.state import (
     need_compiler,
     one_column,
     orders_of,
+    to_join,
     to_merge,
     young_ids,
 )
@@ -63,7 +64,8 @@ HURRIED = 8192
 _BREATH = 2048
 """Subscriptions after which other threads get their turn."""
 _PATIENCE_S = 0.25
-"""How long the thread in the background waits for more to merge."""
+_PATIENT_TIMES = 8
+"""How long the thread in the background waits for more to merge, and how often while there are changes."""
 
 
 class Index(Generic[Id]):
@@ -87,6 +89,7 @@ class Index(Generic[Id]):
         self._next_serial = 0
         self._write = threading.RLock()
         self._merger: threading.Thread | None = None
+        self._merging: frozenset[int] = frozenset()
         self._hurry = threading.Event()
         self._failure: BaseException | None = None
 
@@ -194,7 +197,9 @@ class Index(Generic[Id]):
         with self._write:
             known = self._known()
             if len(set(ids)) < len(ids) or known.of(ids).count(None) < len(ids):
-                raise KeyError(f"subscription {_first(ids, known, wrong=True)!r} is held already; update it instead")
+                raise KeyError(
+                    f"subscription {known.first_wrong(ids, known=True)!r} is held already; update it instead"
+                )
             serials = self._numbered(len(ids))
             self._publish(self._with(self._state, Arrivals(ids, forms, serials, serials)))
             known.update(ids, serials.tolist())
@@ -248,14 +253,18 @@ class Index(Generic[Id]):
         if waiting <= (WAITING if state.held else SMALL) or not can_compile():
             return msgspec.structs.replace(state, young=(*state.young, *more.young()))
         some = more.after(state.young)
-        return State((*state.held, self._compile_some(some, hurried=bool(state.held) and waiting <= HURRIED)))
+        held = (*state.held, self._compile_some(some, hurried=bool(state.held) and waiting <= HURRIED))
+        while few := to_join(held, self._merging):  # there are threads that match, and each segment takes their time
+            one = self._merged(few, [~h.gone for h in few], hurried=True)
+            held = held[: -len(few)] if one is None else (*held[: -len(few)], one)
+        return State(held)
 
     def _without(self, state: State, ids: list[Id], hint: str) -> tuple[State, Array]:
         """A state with some subscriptions gone, and when those were first added."""
         known = self._known()
         serials = known.of(ids)
         if None in serials or len(set(serials)) < len(serials):
-            id_ = _first(ids, known, wrong=False)
+            id_ = known.first_wrong(ids, known=False)
             raise KeyError(f"subscription {id_!r} is {'named twice' if id_ in known else f'not held{hint}'}")
         wanted = np.array(serials, np.int64)
         orders = np.zeros(len(ids), np.int64)
@@ -319,32 +328,43 @@ class Index(Generic[Id]):
     def _merge_in_background(self) -> None:
         try:
             while True:
-                self._hurry.wait(_PATIENCE_S)
+                self._wait_for_quiet()
                 with self._write:
                     some = to_merge(self._state.held)
+                    self._merging = frozenset(id(held.segment) for held in some)
                     if not some or not threading.main_thread().is_alive():  # where it has ended, so does the process
                         self._merger = None
                         return
                 self._merge(some)
         except BaseException as error:  # told to whoever compacts or saves next; matching goes on without the merge
             with self._write:
-                self._failure, self._merger = error, None
+                self._failure, self._merger, self._merging = error, None, frozenset()
+
+    def _wait_for_quiet(self) -> None:
+        """A merge takes time from those who change and match, so it waits for the end of a burst, but not forever."""
+        for _ in range(_PATIENT_TIMES):
+            state = self._state
+            if self._hurry.wait(_PATIENCE_S) or state is self._state:
+                return
+
+    def _merged(self, some: tuple[Held, ...], kept: list[Array], *, hurried: bool = False) -> Held | None:
+        """Those that are kept of neighbouring segments as one, compiled well or in a hurry; None for none."""
+        from meetpoint.matching.index.rows import keep, merge
+        from meetpoint.matching.index.segment import Segment
+
+        if not any(k.any() for k in kept):
+            return None
+        pairs = list(zip(some, kept, strict=True))
+        rows = merge([keep(h.segment.rows.unpacked(), k) for h, k in pairs])
+        segment = Segment.flat_of(rows, self._sampled()) if hurried else self._compile(rows)
+        serials = np.concatenate([h.serials[k] for h, k in pairs])
+        orders = np.concatenate([(h.serials if h.orders is None else h.orders)[k] for h, k in pairs])
+        return Held.of(segment, joined_ids([h.ids for h in some], kept), serials, orders)
 
     def _merge(self, some: tuple[Held, ...]) -> None:
         """Replace neighbouring segments by one that holds what is left of them."""
-        from meetpoint.matching.index.rows import keep, merge
-
         kept = [~held.gone for held in some]
-        merged = None
-        if any(k.any() for k in kept):
-            segment = self._compile(
-                merge([keep(h.segment.rows.unpacked(), k) for h, k in zip(some, kept, strict=True)])
-            )
-            serials = np.concatenate([h.serials[k] for h, k in zip(some, kept, strict=True)])
-            orders = np.concatenate(
-                [(h.serials if h.orders is None else h.orders)[k] for h, k in zip(some, kept, strict=True)]
-            )
-            merged = Held.of(segment, joined_ids([h.ids for h in some], kept), serials, orders)
+        merged = self._merged(some, kept)
         with self._write:
             now = {id(h.segment): h for h in self._state.held}
             if merged is not None:  # some of it may have gone meanwhile
@@ -363,6 +383,7 @@ class Index(Generic[Id]):
                     held.append(merged)
                     merged = None
             self._state = msgspec.structs.replace(self._state, held=tuple(h for h in held if len(h)))
+            self._merging = frozenset()
 
     # -- matching ------------------------------------------------------------------------------------------------------
 
@@ -400,8 +421,10 @@ class Index(Generic[Id]):
             if len({at for at, _ in parts}) == 1:
                 ids = ids_at(parts[0][1].ids, joined([pairs.subscriptions for _, pairs in parts])[in_order])
             else:
-                found = [id_ for _, pairs in parts for id_ in ids_at(pairs.ids, pairs.subscriptions)]
-                ids = [found[at] for at in in_order.tolist()]
+                found: list[Any] = []
+                for _, pairs in parts:
+                    found += ids_at(pairs.ids, pairs.subscriptions)
+                ids = list(map(found.__getitem__, in_order.tolist()))
             ends = np.cumsum(np.bincount(of, minlength=some.events)).tolist()
             answers += [ids[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
         return answers
@@ -478,13 +501,3 @@ def _checked_filters(filters: Iterable[tuple[Any, Filter]]) -> tuple[list[Any], 
             f"subscription {id_!r}: the filter is of class {type(bad).__name__}; parse it with parse_filter"
         )
     return ids, forms
-
-
-def _first(ids: list[Any], known: Serials, *, wrong: bool) -> Any:
-    """The first id that is named twice, or whose being known is `wrong`."""
-    seen: set[Any] = set()
-    for id_ in ids:
-        if id_ in seen or (id_ in known) is wrong:
-            return id_
-        seen.add(id_)
-    return None

@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from meetpoint.matching.index.build import Layout, build, build_flat
-from meetpoint.matching.index.encode import Encoded, Encoder, Scratch
+from meetpoint.matching.index.encode import Encoded, Encoder, Scratch, ready
+from meetpoint.matching.index.few import Few
 from meetpoint.matching.index.grams import build_grams
 from meetpoint.matching.index.kernels.compiling import FEW_EVENTS, suited
 from meetpoint.matching.index.kernels.results import drop_doubles, group_by_event
@@ -38,6 +39,7 @@ _OUTPUT_OF_ONE = 1 << 12
 _LIGHT = 1 << 15
 """Subscriptions up to which rows are not compressed: more will come, and then they are merged."""
 _ALWAYS = Line(LineKey("", LineSort.ALWAYS))
+_FIRST = np.zeros(1, np.int32)
 
 
 class Sample(NamedTuple):
@@ -124,7 +126,8 @@ class Segment:
         scratch = encoder.scratch()
         if sample is not None:  # so that whoever matches first finds everything made that is made on demand
             first = sample.some(1)
-            encoder.encode(first.parts, first.events, scratch)
+            parts = ready(first.parts, 1)
+            encoder.encode(parts, 1, scratch, Few.of({name: parts[name] for name in encoder.names if name in parts}, 1))
         return Segment(PackedRows.lightly(rows), build_flat(rows, always), encoder, flat=True, scratch=scratch)
 
     @property
@@ -132,19 +135,21 @@ class Segment:
         arrays = [a for group in self.layout for a in group]
         return sum(a.nbytes for a in arrays) + self.rows.nbytes
 
-    def match(self, parts: Parts, events: int, base: int, vector: bool) -> Iterator[Found]:
-        """All matches of a batch of events, numbered from `base` on, some at a time.
+    def match(self, parts: Parts, events: int, base: int, vector: bool, few: Few | None = None) -> Iterator[Found]:
+        """All matches of a batch of events, numbered from `base` on, some at a time; `few` is as for the encoder.
 
         Whoever is between two of them keeps the scratch, and others, of this thread too, take another.
         """
         scratch = self._free.pop() if self._free else self.encoder.scratch()
         try:
-            yield from self._match(parts, events, base, vector, scratch)
+            yield from self._match(parts, events, base, vector, few, scratch)
         finally:
             self._free.append(scratch)
 
-    def _match(self, parts: Parts, events: int, base: int, vector: bool, scratch: Scratch) -> Iterator[Found]:
-        encoded = self.encoder.encode(parts, events, scratch)
+    def _match(
+        self, parts: Parts, events: int, base: int, vector: bool, few: Few | None, scratch: Scratch
+    ) -> Iterator[Found]:
+        encoded = self.encoder.encode(parts, events, scratch, few)
         buckets, met = self._pairs(encoded, events, scratch)
         least = self._largest + 2 * PADDING  # so that no bucket is too large
         room = max(_OUTPUT if events > 1 else _OUTPUT_OF_ONE, least)
@@ -174,6 +179,8 @@ class Segment:
 
     def _pairs(self, encoded: Encoded, events: int, scratch: Scratch) -> tuple[Array, Array]:
         """Which bucket meets which event, by bucket where there are many."""
+        if self.flat and events == 1 and len(self.layout.buckets.begin) > 1:
+            return _FIRST, _FIRST  # there is one bucket
         access = self.layout.access
         room = 64 * events
         while True:

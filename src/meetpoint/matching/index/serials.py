@@ -39,3 +39,12 @@ class Serials:
         shards = self._shards
         for id_ in ids:
             del shards[hash(id_) % _SHARDS][id_]
+
+    def first_wrong(self, ids: Iterable[Any], *, known: bool) -> Any:
+        """The first id that is named twice, or that is known or unknown, whichever is wrong."""
+        seen: set[Any] = set()
+        for id_ in ids:
+            if id_ in seen or (id_ in self) is known:
+                return id_
+            seen.add(id_)
+        return None

@@ -38,6 +38,7 @@ __all__ = [
     "need_compiler",
     "one_column",
     "orders_of",
+    "to_join",
     "to_merge",
     "young_ids",
 ]
@@ -50,6 +51,9 @@ PATHS = ("auto", "avx512", "portable")
 PATH_VARIABLE = "MEETPOINT_KERNEL"
 _RANKS_MAX = 1 << 22
 """Ranks of a batch of events."""
+_JOINED = 6
+_JOINED_MAX = 1 << 15
+"""Segments compiled in a hurry that are joined, and their subscriptions up to which they are."""
 _DEAD_PART = 0.2
 """The part of a segment that is gone from which on it is compiled anew."""
 
@@ -191,13 +195,15 @@ def match_parts(state: State, some: EventBatch, path: str) -> Iterator[tuple[int
 def _match_all(state: State, some: EventBatch, path: str) -> Iterator[tuple[int, Pairs]]:
     if state.held:
         from meetpoint.matching.index.encode import ready
+        from meetpoint.matching.index.few import Few
         from meetpoint.matching.index.kernels.compiling import suited
         from meetpoint.matching.index.kernels.results import drop_dead
 
         vector = _use_vectors(path)
         parts = ready(some.parts({n for held in state.held for n in held.segment.encoder.names}), some.events)
+        few = Few.of(parts, some.events) if len(state.held) > 1 else None  # for one segment it saves nothing
         for at, held in enumerate(state.held):
-            for found in held.segment.match(parts, some.events, some.first, vector):
+            for found in held.segment.match(parts, some.events, some.first, vector, few):
                 kept = len(found.numbers)
                 if held.dead_count:
                     kept = suited(drop_dead, some.events)(found.numbers, found.events, held.dead)
@@ -242,6 +248,24 @@ def need_compiler() -> None:
         raise SetupError("numba is not installed, which compiles the index; run: pip install 'meetpoint[fast]'")
 
 
+def to_join(held: tuple[Held, ...], busy: frozenset[int]) -> tuple[Held, ...]:
+    """Which of the youngest segments to join in a hurry: those like the last or smaller, once they are a few.
+
+    To join them is a fifth of the work of compiling, and whoever matches one event takes no longer for one that is
+    eight times as large. Those that are `busy` are being merged already.
+    """
+    run: list[Held] = []
+    total = lines = 0
+    for one in reversed(held):
+        total += len(one)
+        lines += len(one.segment.rows.lines)
+        alike = len(one) < _JOINED * max(len(held[-1]), 1)
+        if not (one.segment.flat and alike and total <= _JOINED_MAX and lines < LINES_MAX) or id(one.segment) in busy:
+            break
+        run.append(one)
+    return tuple(reversed(run)) if len(run) >= _JOINED else ()
+
+
 def to_merge(held: tuple[Held, ...]) -> tuple[Held, ...]:
     """Which neighbours to merge: all from the oldest on that was compiled in a hurry or that the younger ones outweigh.
 
@@ -276,7 +300,7 @@ def ids_at(ids: Any, numbers: Array) -> list[Any]:
         if pa.types.is_integer(ids.type) and ids.null_count == 0:
             return np.asarray(ids)[numbers].tolist()  # type: ignore[no-any-return]
         return ids.take(pa.array(numbers)).to_pylist()  # type: ignore[no-any-return]
-    return [ids[number] for number in numbers.tolist()]
+    return list(map(ids.__getitem__, numbers.tolist()))
 
 
 def arrow_ids(ids: Any) -> pa.Array:

@@ -17,11 +17,22 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import carray, njit, types
 from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 
-__all__ = ["FEW_EVENTS", "address_of", "byte_at", "inlined", "kernel", "long_at", "piece", "suited", "word_at"]
+__all__ = [
+    "FEW_EVENTS",
+    "address_of",
+    "array_at",
+    "byte_at",
+    "inlined",
+    "kernel",
+    "long_at",
+    "piece",
+    "suited",
+    "word_at",
+]
 
 _Function: TypeAlias = Callable[..., Any]
 
@@ -102,3 +113,17 @@ def _loader(bits: int) -> Any:
 long_at = _loader(64)
 word_at = _loader(32)
 byte_at = _loader(8)
+
+
+@intrinsic
+def _pointer(typing: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(types.voidptr))
+
+    return types.voidptr(types.int64), generate
+
+
+@inlined
+def array_at(address: Any, length: Any, dtype: Any) -> Any:
+    """The array at an address, which somebody else keeps: a kernel takes a table of them sooner than the arrays."""
+    return carray(_pointer(address), (length,), dtype)

@@ -6,15 +6,40 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meetpoint.matching.index.kernels.compiling import address_of, byte_at, inlined, kernel, long_at, piece, word_at
+from meetpoint.matching.index.kernels.compiling import (
+    address_of,
+    array_at,
+    byte_at,
+    inlined,
+    kernel,
+    long_at,
+    piece,
+    word_at,
+)
 from meetpoint.matching.index.kernels.simd import at_most8
 
-__all__ = ["EIGHT", "TextCache", "double_ranks", "line_ranks", "text_ranks"]
+__all__ = [
+    "BACK_STEP",
+    "EIGHT",
+    "NUMBER_STEP",
+    "STEP_FIELDS",
+    "TEXT_STEP",
+    "TextCache",
+    "double_ranks",
+    "few_ranks",
+    "line_ranks",
+    "text_ranks",
+]
 
 Array = Any
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 EIGHT = 8
 """Thresholds that are compared at once: so many follow behind the last."""
+NUMBER_STEP, TEXT_STEP, BACK_STEP = range(3)
+"""What a step of `few_ranks` finds: the rank of a double, of a text, of a text backwards."""
+STEP_FIELDS = 10
+"""Of a step: what it finds, for which part, in which slot; the address and number of cuts; the address and length of
+the grid or of the bytes of texts; for a double `first`, `shift` and `base`."""
 _PROBES = 16
 _LARGEST = np.int64(2**63 - 1)
 _MINUS_ZERO = np.int64(-(2**63))
@@ -68,6 +93,20 @@ def _double_key(bits):
     return bits
 
 
+@inlined
+def _double_rank(value, keys, thresholds, count, grid, cells, first, shift, least, scale):
+    key = _double_key(np.float64(value).view(np.int64))
+    if scale == 0.0:
+        return _rank(key, keys, thresholds, count, grid, first, shift)
+    far = (value - least) * scale
+    cell = np.int64(0)
+    if far >= 1.0:
+        cell = np.int64(far) if far < cells else cells - 1
+    elif value != value:
+        cell = cells - 1
+    return _rank_between(key, keys, thresholds, count, np.int64(grid[cell]), np.int64(grid[cell + 1]))
+
+
 @kernel
 def double_ranks(values, valid, thresholds, count, grid, first, shift, least, scale, base, ranks, slot):
     """The same for doubles, by their keys.
@@ -79,18 +118,7 @@ def double_ranks(values, valid, thresholds, count, grid, first, shift, least, sc
     for e in range(len(values)):
         if not valid[e]:
             continue
-        value = values[e]
-        key = _double_key(np.float64(value).view(np.int64))
-        if scale == 0.0:
-            rank = _rank(key, keys, thresholds, count, grid, first, shift)
-        else:
-            far = (value - least) * scale
-            cell = np.int64(0)
-            if far >= 1.0:
-                cell = np.int64(far) if far < cells else cells - 1
-            elif value != value:
-                cell = cells - 1
-            rank = _rank_between(key, keys, thresholds, count, np.int64(grid[cell]), np.int64(grid[cell + 1]))
+        rank = _double_rank(values[e], keys, thresholds, count, grid, cells, first, shift, least, scale)
         ranks[e, slot] = base + rank
 
 
@@ -219,3 +247,31 @@ def text_ranks(data, starts, ends, valid, offsets, cuts, back_offsets, back_cuts
             table[place, 2] = np.uint64(length + 1) << np.uint64(32) | np.uint64(at)
             table[place, 3] = np.uint64(forward) << np.uint64(32) | np.uint64(backward)
             filled[0] += 1
+
+
+@kernel
+def few_ranks(steps, scales, valid, values, data, starts, ends, ranks):
+    """The ranks of a few events on all lines of a segment at once: to call a kernel takes longer than to find them.
+
+    `steps` says by STEP_FIELDS where the cuts of each line are, `scales` has `least` and `scale` of those of doubles;
+    the parts of events are rows. No cache is asked for texts, which a few events do not repeat.
+    """
+    for s in range(len(steps)):
+        step = steps[s]
+        sort, part, slot, count = step[0], step[1], step[2], step[4]
+        if sort == NUMBER_STEP:
+            keys = step[3]
+            thresholds = array_at(keys, count + EIGHT, np.int64)
+            grid = array_at(step[5], step[6], np.int32)
+            least, scale = scales[s, 0], scales[s, 1]
+            for e in range(len(ranks)):
+                if valid[part, e]:
+                    ranks[e, slot] = step[9] + _double_rank(
+                        values[part, e], keys, thresholds, count, grid, step[6] - 1, step[7], step[8], least, scale
+                    )
+            continue
+        offsets = array_at(step[3], count + 1, np.int64)
+        cuts = array_at(step[5], step[6], np.uint8)
+        for e in range(len(ranks)):
+            if valid[part, e]:
+                ranks[e, slot] = _text_rank(data, starts[part, e], ends[part, e], offsets, cuts, sort == BACK_STEP)
