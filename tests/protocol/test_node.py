@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from meetpoint.protocol.effects import Published, Refused, Stored
+from meetpoint.protocol.directory import Entry
+from meetpoint.protocol.effects import Published, Refused, Send, Stored
 from meetpoint.protocol.hosting import Adopt
-from meetpoint.protocol.inputs import Leave, Received, Subscribe, Unsubscribe, Update
+from meetpoint.protocol.inputs import Instant, Leave, Received, Subscribe, Unsubscribe, Update
 from meetpoint.protocol.messages import Peer
 from meetpoint.protocol.records import HomeId
+from meetpoint.protocol.safekeeping import Copy, Holding, Released
 from tests.protocol.world import RING, World
 
 
@@ -315,18 +317,68 @@ def test_a_home_is_not_offered_to_a_node_that_the_directory_does_not_list() -> N
     assert [number for number, node in world.nodes.items() if len(node.snapshot().homes) == 2] == [2]
 
 
+def test_copies_of_a_lost_disk_outlive_the_nodes_that_kept_them() -> None:
+    world = World(7)
+    world.run(1)
+    subscribed(world, 2, "s", "price > 1")
+    world.crash(2, lose_disk=True)
+    for number in (3, 4):  # all that have a copy
+        leave = world.ask(number, Leave())
+        world.run(20)
+        assert world.answers[leave] == Stored()
+    world.start(2, contacts=[1])
+    world.run(30)
+    world.publish(1, "e", price=3)
+    world.run(5)
+    assert unmarked(world) == [("s", "e")]
+
+
+@pytest.mark.parametrize("copied_meanwhile", [False, True])
+def test_copies_are_thrown_away_unless_new_ones_came_since_the_question(copied_meanwhile: bool) -> None:
+    world = World(4)
+    world.run(1)
+    subscribed(world, 2, "s", "price > 1")
+    host, keeper, home = world.nodes[2].me, world.nodes[3], HomeId(HOME_OF_2)
+    effects = keeper._services.begin(Instant(world.now))
+    keeper.hosting._ask_host(home, host)
+    (question,) = [effect.message for effect in effects if isinstance(effect, Send)]
+    assert isinstance(question, Holding)
+    if copied_meanwhile:
+        record = keeper.hosting.copies.records(home)[0]
+        keeper.handle(Received(host, Copy(1, home, 1, 1_000, (record,), (), False, False)), Instant(world.now))
+    keeper.handle(Received(host, Released(question.request, free=True)), Instant(world.now))
+    assert bool(keeper.hosting.copies.records(home)) == copied_meanwhile
+
+
 def test_what_a_leaving_node_has_learnt_stays_known() -> None:
     for seed in range(10):
         world = World(8, seed=seed, gossip_us=HOUR)
         world.run(1)
-        subscribed(world, 8, "s", "price > 1")
-        for number in range(2, 6):  # they have no subscribers: their homes go with them, and few are told
-            world.ask(number, Leave())
-            world.run(5)
-        request = world.publish(1, "e", price=3)
-        world.run(30)
-        assert isinstance(world.answers[request], Published)
-        assert world.nodes[1].snapshot().outbox == 0, seed
+        subscribed(world, 2, "s", "price > 1")
+        known_to_one = Entry(HomeId(b"\x99\x99"), 5, Peer(RING.node(39321), "gone", 1), gone=True)
+        leaver = world.nodes[2]
+        leaver._services.begin(Instant(world.now))
+        leaver.directory.learn([known_to_one])
+        world.ask(2, Leave())
+        world.run(20)
+        assert 2 not in world.nodes
+        assert [1 for node in world.nodes.values() if known_to_one in node.directory.entries()], seed
+
+
+def test_after_an_offer_that_was_refused_the_home_serves_under_an_epoch_that_nobody_was_offered() -> None:
+    world = World(4)
+    world.run(1)
+    subscribed(world, 2, "s", "price > 1")
+    world.nodes[3].hosting._accepting = False  # as if it were leaving
+    world.ask(2, Leave())
+    world.run(3)
+    keeper = world.nodes[2].hosting._keepers[HomeId(HOME_OF_2)]
+    entry = world.nodes[2].directory.get(HOME_OF_2)
+    assert entry is not None
+    assert entry.epoch == keeper.epoch >= 3
+    world.publish(1, "e", price=3)
+    world.run(5)
+    assert {event for _, event, _ in world.notified} == {"e"}
 
 
 def test_a_home_outlives_the_disk_of_the_node_that_has_just_adopted_it() -> None:
