@@ -31,7 +31,7 @@ demo: $(STAMP) ## see Meetpoint at work on a table of flights
 test: $(STAMP) ## run the tests
 	@$(RUN) pytest -q -n 2 --dist loadgroup
 
-soak: $(STAMP) ## look for new failures with examples and seeds never drawn before (about an hour)
+soak: $(STAMP) ## look for new failures with examples and seeds never drawn before (half an hour and more)
 	@MEETPOINT_EXAMPLES=new $(RUN) pytest -q -n 2 --dist loadgroup tests/language tests/matching \
 		tests/overlays tests/sim tests/spark/test_streaming.py
 

@@ -158,7 +158,7 @@ def test_an_old_offer_of_a_home_that_comes_late_is_not_taken() -> None:
     subscribed(world, 2, "s", "price > 1")
     world.run(5)
     heir = world.nodes[3]
-    offer = Received(world.nodes[2].me, Adopt(77, HomeId(HOME_OF_2), 2, heir.me.incarnation))
+    offer = Received(world.nodes[2].me, Adopt(77, HomeId(HOME_OF_2), 2))
     world._handle(3, heir, offer)
     world.run(10)
     assert heir.snapshot().homes == (bytes((3000).to_bytes(2, "big")),)
@@ -363,6 +363,19 @@ def test_what_a_leaving_node_has_learnt_stays_known() -> None:
         world.run(20)
         assert 2 not in world.nodes
         assert [1 for node in world.nodes.values() if known_to_one in node.directory.entries()], seed
+
+
+def test_an_heir_that_restarted_unnoticed_gets_everything_before_it_adopts() -> None:
+    world = World(4)
+    world.run(1)
+    subscribed(world, 2, "s", "price > 1")
+    world.nodes[3].hosting.copies._whole.clear()  # as after a restart that node 2 has not heard of
+    leave = world.ask(2, Leave())
+    world.run(10)
+    assert world.answers[leave] == Stored()
+    world.publish(1, "e", price=3)
+    world.run(5)
+    assert unmarked(world) == [("s", "e")]
 
 
 def test_after_an_offer_that_was_refused_the_home_serves_under_an_epoch_that_nobody_was_offered() -> None:

@@ -240,11 +240,21 @@ def test_names_that_do_not_come_again_with_everything_are_forgotten_at_the_end_a
     assert [effect.erased for effect in desk.effects if isinstance(effect, Persist)] == [((HOME, "old"),)]
 
 
+def test_copies_are_whole_from_the_end_of_everything_until_it_begins_again() -> None:
+    desk, copies = holder()
+    copies.recover([record("from an earlier life", 1)])
+    told = []
+    for each in (copy(1, record("a", 1)), copy(2, begins=True), copy(3, ends=True), copy(4, begins=True)):
+        desk.do(lambda each=each: copies._copy(ME, each))  # type: ignore[misc]
+        told.append(copies.is_whole(HOME))
+    assert told == [False, False, True, False]
+
+
 @pytest.mark.parametrize(("after", "names", "more"), [("", ["a", "b"], True), ("b", ["c"], False), ("c", [], False)])
 def test_copies_are_given_back_page_by_page(after: str, names: list[str], more: bool) -> None:
     desk = Desk(ANN)
     copies = Copies(desk.services, NodeSettings(copy_bytes_max=30), lambda: b"digest", lambda home: False)
     desk.do(lambda: copies._copy(ME, copy(1, record("c", 1), record("a", 1), record("b", 1))))
-    desk.do(lambda: copies._fetch(ME, Fetch(9, HOME, after, b"")))
+    desk.do(lambda: copies._fetch(ME, Fetch(9, HOME, after)))
     ((_, page),) = desk.sent(Fetched)
     assert ([each.name for each in page.records], page.more) == (names, more)

@@ -11,12 +11,17 @@ import pytest
 from meetpoint.sim.run import RunConfig, command, run
 
 CHURN = RunConfig(nodes=16, subscriptions=40, events=50, lookups=20, faults="churn", fault_seconds=30)
+GROWN = RunConfig(
+    nodes=12, subscriptions=30, events=30, lookups=20, faults="churn", fault_seconds=20, recovery_seconds=45, founders=5
+)
 ALL = RunConfig(nodes=12, subscriptions=40, events=40, lookups=20, faults="all", fault_seconds=30)
 FAILED = [
     pytest.param(CHURN, 85, id="a home was offered to a node that nobody listed yet"),
     pytest.param(CHURN, 638, id="that a home was gone was known only to nodes that left"),
     pytest.param(CHURN, 3034, id="a home was lost with the disk of the node that had just adopted it"),
     pytest.param(CHURN, 1088, id="a new life counted its copies from 1 again and was taken for the old one"),
+    pytest.param(GROWN, 244682415, id="a joiner whose list named none of its neighbours waited for ever"),
+    pytest.param(GROWN, 965534295, id="an heir came back under a lower incarnation and was never taken for restarted"),
     pytest.param(ALL, 6165, id="an old copy brought back what waited for a subscription that had ended"),
     pytest.param(ALL, 233, id="a node refused a home that its own directory said it had adopted"),
     pytest.param(ALL, 77, id="a node left with the only copies of a home whose disk was lost"),

@@ -73,7 +73,7 @@ class Directory:
         self._others: list[Peer] | None = None
         self._sum = 0
         self._merged: dict[bytes, None] = {}
-        self._listeners: list[Callable[[Entry], None]] = []
+        self._listeners: list[Callable[[list[Entry]], None]] = []
         self.digest = b""
         self._seal()
 
@@ -81,8 +81,8 @@ class Directory:
         """Which messages are the directory's."""
         return {Sync: self._sync}  # type: ignore[dict-item]
 
-    def listen(self, listener: Callable[[Entry], None]) -> None:
-        """Call back with every entry that is new or replaces another."""
+    def listen(self, listener: Callable[[list[Entry]], None]) -> None:
+        """Call back with the entries that are new or replace others, those of one list together."""
         self._listeners.append(listener)
 
     # -- what it knows -------------------------------------------------------------------------------------------------
@@ -133,9 +133,9 @@ class Directory:
         self._seal()
         if changed or then is not None:
             self._services.persist([_record(entry) for entry in changed], (), then)
-        for entry in changed:
+        if changed:
             for listener in self._listeners:
-                listener(entry)
+                listener(changed)
 
     def _put(self, entry: Entry) -> bool:
         known = self._entries.get(entry.home)

@@ -46,7 +46,6 @@ class Adopt(Query, frozen=True, array_like=True, gc=False, tag="adopt"):
 
     home: HomeId
     epoch: int
-    incarnation: int
 
 
 class Adopted(Reply, frozen=True, array_like=True, gc=False, tag="adopted"):
@@ -129,7 +128,6 @@ class Hosting:
         self._keepers[home] = keeper
         hosted = Home(keeper, self._services, self._settings)
         self.directory.learn([Entry(home, epoch, self._services.me)])
-
         self._beginning[home] = then
 
         def serve() -> None:
@@ -221,9 +219,9 @@ class Hosting:
                     return
                 for record in reply.records:
                     known = found.get(record.name)
-                    if known is None or known.version < record.version:
+                    if record.home == home and (known is None or known.version < record.version):
                         found[record.name] = record
-                if reply.more:
+                if reply.more and reply.records:
                     fetch(peer, reply.records[-1].name)
                 elif self.directory.has_merged(reply.digest):
                     done(peer, True)
@@ -231,10 +229,7 @@ class Hosting:
                     self.directory.compare(peer, lambda _: done(peer, False))
 
             self._services.ask(
-                peer,
-                lambda number: Fetch(number, home, after, self.directory.digest),
-                answered,
-                self._settings.query_timeout_us,
+                peer, lambda number: Fetch(number, home, after), answered, self._settings.query_timeout_us
             )
 
         def done(peer: Peer, all_there: bool) -> None:
@@ -295,7 +290,7 @@ class Hosting:
             answer(True)
         elif self._is_coming(home) or not (self._begun or self.kept_disk):
             return  # it is on the way, or this node has yet to learn what it hosts: the next question may be answered
-        elif not self._accepting or message.incarnation != self._services.me.incarnation or known >= message.epoch:
+        elif not self._accepting or not self.copies.is_whole(home) or known >= message.epoch:
             answer(False)
         else:
             # The question may be an old one that comes late: adopt only what is still offered.
@@ -322,7 +317,6 @@ class Hosting:
         self.copies.hand_over(lambda: next(iter(self._buddies()), None), lambda: self._give_away_homes(then))
 
     def _give_away_homes(self, then: Callable[[], None]) -> None:
-
         def attempt() -> None:
             if not self._keepers:
                 self.introduce(then)  # what this node has learnt, it leaves to others
@@ -360,6 +354,8 @@ class Hosting:
                 keeper.epoch = epoch + 1
                 self.directory.learn([Entry(home, keeper.epoch, self._services.me)])
                 self._serve(hosted)
+                keeper.begin_anew(move.heir.id)  # it may have restarted since it got everything
+                self.buddies_changed()
                 later()
 
         if home not in self.homes or heir is None or keeper.unsafe or not keeper.has_all(heir.id):
@@ -391,7 +387,7 @@ class Hosting:
                 return
             self._services.ask(
                 move.heir,
-                lambda number: Adopt(number, home, move.epoch, move.heir.incarnation),
+                lambda number: Adopt(number, home, move.epoch),
                 answered,
                 self._settings.query_timeout_us,
             )
@@ -414,7 +410,12 @@ class Hosting:
         self._keepers.pop(home).close()
         self._services.persist((), ((LOCAL, HOSTED + home.hex()),), None)
 
-    def _learnt(self, entry: Entry) -> None:
+    def _learnt(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            self._heed(entry)
+        self.buddies_changed()
+
+    def _heed(self, entry: Entry) -> None:
         """A home that another node hosts under a higher epoch is not this node's any more, whatever happened."""
         keeper = self._keepers.get(entry.home)
         if keeper is not None and entry.host.id != self._services.me.id and entry.home not in self._moves:
@@ -424,11 +425,10 @@ class Hosting:
             self._give_up(entry.home)
             self._services.observe("home_displaced")
             self._beginning.pop(entry.home, lambda: None)()
-        elif self._begun and self.is_forgotten(entry):
+        elif self._begun and self._is_forgotten(entry):
             self.restore(entry.home, self.copies.take_over(entry.home), lambda: None)
-        self.buddies_changed()
 
-    def is_forgotten(self, entry: Entry) -> bool:
+    def _is_forgotten(self, entry: Entry) -> bool:
         """Whether this node hosts a home, says the directory, and has lost it with its disk."""
         is_mine = entry.host.id == self._services.me.id and not entry.gone
         busy = entry.home in self._keepers or entry.home in self._moves or entry.home in self._restoring

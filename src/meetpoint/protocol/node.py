@@ -146,7 +146,7 @@ class Node(Driven):
 
     def _found(self, founders: tuple[Peer, ...]) -> None:
         me = next(peer for peer in founders if peer.id == self.me.id)
-        self._become(me)
+        self._become(me, None)
         self.directory.learn(Entry(home_of(peer.id), 1, peer) for peer in founders)
         self.overlay.found(founders)
         self._entered()
@@ -154,9 +154,9 @@ class Node(Driven):
     def _next(self, incarnation: int) -> Peer:
         return Peer(self.me.id, self.me.address, max(incarnation, self.me.incarnation) + 1)
 
-    def _become(self, me: Peer) -> None:
+    def _become(self, me: Peer, then: Callable[[], None] | None) -> None:
         self._services.me = me
-        self._services.persist((Record(LOCAL, INCARNATION, me.incarnation, b""),), (), None)
+        self._services.persist((Record(LOCAL, INCARNATION, me.incarnation, b""),), (), then)
 
     def _is_mine(self, entry: Entry) -> bool:
         return entry.host.id == self.me.id and not entry.gone
@@ -200,14 +200,20 @@ class Node(Driven):
         return self.me.id in hosts and all(self.me.id < id_ for id_ in self._seekers if id_ in hosts)
 
     def _enter(self, how: Callable[[], None]) -> None:
-        """Become a member, under an incarnation that nobody has seen."""
+        """Become a member, under an incarnation that nobody has seen: it is on disk before anyone hears of it."""
+
+        def enter() -> None:
+            if self.state == "joining":
+                how()
+            if self.state == "joining" and self.overlay.view().joined:
+                self._entered()
+
         if self.state == "starting":
-            hosted = [entry.host.incarnation for entry in self.directory.entries() if entry.host.id == self.me.id]
-            self._become(self._next(max(hosted, default=0)))
             self.state = "joining"
-        how()
-        if self.state == "joining" and self.overlay.view().joined:
-            self._entered()
+            hosted = [entry.host.incarnation for entry in self.directory.entries() if entry.host.id == self.me.id]
+            self._become(self._next(max(hosted, default=0)), enter)
+        else:
+            enter()
 
     def joined(self) -> None:
         """Upcall: the overlay has found this node's place."""
@@ -216,6 +222,7 @@ class Node(Driven):
 
     def _entered(self) -> None:
         self.state = "recovering"
+        self._gossip()
         self.overlay.remember(self.directory.others())
         on_disk: dict[HomeId, list[Record]] = {}
         notes: dict[str, Record] = {}
@@ -276,7 +283,6 @@ class Node(Driven):
         self.state = "ready"
         self.hosting.begin()
         self.scheme.start()
-        self._gossip()
         held, self._held = self._held, []
         for item in held:
             self._asked(item)
@@ -287,7 +293,7 @@ class Node(Driven):
 
     def _gossip(self) -> None:
         others = self.directory.others()
-        if others and self.state in ("ready", "leaving"):
+        if others and self.state in ("recovering", "ready", "leaving"):
             self.directory.compare(self._services.random.choice(others), lambda _: None)
         jitter = self._services.random.randrange(self._settings.gossip_us // 2 + 1)
         self._services.after(self._settings.gossip_us + jitter, self._gossip)

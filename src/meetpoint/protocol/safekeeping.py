@@ -82,7 +82,6 @@ class Fetch(Query, frozen=True, array_like=True, gc=False, tag="fetch"):
 
     home: HomeId
     after: str
-    digest: bytes
 
 
 class Fetched(Reply, frozen=True, array_like=True, gc=False, tag="fetched"):
@@ -222,6 +221,10 @@ class Keeper:
         link = self._links.get(node)
         return link is not None and not link.dirty and not link.busy
 
+    def begin_anew(self, node: NodeId) -> None:
+        """A buddy has not all that it seemed to have: it gets everything when it is named again."""
+        self._links.pop(node, None)
+
     def close(self) -> None:
         """The home is another's now."""
         self.closed = True
@@ -313,6 +316,7 @@ class Copies:
         self._held: dict[HomeId, dict[str, Record]] = {}
         self._latest: dict[HomeId, tuple[int, int, int]] = {}
         self._doubtful: dict[HomeId, dict[str, None]] = {}
+        self._whole: dict[HomeId, None] = {}
         self._closed = False
 
     def handlers(self) -> dict[type[Message], Handler]:
@@ -338,6 +342,10 @@ class Copies:
         self._forget(home)
         return list(self._held.pop(home, {}).values())
 
+    def is_whole(self, home: HomeId) -> bool:
+        """Whether all records of a home came here in this life of the node, and every change since."""
+        return home in self._whole
+
     def state(self, home: HomeId) -> tuple[int, int, int] | None:
         """Which message about a home was the last."""
         return self._latest.get(home)
@@ -351,6 +359,7 @@ class Copies:
     def _forget(self, home: HomeId) -> None:
         self._latest.pop(home, None)
         self._doubtful.pop(home, None)
+        self._whole.pop(home, None)
 
     def _copy(self, source: Peer, message: Copy) -> None:
         home = message.home
@@ -365,6 +374,7 @@ class Copies:
         held = self._held.setdefault(home, {})
         if message.begins:
             self._doubtful[home] = dict.fromkeys(held)
+            self._whole.pop(home, None)
         doubtful = self._doubtful.get(home, {})
         records = []
         for record in message.records:
@@ -376,6 +386,7 @@ class Copies:
         gone = list(message.erased)
         if message.ends:
             gone += self._doubtful.pop(home, {})
+            self._whole[home] = None
         erased = [name for name in gone if held.pop(name, None) is not None]
 
         def answer() -> None:

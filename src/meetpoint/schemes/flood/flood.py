@@ -164,17 +164,18 @@ class Flood:
         for event, settled, content in wanted[:RETRY_EVENTS_MAX]:
             self._services.send(host, Flooding(event, self._services.me, settled, 1, None, content))
 
-    def _learnt(self, entry: Entry) -> None:
-        self._retry.pop(entry.home, None)
-        if entry.gone:
-            self._homes.pop(entry.home, None)
-            for (source, stream), events in list(self._carried.items()):
-                self._has(entry.home, source, stream, Seen(max(events, default=0)))
-        elif entry.home not in self._homes:
-            self._homes[entry.home] = None
-            for events in self._carried.values():
-                for each in events.values():
-                    each.waiting[entry.home] = None
+    def _learnt(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            self._retry.pop(entry.home, None)
+            if entry.gone:
+                self._homes.pop(entry.home, None)
+                for (source, stream), events in list(self._carried.items()):
+                    self._has(entry.home, source, stream, Seen(max(events, default=0)))
+            elif entry.home not in self._homes:
+                self._homes[entry.home] = None
+                for events in self._carried.values():
+                    for each in events.values():
+                        each.waiting[entry.home] = None
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
