@@ -29,17 +29,29 @@ from hypothesis import strategies as st
 from numba import njit
 from numba.core.dispatcher import Dispatcher
 
+from meetpoint.language import clean_attributes
 from meetpoint.language.constraints import EVERY_TEXT, PRESENT, BooleanSet, NumberSet, TextSet, TimestampSet
 from meetpoint.language.filters import Filter, parse_filter
 from meetpoint.language.intervals import Interval
 from meetpoint.language.like import ANY_CHAR, Pattern, PatternSort, parse_like
 from meetpoint.language.normal import Conjunction
 from meetpoint.language.patterns import prefix_interval
+from meetpoint.matching.index import Index, few, live
 from meetpoint.matching.index.bulk import read_chunk
 from meetpoint.matching.index.encode import read_only
-from meetpoint.matching.index.few import Few, Steps
+from meetpoint.matching.index.few import Card, Few, Found, Together, match_few
 from meetpoint.matching.index.grams import build_grams
-from meetpoint.matching.index.kernels import building, compiling, filter_scan, patterns, ranks, results, scanning
+from meetpoint.matching.index.kernels import (
+    building,
+    compiling,
+    few_scan,
+    filter_scan,
+    line_up,
+    patterns,
+    ranks,
+    results,
+    scanning,
+)
 from meetpoint.matching.index.kernels.filter_scan import (
     BACK,
     HIGH,
@@ -68,7 +80,10 @@ from meetpoint.matching.index.kernels.scanning import (
 )
 from meetpoint.matching.index.kernels.simd import PADDING, has_avx512
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort, Thresholds, text_line
-from meetpoint.matching.parts import Part, PartSort
+from meetpoint.matching.index.rows import group_starts
+from meetpoint.matching.parts import Part, PartSort, parts_of_rows
+from meetpoint.matching.scan import Scan
+from tests.workloads import random_events, random_filter
 
 WORD = (-(2**63), 2**63 - 1)
 UNTOUCHED = -7
@@ -140,19 +155,47 @@ def text_ranks(
 
 
 def few_ranks(
-    steps: Array, scales: Array, valid: Array, values: Array, data: Array, starts: Array, ends: Array, out: Array
-) -> None:
+    steps: Array, scales: Array, valid: Array, values: Array, keys: Array, data: Array, starts: Array, ends: Array,
+    out: Array,
+) -> None:  # fmt: skip
     """Step by step, with the twins of the kernels for many events."""
+    out[:] = -1
     for (sort, part, slot, at, count, other, length, first, shift, base), (least, scale) in zip(
         steps.tolist(), scales.tolist(), strict=True
     ):
-        if sort == ranks.NUMBER_STEP:
-            keys, grid = array_at(at, count + EIGHT, np.int64), array_at(other, length, np.int32)
-            double_ranks(values[part], valid[part], keys, count, grid, first, shift, least, scale, base, out, slot)
-            continue
-        cuts = array_at(at, count + 1, np.int64), array_at(other, length, np.uint8)
-        slots = (-1, slot) if sort == ranks.BACK_STEP else (slot, -1)
-        text_ranks(data, starts[part], ends[part], valid[part], *cuts, *cuts, new_cache(4, 4), out, *slots)
+        if sort in (ranks.NUMBER_STEP, ranks.KEY_STEP):
+            cuts = array_at(at, count + EIGHT, np.int64), count, array_at(other, length, np.int32)
+            if sort == ranks.NUMBER_STEP:
+                double_ranks(values[part], valid[part], *cuts, first, shift, least, scale, base, out, slot)
+            else:
+                line_ranks(keys[part], valid[part], *cuts, first, shift, base, out, slot)
+        elif sort in (ranks.TEXT_STEP, ranks.BACK_STEP):
+            texts = array_at(at, count + 1, np.int64), array_at(other, length, np.uint8)
+            slots = (-1, slot) if sort == ranks.BACK_STEP else (slot, -1)
+            text_ranks(data, starts[part], ends[part], valid[part], *texts, *texts, new_cache(4, 4), out, *slots)
+        elif sort == ranks.ZERO_STEP:
+            out[:, slot] = 0
+        else:
+            out[valid[part], slot] = keys[part][valid[part]] if sort == ranks.TRUTH_STEP else 1
+
+
+def match_few_plainly(together: Together, current: dict[int, Filter], events: Sequence[dict[str, Any]]) -> list[Any]:
+    """For each segment the pairs of an event and a number whose filter, if it is the id's, accepts it."""
+    scan: Scan[int] = Scan()
+    for id_, filter_ in current.items():
+        scan.add(id_, filter_)
+    accepted = [set(ids) for ids in scan.match_batch(events)]
+    return [
+        [
+            (e, number, order, id_)
+            for e in range(len(events))
+            for number, (order, id_, gone) in enumerate(
+                zip(held.first_added.tolist(), held.ids, held.gone.tolist(), strict=True)
+            )
+            if not gone and id_ in accepted[e]
+        ]
+        for held in together._held
+    ]
 
 
 def array_at(address: int, length: int, dtype: Any) -> Array:
@@ -497,16 +540,68 @@ def _flags(low: bool, low_after: bool, high: bool, high_after: bool, point: bool
     return both | POINT * point
 
 
+def find_lines(sort: Array, offsets: Array, texts: Array, line: Array, first: Array) -> int:
+    names = texts_between(offsets, texts)[:: filter_scan.TEXTS]
+    known: dict[tuple[bytes, int], int] = {}
+    for i, key in enumerate(zip(names, sort.tolist(), strict=True)):
+        if key not in known:
+            first[len(known)] = i
+        line[i] = known.setdefault(key, len(known))
+    return len(known)
+
+
+def rank_constraints(
+    starts: Array, order: Array, sort: Array, flags: Array, bounds: Array, offsets: Array, texts: Array, first: Array,
+    last: Array, ends: Array, values: Array, after: Array, cut_offsets: Array, cut_data: Array,
+) -> None:  # fmt: skip
+    spelled = texts_between(offsets, texts)
+    k = filled = 0
+    cut_offsets[0] = 0
+    for n, (begin, end) in enumerate(pairwise(starts.tolist())):
+        lows: dict[int, Any] = {}
+        highs: dict[int, Any] = {}
+        kind = sort[order[begin]]
+        for i in order[begin:end].tolist():
+            is_low, is_high = flags[i] & LOW, flags[i] & HIGH and kind != SUBSTRING
+            low: Any
+            high: Any
+            low, high = spelled[filter_scan.TEXTS * i + 1 :][:2]
+            if kind == NUMBER:
+                low = bounds[i, 0], bool(flags[i] & LOW_AFTER)
+                high = bounds[i, 1], bool(flags[i] & HIGH_AFTER)
+            lows |= {i: low} if is_low else {}
+            highs |= {i: high} if is_high else {}
+        cuts = sorted({*lows.values(), *highs.values()})
+        for i in order[begin:end].tolist():
+            if kind == SUBSTRING:
+                first[i] = cuts.index(lows[i])
+            else:
+                first[i] = cuts.index(lows[i]) + 1 if i in lows else 0
+                last[i] = cuts.index(highs[i]) if i in highs else len(cuts)
+        for cut in cuts:
+            if kind == NUMBER:
+                values[k], after[k] = cut
+            else:
+                cut_data[filled : filled + len(cut)] = list(cut)
+                filled += len(cut)
+            k += 1
+            cut_offsets[k] = filled
+        ends[n] = k
+
+
 TWINS: dict[str, Callable[..., Any]] = {
     "choose": choose,
     "double_ranks": double_ranks,
     "drop_dead": drop_dead,
     "drop_doubles": drop_doubles,
+    "few_avx512": match_few_plainly,
+    "few_portable": match_few_plainly,
     "few_ranks": few_ranks,
     "file_patterns": file_patterns,
     "fill_sides": fill_sides,
     "fill_tests": fill_tests,
     "fill_zones": fill_zones,
+    "find_lines": find_lines,
     "finish": finish,
     "first_tests": first_tests,
     "fitting_patterns": fitting_patterns,
@@ -522,6 +617,7 @@ TWINS: dict[str, Callable[..., Any]] = {
     "move_ranks": move_ranks,
     "nest": nest,
     "order_tests": order_tests,
+    "rank_constraints": rank_constraints,
     "read_filters": read_filters,
     "sort_pairs": sort_pairs,
     "text_ranks": text_ranks,
@@ -535,7 +631,7 @@ def compiled_in(module: ModuleType) -> dict[str, Any]:
 
 KERNELS: dict[str, Callable[..., Any]] = {
     name: value
-    for module in (building, filter_scan, patterns, ranks, results, scanning)
+    for module in (building, few_scan, filter_scan, line_up, patterns, ranks, results, scanning)
     for name, value in compiled_in(module).items()
 }
 
@@ -578,7 +674,8 @@ def rank_lines(keys: Array, valid: Array, cuts: Thresholds) -> None:
 
 def coarser_grid(cuts: Thresholds, shift: int) -> Thresholds:
     """Any grid serves, whatever its shift, as long as it has all of the cuts."""
-    cells = [(cut - cuts.first) >> shift for cut in cuts.keys.tolist()[: cuts.cuts]]
+    last = len(cuts.grid) - 2
+    cells = [min(max(cut - cuts.first, 0) >> shift, last) for cut in cuts.keys.tolist()[: cuts.cuts]]
     grid = np.searchsorted(cells, np.arange(cells[-1] + 2)).astype(np.int32)
     return cuts._replace(grid=grid, shift=shift)
 
@@ -855,10 +952,11 @@ def test_a_text_seen_before_is_not_searched_again() -> None:
 def test_a_few_events_are_ranked_on_all_lines(
     events: list[tuple[float | None, str | None, str | None]], cut_at: set[float], cuts: list[str]
 ) -> None:
-    """Two kinds of numbers, texts forwards and backwards, of attributes that have both kinds of values, or none."""
+    """All kinds of values, of attributes that have several kinds of them, or none."""
     numbers, texts, others = zip(*events, strict=True) if events else ((), (), ())
     has = np.array([number is not None for number in numbers], np.bool_)
     held = np.array([0.0 if number is None else number for number in numbers], np.float64)
+    whole = np.arange(len(events), dtype=np.int64)
     packed, more = Packed.of(texts), Packed.of([*others, "more"])
     parts = {
         "t": [Part(PartSort.TEXT, packed.valid, packed.data, packed.starts, packed.ends)],
@@ -867,24 +965,127 @@ def test_a_few_events_are_ranked_on_all_lines(
             Part(PartSort.TEXT, more.valid[:-1] & ~has, more.data, more.starts[:-1], more.ends[:-1]),
             Part(PartSort.BOOLEAN, ~has, has),
         ],
+        "w": [Part(PartSort.INTEGER, ~has, whole), Part(PartSort.DECIMAL, has, whole, scale=2)],
+        "i": [Part(PartSort.INSTANT, None, whole), Part(PartSort.OTHER, ~has, has)],
         "unknown": [Part(PartSort.FLOAT, has, held)],
     }
-    few = Few.of(parts, len(events))
-    assert few is not None
-    assert [part.sort for _, part in few.others] == [PartSort.BOOLEAN]
+    some = Few.of(parts, len(events))
+    assert some is not None
     of_texts = {LineSort.TEXT: (2, cuts_of(cuts)), LineSort.TEXT_BACK: (3, cuts_of(cuts, sort=LineSort.TEXT_BACK))}
     odd = {sort: (int(sort), number_line(cut_at, sort)[0]) for sort in (LineSort.NUMBER, LineSort.ODD_NUMBER)}
-    steps = Steps.of(few.key, {"t": of_texts, "a": {**odd, LineSort.TEXT: (5, cuts_of(cuts))}, "none": of_texts})
-    assert len(steps.steps) == 5
-    found, expected = (untouched(len(events) * 16).reshape(-1, 16) for _ in range(2))
-    rows = few.valid, few.values, few.data, few.starts, few.ends
-    ranks.few_ranks(steps.steps, steps.scales, *rows, found)
-    few_ranks(steps.steps, steps.scales, *rows, expected)
-    np.testing.assert_array_equal(found, expected)
+    instants = Line(LineKey("i", LineSort.INSTANT), np.array([1, 4]), np.zeros(2, np.bool_))
+    small = Line(LineKey("w", LineSort.NUMBER), np.array([0.01, 1.0, 2.0]), np.array([False, True, False]))
+    lines = {
+        "t": of_texts,
+        "a": {**odd, LineSort.TEXT: (5, cuts_of(cuts)), LineSort.BOOLEAN: (6, Line(LineKey("a", LineSort.BOOLEAN)))},
+        "w": {LineSort.NUMBER: (7, small), LineSort.PRESENCE: (8, Line(LineKey("w", LineSort.PRESENCE)))},
+        "i": {LineSort.INSTANT: (9, instants)},
+        "none": {**of_texts, LineSort.PRESENCE: (10, Line(LineKey("none", LineSort.PRESENCE)))},
+    }
+    for hurried in (True, False):
+        card = Card(16).of(some.key, lines, [11], {}, hurried)
+        at, count, scales_at, scale_count = card.table[:4].tolist()
+        steps, scales = array_at(at, count, np.int64), array_at(scales_at, scale_count, np.float64)
+        found, expected = (untouched(len(events) * 16).reshape(-1, 16) for _ in range(2))
+        for rank, out in ((ranks.few_ranks, found), (few_ranks, expected)):
+            rank(steps.reshape(-1, ranks.STEP_FIELDS), scales.reshape(-1, 2), *some[1:], out)
+        np.testing.assert_array_equal(found, expected)
     line = cuts_of(cuts)
     for e, text in enumerate(texts):
         below = sum(cut <= text.encode() for cut in texts_between(line.offsets, line.data)) if text is not None else 0
-        assert found[e, 2] == (UNTOUCHED if text is None else below)
+        assert found[e, 2] == (-1 if text is None else below)
+        value = e / 100 if has[e] else e
+        assert found[e, 7] == (value >= 0.01) + (value > 1) + (value >= 2)
+        assert found[e, [8, 9, 10, 11]].tolist() == [1, (e >= 1) + (e >= 4), 0, 0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_few_events_meet_all_segments(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments that were compiled well and in a hurry, with subscriptions gone; one event or several, any values."""
+    monkeypatch.setattr(live, "SMALL", 10)
+    monkeypatch.setattr(live, "WAITING", 10)
+    monkeypatch.setattr(few, "_ROOM", 64)
+    monkeypatch.setattr(few, "_free", [])
+    rng = random.Random(seed)
+    made = iter([parse_filter(random_filter(rng, depth=2)) for _ in range(220)])
+    index: Index[int] = Index()
+    current = dict(zip(range(120), made, strict=False))
+    index.add_many(current.items())
+    for first in (120, 140, 160):
+        more = dict(zip(range(first, first + 20), made, strict=False))
+        index.add_many(more.items())
+        changed = dict(zip(rng.sample(sorted(current), 12), made, strict=False))
+        index.update_many(changed.items())
+        current |= more | changed
+    for id_ in rng.sample(sorted(current), 20):
+        index.remove(id_)
+        del current[id_]
+    state = index._state
+    assert len(state.held) > 3
+    together = Together(state.held)
+    paths = ["few_portable", *(["few_avx512"] if has_avx512() else [])]
+    events = [dict(clean_attributes(event)) for event in random_events(rng, 60)]
+    for event in events[:30]:
+        for name in [name for name, value in event.items() if isinstance(value, Decimal) or value_is_large(value)]:
+            del event[name]
+    alone = 0
+    for begin, count in [*((n, 1) for n in range(40)), (40, 2), (42, 7), (49, 11), (60, 0)]:
+        some = events[begin : begin + count]
+        batches = [Few.of(parts_of_rows(some, [name for name, _ in together.paths]), count)]
+        if count == 1:
+            batches.append(Few.of_one(some[0], together))
+            alone += batches[-1] is not None
+        for batch in batches:
+            if batch is None:
+                assert any(isinstance(value, Decimal | dict) or value_is_large(value)
+                           for event in some for value in event.values())  # fmt: skip
+                continue
+            for name in paths:
+                found = match_few(together, batch, 7, name == "few_avx512")
+                assert found is not None
+                expected = TWINS[name](together, current, some)
+                assert [sorted(rows) for rows in rows_of(found, 7)] == expected
+    assert alone > 5
+
+
+def test_events_that_lack_something_share_their_tables() -> None:
+    """And those whose numbers happen to be whole, unless a literal is no double."""
+    texts = ["a > 0.5 AND b < 3", "b > 2 AND c = 'x'", "a = 1 AND c IS NULL", "d > 1152921504606846977"]
+    index: Index[int] = Index.from_filters((n, parse_filter(texts[n % 4])) for n in range(400))
+    events: list[dict[str, Any]] = [
+        {"a": 1, "b": 2.5, "c": "x", "d": 2**60 + 2}, {"a": 0.75, "b": 2}, {"b": 3, "c": "x"}, {"a": 1}, {},
+        {"d": 2**60 + 1},
+    ]  # fmt: skip
+    found = [{texts[id_ % 4] for id_ in index.match(event)} for event in events]
+    assert found == [{texts[0], texts[1], texts[3]}, {texts[0]}, {texts[1]}, {texts[2]}, set(), set()]
+    assert len(index._state.together._tables) == 1
+
+
+def value_is_large(value: Any) -> bool:
+    return isinstance(value, int) and not WORD[0] <= value <= WORD[1]
+
+
+def rows_of(found: Found, base: int) -> list[list[tuple[int, ...]]]:
+    """What was found for each segment."""
+    columns = [column.tolist() for column in (found.events - base, found.numbers, found.orders, found.ids)]
+    rows = list(zip(*columns, strict=True))
+    return [rows[begin:end] for begin, end in zip([0, *found.ends], found.ends, strict=False)]
+
+
+def test_what_is_too_much_for_a_few_events_is_matched_as_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    index: Index[int] = Index.from_filters((n, parse_filter("a >= 0")) for n in range(400))
+    together = Together(index._state.held)
+    batch = Few.of_one({"a": 1}, together)
+    assert batch is not None
+    monkeypatch.setattr(few, "_free", [])
+    monkeypatch.setattr(few, "_ROOM", 64)
+    monkeypatch.setattr(few, "_ROOM_MAX", 256)
+    assert match_few(together, batch, 0, vector=False) is None
+    assert index.match({"a": 1}) == list(range(400))
+    monkeypatch.setattr(few, "_ROOM_MAX", 512)
+    found = match_few(together, batch, 0, vector=False)
+    assert found is not None
+    assert sorted(found.ids.tolist()) == list(range(400))
 
 
 def test_events_with_much_text_are_no_few() -> None:
@@ -893,9 +1094,9 @@ def test_events_with_much_text_are_no_few() -> None:
     assert Few.of({"a": [part]}, 2) is None
     assert Few.of({"a": [part]}, compiling.FEW_EVENTS) is None
     one = Part(PartSort.TEXT, texts.valid[1:], texts.data, texts.starts[1:], texts.ends[1:])
-    few = Few.of({"a": [one]}, 1)
-    assert few is not None
-    assert few.data.tobytes() == b"y" * 40_000
+    some = Few.of({"a": [one]}, 1)
+    assert some is not None
+    assert some.data.tobytes() == b"y" * 40_000
 
 
 # -- patterns ----------------------------------------------------------------------------------------------------------
@@ -1728,9 +1929,9 @@ def test_what_is_read(text: str, said: list[Said] | None) -> None:
 
 def check_read(filters: list[Filter]) -> list[list[Said] | None]:
     """Compare with the twin; what there is to read."""
-    odd, owner, conjunction, sort, flags, bounds, texts = read_chunk(filters)
+    odd, owner, conjunction, sort, flags, bounds, offsets, texts = read_chunk(filters)
     found: list[list[Said] | None] = [None if is_odd else [] for is_odd in odd.tolist()]
-    spelled = texts.to_pylist()
+    spelled = texts_between(offsets, texts)
     for k, (c, s, f, (low, high)) in enumerate(
         zip(conjunction.tolist(), sort.tolist(), flags.tolist(), bounds.tolist(), strict=True)
     ):
@@ -1742,6 +1943,45 @@ def check_read(filters: list[Filter]) -> list[list[Said] | None]:
     assert len(spelled) == filter_scan.TEXTS * len(sort)
     assert found == TWINS["read_filters"](filters)
     return found
+
+
+@given(st.lists(FORMS, max_size=8), st.integers(1, 4))
+def test_constraints_are_ranked(forms: list[list[Conjunction]], times: int) -> None:
+    check_ranked([Filter("", tuple(form)) for form in forms * times])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_constraints_are_ranked(seed: int) -> None:
+    """So many that runs of texts are merged several times; texts with the same beginning, and some in others."""
+    rng = random.Random(seed)
+    words = ["".join(rng.choice("ab\0é") for _ in range(rng.randrange(1, 12))) for _ in range(150)]
+    words += [f"https://{word}" for word in words]
+    filters: list[Filter] = []
+    for _ in range(400):
+        word, bound = rng.choice(words), rng.choice([-1, 1]) * rng.randrange(300) / rng.choice([1, 8, 1000])
+        text = rng.choice(["s = '{}'", "s > '{}'", "s LIKE '{}%'", "t LIKE '%{}'", "t LIKE '%{}%'"]).format(word)
+        filters.append(parse_filter(f"{text} AND x {rng.choice(['<', '<=', '=', '>', '>='])} {bound}"))
+    assert check_ranked(filters) > 300
+
+
+def check_ranked(filters: list[Filter]) -> int:
+    """Compare with the twins; how many cuts there are."""
+    _, _, _, sort, flags, bounds, offsets, texts = read_chunk(filters)
+    line, met = untouched(len(sort)), untouched(len(sort))
+    lines = agree("find_lines", sort, offsets, texts, line, met)
+    line_up.find_lines(sort, offsets, texts, line, met)
+    starts, order = group_starts(line, lines)
+    ends, values, after = untouched(lines, np.int64), np.zeros(2 * len(sort)), np.zeros(2 * len(sort), np.bool_)
+    cut_offsets, cut_data = untouched(2 * len(sort) + 1, np.int64), np.zeros(len(texts), np.uint8)
+    first, last = untouched(len(sort)), untouched(len(sort))
+    agree(
+        "rank_constraints", starts, order, sort, flags, bounds, offsets, texts, first, last, ends, values, after,
+        cut_offsets, cut_data,
+    )  # fmt: skip
+    line_up.rank_constraints(
+        starts, order, sort, flags, bounds, offsets, texts, first, last, ends, values, after, cut_offsets, cut_data
+    )
+    return int(ends[-1]) if lines else 0
 
 
 # -- how they are compiled ---------------------------------------------------------------------------------------------

@@ -2,27 +2,22 @@
 
 A filter is plain where it has one conjunction, and each of its constraints is one range of numbers or texts, one
 prefix, one suffix or one substring. Python does no step of its own for any of them: msgspec writes their normal forms
-as bytes, `read_filters` reads those, and lines are made of whole columns.
+as bytes, `read_filters` reads those, and `rank_constraints` makes lines of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from meetpoint.language.filters import Filter
 from meetpoint.language.like import Pattern
 from meetpoint.matching.index.kernels.filter_scan import (
     BACK,
-    HIGH,
-    HIGH_AFTER,
-    LOW,
-    LOW_AFTER,
     NUMBER,
     POINT,
     RECORD_BYTES,
@@ -31,23 +26,16 @@ from meetpoint.matching.index.kernels.filter_scan import (
     TEXTS,
     read_filters,
 )
+from meetpoint.matching.index.kernels.line_up import find_lines, rank_constraints
 from meetpoint.matching.index.kernels.scanning import SIDE_FITS
-from meetpoint.matching.index.lines import (
-    Array,
-    Line,
-    LineKey,
-    LineSort,
-    binary_array,
-    merge_cuts,
-    sorted_text_line,
-)
-from meetpoint.matching.index.rows import NESTED, Rows, grouped, starts_of
+from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort
+from meetpoint.matching.index.rows import NESTED, Rows, group_starts, starts_of
 
 __all__ = ["gather_plain", "read_chunk"]
 
 _CHUNK = 2048
 """Filters that are written at a time: no other thread runs meanwhile, some two milliseconds."""
-_SORTS = {NUMBER: LineSort.NUMBER, TEXT: LineSort.TEXT, BACK: LineSort.TEXT_BACK}
+_SORTS = {TEXT: LineSort.TEXT, BACK: LineSort.TEXT_BACK}
 
 
 class _Read(NamedTuple):
@@ -60,43 +48,88 @@ class _Read(NamedTuple):
     sort: Array
     flags: Array
     bounds: Array
-    texts: pa.LargeBinaryArray
+    offsets: Array
+    texts: Array
+
+
+class _Lines(NamedTuple):
+    """Where the constraints lie, as `find_lines` and `rank_constraints` leave it."""
+
+    line: Array  # of each constraint
+    names: list[str]  # of each line, and so on
+    sorts: list[int]
+    ends: list[int]
+    first: Array  # of each constraint
+    last: Array
+    values: Array  # of each cut
+    after: Array
+    offsets: Array
+    data: Array
+
+    @staticmethod
+    def of(read: _Read) -> _Lines:
+        count = len(read.sort)
+        line, met = np.empty(count, np.int32), np.empty(count, np.int32)
+        lines = find_lines(read.sort, read.offsets, read.texts, line, met)
+        met = met[:lines]
+        starts, order = group_starts(line, lines)
+        first, last = np.zeros(count, np.int32), np.zeros(count, np.int32)
+        ends, values, after = np.empty(lines, np.int64), np.empty(2 * count), np.empty(2 * count, np.bool_)
+        offsets, data = np.empty(2 * count + 1, np.int64), np.empty(len(read.texts), np.uint8)
+        rank_constraints(
+            starts, order, read.sort, read.flags, read.bounds, read.offsets, read.texts, first, last, ends, values,
+            after, offsets, data,
+        )  # fmt: skip
+        texts = read.texts.tobytes()
+        begins, name_ends = read.offsets[TEXTS * met].tolist(), read.offsets[TEXTS * met + 1].tolist()
+        names = [texts[begin:end].decode() for begin, end in zip(begins, name_ends, strict=True)]
+        return _Lines(line, names, read.sort[met].tolist(), ends.tolist(), first, last, values, after, offsets, data)
+
+    def made(self) -> tuple[list[Line], list[tuple[str, Pattern]], Array]:
+        """Lines and patterns, and for each line here its number among those, or that of its first pattern."""
+        lines: list[Line] = []
+        patterns: list[tuple[str, Pattern]] = []
+        number = np.zeros(len(self.names), np.int64)
+        for at, (name, sort, begin, end) in enumerate(
+            zip(self.names, self.sorts, [0, *self.ends], self.ends, strict=False)
+        ):
+            number[at] = len(patterns if sort == SUBSTRING else lines)
+            if sort == NUMBER:
+                key = LineKey(name, LineSort.NUMBER)
+                lines.append(Line(key, self.values[begin:end].copy(), self.after[begin:end].copy()))
+                continue
+            offsets = self.offsets[begin : end + 1] - self.offsets[begin]
+            data = self.data[self.offsets[begin] : self.offsets[end]].copy()
+            if sort == SUBSTRING:
+                whole, ends = data.tobytes(), offsets.tolist()
+                patterns += [(name, Pattern(("", whole[a:b].decode(), ""))) for a, b in pairwise(ends)]
+            else:
+                lines.append(Line(LineKey(name, _SORTS[sort]), offsets=offsets, data=data))
+        return lines, patterns, number
 
 
 def gather_plain(filters: Iterable[Filter]) -> tuple[Rows, list[tuple[int, Filter]]]:
     """The plain ones of some filters in rank form, numbered in the order of all, and the others with their numbers."""
     read = _read_all(filters)
-    names = read.texts.take(pa.array(np.arange(0, len(read.texts), TEXTS))).dictionary_encode()
-    attributes = [name.decode() for name in names.dictionary.to_pylist()]
-    code = np.asarray(names.indices)
-    line = np.zeros(len(code), np.uint32)
-    first, last = np.zeros(len(code), np.int32), np.zeros(len(code), np.int32)
-    lines: list[Line] = []
-    is_test = read.sort != SUBSTRING
-    tests = np.flatnonzero(is_test)
-    of_lines = grouped(len(_SORTS) * code[tests] + read.sort[tests], len(_SORTS) * len(attributes))
-    for at, group in enumerate(of_lines):
-        if len(group):
-            name, sort = divmod(at, len(_SORTS))
-            mine = tests[group]
-            make = _number_line if sort == NUMBER else _text_line
-            made, first[mine], last[mine] = make(LineKey(attributes[name], _SORTS[sort]), read, mine)
-            line[mine] = len(lines) | np.where(read.flags[mine] & POINT, NESTED, 0)
-            lines.append(made)
-    patterns, side = _patterns(read, np.flatnonzero(~is_test), code, attributes)
+    found = _Lines.of(read)
+    lines, patterns, number = found.made()
+    is_side = read.sort == SUBSTRING
+    is_test = ~is_side
+    of_test, of_side = found.line[is_test], found.line[is_side]
+    nested = np.where(read.flags[is_test] & POINT, NESTED, 0)
     conjunctions = len(read.owner)
     rows = Rows(
         subscriptions=read.filters,
         lines=tuple(lines),
-        patterns=patterns,
+        patterns=tuple(patterns),
         owner=read.owner,
         multiple=np.zeros(conjunctions, np.bool_),
         start=starts_of(np.bincount(read.conjunction[is_test], minlength=conjunctions)),
-        line=line[is_test],
-        first=first[is_test],
-        last=last[is_test],
-        side_start=starts_of(np.bincount(read.conjunction[~is_test], minlength=conjunctions)),
-        side=side,
+        line=(number[of_test] | nested).astype(np.uint32),
+        first=found.first[is_test],
+        last=found.last[is_test],
+        side_start=starts_of(np.bincount(read.conjunction[is_side], minlength=conjunctions)),
+        side=(number[of_side] + found.first[is_side] << 2 | SIDE_FITS).astype(np.int32),
         set_start=np.zeros(1, np.int32),
         set_line=np.zeros(0, np.uint32),
         set_first=np.zeros(0, np.int32),
@@ -107,25 +140,28 @@ def gather_plain(filters: Iterable[Filter]) -> tuple[Rows, list[tuple[int, Filte
 
 def _read_all(filters: Iterable[Filter]) -> _Read:
     odd: list[tuple[int, Filter]] = []
-    columns: list[tuple[Array, ...]] = []
-    texts: list[pa.Array] = []
-    total = conjunctions = 0
+    columns: list[tuple[Array, ...]] = [_NO_COLUMNS]
+    total = conjunctions = filled = 0
     rest = iter(filters)
     while some := list(islice(rest, _CHUNK)):
-        strange, owner, conjunction, *others, written = read_chunk(some)
+        strange, owner, conjunction, sort, flags, bounds, offsets, texts = read_chunk(some)
         odd += [(total + number, some[number]) for number in np.flatnonzero(strange).tolist()]
-        columns.append((owner + np.int32(total), conjunction + np.int32(conjunctions), *others))
-        texts.append(written)
+        numbers = owner + np.int32(total), conjunction + np.int32(conjunctions)
+        columns.append((*numbers, sort, flags, bounds, offsets[1:] + filled, texts))
         total += len(some)
         conjunctions += len(owner)
-    if not columns:
-        none = np.zeros(0, np.int32)
-        return _Read(0, odd, none, none, none, none, np.zeros((0, 2)), pa.array([], pa.large_binary()))
-    owner, conjunction, sort, flags, bounds = (np.concatenate(column) for column in zip(*columns, strict=True))
-    return _Read(total, odd, owner, conjunction, sort, flags, bounds, pa.concat_arrays(texts))
+        filled += len(texts)
+    return _Read(total, odd, *(np.concatenate(column) for column in zip(*columns, strict=True)))
 
 
-def read_chunk(filters: Sequence[Filter]) -> tuple[Any, ...]:
+_NONE = np.zeros(0, np.int32)
+_NO_COLUMNS: tuple[Array, ...] = (
+    _NONE, _NONE, _NONE, _NONE, np.zeros((0, 2)), np.zeros(1, np.int64), np.zeros(0, np.uint8)
+)  # fmt: skip
+"""To begin with, so that there is something to put together where there are no filters; offsets begin with 0."""
+
+
+def read_chunk(filters: Sequence[Filter]) -> tuple[Array, ...]:
     """Which filters are odd, and columns of the others as in `_Read`."""
     packed = _packed([filter_.conjunctions for filter_ in filters])
     room = len(packed) // RECORD_BYTES + 2
@@ -134,10 +170,8 @@ def read_chunk(filters: Sequence[Filter]) -> tuple[Any, ...]:
     bounds, offsets = np.empty((room, 2)), np.empty(TEXTS * room + 1, np.int64)
     texts = np.empty(2 * len(packed), np.uint8)
     conjunctions, count = read_filters(packed, odd, owner, conjunction, sort, flags, bounds, offsets, texts)
-    ends = offsets[: TEXTS * count + 1]
-    # only what is used is kept, and not the room there was for more
-    kept = [column[:count].copy() for column in (conjunction, sort, flags, bounds)]
-    return odd, owner[:conjunctions], *kept, binary_array(ends, texts[: ends[-1]].copy())
+    columns = (column[:count] for column in (conjunction, sort, flags, bounds))
+    return odd, owner[:conjunctions], *columns, offsets[: TEXTS * count + 1], texts[: offsets[TEXTS * count]]
 
 
 def _packed(forms: list[Any]) -> Array:
@@ -158,45 +192,3 @@ def _raw(form: Any) -> Any:
 _ENCODER = msgspec.msgpack.Encoder()
 _ODD = msgspec.Raw(_ENCODER.encode([None, None]))
 """What has two conjunctions is odd, whatever they are."""
-
-
-def _number_line(key: LineKey, read: _Read, mine: Array) -> tuple[Line, Array, Array]:
-    """A line, and the range of ranks of each constraint on it."""
-    flags = read.flags[mine]
-    has_low, has_high = flags & LOW != 0, flags & HIGH != 0
-    low, high = read.bounds[mine, 0], read.bounds[mine, 1]
-    values, after, (low_place, high_place) = merge_cuts(
-        [
-            (low[has_low], flags[has_low] & LOW_AFTER != 0),
-            (high[has_high], flags[has_high] & HIGH_AFTER != 0),
-        ]
-    )
-    return Line(key, values, after), *_ranges(has_low, has_high, low_place, high_place, len(values))
-
-
-def _text_line(key: LineKey, read: _Read, mine: Array) -> tuple[Line, Array, Array]:
-    flags = read.flags[mine]
-    has_low, has_high = flags & LOW != 0, flags & HIGH != 0
-    at = np.concatenate([TEXTS * mine[has_low] + 1, TEXTS * mine[has_high] + 2])
-    line, place = sorted_text_line(key, read.texts.take(pa.array(at)))
-    lows = int(has_low.sum())
-    return line, *_ranges(has_low, has_high, place[:lows], place[lows:], line.cuts)
-
-
-def _ranges(has_low: Array, has_high: Array, low_place: Array, high_place: Array, cuts: int) -> tuple[Array, Array]:
-    first, last = np.zeros(len(has_low), np.int32), np.full(len(has_low), cuts, np.int32)
-    first[has_low] = low_place + 1
-    last[has_high] = high_place
-    return first, last
-
-
-def _patterns(
-    read: _Read, mine: Array, code: Array, attributes: list[str]
-) -> tuple[tuple[tuple[str, Pattern], ...], Array]:
-    """The patterns of constraints, each once, and the side test of each constraint."""
-    encoded = read.texts.take(pa.array(TEXTS * mine + 1)).dictionary_encode()
-    texts = [text.decode() for text in encoded.dictionary.to_pylist()]
-    pairs = code[mine].astype(np.int64) << 32 | np.asarray(encoded.indices)
-    distinct, number = np.unique(pairs, return_inverse=True)
-    patterns = [(attributes[pair >> 32], Pattern(("", texts[pair & 0xFFFFFFFF], ""))) for pair in distinct.tolist()]
-    return tuple(patterns), (number << 2 | SIDE_FITS).astype(np.int32)

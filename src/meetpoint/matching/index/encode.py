@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from sys import getrefcount
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from meetpoint.matching.index.few import Few, Steps
+from meetpoint.matching.index.few import Card, Key
 from meetpoint.matching.index.kernels.compiling import suited
 from meetpoint.matching.index.kernels.patterns import FEW_FITS, Grams, fitting_patterns, sort_runs
-from meetpoint.matching.index.kernels.ranks import TextCache, double_ranks, few_ranks, line_ranks, text_ranks
+from meetpoint.matching.index.kernels.ranks import TextCache, double_ranks, line_ranks, text_ranks
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort, Thresholds, read_only
 from meetpoint.matching.parts import Part, Parts, PartSort
 
@@ -21,8 +20,6 @@ __all__ = ["Encoded", "Encoder", "Scratch", "read_only", "ready"]
 _CACHE_TEXTS = 1 << 15
 _CACHE_BYTES = 1 << 20
 _OUTPUTS_MAX = 8
-_STEPS_MAX = 16
-"""Combinations of parts whose steps are kept."""
 _ROOM = 64
 """Room for this many fitting patterns of an event, to begin with, over a batch."""
 
@@ -87,10 +84,8 @@ class Encoder:
                 self._lines.setdefault(line.key.attribute, {})[line.key.sort] = slot, line
         for attribute in grams:
             self._lines.setdefault(attribute, {})
-        self._steps: dict[tuple[tuple[str, PartSort], ...], Steps] = {}
-        self._presence = {
-            name: held[LineSort.PRESENCE][0] for name, held in self._lines.items() if LineSort.PRESENCE in held
-        }
+        self.names = tuple(self._lines)  # the attributes that matter
+        self.odd_names = tuple(name for name, held in self._lines.items() if LineSort.ODD_NUMBER in held)
         self._cuts: dict[str, _TextCuts] = {}
         for attribute, of_sort in self._lines.items():
             slot, line = of_sort.get(LineSort.TEXT, (-1, _NO_LINE))
@@ -99,22 +94,20 @@ class Encoder:
                 cuts = (line.offsets, line.data, back_line.offsets, back_line.data)
                 self._cuts[attribute] = slot, back_slot, tuple(map(read_only, cuts))
 
-    @property
-    def names(self) -> list[str]:
-        """The attributes that matter."""
-        return list(self._lines)
-
     def scratch(self) -> Scratch:
         return Scratch(self._patterns)
 
-    def encode(self, parts: Parts, events: int, scratch: Scratch, few: Few | None = None) -> Encoded:
-        """The ranks of events, and the patterns that fit them; `few` are the same parts where the events are few."""
+    def card(self, plain: Card, key: Key, hurried: bool) -> Card:
+        """The card of a segment for events with certain parts."""
+        return plain.of(key, self._lines, self._always, self._grams, hurried)
+
+    def encode(self, parts: Parts, events: int, scratch: Scratch) -> Encoded:
+        """The ranks of events, and the patterns that fit them."""
         ranks = scratch.array("ranks", events * self.slots, np.int32)[: events * self.slots].reshape(events, self.slots)
         ranks.fill(-1)
         for slot in self._always:
             ranks[:, slot] = 0
-        find = self._find if few is None else partial(self._find_few, few)
-        starts, fit = _join(find(parts, ranks, scratch), events)
+        starts, fit = _join(self._find(parts, ranks, scratch), events)
         if len(fit) > FEW_FITS:
             suited(sort_runs, events)(starts, fit)
         return Encoded(ranks, starts, fit)
@@ -138,29 +131,6 @@ class Encoder:
                 else:
                     _encode_line(lines, part, valid, ranks)
         return fits
-
-    def _find_few(self, few: Few, parts: Parts, ranks: Array, scratch: Scratch) -> list[tuple[Array, Array]]:
-        """The same by one call, and others for what is not in every event and every segment."""
-        steps = self._steps.get(few.key)
-        if steps is None:
-            if len(self._steps) >= _STEPS_MAX:
-                self._steps.clear()
-            steps = self._steps[few.key] = Steps.of(few.key, self._lines)
-        rows = few.valid, few.values, few.data, few.starts, few.ends
-        suited(few_ranks, len(ranks))(steps.steps, steps.scales, *rows, ranks)
-        for attribute, slot in self._presence.items():
-            ranks[:, slot] = 0
-            for part in parts.get(attribute, ()):
-                ranks[_valid(part), slot] = 1
-        for attribute, part in few.others:
-            if attribute in self._lines:
-                _encode_line(self._lines[attribute], part, _valid(part), ranks)
-        return [
-            self._fitting(attribute, grams, part, _valid(part), scratch)
-            for attribute, grams in self._grams.items()
-            for part in parts.get(attribute, ())
-            if part.sort is PartSort.TEXT
-        ]
 
     def _encode_text(
         self,
@@ -225,11 +195,6 @@ def _rank(keys: Array, valid: Array, cuts: Thresholds, ranks: Array, slot: int) 
     suited(line_ranks, len(valid))(
         read_only(keys), valid, cuts.keys, cuts.cuts, cuts.grid, cuts.first, cuts.shift, cuts.base, ranks, slot
     )  # fmt: skip
-
-
-def _valid(part: Part) -> Array:
-    assert part.valid is not None  # of parts that are ready
-    return part.valid
 
 
 def _texts_of(part: Part) -> tuple[Array, Array, Array]:

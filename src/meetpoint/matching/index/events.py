@@ -81,6 +81,12 @@ class EventBatch:
     def columns(self) -> Columns:
         return self._columns
 
+    @property
+    def only(self) -> Mapping[str, object] | None:
+        """The one event there is, where its attributes are at hand."""
+        source = self._columns.source
+        return source[0] if isinstance(source, list) and len(source) == 1 else None
+
     def parts(self, names: Iterable[str]) -> Parts:
         return self._columns.parts(names)
 
@@ -103,6 +109,10 @@ class _JsonBatch(EventBatch):
     def good(self) -> Any:
         read = self._lines(())
         return read.good if read.rejects else None
+
+    @property
+    def only(self) -> None:
+        return None
 
     def parts(self, names: Iterable[str]) -> Parts:
         return self._lines(list(names)).parts

@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from meetpoint.matching.index.arrays import arrow_bits
 from meetpoint.matching.index.kernels.ranks import EIGHT
 from meetpoint.matching.prepared import WORD
 
@@ -52,6 +53,10 @@ _GRID_BITS = 10, 16
 """How finely the search is narrowed, at least and at most: about as many cells as cuts."""
 
 
+_OUTLIERS = EIGHT // 2
+"""Cuts on either side that the grid does not count with: to search through so many takes no longer than through one."""
+
+
 class LineSort(IntEnum):
     """What is ordered on a line."""
 
@@ -75,8 +80,8 @@ class LineKey(NamedTuple):
 class Thresholds(NamedTuple):
     """Cuts as 64-bit keys of one type of values; a value's rank is `base` plus how many are at most its key.
 
-    Where to search for a key is said by a grid: even on the keys, from the first one on, or on doubles, from `least`
-    on with `scale` cells for 1.
+    Where to search for a key is said by a grid: even on the keys, from `first` on, or on doubles, from `least` on with
+    `scale` cells for 1. A few cuts lie before and behind it.
     """
 
     keys: Array  # and EIGHT more
@@ -92,10 +97,12 @@ class Thresholds(NamedTuple):
     def of(keys: Array) -> Thresholds:
         if not len(keys):
             return Thresholds(_padded(keys), 0, np.zeros(2, np.int32))
-        first, last = int(keys[0]), int(keys[-1])
+        some = _without_outliers(keys)
+        first, last = int(some[0]), int(some[-1])
         shift = max((last - first).bit_length() - _grid_bits(len(keys)), 0)
-        offsets = keys.astype(np.uint64) - np.uint64(first % 2**64)
-        grid = _grid(offsets >> np.uint64(shift), ((last - first) >> shift) + 1)
+        cells = ((last - first) >> shift) + 1
+        offsets = np.clip(keys, first, last).astype(np.uint64) - np.uint64(first % 2**64)
+        grid = _grid(offsets >> np.uint64(shift), cells)
         return Thresholds(_padded(keys), len(keys), grid, first, shift)
 
     @staticmethod
@@ -105,7 +112,7 @@ class Thresholds(NamedTuple):
         Cells of equal width suit doubles on both sides of 0, and cells of equal numbers of doubles those of many sizes.
         """
         by_key = Thresholds.of(double_keys(values) + after)._replace(base=base)
-        finite = values[np.isfinite(values)]
+        finite = _without_outliers(values[np.isfinite(values)])
         cells = 1 << _grid_bits(len(values))
         with np.errstate(over="ignore"):
             scale = cells / (finite[-1] - finite[0]) if len(finite) and finite[-1] > finite[0] else 0.0
@@ -119,6 +126,12 @@ class Thresholds(NamedTuple):
         if _search(grid) >= _search(by_key.grid):
             return by_key
         return by_key._replace(grid=grid, least=least, scale=float(scale))
+
+
+def _without_outliers(values: Array) -> Array:
+    """All but a few on either side, so that the cells of a grid lie where most of the values are."""
+    few = min(_OUTLIERS, max(len(values) - 1, 0) // 2)
+    return values[few : len(values) - few]
 
 
 def _padded(keys: Array) -> Array:
@@ -180,8 +193,20 @@ class Line(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def floats(self) -> Thresholds:
         """Thresholds for doubles, by `double_keys`."""
-        base = len(self.exact) + 1 if self.key.sort is LineSort.ODD_NUMBER else 0
-        return Thresholds.of_doubles(self.values, self.after, base)
+        return Thresholds.of_doubles(self.values, self.after, self._base)
+
+    @property
+    def _base(self) -> int:
+        """The rank before the first cut among floats."""
+        return len(self.exact) + 1 if self.key.sort is LineSort.ODD_NUMBER else 0
+
+    @property
+    def hurried_floats(self) -> Thresholds:
+        """The same, for those who do not ask often enough for a grid to be worth its making."""
+        if "floats" in self.__dict__:
+            return self.floats
+        keys = double_keys(self.values) + self.after
+        return Thresholds(_padded(keys), len(keys), np.array([0, len(keys)], np.int32), scale=1.0, base=self._base)
 
     @cached_property
     def instants(self) -> Thresholds:
@@ -300,7 +325,7 @@ def merge_lines(lines: Sequence[tuple[Line, Array]]) -> tuple[Line, list[Array]]
         case LineSort.ALWAYS | LineSort.PRESENCE | LineSort.BOOLEAN:
             return lines[0][0], [np.arange(line.cuts, dtype=np.int32) for line, _ in lines]
         case LineSort.TEXT | LineSort.TEXT_BACK:
-            held = [binary_array(line.offsets, line.data).filter(pa.array(used)) for line, used in lines]
+            held = [binary_array(line.offsets, line.data).filter(arrow_bits(used)) for line, used in lines]
             merged, place = sorted_text_line(key, pa.concat_arrays(held))
             ends = np.cumsum([len(some) for some in held])[:-1]
             return merged, [_spread(used, of) for (_, used), of in zip(lines, np.split(place, ends), strict=True)]

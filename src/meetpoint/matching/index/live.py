@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from time import sleep
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -35,6 +35,7 @@ from meetpoint.matching.index.state import (
     can_compile,
     checked_path,
     ids_at,
+    ids_by_event,
     joined,
     joined_ids,
     match_parts,
@@ -196,13 +197,16 @@ class Index(Generic[Id]):
         ids, forms = _checked_filters(filters)
         with self._write:
             known = self._known()
-            if len(set(ids)) < len(ids) or known.of(ids).count(None) < len(ids):
+            serials = self._numbered(len(ids))
+            if not known.add(ids, serials):
                 raise KeyError(
                     f"subscription {known.first_wrong(ids, known=True)!r} is held already; update it instead"
                 )
-            serials = self._numbered(len(ids))
-            self._publish(self._with(self._state, Arrivals(ids, forms, serials, serials)))
-            known.update(ids, serials.tolist())
+            try:
+                self._publish(self._with(self._state, Arrivals(ids, forms, serials, serials)))
+            except BaseException:
+                known.forget(ids, cast(list[int], known.places(ids)))
+                raise
 
     def remove(self, subscription: Id) -> None:
         """Forget an id; KeyError where it is unknown."""
@@ -212,9 +216,9 @@ class Index(Generic[Id]):
         """The same for many: all of them, or none where one is unknown or named twice."""
         ids = list(subscriptions)
         with self._write:
-            state, _ = self._without(self._state, ids, "")
+            state, _, places = self._without(self._state, ids, "")
             self._publish(state)
-            self._known().forget(ids)
+            self._known().forget(ids, places.tolist())
 
     def update(self, subscription: Id, filter_: Filter) -> None:
         """Replace the filter of a known id; KeyError where it is unknown."""
@@ -224,10 +228,10 @@ class Index(Generic[Id]):
         """The same for many. Whoever matches sees the old filters or the new ones, never none and never both."""
         ids, forms = _checked_filters(filters)
         with self._write:
-            state, orders = self._without(self._state, ids, "; add it first")
+            state, orders, places = self._without(self._state, ids, "; add it first")
             serials = self._numbered(len(ids))
             self._publish(self._with(state, Arrivals(ids, forms, serials, orders)))
-            self._known().update(ids, serials.tolist())
+            self._known().put(places, serials)
 
     def _numbered(self, count: int) -> Array:
         first = self._next_serial
@@ -241,8 +245,8 @@ class Index(Generic[Id]):
             for held in self._state.held:
                 for at in range(0, len(held.serials), _BREATH):
                     ids = held.ids[at : at + _BREATH]
-                    serials = held.serials[at : at + _BREATH].tolist()
-                    known.update(ids.to_pylist() if isinstance(ids, pa.Array) else ids, serials)
+                    serials = held.serials[at : at + _BREATH]
+                    known.add(ids.to_pylist() if isinstance(ids, pa.Array) else ids, serials)
                     sleep(0)
             self._serials = known
         return self._serials
@@ -259,17 +263,18 @@ class Index(Generic[Id]):
             held = held[: -len(few)] if one is None else (*held[: -len(few)], one)
         return State(held)
 
-    def _without(self, state: State, ids: list[Id], hint: str) -> tuple[State, Array]:
-        """A state with some subscriptions gone, and when those were first added."""
+    def _without(self, state: State, ids: list[Id], hint: str) -> tuple[State, Array, Array]:
+        """A state with some subscriptions gone, when those were first added, and the places of their ids."""
         known = self._known()
-        serials = known.of(ids)
-        if None in serials or len(set(serials)) < len(serials):
+        found = known.places(ids)
+        if None in found or len(set(found)) < len(found):
             id_ = known.first_wrong(ids, known=False)
             raise KeyError(f"subscription {id_!r} is {'named twice' if id_ in known else f'not held{hint}'}")
-        wanted = np.array(serials, np.int64)
+        places = np.array(found, np.int64)
+        wanted = known.at(places)
         orders = np.zeros(len(ids), np.int64)
         young: list[Young] = []
-        place_of = {serial: at for at, serial in enumerate(serials)} if state.young else {}
+        place_of = {serial: at for at, serial in enumerate(wanted.tolist())} if state.young else {}
         for one in state.young:
             if one.serial in place_of:
                 orders[place_of[one.serial]] = one.order
@@ -278,19 +283,21 @@ class Index(Generic[Id]):
         by_serial = np.argsort(wanted)
         rising = wanted[by_serial]
         held: list[Held] = []
-        for part in state.held:
-            begin, end = np.searchsorted(rising, [part.serials[0], part.serials[-1] + 1]).tolist()
-            numbers = np.searchsorted(part.serials, rising[begin:end])
-            found = part.serials[numbers] == rising[begin:end]
-            if found.any():
-                numbers = numbers[found]
-                orders[by_serial[begin:end][found]] = (part.serials if part.orders is None else part.orders)[numbers]
-                part = part.without(numbers)
+        begins = np.searchsorted(rising, [part.serials[0] for part in state.held]).tolist()
+        ends = np.searchsorted(rising, [part.serials[-1] for part in state.held], "right").tolist()
+        for part, begin, end in zip(state.held, begins, ends, strict=True):
+            if begin < end:
+                numbers = np.searchsorted(part.serials, rising[begin:end])
+                found_here = part.serials[numbers] == rising[begin:end]
+                numbers = numbers[found_here]
+                orders[by_serial[begin:end][found_here]] = part.first_added[numbers]
+                part = part.without(numbers) if len(numbers) else part
             if len(part):
                 held.append(part)
-        return State(tuple(held), tuple(young)), orders
+        return State(tuple(held), tuple(young)), orders, places
 
     def _publish(self, state: State) -> None:
+        state.prepare_as(self._state)
         self._state = state
         running = self._merger is not None and self._merger.is_alive()  # a fork has no threads but one
         if not running and to_merge(state.held):
@@ -311,9 +318,7 @@ class Index(Generic[Id]):
         from meetpoint.matching.index.segment import Segment
 
         rows = gather(some.filters)
-        segment = (
-            Segment.flat_of(rows, self._sampled()) if hurried and len(rows.lines) < LINES_MAX else self._compile(rows)
-        )
+        segment = Segment.flat_of(rows) if hurried and len(rows.lines) < LINES_MAX else self._compile(rows)
         return Held.of(segment, some.ids, some.serials, some.orders)
 
     def _sampled(self) -> Sample | None:
@@ -356,10 +361,12 @@ class Index(Generic[Id]):
             return None
         pairs = list(zip(some, kept, strict=True))
         rows = merge([keep(h.segment.rows.unpacked(), k) for h, k in pairs])
-        segment = Segment.flat_of(rows, self._sampled()) if hurried else self._compile(rows)
+        segment = Segment.flat_of(rows) if hurried else self._compile(rows)
         serials = np.concatenate([h.serials[k] for h, k in pairs])
-        orders = np.concatenate([(h.serials if h.orders is None else h.orders)[k] for h, k in pairs])
-        return Held.of(segment, joined_ids([h.ids for h in some], kept), serials, orders)
+        orders = np.concatenate([h.first_added[k] for h, k in pairs])
+        plain = [h.plain[k] for h, k in pairs if h.plain is not None]
+        ids = joined_ids([h.ids for h in some], kept)
+        return Held.of(segment, ids, serials, orders, joined(plain) if len(plain) == len(pairs) else None)
 
     def _merge(self, some: tuple[Held, ...]) -> None:
         """Replace neighbouring segments by one that holds what is left of them."""
@@ -382,7 +389,9 @@ class Index(Generic[Id]):
                 elif merged is not None:
                     held.append(merged)
                     merged = None
-            self._state = msgspec.structs.replace(self._state, held=tuple(h for h in held if len(h)))
+            state = msgspec.structs.replace(self._state, held=tuple(h for h in held if len(h)))
+            state.prepare_as(self._state)
+            self._state = state
             self._merging = frozenset()
 
     # -- matching ------------------------------------------------------------------------------------------------------
@@ -414,19 +423,7 @@ class Index(Generic[Id]):
         path = checked_path("auto")
         answers: list[list[Id]] = []
         for some in batches_of(list(events), state.batch(BATCH)):
-            parts = list(match_parts(state, some, path))
-            of = joined([pairs.events - np.int32(some.first) for _, pairs in parts])
-            orders = joined([orders_of(state, at)[pairs.subscriptions] for at, pairs in parts])
-            in_order = np.lexsort((orders, of)) if some.events > 1 else np.argsort(orders)
-            if len({at for at, _ in parts}) == 1:
-                ids = ids_at(parts[0][1].ids, joined([pairs.subscriptions for _, pairs in parts])[in_order])
-            else:
-                found: list[Any] = []
-                for _, pairs in parts:
-                    found += ids_at(pairs.ids, pairs.subscriptions)
-                ids = list(map(found.__getitem__, in_order.tolist()))
-            ends = np.cumsum(np.bincount(of, minlength=some.events)).tolist()
-            answers += [ids[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+            answers += ids_by_event(state, some, path)
         return answers
 
     def match_columns(self, columns: Columns) -> tuple[Array, Array]:

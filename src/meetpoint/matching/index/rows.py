@@ -21,7 +21,19 @@ from meetpoint.matching.index.kernels.building import group, mark_cuts, move_ran
 from meetpoint.matching.index.kernels.scanning import SIDE_IN_SET
 from meetpoint.matching.index.lines import Array, Line, LineKey, merge_lines, read_only
 
-__all__ = ["LINES_MAX", "NESTED", "PackedRows", "Rows", "grouped", "interleaved", "keep", "merge", "runs", "starts_of"]
+__all__ = [
+    "LINES_MAX",
+    "NESTED",
+    "PackedRows",
+    "Rows",
+    "group_starts",
+    "grouped",
+    "interleaved",
+    "keep",
+    "merge",
+    "runs",
+    "starts_of",
+]
 
 LINES_MAX = 1 << 16
 """Lines of one segment."""
@@ -147,10 +159,16 @@ def starts_of(counts: Array) -> Array:
     return starts
 
 
-def grouped(line: Array, count: int) -> list[Array]:
-    """The places of each line's number in an array of such numbers."""
+def group_starts(line: Array, count: int) -> tuple[Array, Array]:
+    """Where those of each line begin, and the places of all, in an array of numbers of lines."""
     starts, order = np.empty(count + 1, np.int64), np.empty(len(line), np.int64)
     group(read_only(line.astype(np.int64, copy=False)), starts, order)
+    return starts, order
+
+
+def grouped(line: Array, count: int) -> list[Array]:
+    """The places of each line's number in an array of such numbers."""
+    starts, order = group_starts(line, count)
     return [order[begin:end] for begin, end in pairwise(starts.tolist())]
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from meetpoint.matching.index.build import Layout, build, build_flat
-from meetpoint.matching.index.encode import Encoded, Encoder, Scratch, ready
-from meetpoint.matching.index.few import Few
+from meetpoint.matching.index.encode import Encoded, Encoder, Scratch
+from meetpoint.matching.index.few import Card, Key
 from meetpoint.matching.index.grams import build_grams
 from meetpoint.matching.index.kernels.compiling import FEW_EVENTS, suited
+from meetpoint.matching.index.kernels.few_scan import LAYOUT
 from meetpoint.matching.index.kernels.results import drop_doubles, group_by_event
 from meetpoint.matching.index.kernels.scanning import (
     BLOCK,
@@ -32,14 +35,12 @@ __all__ = ["Found", "Sample", "Segment"]
 _SAMPLE_MIN, _SAMPLE_PART = 256, 8
 _OUTPUT = 1 << 18
 """Matches that are handed over at a time, or as many as one bucket can give."""
-_OUTPUT_OF_ONE = 1 << 12
-"""The same for a single event."""
-
+_CARDS_MAX = 16
+"""Combinations of parts of events whose cards are kept."""
 
 _LIGHT = 1 << 15
 """Subscriptions up to which rows are not compressed: more will come, and then they are merged."""
 _ALWAYS = Line(LineKey("", LineSort.ALWAYS))
-_FIRST = np.zeros(1, np.int32)
 
 
 class Sample(NamedTuple):
@@ -99,6 +100,7 @@ class Segment:
         self.layout = layout
         self.encoder = encoder
         self._free: list[Scratch] = [] if scratch is None else [scratch]
+        self._cards: dict[Key, Card] = {}
         self._largest = BLOCK * int(np.diff(layout.buckets.begin).max(initial=0))
 
     @staticmethod
@@ -115,7 +117,7 @@ class Segment:
         return Segment(pack(rows), layout, encoder, scratch=scratch)
 
     @staticmethod
-    def flat_of(rows: Rows, sample: Sample | None) -> Segment:
+    def flat_of(rows: Rows) -> Segment:
         """Compile in a hurry, for a few thousand subscriptions, until there is time to do it well."""
         rows = _by_use(rows)
         lines = rows.lines
@@ -123,36 +125,49 @@ class Segment:
         if always == len(lines):
             lines = (*lines, _ALWAYS)
         encoder = Encoder(lines, build_grams(rows.patterns), len(rows.patterns))
-        scratch = encoder.scratch()
-        if sample is not None:  # so that whoever matches first finds everything made that is made on demand
-            first = sample.some(1)
-            parts = ready(first.parts, 1)
-            encoder.encode(parts, 1, scratch, Few.of({name: parts[name] for name in encoder.names if name in parts}, 1))
-        return Segment(PackedRows.lightly(rows), build_flat(rows, always), encoder, flat=True, scratch=scratch)
+        return Segment(PackedRows.lightly(rows), build_flat(rows, always), encoder, flat=True)
 
     @property
     def nbytes(self) -> int:
         arrays = [a for group in self.layout for a in group]
         return sum(a.nbytes for a in arrays) + self.rows.nbytes
 
-    def match(self, parts: Parts, events: int, base: int, vector: bool, few: Few | None = None) -> Iterator[Found]:
-        """All matches of a batch of events, numbered from `base` on, some at a time; `few` is as for the encoder.
+    def card(self, key: Key) -> Card | None:
+        """The table by which events with certain parts are matched a few at a time; None where lines are too many."""
+        card = self._cards.get(key)
+        if card is None and self.layout.buckets.slot.dtype == np.uint8:
+            if len(self._cards) >= _CARDS_MAX:
+                self._cards.clear()
+            card = self._cards[key] = self.encoder.card(self._plain_card, key, self.flat)
+        return card
+
+    @cached_property
+    def _plain_card(self) -> Card:
+        """All of a card that is the same for all events."""
+        card = Card(self.encoder.slots)
+        for name, array in zip(LAYOUT, chain(*self.layout), strict=True):
+            card.put(name, array)
+        card.put("mark", np.zeros(1, np.int64))
+        card.put("fit_tried", np.zeros(len(self.rows.patterns), np.int64))
+        card.put("tried", np.zeros(self.rows.subscriptions if self.rows.multiple else 0, np.int64))
+        return card
+
+    def match(self, parts: Parts, events: int, base: int, vector: bool) -> Iterator[Found]:
+        """All matches of a batch of events, numbered from `base` on, some at a time.
 
         Whoever is between two of them keeps the scratch, and others, of this thread too, take another.
         """
         scratch = self._free.pop() if self._free else self.encoder.scratch()
         try:
-            yield from self._match(parts, events, base, vector, few, scratch)
+            yield from self._match(parts, events, base, vector, scratch)
         finally:
             self._free.append(scratch)
 
-    def _match(
-        self, parts: Parts, events: int, base: int, vector: bool, few: Few | None, scratch: Scratch
-    ) -> Iterator[Found]:
-        encoded = self.encoder.encode(parts, events, scratch, few)
+    def _match(self, parts: Parts, events: int, base: int, vector: bool, scratch: Scratch) -> Iterator[Found]:
+        encoded = self.encoder.encode(parts, events, scratch)
         buckets, met = self._pairs(encoded, events, scratch)
         least = self._largest + 2 * PADDING  # so that no bucket is too large
-        room = max(_OUTPUT if events > 1 else _OUTPUT_OF_ONE, least)
+        room = max(_OUTPUT, least)
         held = [scratch.array(name, room // BLOCK, np.int32) for name in ("held", "held events", "held lanes")]
         more = scratch.array("more", room if self.rows.multiple else 0, np.int32)
         more_of = scratch.array("more events", len(more), np.int32)
@@ -179,8 +194,6 @@ class Segment:
 
     def _pairs(self, encoded: Encoded, events: int, scratch: Scratch) -> tuple[Array, Array]:
         """Which bucket meets which event, by bucket where there are many."""
-        if self.flat and events == 1 and len(self.layout.buckets.begin) > 1:
-            return _FIRST, _FIRST  # there is one bucket
         access = self.layout.access
         room = 64 * events
         while True:

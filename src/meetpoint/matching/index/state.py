@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,9 +14,12 @@ import pyarrow as pa
 
 from meetpoint.errors import MeetpointError, SetupError
 from meetpoint.language.filters import Filter
+from meetpoint.matching.index.arrays import arrow_bits
+from meetpoint.matching.prepared import WORD
 
 if TYPE_CHECKING:
     from meetpoint.matching.index.events import EventBatch
+    from meetpoint.matching.index.few import Found, Together
     from meetpoint.matching.index.segment import Segment
 
 __all__ = [
@@ -32,6 +35,7 @@ __all__ = [
     "can_compile",
     "checked_path",
     "ids_at",
+    "ids_by_event",
     "joined",
     "joined_ids",
     "match_parts",
@@ -51,9 +55,10 @@ PATHS = ("auto", "avx512", "portable")
 PATH_VARIABLE = "MEETPOINT_KERNEL"
 _RANKS_MAX = 1 << 22
 """Ranks of a batch of events."""
-_JOINED = 6
+_JOINED = 24
 _JOINED_MAX = 1 << 15
 """Segments compiled in a hurry that are joined, and their subscriptions up to which they are."""
+_SOME_IDS = 1 << 14
 _DEAD_PART = 0.2
 """The part of a segment that is gone from which on it is compiled anew."""
 
@@ -71,7 +76,7 @@ class Pairs(msgspec.Struct, frozen=True):
         return pa.table({"event": pa.array(self.events), "subscription": column})
 
 
-class Held(msgspec.Struct, frozen=True):
+class Held(msgspec.Struct, frozen=True, dict=True):
     """A segment, whose subscriptions it has, and a bit for each of them that is gone."""
 
     segment: Segment
@@ -80,12 +85,14 @@ class Held(msgspec.Struct, frozen=True):
     orders: Array | None  # when the id was first added; None: the same as the serials
     dead: Array
     dead_count: int = 0
+    plain: Array | None = None  # int64: the ids, if they are such integers
 
     @staticmethod
-    def of(segment: Segment, ids: Any, serials: Array, orders: Array | None) -> Held:
+    def of(segment: Segment, ids: Any, serials: Array, orders: Array | None, plain: Array | None = None) -> Held:
         if orders is not None and np.array_equal(orders, serials):
             orders = None
-        return Held(segment, ids, serials, orders, np.zeros(len(serials) // 8 + 1, np.uint8))
+        dead = np.zeros(len(serials) // 8 + 1, np.uint8)
+        return Held(segment, ids, serials, orders, dead, plain=_plain(ids) if plain is None else plain)
 
     def __len__(self) -> int:
         return len(self.serials) - self.dead_count
@@ -98,6 +105,19 @@ class Held(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, dead=dead, dead_count=self.dead_count + len(numbers))
 
     @property
+    def first_added(self) -> Array:
+        """The orders in any case."""
+        return self.serials if self.orders is None else self.orders
+
+    @cached_property
+    def own_places(self) -> list[int]:
+        """What a card has of this beside the segment: where the dead, the orders and the ids are."""
+        places: list[int] = []
+        for array in (self.dead if self.dead_count else None, self.first_added, self.plain):
+            places += (0, 0) if array is None else (array.ctypes.data, len(array))
+        return places
+
+    @property
     def gone(self) -> Array:
         """Which subscriptions are gone."""
         bits: Array = np.unpackbits(self.dead, count=len(self.serials), bitorder="little").astype(np.bool_)
@@ -106,18 +126,30 @@ class Held(msgspec.Struct, frozen=True):
     @property
     def nbytes(self) -> int:
         ids = self.ids.nbytes if isinstance(self.ids, pa.Array) else 8 * len(self.ids)
+        ids += 0 if self.plain is None or isinstance(self.ids, pa.Array) else self.plain.nbytes
         orders = 0 if self.orders is None else self.orders.nbytes
         return int(self.segment.nbytes + ids + orders + self.serials.nbytes + self.dead.nbytes)
+
+
+def _plain(ids: Any) -> Array | None:
+    """Ids as an array, if they are integers of 64 bits; some at a time, so that other threads get their turn."""
+    if isinstance(ids, pa.Array):
+        return np.asarray(ids) if ids.type == pa.int64() and not ids.null_count else None
+    arrays: list[Array] = []
+    for at in range(0, len(ids), _SOME_IDS):
+        some = ids[at : at + _SOME_IDS]
+        if set(map(type, some)) != {int} or min(some) < WORD[0] or max(some) > WORD[1]:
+            return None
+        arrays.append(np.array(some, np.int64))
+    return joined(arrays)
 
 
 @cache
 def _load_drop_dead() -> None:
     """Load the code that is first needed when a subscription has gone: here, and not in the next match."""
-    from meetpoint.matching.index.kernels.compiling import FEW_EVENTS, suited
     from meetpoint.matching.index.kernels.results import drop_dead
 
-    for events in (1, FEW_EVENTS):
-        suited(drop_dead, events)(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint8))
+    drop_dead(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint8))
 
 
 class Young(msgspec.Struct, frozen=True):
@@ -158,11 +190,23 @@ class Arrivals(NamedTuple):
         return map(Young, self.ids, self.serials.tolist(), self.orders.tolist(), self.filters)
 
 
-class State(msgspec.Struct, frozen=True):
+class State(msgspec.Struct, frozen=True, dict=True):
     """What there is to match against at one moment."""
 
     held: tuple[Held, ...] = ()
     young: tuple[Young, ...] = ()
+
+    @cached_property
+    def together(self) -> Together:
+        """All segments, for a few events at a time."""
+        from meetpoint.matching.index.few import Together
+
+        return Together(self.held)
+
+    def prepare_as(self, before: State) -> None:
+        """Make now what those who match single events made of the state before: nobody should wait for it then."""
+        if self.held and "together" in before.__dict__:
+            self.together.prepare_as(before.together)
 
     def batch(self, wanted: int) -> int:
         """How many events to match at a time: fewer where each has thousands of ranks."""
@@ -178,8 +222,24 @@ def orders_of(state: State, part: int) -> Array:
     """When the subscriptions of a part of a state, the young ones last, were first added."""
     if part == len(state.held):
         return np.array([y.order for y in state.young], np.int64)
-    held = state.held[part]
-    return held.serials if held.orders is None else held.orders
+    return state.held[part].first_added
+
+
+def ids_by_event(state: State, some: EventBatch, path: str) -> list[list[Any]]:
+    """The ids of the matches of each event of a batch, in the order in which they were first added."""
+    few = _match_few(state, some, path) if some.only is not None and state.held and not state.young else None
+    if few is not None and len(few.ids) == len(few.numbers):
+        in_order: Array = few.ids[np.argsort(few.orders)]
+        return [in_order.tolist()]
+    parts = list(match_parts(state, some, path))
+    of = joined([pairs.events - np.int32(some.first) for _, pairs in parts])
+    orders = joined([orders_of(state, at)[pairs.subscriptions] for at, pairs in parts])
+    found: list[Any] = []
+    for _, pairs in parts:
+        found += ids_at(pairs.ids, pairs.subscriptions)
+    ids = list(map(found.__getitem__, np.lexsort((orders, of)).tolist()))
+    ends = np.cumsum(np.bincount(of, minlength=some.events)).tolist()
+    return [ids[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 def match_parts(state: State, some: EventBatch, path: str) -> Iterator[tuple[int, Pairs]]:
@@ -194,21 +254,15 @@ def match_parts(state: State, some: EventBatch, path: str) -> Iterator[tuple[int
 
 def _match_all(state: State, some: EventBatch, path: str) -> Iterator[tuple[int, Pairs]]:
     if state.held:
-        from meetpoint.matching.index.encode import ready
-        from meetpoint.matching.index.few import Few
-        from meetpoint.matching.index.kernels.compiling import suited
-        from meetpoint.matching.index.kernels.results import drop_dead
+        from meetpoint.matching.index.kernels.compiling import FEW_EVENTS
 
-        vector = _use_vectors(path)
-        parts = ready(some.parts({n for held in state.held for n in held.segment.encoder.names}), some.events)
-        few = Few.of(parts, some.events) if len(state.held) > 1 else None  # for one segment it saves nothing
-        for at, held in enumerate(state.held):
-            for found in held.segment.match(parts, some.events, some.first, vector, few):
-                kept = len(found.numbers)
-                if held.dead_count:
-                    kept = suited(drop_dead, some.events)(found.numbers, found.events, held.dead)
-                if kept:
-                    yield at, Pairs(found.events[:kept], found.numbers[:kept], held.ids)
+        few = _match_few(state, some, path) if some.events < FEW_EVENTS else None
+        if few is None:
+            yield from _match_many(state, some, path)
+        else:
+            for at, (held, begin, end) in enumerate(zip(state.held, [0, *few.ends], few.ends, strict=False)):
+                if begin < end:
+                    yield at, Pairs(few.events[begin:end], few.numbers[begin:end], held.ids)
     if state.young:
         columns = some.columns
         accepted = [columns.accepted(y.filter) for y in state.young]
@@ -216,6 +270,33 @@ def _match_all(state: State, some: EventBatch, path: str) -> Iterator[tuple[int,
         if len(numbers):
             events = np.concatenate(accepted).astype(np.int32) + np.int32(some.first)
             yield len(state.held), Pairs(events, numbers, [y.id for y in state.young])
+
+
+def _match_few(state: State, some: EventBatch, path: str) -> Found | None:
+    """The matches of a few events with all segments by one call; None where that cannot be."""
+    from meetpoint.matching.index.few import Few, match_few
+
+    together = state.together
+    few = None if some.only is None else Few.of_one(some.only, together)
+    if few is None:
+        few = Few.of(some.parts(name for name, _ in together.paths), some.events)
+    return None if few is None else match_few(together, few, some.first, _use_vectors(path))
+
+
+def _match_many(state: State, some: EventBatch, path: str) -> Iterator[tuple[int, Pairs]]:
+    from meetpoint.matching.index.encode import ready
+    from meetpoint.matching.index.kernels.compiling import suited
+    from meetpoint.matching.index.kernels.results import drop_dead
+
+    vector = _use_vectors(path)
+    parts = ready(some.parts(name for name, _ in state.together.paths), some.events)
+    for at, held in enumerate(state.held):
+        for found in held.segment.match(parts, some.events, some.first, vector):
+            kept = len(found.numbers)
+            if held.dead_count:
+                kept = suited(drop_dead, some.events)(found.numbers, found.events, held.dead)
+            if kept:
+                yield at, Pairs(found.events[:kept], found.numbers[:kept], held.ids)
 
 
 def checked_path(path: str) -> str:
@@ -288,7 +369,7 @@ def to_merge(held: tuple[Held, ...]) -> tuple[Held, ...]:
 
 def joined_ids(ids: list[Any], kept: list[Array]) -> Any:
     if all(isinstance(some, pa.Array) for some in ids) and len({some.type for some in ids}) == 1:
-        return pa.concat_arrays([some.filter(pa.array(k)) for some, k in zip(ids, kept, strict=True)])
+        return pa.concat_arrays([some.filter(arrow_bits(k)) for some, k in zip(ids, kept, strict=True)])
     joined: list[Any] = []
     for some, k in zip(ids, kept, strict=True):
         joined += ids_at(some, np.flatnonzero(k))

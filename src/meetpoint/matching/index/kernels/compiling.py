@@ -40,8 +40,8 @@ _OPTIONS: dict[str, Any] = {"error_model": "numpy"}
 FEW_EVENTS = 32
 _NO_WRAPPERS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 _FILES = (
-    "building", "compiling", "filter_scan", "json_scan", "json_tokens", "patterns", "ranks", "results", "scanning",
-    "simd",
+    "building", "compiling", "few_scan", "filter_scan", "json_scan", "json_tokens", "line_up", "patterns", "ranks",
+    "results", "scanning", "simd",
 )  # fmt: skip
 
 

@@ -21,9 +21,13 @@ from meetpoint.matching.index.kernels.simd import at_most8
 __all__ = [
     "BACK_STEP",
     "EIGHT",
+    "KEY_STEP",
     "NUMBER_STEP",
     "STEP_FIELDS",
     "TEXT_STEP",
+    "THERE_STEP",
+    "TRUTH_STEP",
+    "ZERO_STEP",
     "TextCache",
     "double_ranks",
     "few_ranks",
@@ -35,11 +39,12 @@ Array = Any
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 EIGHT = 8
 """Thresholds that are compared at once: so many follow behind the last."""
-NUMBER_STEP, TEXT_STEP, BACK_STEP = range(3)
-"""What a step of `few_ranks` finds: the rank of a double, of a text, of a text backwards."""
+NUMBER_STEP, TEXT_STEP, BACK_STEP, KEY_STEP, TRUTH_STEP, THERE_STEP, ZERO_STEP = range(7)
+"""What a step of `few_ranks` finds: the rank of a double, of a text, of a text backwards, of a key; a key that is a
+rank; 1 where there is a value; 0 for every event."""
 STEP_FIELDS = 10
 """Of a step: what it finds, for which part, in which slot; the address and number of cuts; the address and length of
-the grid or of the bytes of texts; for a double `first`, `shift` and `base`."""
+the grid or of the bytes of texts; for a double or a key `first`, `shift` and `base`."""
 _PROBES = 16
 _LARGEST = np.int64(2**63 - 1)
 _MINUS_ZERO = np.int64(-(2**63))
@@ -64,13 +69,14 @@ def _rank_between(key, keys, thresholds, count, low, high):
 
 @inlined
 def _rank(key, keys, thresholds, count, grid, first, shift):
-    """How many thresholds are at most a key; `grid` narrows the search by the key's distance from the first."""
-    if key < first:
-        return np.int64(0)
-    far = (np.uint64(key) - np.uint64(first)) >> np.uint64(shift)
-    if far >= np.uint64(len(grid) - 1):
-        return count
-    cell = np.int64(far)
+    """How many thresholds are at most a key; `grid` narrows the search by the key's distance from `first`.
+
+    The first and the last cell go on to either side.
+    """
+    cell = np.int64(0)
+    if key > first:
+        far = (np.uint64(key) - np.uint64(first)) >> np.uint64(shift)
+        cell = np.int64(min(far, np.uint64(len(grid) - 2)))
     return _rank_between(key, keys, thresholds, count, np.int64(grid[cell]), np.int64(grid[cell + 1]))
 
 
@@ -249,29 +255,48 @@ def text_ranks(data, starts, ends, valid, offsets, cuts, back_offsets, back_cuts
             filled[0] += 1
 
 
+@inlined
+def _few_numbers(step, scales, valid, values, keys, ranks):
+    """One step of `few_ranks` for doubles or keys."""
+    sort, part, slot, thresholds_at, count, cells = step[0], step[1], step[2], step[3], step[4], step[6] - 1
+    first, shift, base = step[7], step[8], step[9]
+    thresholds = array_at(thresholds_at, count + EIGHT, np.int64)
+    grid = array_at(step[5], cells + 1, np.int32)
+    for e in range(len(ranks)):
+        if not valid[part, e]:
+            continue
+        if sort == NUMBER_STEP:
+            rank = _double_rank(
+                values[part, e], thresholds_at, thresholds, count, grid, cells, first, shift, scales[0], scales[1]
+            )
+        else:
+            rank = _rank(keys[part, e], thresholds_at, thresholds, count, grid, first, shift)
+        ranks[e, slot] = base + rank
+
+
 @kernel
-def few_ranks(steps, scales, valid, values, data, starts, ends, ranks):
+def few_ranks(steps, scales, valid, values, keys, data, starts, ends, ranks):
     """The ranks of a few events on all lines of a segment at once: to call a kernel takes longer than to find them.
 
     `steps` says by STEP_FIELDS where the cuts of each line are, `scales` has `least` and `scale` of those of doubles;
-    the parts of events are rows. No cache is asked for texts, which a few events do not repeat.
+    the parts of events are rows. No cache is asked for texts, which a few events do not repeat. A rank that no step
+    finds is -1.
     """
+    ranks[:] = -1
     for s in range(len(steps)):
         step = steps[s]
         sort, part, slot, count = step[0], step[1], step[2], step[4]
-        if sort == NUMBER_STEP:
-            keys = step[3]
-            thresholds = array_at(keys, count + EIGHT, np.int64)
-            grid = array_at(step[5], step[6], np.int32)
-            least, scale = scales[s, 0], scales[s, 1]
+        if sort in (NUMBER_STEP, KEY_STEP):
+            _few_numbers(step, scales[s], valid, values, keys, ranks)
+        elif sort in (TEXT_STEP, BACK_STEP):
+            offsets = array_at(step[3], count + 1, np.int64)
+            cuts = array_at(step[5], step[6], np.uint8)
             for e in range(len(ranks)):
                 if valid[part, e]:
-                    ranks[e, slot] = step[9] + _double_rank(
-                        values[part, e], keys, thresholds, count, grid, step[6] - 1, step[7], step[8], least, scale
-                    )
-            continue
-        offsets = array_at(step[3], count + 1, np.int64)
-        cuts = array_at(step[5], step[6], np.uint8)
-        for e in range(len(ranks)):
-            if valid[part, e]:
-                ranks[e, slot] = _text_rank(data, starts[part, e], ends[part, e], offsets, cuts, sort == BACK_STEP)
+                    ranks[e, slot] = _text_rank(data, starts[part, e], ends[part, e], offsets, cuts, sort == BACK_STEP)
+        else:
+            for e in range(len(ranks)):
+                if sort == ZERO_STEP:
+                    ranks[e, slot] = 0
+                elif valid[part, e]:
+                    ranks[e, slot] = keys[part, e] if sort == TRUTH_STEP else 1
