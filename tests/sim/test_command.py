@@ -65,6 +65,7 @@ def test_many_seeds_are_summed_up(meetpoint: Command) -> None:
         (("--faults", "chrun"), "faults, --faults: 'chrun' is no plan; name one of none, churn"),
         (("--overlay", "cord"), "overlay: there is no 'cord'; choose from: chord"),
         (("--scheme", "food"), "scheme: there is no 'food'; choose from: flood"),
+        (("--scheme", "flood:hybrid"), "scheme flood has no options: say flood instead of flood:hybrid"),
         (("--detector", "good"), "'good' is no detector; it is perfect or imperfect."),
         (("--detector", "perfect", "--faults", "lossy"), "does not go with a perfect failure detector"),
         (("--seeds", "5..3"), "the second number is not below the first"),

@@ -59,6 +59,23 @@ def test_a_kind_that_never_happens_fails_the_run() -> None:
     assert not report.good
 
 
+@pytest.mark.parametrize("kind", ["torn_write", "failed_write"])
+def test_a_write_fails_even_where_nobody_has_anything_to_write(kind: str) -> None:
+    net = Network(nodes=9, faults=plan_of(kind), kin=ToyFamily(), timing=BRIEF)
+    net.run()
+    assert sum(process.disk.written for process in net.engine.processes.values()) == 0
+    assert net.report().injected.get(kind, 0) >= 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("kind", ["torn_write", "failed_write", "leave"])
+def test_a_fault_that_is_owed_happens_though_as_many_are_down_as_may_be(kind: str, seed: int) -> None:
+    faults = {"crash": Fault(120, (100, 200)), kind: Fault(0.01, (1, 3), 0.5)}
+    net = network(Plan("test", faults, 20), seed)
+    net.run()
+    assert net.report().never_injected == []
+
+
 def test_whoever_is_down_comes_back_by_the_healing_and_who_has_left_never_does() -> None:
     plan = Plan("test", {"crash": Fault(60, (100, 200)), "leave": Fault(4), "join": Fault(4)}, 20)
     net = network(plan)

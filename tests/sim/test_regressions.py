@@ -10,11 +10,29 @@ import pytest
 
 from meetpoint.sim.run import RunConfig, command, run
 
-CHURN = RunConfig(nodes=16, subscriptions=40, events=50, lookups=20, faults="churn", fault_seconds=30)
+CHURN = RunConfig(scheme="flood", nodes=16, subscriptions=40, events=50, lookups=20, faults="churn", fault_seconds=30)
 GROWN = RunConfig(
-    nodes=12, subscriptions=30, events=30, lookups=20, faults="churn", fault_seconds=20, recovery_seconds=45, founders=5
+    scheme="flood",
+    nodes=12,
+    subscriptions=30,
+    events=30,
+    lookups=20,
+    faults="churn",
+    fault_seconds=20,
+    recovery_seconds=45,
+    founders=5,
 )
-ALL = RunConfig(nodes=12, subscriptions=40, events=40, lookups=20, faults="all", fault_seconds=30)
+ALL = RunConfig(scheme="flood", nodes=12, subscriptions=40, events=40, lookups=20, faults="all", fault_seconds=30)
+DISK = RunConfig(
+    scheme="flood",
+    nodes=8,
+    subscriptions=30,
+    events=30,
+    lookups=20,
+    faults="disk",
+    fault_seconds=20,
+    recovery_seconds=45,
+)
 FAILED = [
     pytest.param(CHURN, 85, id="a home was offered to a node that nobody listed yet"),
     pytest.param(CHURN, 638, id="that a home was gone was known only to nodes that left"),
@@ -26,10 +44,11 @@ FAILED = [
     pytest.param(ALL, 233, id="a node refused a home that its own directory said it had adopted"),
     pytest.param(ALL, 77, id="a node left with the only copies of a home whose disk was lost"),
     pytest.param(ALL, 30, id="the lowest of the nodes that started had never been in the network"),
+    pytest.param(DISK, 2150446, id="too many were down for a write to fail, and later nobody wrote"),
 ]
 
 
 @pytest.mark.parametrize(("config", "seed"), FAILED)
 def test_what_failed_once_holds(config: RunConfig, seed: int) -> None:
     report = run(config, seed)
-    assert report.good, f"{report.counts} {report.problems[:3]}\n{command(config, seed)}"
+    assert report.good, f"{report.counts} {report.problems[:3]} never: {report.never_injected}\n{command(config, seed)}"

@@ -104,10 +104,10 @@ def test_a_failed_assertion_is_told_with_its_place_and_ends_the_run() -> None:
 
 
 def test_the_command_repeats_the_run() -> None:
-    assert command(RunConfig(), 3) == ("meetpoint sim --overlay chord --scheme flood --nodes 64 --faults none --seed 3")
+    assert command(RunConfig(), 3) == ("meetpoint sim --overlay chord --scheme meet --nodes 64 --faults none --seed 3")
     config = RunConfig(faults="a plan.yaml", events=7, detector="perfect", founders=4, fault_seconds=2.5)
     assert command(config, 9) == (
-        "meetpoint sim --overlay chord --scheme flood --nodes 64 --events 7 --faults 'a plan.yaml' "
+        "meetpoint sim --overlay chord --scheme meet --nodes 64 --events 7 --faults 'a plan.yaml' "
         "--detector perfect --founders 4 --fault-seconds 2.5 --seed 9"
     )
 

@@ -32,6 +32,12 @@ PLANS: list[tuple[str, Detector]] = [
     ("all", "imperfect"),
     ("churn", "perfect"),
 ]
+OPTIONS = {
+    "lists": [
+        f"lists:{mode}:{hash_}" for mode in ("coordinated", "distributed", "hybrid") for hash_ in ("plain", "order")
+    ]
+}
+"""Schemes that run in several ways."""
 CONFIGS = [
     RunConfig(
         overlay=overlay,
@@ -47,7 +53,8 @@ CONFIGS = [
         recovery_seconds=45,
     )
     for overlay in OVERLAYS
-    for scheme in SCHEMES
+    for name in SCHEMES
+    for scheme in OPTIONS.get(name, [name])
     for nodes, founders in ((8, None), (12, 5))
     for faults, detector in PLANS
 ]

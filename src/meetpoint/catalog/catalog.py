@@ -18,7 +18,8 @@ from meetpoint.protocol.ring import BITS_MAX, Ring
 from meetpoint.protocol.scheme import Scheme
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
-from meetpoint.schemes import flood
+from meetpoint.rendezvous.messages import MESSAGES as RENDEZVOUS_MESSAGES
+from meetpoint.schemes import flood, lists, meet
 from meetpoint.wire import Codec
 
 __all__ = ["OVERLAYS", "SCHEMES", "NetworkConfig", "make_codec", "make_node"]
@@ -28,10 +29,12 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What all nodes of one network share."""
 
     overlay: str = "chord"
-    scheme: str = "flood"
+    scheme: str = "meet"
     bits: int = BITS_MAX
     node: NodeSettings = NodeSettings()
     chord: chord.ChordSettings = chord.ChordSettings()
+    lists: lists.ListsSettings = lists.ListsSettings()
+    meet: meet.MeetSettings = meet.MeetSettings()
 
     def __post_init__(self) -> None:
         for what, name, known in (("overlay", self.overlay, OVERLAYS), ("scheme", self.scheme, SCHEMES)):
@@ -47,9 +50,28 @@ def _flood(config: NetworkConfig, services: Services, overlay: Overlay, hosting:
     return flood.Flood(services, overlay, hosting)
 
 
+def _lists(config: NetworkConfig, services: Services, overlay: Overlay, hosting: Hosting) -> Scheme:
+    return lists.Lists(services, overlay, hosting, config.node, config.lists)
+
+
+def _meet(config: NetworkConfig, services: Services, overlay: Overlay, hosting: Hosting) -> Scheme:
+    return meet.Meet(services, overlay, hosting, config.node, config.meet)
+
+
 OVERLAYS: Final[dict[str, Callable[[NetworkConfig, Services, Upcalls], Overlay]]] = {"chord": _chord}
-SCHEMES: Final[dict[str, Callable[[NetworkConfig, Services, Overlay, Hosting], Scheme]]] = {"flood": _flood}
-_KINDS: Final[tuple[type[Message], ...]] = (*MESSAGES, *chord.MESSAGES, *flood.MESSAGES)
+SCHEMES: Final[dict[str, Callable[[NetworkConfig, Services, Overlay, Hosting], Scheme]]] = {
+    "flood": _flood,
+    "lists": _lists,
+    "meet": _meet,
+}
+_KINDS: Final[tuple[type[Message], ...]] = (
+    *MESSAGES,
+    *RENDEZVOUS_MESSAGES,
+    *chord.MESSAGES,
+    *flood.MESSAGES,
+    *lists.MESSAGES,
+    *meet.MESSAGES,
+)
 
 
 def make_codec() -> Codec:

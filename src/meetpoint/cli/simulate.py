@@ -29,8 +29,13 @@ SEEDS_MAX = 1_000_000
 def sim(
     overlay: Annotated[str, typer.Option("--overlay", help="How nodes find each other.")] = "chord",
     scheme: Annotated[
-        str, typer.Option("--scheme", help="How events find subscriptions; none: only the overlay.")
-    ] = "flood",
+        str,
+        typer.Option(
+            "--scheme",
+            metavar="NAME[:OPTION…]",
+            help="How events find subscriptions, such as flood or lists:hybrid:order; none: only the overlay.",
+        ),
+    ] = "meet",
     nodes: Annotated[int, typer.Option("--nodes", min=1, max=100_000, help="How many there are at first.")] = 64,
     subscriptions: Annotated[int, typer.Option("--subscriptions", min=0, help="How many are made.")] = 500,
     events: Annotated[int, typer.Option("--events", min=0, help="How many are published.")] = 500,
@@ -62,9 +67,9 @@ def sim(
     as_json: AsJson = False,
 ) -> None:
     """Simulate a network under faults; exit with 1 if anything was missing, repeated, wrong or broken."""
-    from meetpoint.catalog import NetworkConfig
     from meetpoint.sim.run import RunConfig
     from meetpoint.sim.scenario import NO_SCHEME
+    from meetpoint.sim.schemes import network_config
 
     if detector not in ("perfect", "imperfect"):
         raise typer.BadParameter(f"{detector!r} is no detector; it is perfect or imperfect.", param_hint="--detector")
@@ -73,7 +78,7 @@ def sim(
     many = None if seeds is None else read_seeds(seeds)
     if scheme == NO_SCHEME:
         subscriptions = events = 0
-    NetworkConfig(overlay=overlay, scheme="flood" if scheme == NO_SCHEME else scheme)
+    network_config(overlay, "meet" if scheme == NO_SCHEME else scheme)
     config = RunConfig(
         overlay=overlay,
         scheme=scheme,

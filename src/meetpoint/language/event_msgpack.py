@@ -22,9 +22,16 @@ import msgspec
 from meetpoint.errors import EventError
 from meetpoint.language.attribute import show_value
 from meetpoint.language.event import Event
-from meetpoint.language.values import NESTING_MAX, Attributes
+from meetpoint.language.values import NESTING_MAX, Attributes, Value, clean_attributes
 
-__all__ = ["DECIMAL_EXTENSION", "INTEGER_EXTENSION", "from_msgpack", "to_msgpack"]
+__all__ = [
+    "DECIMAL_EXTENSION",
+    "INTEGER_EXTENSION",
+    "attributes_from_msgpack",
+    "attributes_to_msgpack",
+    "from_msgpack",
+    "to_msgpack",
+]
 
 DECIMAL_EXTENSION = 1
 INTEGER_EXTENSION = 2
@@ -56,6 +63,22 @@ def from_msgpack(data: bytes) -> Event:
     if to_msgpack(event) != data:
         _Walk(data).value(0)
     return event
+
+
+def attributes_to_msgpack(attributes: Attributes) -> bytes:
+    """Clean attributes alone, such as some of an event's."""
+    return _ENCODER.encode(_pack(attributes))
+
+
+def attributes_from_msgpack(data: bytes) -> dict[str, Value]:
+    """Clean attributes from MessagePack; EventError says what is wrong."""
+    try:
+        attributes = _DECODER.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EventError(f"attributes: are not MessagePack: {error}; send one complete map") from None
+    if type(attributes) is not dict:
+        raise EventError("attributes: are no map; send names and values")
+    return clean_attributes(attributes)
 
 
 def _pack(attributes: Attributes) -> dict[str, object]:

@@ -33,7 +33,7 @@ from meetpoint.protocol.seen import Seen, SeenRecord
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
 
-__all__ = ["Home", "Subscription"]
+__all__ = ["Home", "Subscription", "attributes_of"]
 
 SUBSCRIPTION: Final = "subscription/"
 PUBLISHED: Final = "published/"
@@ -275,7 +275,7 @@ class Home:
     def _matches(self, content: bytes) -> list[str]:
         if not self.filters:
             return []
-        attributes = _attributes(content)
+        attributes = attributes_of(content)
         return [name for name, filter_ in self.filters.items() if filter_.accepts(attributes)]
 
     def _notify(self, event: EventKey, *, redelivered: bool) -> None:
@@ -338,6 +338,10 @@ class Home:
                 self._services.cancel(entry.timer)
                 entry.timer = None
 
+    def subscription(self, name: str) -> Subscription | None:
+        """The subscription of a name."""
+        return self._subscriptions.get(name)
+
     def has(self, name: str) -> bool:
         """Whether a subscription of this name is, or was, here."""
         return SUBSCRIPTION + name in self.keeper.records
@@ -365,7 +369,7 @@ class Home:
 
 
 @lru_cache(maxsize=64)
-def _attributes(content: bytes) -> Mapping[str, object]:
+def attributes_of(content: bytes) -> Mapping[str, object]:
     """An event is read once for all homes at a node, and for all times it comes."""
     return from_msgpack(content).attributes
 

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -27,7 +27,7 @@ from meetpoint.protocol.safekeeping import Copies, Fetch, Fetched, Holding, Keep
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
 
-__all__ = ["HOSTED", "MOVING", "Adopt", "Adopted", "Confirm", "Confirmed", "Hosting", "Move"]
+__all__ = ["HOSTED", "MOVING", "Adopt", "Adopted", "Confirm", "Confirmed", "Hosting", "Move", "Tenant"]
 
 HOSTED: Final = "hosted/"
 """Notes with this prefix: a home is all there on this disk. Without it, a restart collects the copies of others."""
@@ -74,8 +74,26 @@ class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
     epoch: int
 
 
+class Tenant(Protocol):
+    """Who is told of homes that come and go here, and may keep one from ending."""
+
+    def home_started(self, home: Home) -> None:
+        """A home serves here from now on."""
+
+    def home_stopped(self, home: HomeId) -> None:
+        """A home serves here no longer."""
+
+    def is_free(self, home: Home) -> bool:
+        """Whether a home without subscribers may end."""
+
+    def free(self, home: Home) -> None:
+        """Do what lets it end."""
+
+
 class Hosting:
     """All homes of one node."""
+
+    tenant: Tenant
 
     def __init__(self, services: Services, settings: NodeSettings, directory: Directory, overlay: Overlay) -> None:
         self._services = services
@@ -91,17 +109,12 @@ class Hosting:
         self._begun = False
         self._accepting = False
         self.kept_disk = False
-        self._started: Callable[[Home], None] = lambda home: None
         directory.listen(self._learnt)
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are about homes as a whole."""
         own = {Holding: self._holding, Adopt: self._adopt, Confirm: self._confirm}
         return {**own, **self.copies.handlers()}  # type: ignore[dict-item]
-
-    def listen(self, started: Callable[[Home], None]) -> None:
-        """Call back with each home that begins to serve."""
-        self._started = started
 
     def begin(self) -> None:
         """The node is a member and knows its homes: adopt others' from now on."""
@@ -144,7 +157,13 @@ class Hosting:
     def _serve(self, hosted: Home) -> None:
         self.homes[hosted.id] = hosted
         hosted.start()
-        self._started(hosted)
+        self.tenant.home_started(hosted)
+
+    def _stop(self, home: HomeId) -> Home | None:
+        hosted = self.homes.pop(home, None)
+        if hosted is not None:
+            self.tenant.home_stopped(home)
+        return hosted
 
     def introduce(self, then: Callable[[], None]) -> None:
         """Have the directory on other nodes' disks; goes on trying."""
@@ -250,8 +269,12 @@ class Hosting:
             elif entry is not None and entry.host.id != self._services.me.id:
                 self._ask_host(home, entry.host)
         for home in [home for home, hosted in self.homes.items() if hosted.is_empty]:
-            if self._accepting and home != home_of(self._services.me.id):
+            if not self._accepting or home == home_of(self._services.me.id):
+                continue
+            if self.tenant.is_free(self.homes[home]):
                 self._dissolve(home, lambda: None)
+            else:
+                self.tenant.free(self.homes[home])
         jitter = self._services.random.randrange(self._settings.holding_us // 4 + 1)
         self._services.after(self._settings.holding_us + jitter, self._ask_whether_needed)
 
@@ -322,7 +345,8 @@ class Hosting:
                 self.introduce(then)  # what this node has learnt, it leaves to others
                 return
             home = min(self._keepers)
-            if home in self.homes and self.homes[home].is_empty:
+            hosted = self.homes.get(home)
+            if hosted is not None and hosted.is_empty and self.tenant.is_free(hosted):
                 self._dissolve(home, attempt)
             else:
                 self._offer(home, attempt)
@@ -332,7 +356,7 @@ class Hosting:
     def _dissolve(self, home: HomeId, then: Callable[[], None]) -> None:
         """Nobody subscribes at a home, and nothing of it is on its way: it is gone for good."""
         keeper = self._keepers[home]
-        del self.homes[home]
+        self._stop(home)
         self._give_up(home)
         self.directory.learn([Entry(home, keeper.epoch + 1, self._services.me, gone=True)])
         self._services.persist((), [(home, name) for name in keeper.records], None)
@@ -361,7 +385,8 @@ class Hosting:
         if home not in self.homes or heir is None or keeper.unsafe or not keeper.has_all(heir.id):
             later()
             return
-        hosted = self.homes.pop(home)
+        hosted = self.homes[home]
+        self._stop(home)
         hosted.pause()
         epoch = keeper.epoch + 1
         move = Move(heir, epoch)
@@ -419,7 +444,7 @@ class Hosting:
         """A home that another node hosts under a higher epoch is not this node's any more, whatever happened."""
         keeper = self._keepers.get(entry.home)
         if keeper is not None and entry.host.id != self._services.me.id and entry.home not in self._moves:
-            hosted = self.homes.pop(entry.home, None)
+            hosted = self._stop(entry.home)
             if hosted is not None:
                 hosted.pause()
             self._give_up(entry.home)

@@ -95,7 +95,7 @@ class Node(Driven):
         self.directory = Directory(services, settings, lambda: self.overlay.view().joined)
         self.hosting = Hosting(services, settings, self.directory, self.overlay)
         self.scheme = make_scheme(services, self.overlay, self.hosting)
-        self.hosting.listen(self._home_started)
+        self.hosting.tenant = self
         self._held: list[Asked] = []
         self._records: tuple[Record, ...] = ()
         self._contacts: tuple[Peer, ...] = ()
@@ -149,6 +149,7 @@ class Node(Driven):
         self._become(me, None)
         self.directory.learn(Entry(home_of(peer.id), 1, peer) for peer in founders)
         self.overlay.found(founders)
+        self.scheme.found([home_of(peer.id) for peer in founders])
         self._entered()
 
     def _next(self, incarnation: int) -> Peer:
@@ -287,10 +288,6 @@ class Node(Driven):
         for item in held:
             self._asked(item)
 
-    def _home_started(self, home: Home) -> None:
-        for event in sorted(home.outbox):
-            self.scheme.publish(event, home.outbox[event])
-
     def _gossip(self) -> None:
         others = self.directory.others()
         if others and self.state in ("recovering", "ready", "leaving"):
@@ -363,6 +360,26 @@ class Node(Driven):
         if request is not None:
             self._services.answer(request, Stored())
         self._services.stop()
+
+    # -- what hosting tells --------------------------------------------------------------------------------------------
+
+    def home_started(self, home: Home) -> None:
+        """A home serves here: what it has published and not settled goes out again."""
+        self.scheme.home_started(home)
+        for event in sorted(home.outbox):
+            self.scheme.publish(event, home.outbox[event])
+
+    def home_stopped(self, home: HomeId) -> None:
+        """A home serves here no longer."""
+        self.scheme.home_stopped(home)
+
+    def is_free(self, home: Home) -> bool:
+        """Whether a home without subscribers may end."""
+        return self.scheme.is_free(home)
+
+    def free(self, home: Home) -> None:
+        """Do what lets it end."""
+        self.scheme.free(home)
 
     # -- upcalls of the overlay ----------------------------------------------------------------------------------------
 

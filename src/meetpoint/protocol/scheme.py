@@ -7,12 +7,13 @@ it takes an event to every home that may hold a match, again and again until eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from meetpoint.protocol.home import Home
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.overlay import Handler
-from meetpoint.protocol.records import EventKey
+from meetpoint.protocol.records import EventKey, HomeId
 from meetpoint.protocol.ring import Key
 
 __all__ = ["Scheme"]
@@ -24,8 +25,23 @@ class Scheme(Protocol):
     def handlers(self) -> Mapping[type[Message], Handler]:
         """Which messages are the scheme's, and who takes them."""
 
+    def found(self, homes: Sequence[HomeId]) -> None:
+        """The network begins, with these homes; told to all its founders, before anything else."""
+
     def start(self) -> None:
         """The node is a member and its homes are recovered; called once."""
+
+    def home_started(self, home: Home) -> None:
+        """A home serves here from now on."""
+
+    def home_stopped(self, home: HomeId) -> None:
+        """A home serves here no longer: it moves, or is gone."""
+
+    def is_free(self, home: Home) -> bool:
+        """Whether a home without subscribers may end, as far as the scheme is concerned."""
+
+    def free(self, home: Home) -> None:
+        """Let what the scheme keeps at a home go elsewhere, so that the home may end; may be told again."""
 
     def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
         """A message that a node of this scheme routed has arrived."""

@@ -51,6 +51,8 @@ _SLOT_US = 1 << _SLOT_BITS
 EVENT_HOPS = "event_hops"
 """The measurement by which a scheme tells that an event has come to a node first, and after how many messages."""
 _NOBODY = -1
+_NO_TICKET = 0
+"""A ticket that no node gives: theirs begin above."""
 _FIRST = 0
 """A serial number before all others: a slot is opened before anything else happens at its time."""
 _HEAD = Struct("<qii")
@@ -376,6 +378,10 @@ class Engine:
         self.on_stop(process)
 
     # -- the disk ------------------------------------------------------------------------------------------------------
+
+    def write_nothing(self, process: Process) -> None:
+        """Let a disk sync without need, as a store does that tidies up; the node is told of a ticket it never gave."""
+        self._persist(process, Persist(_NO_TICKET, ()))
 
     def _persist(self, process: Process, effect: Persist) -> None:
         if self.story is not None:

@@ -4,7 +4,8 @@ The rules, without which no promise could hold: at most a minority is down at on
 one disk is lost per repair interval, counted from when its node came back; whoever is down comes back at the latest at
 the healing; a node that some newcomer was told of does not leave for good. Under a perfect detector a node fails only
 if the overlay's own operating assumption allows it (`may_fail`). Every kind of the plan happens at least once, where
-there is time: a fault that cannot be now is tried again a little later.
+there is time: a fault that cannot be now is tried again a little later; where too many are down for it, one of them
+comes back early; and where no write comes that could fail, a disk is made to write.
 """
 
 from __future__ import annotations
@@ -123,10 +124,11 @@ class Faults:
         """Let it happen; where it cannot be now and has not been yet, soon again."""
         if self._engine.now >= self._ends:
             return
-        if getattr(self, f"_do_{kind}")():
+        act, owed = getattr(self, f"_do_{kind}"), self._is_owed(kind)
+        if act() or (owed and self._make_room() and act()):
             if kind not in ("torn_write", "failed_write"):  # which happen when the next write does
                 self.counts[kind] += 1
-        elif self._is_owed(kind):
+        elif owed:
             self._engine.call(self._engine.now + AGAIN_US, self._try, kind)
 
     def _is_owed(self, kind: str) -> bool:
@@ -179,13 +181,27 @@ class Faults:
 
     # -- processes -----------------------------------------------------------------------------------------------------
 
+    def _has_room(self) -> bool:
+        """Whether one more may be down, and it is still a minority."""
+        return 2 * (len(self._cluster.down()) + 1) < len(self._cluster.processes)
+
+    def _make_room(self) -> bool:
+        """Where no more may be down, one of those that are comes back now; whether there is room then."""
+        down = self._cluster.down()
+        if down and not self._has_room():
+            process = self._random.choice(down)
+            self._restart(process, process.epoch)
+        return self._has_room()
+
     def _may_crash(self, process: Process) -> bool:
-        """A minority is down, also counting this one, and the overlay can bear it."""
-        down, all_ = len(self._cluster.down()), len(self._cluster.processes)
-        return process.alive and 2 * (down + 1) < all_ and self.may_fail(process)
+        """There is room for one more that is down, and the overlay can bear it."""
+        return process.alive and self._has_room() and self.may_fail(process)
+
+    def _vulnerable(self) -> list[Process]:
+        return [process for process in self._cluster.alive() if self._may_crash(process)]
 
     def _do_crash(self) -> bool:
-        there = [process for process in self._cluster.alive() if self._may_crash(process)]
+        there = self._vulnerable()
         if not there:
             return False
         process = self._random.choice(there)
@@ -255,12 +271,26 @@ class Faults:
     # -- disks and clocks ----------------------------------------------------------------------------------------------
 
     def _do_torn_write(self) -> bool:
-        self._armed.append("torn_write")
-        return True
+        return self._arm("torn_write")
 
     def _do_failed_write(self) -> bool:
-        self._armed.append("failed_write")
+        return self._arm("failed_write")
+
+    def _arm(self, kind: str) -> bool:
+        self._armed.append(kind)
+        self._engine.call(self._engine.now + AGAIN_US, self._press, kind)
         return True
+
+    def _press(self, kind: str) -> None:
+        """A fault has waited in vain for a write of a process that may crash: let one of them write."""
+        if kind not in self._armed or self._engine.now >= self._ends:
+            return
+        if self._is_owed(kind):
+            self._make_room()
+        there = self._vulnerable()
+        if there:
+            self._engine.write_nothing(self._random.choice(there))
+        self._engine.call(self._engine.now + AGAIN_US, self._press, kind)
 
     def _synced(self, process: Process) -> bool:
         """A sync ends well, unless a fault waits for one: then the process dies with it."""

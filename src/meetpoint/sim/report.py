@@ -67,6 +67,7 @@ class Report(msgspec.Struct, kw_only=True):
     messages: int = 0
     messages_per_node: Spread = Spread(0, 0, 0)
     messages_by_kind: dict[str, int] = {}
+    """By the tag of the kind."""
     bytes: int = 0
     bytes_per_node: Spread = Spread(0, 0, 0)
     subids: int = 0

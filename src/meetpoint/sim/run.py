@@ -45,7 +45,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What is simulated."""
 
     overlay: str = "chord"
-    scheme: str = "flood"
+    scheme: str = "meet"
     nodes: int = 64
     subscriptions: int = 500
     events: int = 500

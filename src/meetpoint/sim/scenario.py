@@ -1,6 +1,6 @@
 """A whole network in a few lines: make it, say what clients do, run it, read what came.
 
-    net = Network(overlay="chord", scheme="flood", nodes=64, seed=7, faults="churn")
+    net = Network(overlay="chord", scheme="meet", nodes=64, seed=7, faults="churn")
     sub = net.subscribe("price > 120")
     event = net.publish({"price": 121})
     net.run()
@@ -34,6 +34,7 @@ from meetpoint.sim.clock import BEGINNING, told
 from meetpoint.sim.cluster import Cluster, Family
 from meetpoint.sim.engine import Detector, Engine, Process, Story
 from meetpoint.sim.faults import HEALING_US, Faults
+from meetpoint.sim.history import History
 from meetpoint.sim.plans import Plan, read_plan
 from meetpoint.sim.report import PROBLEMS_SHOWN, Report, spread
 from meetpoint.sim.watch import Overseer, Watch
@@ -89,7 +90,7 @@ class Network:
     def __init__(
         self,
         overlay: str = "chord",
-        scheme: str = "flood",
+        scheme: str = "meet",
         nodes: int = 64,
         seed: int = 7,
         faults: str | Plan = "none",
@@ -98,6 +99,7 @@ class Network:
         founders: int | None = None,
         timing: Timing | None = None,
         check_every: int = CHECK_EVERY,
+        judge: Callable[[History, Judging], Verdict] = check_notifications,
         kin: Kin | None = None,
     ) -> None:
         if nodes < 1:
@@ -113,6 +115,7 @@ class Network:
         self.watch = Watch(self.cluster, self.kin)
         self.engine.after_step = self._stepped
         self._check_every = check_every
+        self._judge_notifications = judge
         self._nodes = nodes
         self._founders = nodes if founders is None else min(founders, nodes)
         self._random = Random(f"network/{seed}")
@@ -307,7 +310,7 @@ class Network:
         if calm:
             self._judging = Judging(BEGINNING, int(self.timing.grace_s * MICROSECONDS))
         since = self._judging.recovered
-        self._verdict = check_notifications(history, self._judging)
+        self._verdict = self._judge_notifications(history, self._judging)
         self._wrong_lookups = check_lookups(history.lookups, self.cluster.truth, since, self.kin.responsible)
         self._problems += [f"at {told(at)}, {what}" for at, what in history.unanswered if at >= since]
         self._problems += self._not_ideal()
@@ -342,7 +345,7 @@ class Network:
         processes = engine.processes.values()
         deliveries = [each for s in history.subscriptions.values() for each in s.deliveries]
         subids = engine.subjects.get("subids_sent", {})
-        kinds = {kind.__name__: count for kind, count in engine.kinds.items()}
+        kinds = {str(kind.__struct_config__.tag): count for kind, count in engine.kinds.items()}
         return Report(
             **self._told,  # type: ignore[arg-type]
             faults=self.plan.name,
@@ -397,7 +400,8 @@ def _kin(overlay: str, scheme: str) -> Kin:
     from meetpoint.catalog import NetworkConfig
     from meetpoint.sim.bare import BareChordFamily
     from meetpoint.sim.families import family_of
+    from meetpoint.sim.schemes import network_config
 
     if scheme == NO_SCHEME:
         return BareChordFamily(NetworkConfig(overlay=overlay))
-    return family_of(NetworkConfig(overlay=overlay, scheme=scheme))
+    return family_of(network_config(overlay, scheme))

@@ -10,7 +10,7 @@ Nothing is placed for a subscription: its home is enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from meetpoint.protocol.directory import Entry
@@ -70,8 +70,24 @@ class Flood:
         """Which messages are the scheme's."""
         return {Flooding: self._flooding, Flooded: self._flooded}  # type: ignore[dict-item]
 
+    def found(self, homes: Sequence[HomeId]) -> None:
+        """Nothing is shared out among homes."""
+
     def start(self) -> None:
         """Nothing is to be prepared."""
+
+    def home_started(self, home: Home) -> None:
+        """The directory tells where homes are."""
+
+    def home_stopped(self, home: HomeId) -> None:
+        """The directory tells where homes are."""
+
+    def is_free(self, home: Home) -> bool:
+        """Nothing is kept at a home for others."""
+        return True
+
+    def free(self, home: Home) -> None:
+        """It is free."""
 
     def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
         """Nothing is routed by key."""

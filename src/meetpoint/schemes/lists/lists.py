@@ -1,0 +1,458 @@
+"""The scheme `lists`: papers A and B on any overlay that routes keys, corrected.
+
+- A conjunction lies under each of its attributes (`entries`), where the hash says, placed by routing.
+- An event collects what the lists of its attributes say (`collecting`), in one of three ways, and so learns which
+  conjunctions match. Every SubID that is sent is counted.
+- The origin brings it to their homes: by routing to each, or by one walk round the ring where that is cheaper.
+
+Homes check again what comes, so that a list may hold an old version for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from meetpoint.errors import EventError
+from meetpoint.language.event_msgpack import attributes_from_msgpack, attributes_to_msgpack
+from meetpoint.language.filters import Filter
+from meetpoint.language.schema import Schema
+from meetpoint.protocol.home import Home, attributes_of
+from meetpoint.protocol.hosting import Hosting
+from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.protocol.messages import Message, Peer, Reply
+from meetpoint.protocol.overlay import Handler, Overlay
+from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.protocol.ring import Key
+from meetpoint.protocol.services import Services
+from meetpoint.protocol.settings import NodeSettings
+from meetpoint.rendezvous.atlas import Atlas
+from meetpoint.rendezvous.bringing import Bringing, event_bytes
+from meetpoint.rendezvous.carrying import ATTEMPT_US, Attempt, Carrying
+from meetpoint.rendezvous.custody import Custody, Keeping
+from meetpoint.rendezvous.errands import Errands, Reached
+from meetpoint.rendezvous.homes import Homes
+from meetpoint.rendezvous.messages import Entry as Placed
+from meetpoint.rendezvous.messages import Errand, Stored
+from meetpoint.rendezvous.placing import Placing
+from meetpoint.schemes.lists.collecting import (
+    AttributeOrder,
+    Group,
+    Lookup,
+    coordinated,
+    distributed_step,
+    groups_of,
+    hybrid_step,
+)
+from meetpoint.schemes.lists.delivering import homes_of, is_walk_cheaper
+from meetpoint.schemes.lists.entries import Entry, entries_of, next_point, pack, unpack
+from meetpoint.schemes.lists.hashing import Hashing
+from meetpoint.schemes.lists.holding import Lists as Held
+from meetpoint.schemes.lists.messages import Accepted, Carried, Carry, Chain, Collect, Collected, Heard, Told
+from meetpoint.schemes.lists.scales import Quantiles
+from meetpoint.schemes.lists.settings import ListsSettings
+from meetpoint.schemes.lists.subids import FlatEvent, SubId, conjunction_number
+
+__all__ = ["Lists"]
+
+TELL_US: Final = MICROSECONDS
+"""How long the origin may take to say that it has heard."""
+VALUE: Final = "value"
+"""The name under which the value of a lookup travels."""
+RECENT_MAX: Final = 1_024
+"""How many steps of chains a node remembers to have begun: an errand may come twice."""
+
+
+class _Shelves(Keeping):
+    """The lists of all homes here."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.lists: dict[HomeId, Held] = {}
+        self._entries: dict[tuple[HomeId, str], Entry] = {}
+
+    def began(self, home: HomeId, *, fresh: bool) -> None:
+        """A home holds arcs here."""
+        self.lists.setdefault(home, Held())
+
+    def ended(self, home: HomeId) -> None:
+        """A home holds nothing here any more."""
+        self.lists.pop(home, None)
+        for key in [key for key in self._entries if key[0] == home]:
+            del self._entries[key]
+
+    def added(self, home: HomeId, name: str, entry: Placed) -> None:
+        """An entry lies at a home here."""
+        read = read_entry(entry)
+        if read is None:
+            self._services.observe("entry_malformed")
+        else:
+            self._entries[home, name] = read
+            self.lists[home].add(read)
+
+    def removed(self, home: HomeId, name: str) -> None:
+        """An entry does no longer."""
+        read = self._entries.pop((home, name), None)
+        if read is not None:
+            self.lists[home].discard(read)
+
+
+def read_entry(entry: Placed) -> Entry | None:
+    """An entry from what is placed; None where a peer sent something else."""
+    try:
+        return unpack(Key(entry.low), Key(entry.high), entry.body)
+    except ValueError:
+        return None
+
+
+class _Collecting:
+    """Lookups under way at one node: what they found so far, by attribute."""
+
+    __slots__ = ("errands", "found", "open")
+
+    def __init__(self) -> None:
+        self.found: dict[str, dict[SubId, None]] = {}
+        self.open = 0
+        self.errands: list[int] = []
+
+
+class _Listening:
+    """An attempt whose chain is under way: what its groups told."""
+
+    __slots__ = ("attempt", "heard", "of")
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt = attempt
+        self.heard: dict[int, tuple[SubId, ...]] = {}
+        self.of = 0
+
+
+class Lists:
+    """One node's part."""
+
+    def __init__(
+        self, services: Services, overlay: Overlay, hosting: Hosting, node: NodeSettings, settings: ListsSettings
+    ) -> None:
+        self._services = services
+        self._hosting = hosting
+        self._settings = settings
+        schema = Schema.from_yaml(settings.schema) if settings.schema else None
+        scales = {
+            name: Quantiles.of(cuts, None if schema is None else schema.get(name))
+            for name, cuts in settings.quantiles.items()
+        }
+        self._hashing = Hashing(services.ring, schema, order_preserving=settings.hash == "order", scales=scales)
+        self._order = AttributeOrder(schema, settings.first)
+        self._homes = Homes(services, hosting)
+        self._shelves = _Shelves(services)
+        self._custody = Custody(services, node, hosting, self._homes, self._shelves)
+        self._atlas = Atlas(hosting.directory)
+        self._errands = Errands(services, overlay, hosting, self._custody, self._atlas)
+        self._placing = Placing(
+            services, hosting, self._custody, self._errands, self._entries, self._accept,
+            straight=False, next_key=self._next_key,
+        )  # fmt: skip
+        self._bringing = Bringing(services, hosting, self._homes)
+        self._carrying = Carrying(services, hosting, self._begin)
+        self._attempts = 0
+        self._listening: dict[int, _Listening] = {}
+        self._recent: dict[tuple[bytes, int, int, int], None] = {}
+        self._errands.do(Collect, self._collect)
+        self._errands.do(Chain, self._chain)
+        self._errands.do(Carry, self._carry)
+
+    def handlers(self) -> dict[type[Message], Handler]:
+        """Which messages are the scheme's."""
+        return {Told: self._told, **self._homes.handlers(), **self._errands.handlers()}  # type: ignore[dict-item]
+
+    def found(self, homes: Sequence[HomeId]) -> None:
+        """The network begins with these homes."""
+        self._custody.found(homes)
+
+    def start(self) -> None:
+        """Nothing is to be prepared."""
+
+    def home_started(self, home: Home) -> None:
+        """A home serves here."""
+        self._custody.home_started(home)
+        self._placing.home_started(home)
+
+    def home_stopped(self, home: HomeId) -> None:
+        """A home serves here no longer."""
+        self._placing.home_stopped(home)
+        self._custody.home_stopped(home)
+
+    def is_free(self, home: Home) -> bool:
+        """Whether a home keeps nothing for others, and others nothing for it."""
+        return self._placing.is_free(home) and self._custody.is_free(home)
+
+    def free(self, home: Home) -> None:
+        """Let another home hold what this one holds."""
+        if self._placing.is_free(home):
+            self._custody.free(home)
+
+    def neighbours_changed(self) -> None:
+        """Who holds a key does not depend on the overlay."""
+
+    def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
+        """An errand that was routed has arrived."""
+        if isinstance(body, Errand):
+            self._errands.delivered(body, hops)
+        else:
+            self._services.observe("message_unexpected")
+
+    # -- placing -------------------------------------------------------------------------------------------------------
+
+    def place(self, home: bytes, name: str, then: Callable[[], None]) -> None:
+        """A subscription is new, changed or gone."""
+        self._placing.place(self._hosting.homes[HomeId(home)], name, then)
+
+    def _entries(self, home: HomeId, number: int, filter_: Filter) -> list[Placed]:
+        return [
+            Placed(entry.low, entry.high, pack(entry))
+            for at, conjunction in enumerate(filter_.conjunctions)
+            for entry in entries_of(self._hashing, conjunction, home, conjunction_number(number, at))
+        ]
+
+    def _next_key(self, entry: Placed, after: bytes) -> bytes | None:
+        read = read_entry(entry)
+        return None if read is None else next_point(self._hashing, read, after)
+
+    def _accept(self, home: Home, name: str, entry: Placed, answer: Callable[[Message], None]) -> None:
+        if read_entry(entry) is None:
+            self._services.observe("entry_malformed")
+        else:
+            self._custody.put(home, name, entry, lambda: answer(Stored()))
+
+    # -- collecting ----------------------------------------------------------------------------------------------------
+
+    def publish(self, event: EventKey, content: bytes) -> None:
+        """Carry an event to all homes with a match."""
+        self._carrying.publish(event, content)
+
+    def _begin(self, attempt: Attempt) -> None:
+        flat = self._hashing.bits.flatten(attributes_of(attempt.content))
+        groups = groups_of(self._hashing, flat, self._order)
+        if self._settings.mode == "coordinated":
+            lookups = [lookup for group in groups for lookup in group.lookups]
+
+            def collected(found: dict[str, dict[SubId, None]]) -> None:
+                self._deliver(attempt, coordinated(found))
+
+            attempt.on_end = self._gather(attempt.event, flat, lookups, collected)
+            return
+        self._attempts += 1
+        number = self._attempts
+        self._listening[number] = _Listening(attempt)
+        attempt.on_end = lambda: (self._listening.pop(number, None), None)[1]
+        chain = Chain(self._services.me, number, 0, 0, attempt.event, attempt.content, ())
+        self._pass_on(chain, groups[0])
+
+    def _gather(
+        self,
+        event: EventKey,
+        flat: FlatEvent,
+        lookups: Iterable[Lookup],
+        then: Callable[[dict[str, dict[SubId, None]]], None],
+    ) -> Callable[[], None]:
+        """Ask for lists, all at once; `then` gets what was found, by attribute. What is returned stops it."""
+        state = _Collecting()
+        attributes = self._hashing.bits.declare(flat.values)
+        wanted = list(lookups)
+        state.open = len(wanted)
+
+        def answered(attribute: str, message: Message, from_afar: bool) -> None:
+            if isinstance(message, Collected):
+                self._count(event, message.sub_ids, from_afar)
+                state.found.setdefault(attribute, {}).update(dict.fromkeys(message.sub_ids))
+
+        def done() -> None:
+            state.open -= 1
+            if not state.open:
+                then(state.found)
+
+        for lookup in wanted:
+            value = flat.values.get(lookup.attribute, True)
+            collect = Collect(
+                lookup.attribute, lookup.sorts, attributes_to_msgpack({VALUE: value}), attributes  # type: ignore[dict-item]
+            )  # fmt: skip
+            number = self._errands.run(
+                lookup.key, lookup.key, collect, done, answered=partial(answered, lookup.attribute)
+            )
+            state.errands.append(number)
+
+        def stop() -> None:
+            for number in state.errands:
+                self._errands.stop(number)
+
+        return stop
+
+    def _collect(self, home: Home, reached: Reached, collect: Collect, answer: Callable[[Message], None]) -> None:
+        """Asked at a key of a home here."""
+        try:
+            value = attributes_from_msgpack(collect.value).get(VALUE)
+        except EventError:
+            self._services.observe("event_malformed")
+            return
+        if value is None:
+            self._services.observe("event_malformed")
+            return
+        names = self._hashing.bits.spread(collect.attributes)
+        flat = FlatEvent({collect.attribute: value}, names)
+        lookup = Lookup(Key(reached.key), collect.attribute, collect.sorts)
+        answer(Collected(tuple(self._shelves.lists[home.id].answer(lookup, flat))))
+
+    def _count(self, event: EventKey, sub_ids: Sequence[SubId] | Sequence[int], from_afar: bool) -> None:
+        if sub_ids and from_afar:
+            self._services.observe("subids_sent", len(sub_ids), event_bytes(event))
+
+    # -- chains: distributed and hybrid --------------------------------------------------------------------------------
+
+    def _pass_on(self, chain: Chain, group: Group) -> None:
+        key = group.lookups[0].key
+        self._errands.run(key, key, chain, lambda: None)
+
+    def _chain(self, home: Home, reached: Reached, chain: Chain, answer: Callable[[Message], None]) -> None:
+        """Lead a group of an event's lookups."""
+        try:
+            flat = self._hashing.bits.flatten(attributes_of(chain.content))
+        except EventError:
+            self._services.observe("event_malformed")
+            return
+        groups = groups_of(self._hashing, flat, self._order)
+        if not 0 <= chain.group < len(groups):
+            self._services.observe("event_malformed")
+            return
+        answer(Accepted())
+        step = (chain.origin.id, chain.origin.incarnation, chain.attempt, chain.group)
+        if step in self._recent:
+            return
+        self._recent[step] = None
+        if len(self._recent) > RECENT_MAX:
+            del self._recent[next(iter(self._recent))]
+        self._count(chain.event, chain.sub_ids, reached.hops > 0)
+        group = groups[chain.group]
+
+        def collected(found: dict[str, dict[SubId, None]]) -> None:
+            self._filter(chain, groups, list(found.get(group.attribute, ())))
+
+        stop = self._gather(chain.event, flat, group.lookups, collected)
+        self._services.after(ATTEMPT_US, stop)
+
+    def _filter(self, chain: Chain, groups: Sequence[Group], local: list[SubId]) -> None:
+        """A group has what its lists say: filter, tell the origin what is certain, pass the rest on."""
+        bits = self._hashing.bits
+        own = bits.gather([groups[chain.group].attribute])
+        checked = bits.gather(group.attribute for group in groups[: chain.group])
+        is_last = chain.group + 1 == len(groups)
+        if self._settings.mode == "hybrid":
+            done, rest = hybrid_step(chain.sub_ids, local, own, checked)
+        else:
+            rest = distributed_step(chain.sub_ids, local, own, checked)
+            done, rest = (rest, []) if is_last else ([], rest)
+        told = chain.told + bool(done or is_last)
+        if done or is_last:
+            self._tell(chain, Told(0, chain.attempt, chain.group, told if is_last else 0, tuple(done)))
+        if not is_last:
+            onward = Chain(
+                chain.origin, chain.attempt, chain.group + 1, told, chain.event, chain.content, tuple(rest)
+            )  # fmt: skip
+            self._pass_on(onward, groups[chain.group + 1])
+
+    def _tell(self, chain: Chain, told: Told) -> None:
+        """Tell the origin, until it has heard or the attempt is over."""
+        if chain.origin.id == self._services.me.id:
+            self._heard(told)
+            return
+        until = self._services.now + ATTEMPT_US
+        self._count(chain.event, told.sub_ids, True)
+
+        def ask(reply: Reply | None = None) -> None:
+            if not isinstance(reply, Heard) and self._services.now < until:
+                self._services.ask(
+                    chain.origin, lambda number: msgspec.structs.replace(told, request=number), ask, TELL_US
+                )
+
+        ask()
+
+    def _told(self, source: Peer, told: Told) -> None:
+        self._services.send(source, Heard(told.request))
+        self._heard(told)
+
+    def _heard(self, told: Told) -> None:
+        listening = self._listening.get(told.attempt)
+        if listening is None:
+            return  # of an attempt that is over
+        listening.heard[told.group] = told.sub_ids
+        listening.of = max(listening.of, told.of)
+        if len(listening.heard) == listening.of:
+            del self._listening[told.attempt]
+            matched = dict.fromkeys(sub_id for sub_ids in listening.heard.values() for sub_id in sub_ids)
+            self._deliver(listening.attempt, list(matched))
+
+    # -- delivering ----------------------------------------------------------------------------------------------------
+
+    def _deliver(self, attempt: Attempt, sub_ids: Sequence[SubId]) -> None:
+        """Bring an event to the homes of SubIDs; what routing does not reach, straight."""
+        if not attempt.alive:
+            return
+        left = {home: tuple(numbers) for home, numbers in homes_of(sub_ids).items()}
+        if is_walk_cheaper(len(left), len(self._hosting.directory.others()) + 1):
+            self._services.observe("event_walked")
+            me = self._services.me.id
+            ways = [(bytes(self._services.ring.add(me, 1)), bytes(me), tuple(left.items()))]
+        else:
+            ways = [(bytes(home), bytes(home), ((home, numbers),)) for home, numbers in left.items()]
+        open_ = len(ways)
+        running: list[int] = []
+
+        def answered(message: Message, from_afar: bool) -> None:
+            if isinstance(message, Carried):
+                for home in message.homes:
+                    left.pop(home, None)
+
+        def done() -> None:
+            nonlocal open_
+            open_ -= 1
+            if not open_:
+                self._bringing.bring(attempt.event, attempt.settled, attempt.content, dict(left), ATTEMPT_US, brought)
+
+        def brought(well: bool) -> None:
+            if well:
+                attempt.complete()
+
+        def stop() -> None:
+            for number in running:
+                self._errands.stop(number)
+
+        attempt.on_end = stop
+        for first, last, homes in ways:
+            carry = Carry(attempt.event, attempt.settled, homes, attempt.content)
+            running.append(self._errands.run(first, last, carry, done, answered=answered))
+        if not ways:
+            attempt.complete()
+
+    def _carry(self, home: Home, reached: Reached, carry: Carry, answer: Callable[[Message], None]) -> None:
+        """An event for some homes has come here."""
+        self._count(carry.event, [number for _, numbers in carry.homes for number in numbers], reached.hops > 0)
+        here = [self._hosting.homes[each] for each, _ in carry.homes if each in self._hosting.homes]
+        has: list[HomeId] = []
+
+        def taken(each: HomeId) -> None:
+            has.append(each)
+            if len(has) == len(here):
+                answer(Carried(tuple(has)))
+
+        if not here:
+            answer(Carried(()))
+        for each in here:
+            each.skip_to(carry.event, carry.settled)
+            each.take(carry.event, carry.content, partial(taken, each.id))
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        self._custody.check()
+        self._errands.check()

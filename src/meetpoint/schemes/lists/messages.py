@@ -1,0 +1,76 @@
+"""What brokers that run `lists` say to each other."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from meetpoint.protocol.messages import Message, Peer, Query, Reply
+from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.schemes.lists.entries import ListSort
+from meetpoint.schemes.lists.subids import Declared, SubId
+
+__all__ = ["MESSAGES", "Accepted", "Carried", "Carry", "Chain", "Collect", "Collected", "Heard", "Told"]
+
+
+class Collect(Message, frozen=True, array_like=True, gc=False, tag="collect"):
+    """Errand: which SubIDs in lists of an attribute may an event with this value, and these attributes, satisfy?"""
+
+    attribute: str
+    sorts: tuple[ListSort, ...]
+    value: bytes
+    attributes: Declared
+
+
+class Collected(Message, frozen=True, array_like=True, gc=False, tag="collected"):
+    """These."""
+
+    sub_ids: tuple[SubId, ...]
+
+
+class Chain(Message, frozen=True, array_like=True, gc=False, tag="chain"):
+    """Errand: collect for a group of an event's lookups, filter what came, and pass the rest on to the next group."""
+
+    origin: Peer
+    attempt: int
+    group: int
+    told: int
+    """How many groups before this one have told the origin something."""
+    event: EventKey
+    content: bytes
+    sub_ids: tuple[SubId, ...]
+
+
+class Accepted(Message, frozen=True, array_like=True, gc=False, tag="accepted"):
+    """It will be done."""
+
+
+class Told(Query, frozen=True, array_like=True, gc=False, tag="told"):
+    """SubIDs that match, from one group of an event's lookups; the last group ends the chain."""
+
+    attempt: int
+    group: int
+    of: int
+    """How many groups tell something, this one among them: known by the last, 0 for the others."""
+    sub_ids: tuple[SubId, ...]
+
+
+class Heard(Reply, frozen=True, array_like=True, gc=False, tag="heard"):
+    """They are here."""
+
+
+class Carry(Message, frozen=True, array_like=True, gc=False, tag="carry"):
+    """Errand: bring an event to those of some homes that are here, each with the numbers that matched."""
+
+    event: EventKey
+    settled: int
+    homes: tuple[tuple[HomeId, tuple[int, ...]], ...]
+    content: bytes
+
+
+class Carried(Message, frozen=True, array_like=True, gc=False, tag="carried"):
+    """These homes have it."""
+
+    homes: tuple[HomeId, ...]
+
+
+MESSAGES: Final[tuple[type[Message], ...]] = (Collect, Collected, Chain, Accepted, Told, Heard, Carry, Carried)

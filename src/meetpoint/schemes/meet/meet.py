@@ -1,0 +1,371 @@
+"""The scheme `meet`: every conjunction lies, whole, under its most selective key, and events come to it.
+
+- A subscription's conjunctions are placed under their meet keys (`filed`), at the homes that hold them (`custody`).
+- An event visits the homes that hold keys it has. Summaries say which keys are in use (`summaries`, `granting`); where
+  there is none, all keys the event could have count. All keys at one home are one visit.
+- The home that is visited checks every conjunction whose key the event has, brings the event to the homes of those it
+  matches, and answers when they have it. Nothing but true matches travels.
+- A key with many entries is *crowded*: further ones lie under its children, which events visit too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
+
+from meetpoint.errors import EventError
+from meetpoint.language.filters import Filter
+from meetpoint.matching.key_plan import KeyPlan
+from meetpoint.protocol.directory import Entry as DirectoryEntry
+from meetpoint.protocol.home import Home, attributes_of
+from meetpoint.protocol.hosting import Hosting
+from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.protocol.messages import Message, Peer, Reply
+from meetpoint.protocol.overlay import Handler, Overlay
+from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.protocol.ring import Key
+from meetpoint.protocol.services import Services
+from meetpoint.protocol.settings import NodeSettings
+from meetpoint.rendezvous.arcs import Arc
+from meetpoint.rendezvous.atlas import Atlas
+from meetpoint.rendezvous.bringing import Bringing
+from meetpoint.rendezvous.carrying import ATTEMPT_US, Attempt, Carrying
+from meetpoint.rendezvous.custody import Custody, Holding
+from meetpoint.rendezvous.errands import Errands
+from meetpoint.rendezvous.homes import Homes
+from meetpoint.rendezvous.messages import Crowded, Entry, Errand, Stored
+from meetpoint.rendezvous.placing import Placing
+from meetpoint.schemes.meet.filed import PATH_MAX, child, entries_of, mark_of, read_filed
+from meetpoint.schemes.meet.messages import Noted, Summary, Used, Visit, Visited
+from meetpoint.schemes.meet.settings import MeetSettings
+from meetpoint.schemes.meet.shelves import Shelves
+from meetpoint.schemes.meet.summaries import Summaries
+
+__all__ = ["Meet"]
+
+VISIT_US: Final = 2 * MICROSECONDS
+"""How long a visit may take before it is asked for again."""
+PAUSE_US: Final = MICROSECONDS // 4
+"""How long to wait before the next step, where the last one led nowhere."""
+
+
+class _Tour:
+    """Where one attempt to carry an event has been, and has still to go."""
+
+    __slots__ = ("asked", "attempt", "paused", "places", "stepping", "tried", "visited", "wanted")
+
+    def __init__(self, attempt: Attempt, wanted: dict[HomeId, tuple[Arc, ...]], places: Iterable[bytes]) -> None:
+        self.attempt = attempt
+        self.wanted = wanted
+        """Homes to visit, as their summaries say, and the arcs that these speak of."""
+        self.places: dict[bytes, HomeId | None] = dict.fromkeys(places)
+        """Places of keys that no summary speaks of, and the home that is asked for each."""
+        self.visited: dict[HomeId, tuple[Arc, ...]] = {}
+        """And what they held then."""
+        self.asked: dict[HomeId, None] = {}
+        self.tried: dict[HomeId, None] = {}
+        """Those that have answered, whatever they said."""
+        self.paused = False
+        self.stepping = False
+
+    def has_visited(self, home: HomeId, arcs: tuple[Arc, ...]) -> None:
+        """A home was visited, and all keys on its arcs are done with."""
+        self.visited[home] = arcs
+        self.wanted.pop(home, None)
+        for place, asked in list(self.places.items()):
+            if any(arc.holds(place) for arc in arcs):
+                del self.places[place]
+            elif asked == home:
+                self.places[place] = None
+
+    def add(self, places: Iterable[bytes]) -> None:
+        """Further places to go to."""
+        for place in places:
+            if place not in self.places and not any(
+                arc.holds(place) for arcs in self.visited.values() for arc in arcs
+            ):  # fmt: skip
+                self.places[place] = None
+
+
+class Meet:
+    """One node's part."""
+
+    def __init__(
+        self, services: Services, overlay: Overlay, hosting: Hosting, node: NodeSettings, settings: MeetSettings
+    ) -> None:
+        self._services = services
+        self._hosting = hosting
+        self._settings = settings
+        self._plan = KeyPlan.from_bytes(settings.plan) if settings.plan else KeyPlan()
+        self._homes = Homes(services, hosting)
+        self._shelves = Shelves(services, hosting, settings, lambda home: self._custody.holdings[home].version)
+        self._custody = Custody(services, node, hosting, self._homes, self._shelves)
+        self._atlas = Atlas(hosting.directory)
+        self._errands = Errands(services, overlay, hosting, self._custody, self._atlas)
+        self._placing = Placing(
+            services, hosting, self._custody, self._errands, self._entries, self._accept, straight=True
+        )
+        self._bringing = Bringing(services, hosting, self._homes)
+        self._carrying = Carrying(services, hosting, self._begin)
+        self._summaries = Summaries(services, self._plan, settings.lease_us)
+        self._matching: dict[tuple[HomeId, EventKey, int], list[Callable[[bool], None]]] = {}
+        hosting.directory.listen(self._learnt)
+
+    def handlers(self) -> dict[type[Message], Handler]:
+        """Which messages are the scheme's."""
+        own = {Visit: self._visit, Used: self._used}
+        return {**own, **self._homes.handlers(), **self._errands.handlers()}  # type: ignore[dict-item]
+
+    def found(self, homes: Sequence[HomeId]) -> None:
+        """The network begins with these homes."""
+        self._custody.found(homes)
+
+    def start(self) -> None:
+        """Nothing is to be prepared."""
+
+    def home_started(self, home: Home) -> None:
+        """A home serves here: what it holds is known without a summary."""
+        self._summaries.forget(home.id)
+        self._custody.home_started(home)
+        self._placing.home_started(home)
+
+    def home_stopped(self, home: HomeId) -> None:
+        """A home serves here no longer."""
+        self._placing.home_stopped(home)
+        self._custody.home_stopped(home)
+
+    def is_free(self, home: Home) -> bool:
+        """Whether a home keeps nothing for others, and others nothing for it."""
+        return self._placing.is_free(home) and self._custody.is_free(home)
+
+    def free(self, home: Home) -> None:
+        """Let another home hold what this one holds."""
+        if self._placing.is_free(home):
+            self._custody.free(home)
+
+    def neighbours_changed(self) -> None:
+        """Who holds a key does not depend on the overlay."""
+
+    def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
+        """An errand that was routed has arrived."""
+        if isinstance(body, Errand):
+            self._errands.delivered(body, hops)
+        else:
+            self._services.observe("message_unexpected")
+
+    def _learnt(self, entries: list[DirectoryEntry]) -> None:
+        for entry in entries:
+            if entry.gone:
+                self._summaries.forget(entry.home)
+
+    # -- placing -------------------------------------------------------------------------------------------------------
+
+    def place(self, home: bytes, name: str, then: Callable[[], None]) -> None:
+        """A subscription is new, changed or gone."""
+        self._placing.place(self._hosting.homes[HomeId(home)], name, then)
+
+    def _entries(self, home: HomeId, number: int, filter_: Filter) -> list[Entry]:
+        return entries_of(self._services.ring, self._plan, number, filter_)
+
+    def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
+        """An entry is to be placed at a home here."""
+        filed = read_filed(entry.body)
+        if filed is None or not filed.text or not self._custody.is_settled(home.id):
+            self._services.observe("entry_malformed" if filed is None else "entry_early")
+            return
+        shelf = self._shelves.shelves[home.id]
+        is_new = name not in self._custody.entries[home.id]
+        if is_new and len(filed.path) < PATH_MAX and shelf.count(filed.key, filed.path) >= self._settings.crowded:
+            at = child(self._services.ring, name, filed, self._settings.children)
+            mark, marked = mark_of(self._services.ring, filed)
+            self._custody.put(home, mark, marked, lambda: answer(Crowded(at)))
+            return
+
+        def safe() -> None:
+            if self._shelves.shelves.get(home.id) is shelf:
+                shelf.granting.when_known(lambda: answer(Stored()))
+
+        self._custody.put(home, name, entry, safe)
+
+    # -- carrying events -----------------------------------------------------------------------------------------------
+
+    def publish(self, event: EventKey, content: bytes) -> None:
+        """Carry an event to all homes with a match."""
+        self._carrying.publish(event, content)
+
+    def _begin(self, attempt: Attempt) -> None:
+        attributes = attributes_of(attempt.content)
+        wanted = {home: self._summaries.arcs(home) for home in self._summaries.homes_for(attributes)}
+        self._step(_Tour(attempt, wanted, self._summaries.places_for(attributes)))
+
+    def _step(self, tour: _Tour) -> None:
+        """Visit whoever is still to be visited; when nobody is, the attempt is complete."""
+        if tour.stepping or not tour.attempt.alive:
+            return  # a home here has answered at once; whoever asked it looks again
+        tour.stepping = True
+        while tour.attempt.alive and (next_ones := self._next_ones(tour)):
+            for home in next_ones:
+                self._ask(tour, home)
+        stuck = None in tour.places.values()
+        tour.stepping = False
+        if stuck:
+            self._pause(tour)  # a key is on its way from one home to another
+        elif not (tour.places or tour.wanted) and tour.attempt.alive:
+            self._services.observe("homes_visited", len(tour.visited))
+            tour.attempt.complete()
+
+    def _next_ones(self, tour: _Tour) -> list[HomeId]:
+        """Who is to be asked now."""
+        wanted = dict.fromkeys(tour.wanted)
+        for place, asked in tour.places.items():
+            home = self._holder(place, tour) if asked is None else asked
+            if home is not None:
+                tour.places[place] = home
+                wanted[home] = None
+        return [] if tour.paused else [home for home in wanted if home not in tour.asked]
+
+    def _holder(self, place: bytes, tour: _Tour) -> HomeId | None:
+        here = self._custody.holder(place)
+        return self._atlas.guess(place, tour.tried) if here is None else here.id
+
+    def _pause(self, tour: _Tour) -> None:
+        if not tour.paused:
+            tour.paused = True
+
+            def go_on() -> None:
+                tour.paused = False
+                self._step(tour)
+
+            self._services.after(PAUSE_US, go_on)
+
+    def _ask(self, tour: _Tour, home: HomeId) -> None:
+        attempt = tour.attempt
+        tour.asked[home] = None
+        host = self._hosting.directory.host(home)
+        asked_at = self._services.now
+        if host is None:
+            self._answered(tour, home, asked_at, (), None)
+        elif host.id == self._services.me.id:
+            then = partial(self._here, tour, home, self._custody.holdings.get(home))
+            self._match(home, attempt.event, attempt.settled, attempt.content, then)
+        else:
+            base, serial, version = self._summaries.known(home)
+            arcs = self._summaries.arcs(home)
+            self._services.ask(
+                host,
+                lambda number: Visit(
+                    number, home, attempt.event, attempt.settled, base, serial, version, attempt.content
+                ),
+                lambda reply: self._answered(tour, home, asked_at, arcs, reply),
+                VISIT_US,
+            )
+
+    def _here(
+        self, tour: _Tour, home: HomeId, before: Holding | None, done: bool, more: tuple[bytes, ...]
+    ) -> None:
+        """A home here was visited; what it got meanwhile does not count."""
+        holding = self._custody.holdings.get(home)
+        arcs = () if holding is None else holding.arcs
+        self._has_visited(tour, home, arcs, done and before is not None and arcs == before.arcs, more)
+
+    def _answered(
+        self, tour: _Tour, home: HomeId, asked_at: int, known: tuple[Arc, ...], reply: Reply | None
+    ) -> None:
+        """A home has answered, or not in time; `known` is what it was known to hold when it was asked."""
+        if not isinstance(reply, Visited):
+            tour.asked.pop(home, None)
+            self._pause(tour)  # what it holds it holds, until it answers
+            return
+        arcs = known if reply.arcs is None else reply.arcs
+        if home not in self._hosting.homes:  # else it has come here meanwhile
+            self._summaries.learn(home, asked_at, reply.version, reply.arcs, reply.summary)
+        self._has_visited(tour, home, arcs, reply.done, reply.more)
+
+    def _has_visited(
+        self, tour: _Tour, home: HomeId, arcs: tuple[Arc, ...], done: bool, more: tuple[bytes, ...]
+    ) -> None:
+        """A home has answered: it is done with the event on these arcs, or does not know yet."""
+        tour.asked.pop(home, None)
+        tour.tried[home] = None
+        self._atlas.learn(home, arcs)
+        if not done:
+            for place, asked in tour.places.items():
+                if asked == home:
+                    tour.places[place] = None  # another home may know
+            self._pause(tour)
+            return
+        further = list(more)
+        believed = tour.wanted.get(home, arcs)
+        tour.has_visited(home, arcs)
+        if believed != arcs:
+            # Its summary spoke of other arcs than it holds now: what lay there may be with another home.
+            places = self._summaries.all_places(attributes_of(tour.attempt.content))
+            further += [place for place in places if any(arc.holds(place) for arc in believed)]
+        tour.add(further)  # summaries may have come since the tour began: they do not count for it
+        self._step(tour)
+
+    # -- being visited -------------------------------------------------------------------------------------------------
+
+    def _visit(self, source: Peer, question: Visit) -> None:
+        holding = self._custody.holdings.get(question.home)
+        if holding is None or not self._custody.is_settled(question.home):
+            self._services.send(source, Visited(question.request, False, 0, (), None, ()))
+            return
+
+        def answer(done: bool, more: tuple[bytes, ...]) -> None:
+            now = self._custody.holdings.get(question.home)
+            if not done or now is None or now.version != holding.version:
+                return  # it will be asked again
+            summary: Summary | None = None
+            shelf = self._shelves.shelves.get(question.home)
+            if shelf is not None:
+                summary = shelf.granting.grant(source, question.base, question.serial)
+            arcs = None if question.version == holding.version else holding.arcs
+            self._services.send(source, Visited(question.request, True, holding.version, arcs, summary, more))
+
+        self._match(question.home, question.event, question.settled, question.content, answer)
+
+    def _match(
+        self,
+        home: HomeId,
+        event: EventKey,
+        settled: int,
+        content: bytes,
+        then: Callable[[bool, tuple[bytes, ...]], None],
+    ) -> None:
+        """Bring an event to all whose conjunctions at a home here it satisfies."""
+        shelf = self._shelves.shelves.get(home)
+        if shelf is None or not self._custody.is_settled(home):
+            then(False, ())
+            return
+        try:
+            attributes = attributes_of(content)
+        except EventError:
+            self._services.observe("event_malformed")
+            return
+        matched, marks = shelf.match(attributes)
+        more = self._shelves.further(marks)
+        key = (home, event, self._custody.holdings[home].version)
+        waiting = self._matching.get(key)
+        if waiting is not None:
+            waiting.append(lambda done: then(done, more))
+            return
+        waiting = self._matching[key] = [lambda done: then(done, more)]
+
+        def brought(well: bool) -> None:
+            del self._matching[key]
+            for each in waiting:
+                each(well)
+
+        self._bringing.bring(event, settled, content, matched, ATTEMPT_US, brought)
+
+    def _used(self, source: Peer, question: Used) -> None:
+        if question.home not in self._hosting.homes:
+            self._summaries.note(question.home, question.version, question.summary)
+        self._services.send(source, Noted(question.request, question.summary.base, question.summary.serial))
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        self._custody.check()
+        self._errands.check()

@@ -1,0 +1,162 @@
+"""The summaries that this node has of homes elsewhere: which of them an event need not visit."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+
+from meetpoint.matching.key_plan import KeyPlan, LiveKeys
+from meetpoint.matching.keys import MeetKey
+from meetpoint.protocol.records import HomeId
+from meetpoint.protocol.services import Services
+from meetpoint.rendezvous.arcs import Arc
+from meetpoint.schemes.meet.filed import place_of
+from meetpoint.schemes.meet.messages import Summary, ungrouped
+
+__all__ = ["Summaries"]
+
+
+class _Lease:
+    """What is known of one home."""
+
+    __slots__ = ("arcs", "base", "keys", "refused_at", "serial", "until", "version")
+
+    def __init__(self) -> None:
+        self.base = 0
+        self.serial = 0
+        self.version = 0
+        self.arcs: tuple[Arc, ...] = ()
+        self.keys: dict[MeetKey, None] = {}
+        self.until = 0
+        self.refused_at = -1  # news came then that could not be used: what was asked before may lack them
+
+
+class Summaries:
+    """All that one node has."""
+
+    def __init__(self, services: Services, plan: KeyPlan, lease_us: int) -> None:
+        self._services = services
+        self._plan = plan
+        self._lease_us = lease_us - lease_us // 8  # clocks differ: it ends here before it ends there
+        self._leases: dict[HomeId, _Lease] = {}
+        self._live = LiveKeys()
+        self._homes: dict[MeetKey, dict[HomeId, None]] = {}
+
+    # -- what is learnt ------------------------------------------------------------------------------------------------
+
+    def known(self, home: HomeId) -> tuple[int, int, int]:
+        """The base, the serial and the version of a home's arcs that are known."""
+        lease = self._leases.setdefault(home, _Lease())  # from when it is asked on, news of it count
+        return lease.base, lease.serial, lease.version
+
+    def learn(
+        self, home: HomeId, asked_at: int, version: int, arcs: Sequence[Arc] | None, summary: Summary | None
+    ) -> None:
+        """A home has answered a visit that was asked at a time."""
+        lease = self._leases.setdefault(home, _Lease())
+        if version < lease.version and lease.until > self._services.now:
+            return  # it was overtaken by another answer
+        if arcs is not None:
+            lease.version, lease.arcs = version, tuple(arcs)
+        base, is_new = lease.base, version == lease.version and asked_at > lease.refused_at
+        if summary is not None and is_new and self._apply(home, lease, summary):
+            until = asked_at + self._lease_us
+            lease.until = max(lease.until, until) if lease.base == base else until
+        elif arcs is not None:
+            self._drop(home, lease)  # its keys, as they are known, do not go with its arcs
+
+    def note(self, home: HomeId, version: int, summary: Summary) -> None:
+        """A home tells of keys that are in use from now on: no summary without them is good any more.
+
+        One that holds other arcs than before has no keys of those that went: without its arcs that says nothing.
+        """
+        lease = self._leases.get(home)
+        if lease is not None and (version != lease.version or not self._apply(home, lease, summary)):
+            self._drop(home, lease)
+            lease.refused_at = self._services.now
+
+    def _drop(self, home: HomeId, lease: _Lease) -> None:
+        self._set_keys(home, lease, ())
+        lease.until = lease.base = lease.serial = 0
+
+    def _apply(self, home: HomeId, lease: _Lease, summary: Summary) -> bool:
+        """Whether the summary is known as of its serial, or a later one, afterwards."""
+        if summary.base == lease.base and summary.serial <= lease.serial:
+            return True
+        if summary.whole:
+            self._set_keys(home, lease, ungrouped(summary.added))
+        elif summary.base != lease.base or lease.serial < summary.since:
+            return False
+        else:
+            for key in ungrouped(summary.removed):
+                self._discard(home, lease, key)
+            for key in ungrouped(summary.added):
+                self._add(home, lease, key)
+        lease.base, lease.serial = summary.base, summary.serial
+        return True
+
+    def _set_keys(self, home: HomeId, lease: _Lease, keys: Iterable[MeetKey]) -> None:
+        for key in list(lease.keys):
+            self._discard(home, lease, key)
+        for key in keys:
+            self._add(home, lease, key)
+
+    def _add(self, home: HomeId, lease: _Lease, key: MeetKey) -> None:
+        if key not in lease.keys:
+            lease.keys[key] = None
+            self._live.add(key)
+            self._homes.setdefault(key, {})[home] = None
+
+    def _discard(self, home: HomeId, lease: _Lease, key: MeetKey) -> None:
+        if key in lease.keys:
+            del lease.keys[key]
+            self._live.discard(key)
+            homes = self._homes[key]
+            del homes[home]
+            if not homes:
+                del self._homes[key]
+
+    def arcs(self, home: HomeId) -> tuple[Arc, ...]:
+        """What a home is known to hold."""
+        lease = self._leases.get(home)
+        return () if lease is None else lease.arcs
+
+    def forget(self, home: HomeId) -> None:
+        """A home is gone."""
+        lease = self._leases.pop(home, None)
+        if lease is not None:
+            self._set_keys(home, lease, ())
+
+    # -- what an event must visit --------------------------------------------------------------------------------------
+
+    def homes_for(self, attributes: Mapping[str, object]) -> list[HomeId]:
+        """The homes whose summaries say that they have keys of the event."""
+        now = self._services.now
+        keys = self._live.keys_of_event(attributes)
+        found = {home for key in keys for home in self._homes[key] if self._leases[home].until > now}
+        return sorted(found)
+
+    def places_for(self, attributes: Mapping[str, object]) -> list[bytes]:
+        """Where keys of the event would lie, as far as no summary says whether they are in use."""
+        return self.unknown(self.all_places(attributes))
+
+    def all_places(self, attributes: Mapping[str, object]) -> list[bytes]:
+        """Where all keys lie that the event could have, in use or not."""
+        ring = self._services.ring
+        return sorted({place_of(ring, key) for key in self._plan.keys_of_event(attributes)})
+
+    def unknown(self, places: Sequence[bytes]) -> list[bytes]:
+        """Those of some places that lie on no arc with a summary."""
+        now = self._services.now
+        arcs = [arc for lease in self._leases.values() if lease.until > now for arc in lease.arcs]
+        if not arcs:
+            return list(places)
+        arcs.sort(key=lambda arc: arc.high)
+        highs = [arc.high for arc in arcs]
+        return [place for place in places if not _is_covered(place, arcs, highs)]
+
+
+def _is_covered(place: bytes, arcs: Sequence[Arc], highs: Sequence[bytes]) -> bool:
+    """Whether a place lies on one of some arcs, which are sorted; where two overlap, one is enough."""
+    at = bisect_left(highs, place)
+    return arcs[at % len(arcs)].holds(place) or arcs[at - 1].holds(place)

@@ -1,0 +1,73 @@
+"""Looks into all nodes of a simulated network at once: who holds which keys, and what is placed where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meetpoint.protocol.home import Home
+from meetpoint.rendezvous.arcs import Arc, meets
+from meetpoint.rendezvous.custody import Custody
+from meetpoint.rendezvous.messages import Entry
+from meetpoint.rendezvous.placing import Placing, entry_name
+from meetpoint.sim.scenario import Network
+
+
+def parts(net: Network) -> Iterator[tuple[str, Custody, Placing, dict[bytes, Home]]]:
+    """The parts of all nodes that are up."""
+    for process in net.cluster.processes:
+        node = process.node
+        if process.alive and node is not None:
+            scheme = node.scheme  # type: ignore[attr-defined]
+            yield process.address, scheme._custody, scheme._placing, node.hosting.homes  # type: ignore[attr-defined]
+
+
+def arcs_held(net: Network) -> list[tuple[str, Arc]]:
+    """All arcs that some home answers for."""
+    return [
+        (f"{address}/{home.hex()[:6]}", arc)
+        for address, custody, _, _ in parts(net)
+        for home, holding in custody.holdings.items()
+        for arc in holding.arcs
+    ]
+
+
+def held_twice(net: Network) -> list[str]:
+    """Keys that two homes answer for; there are none at any moment."""
+    held = arcs_held(net)
+    return [
+        f"{one} and {other} both hold {arc.high.hex()}"
+        for at, (one, arc) in enumerate(held)
+        for other, another in held[at + 1 :]
+        if another.holds(arc.high) or arc.holds(another.high)
+    ]
+
+
+def held_by_nobody(net: Network) -> list[str]:
+    """Keys that nobody answers for; there are none when all is quiet."""
+    held = arcs_held(net)
+    ring = net.kin.ring
+    return [f"nobody holds what follows {arc.high.hex()}" for _, arc in held
+            if not any(other.holds(ring.add(arc.high, 1)) for _, other in held)]  # fmt: skip
+
+
+def misplaced(net: Network) -> list[str]:
+    """Entries that are not where they belong, or are where nobody wants them; there are none when all is quiet."""
+    wanted: dict[str, Entry] = {}
+    for _, _, placing, homes in parts(net):
+        for home, places in placing._places.items():
+            assert home in homes
+            for each in places.values():
+                assert not each.open, "something is still to be placed"
+                for placed in (*each.entries.values(), *each.leaving.values()):
+                    wanted[entry_name(home, placed.number)] = placed.at
+    wrong = []
+    for address, custody, _, _ in parts(net):
+        for home, holding in custody.holdings.items():
+            there = custody.entries[home]
+            for name, entry in wanted.items():
+                if name not in there and any(meets(arc, entry.low, entry.high) for arc in holding.arcs):
+                    wrong.append(f"{address}/{home.hex()[:6]} lacks {name}")
+            for name, entry in there.items():
+                if not name.startswith("crowded/") and wanted.get(name) != entry:
+                    wrong.append(f"{address}/{home.hex()[:6]} has {name}, which nobody wants")
+    return wrong

@@ -1,0 +1,83 @@
+"""Whole networks, seen with eyes that no node has: at every moment at most one home holds a key, and in the end one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from meetpoint.sim.run import RunConfig, make_network
+from meetpoint.sim.scenario import Network, Timing
+from tests.rendezvous.eyes import arcs_held, held_by_nobody, held_twice, misplaced
+
+LOOK_EVERY = 50
+
+
+def watched(net: Network) -> list[str]:
+    """Runs a network and looks at all its arcs every so many steps; what was wrong."""
+    wrong: list[str] = []
+    stepped = net.engine.after_step
+    steps = 0
+
+    def look(process: Any) -> None:
+        nonlocal steps
+        assert stepped is not None
+        stepped(process)
+        steps += 1
+        if steps % LOOK_EVERY == 0 and len(wrong) < 5:
+            wrong.extend(held_twice(net))
+
+    net.engine.after_step = look
+    net.run()
+    assert steps > LOOK_EVERY
+    return wrong
+
+
+@pytest.mark.parametrize("faults", ["none", "churn", "disk", "all"])
+@pytest.mark.parametrize(("nodes", "founders"), [(8, None), (10, 3)])
+def test_every_key_has_one_holder_with_all_that_belongs_there(faults: str, nodes: int, founders: int | None) -> None:
+    for seed in (1, 2):
+        net = make_network(
+            RunConfig(
+                scheme="meet", nodes=nodes, founders=founders, subscriptions=40, events=20, lookups=0, faults=faults,
+                fault_seconds=20, recovery_seconds=45,
+            ),
+            seed,
+        )  # fmt: skip
+        assert watched(net) == []
+        assert held_twice(net) == []
+        assert held_by_nobody(net) == []
+        assert misplaced(net) == []
+        assert net.report().counts == dict.fromkeys(net.report().counts, 0)
+
+
+def test_nodes_that_come_share_what_one_held_and_give_it_back_when_they_go() -> None:
+    net = Network(scheme="meet", nodes=6, founders=1, seed=3, timing=Timing(quiet_s=150.0))
+    names = [net.subscribe(f"symbol = 'S{number}'") for number in range(60)]
+    for process in range(1, 5):
+        net._say("after", lambda at=process: net.cluster.leave(net.cluster.processes[-1]))  # type: ignore[misc]
+    events = [net.publish({"symbol": f"S{number}"}) for number in range(60)]
+    net.run()
+    assert net.notifications == {name: [event] for name, event in zip(names, events, strict=True)}
+    assert len(net.cluster.alive()) == 2
+    assert held_twice(net) == held_by_nobody(net) == misplaced(net) == []
+    homes = {home for process in net.cluster.alive() for home in process.node.hosting.homes}  # type: ignore[union-attr]
+    assert {home.split("/")[1] for home, _ in arcs_held(net)} <= {home.hex()[:6] for home in homes}
+
+
+def test_a_mutant_that_keeps_what_it_gave_is_seen() -> None:
+    """The eyes see: were an arc not taken from its giver, two would hold it."""
+    from meetpoint.rendezvous import custody
+
+    right = custody._split
+
+    def wrong(holding: Any, arc: Any, home: Any) -> Any:
+        given, after = right(holding, arc, home)
+        return given, custody.Holding(after.version, holding.arcs, after.given, after.taken)
+
+    custody._split = wrong
+    try:
+        net = Network(scheme="meet", nodes=4, founders=1, seed=1)
+        assert watched(net)
+    finally:
+        custody._split = right

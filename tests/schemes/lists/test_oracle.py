@@ -1,0 +1,132 @@
+"""The corrected lists against brute force: before any home looks, exactly the conjunctions that accept an event."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from datetime import timedelta
+from decimal import Decimal
+from functools import cache
+
+import pytest
+
+from meetpoint.errors import LimitError
+from meetpoint.language import Attribute, Filter, Schema, Type, clean_attributes, parse_filter
+from meetpoint.matching import Scan
+from meetpoint.protocol.ring import Ring
+from meetpoint.schemes.lists.collecting import Mode
+from meetpoint.schemes.lists.hashing import Hashing
+from meetpoint.schemes.lists.scales import Quantiles, Scale
+from meetpoint.schemes.lists.subids import conjunction_number
+from tests.schemes.lists.model import Model, numbers
+from tests.workloads import START, random_events, random_filter
+
+# Some attributes are declared more narrowly than events are, some with a grid that events miss, some not at all.
+DECLARED = Schema(
+    (
+        Attribute("i", Type.INTEGER, minimum=-3, maximum=8),
+        Attribute("binary", Type.INTEGER),
+        Attribute("d", Type.DECIMAL, minimum=Decimal(-5), maximum=Decimal(10), precision=Decimal("0.1")),
+        Attribute("f", Type.FLOAT, minimum=Decimal("-0.05"), maximum=Decimal(100)),
+        Attribute("date", Type.FLOAT, precision=Decimal(2)),
+        Attribute("s", Type.STRING),
+        Attribute("user", Type.INTEGER, minimum=0, maximum=10),  # and events hold strings
+        Attribute("b", Type.BOOLEAN),
+        Attribute("t", Type.TIMESTAMP, minimum=START, maximum=START + timedelta(hours=1)),
+        Attribute("o.x", Type.INTEGER, minimum=0, maximum=2),
+    )
+)
+SCALES: dict[str, Scale] = {
+    "i": Quantiles.of([0, 1, 1, 2, 5], DECLARED["i"]),
+    "f": Quantiles.of([-0.1, 0.1, 8.3]),
+    "o.x": Quantiles.of([1]),
+}
+HASHES: dict[str, dict[str, object]] = {
+    "plain": {},
+    "ordered": {"order_preserving": True},
+    "quantiles": {"order_preserving": True, "scales": SCALES},
+    "few points": {"points_max": 1},
+    "few arcs": {"points_max": 1, "order_preserving": True},
+}
+
+
+PRESENCE = [
+    "o IS NOT NULL",
+    "o IS NULL",
+    "o IS NULL AND i IS NULL AND s IS NOT NULL",
+    "user IS NOT NULL AND o.x IS NOT NULL",
+    "o.x.deep IS NOT NULL",
+    "o.x.deep IS NULL AND o IS NOT NULL",
+    "TRUE",
+]
+"""Filters that ask of objects and of nothing at all."""
+
+Workload = tuple[dict[int, Filter], list[Mapping[str, object]], list[list[int]]]
+
+
+@cache
+def workload(seed: int) -> Workload:
+    """Filters by number, events, and which filters accept each."""
+    rng = random.Random(seed)
+    filters: dict[int, Filter] = {}
+    for text in PRESENCE:
+        filters[len(filters)] = parse_filter(text)
+    while len(filters) < 100:
+        try:
+            filters[len(filters)] = parse_filter(random_filter(rng, rng.choice([0, 1, 2])))
+        except LimitError:
+            continue
+    events: list[Mapping[str, object]] = [clean_attributes(event) for event in random_events(rng, 50)]
+    events += [{}, {"o": {}}, {"o": {"x": None}}, {"o": "a text", "i": "another", "s": 5}, {"o": {"x": {"deep": 1}}}]
+    scan: Scan[int] = Scan()
+    for number, filter_ in filters.items():
+        scan.add(number, filter_)
+    return filters, events, [sorted(matched) for matched in scan.match_batch(events)]
+
+
+def conjunctions(filters: Mapping[int, Filter], event: Mapping[str, object]) -> list[int]:
+    """The numbers of all conjunctions that accept an event."""
+    return [
+        conjunction_number(number, place)
+        for number, filter_ in filters.items()
+        for place, conjunction in enumerate(filter_.conjunctions)
+        if conjunction.accepts(event)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("bits", [5, 160])
+@pytest.mark.parametrize("schema", [DECLARED, None], ids=["declared", "undeclared"])
+@pytest.mark.parametrize("name", HASHES)
+def test_lists_find_exactly_what_brute_force_finds(name: str, schema: Schema | None, bits: int, seed: int) -> None:
+    filters, events, expected = workload(seed)
+    rng = random.Random(f"nodes {seed}")
+    ring = Ring(bits)
+    hashing = Hashing(ring, schema, **HASHES[name])  # type: ignore[arg-type]
+    model = Model(hashing, {ring.node(rng.getrandbits(bits)) for _ in range(12)})
+    for number, filter_ in filters.items():
+        model.subscribe(number, filter_)
+    for event, matched in zip(events, expected, strict=True):
+        accepting = conjunctions(filters, event)
+        for mode in Mode:
+            found = model.matches(event, mode)
+            assert numbers(found) == matched, (mode, event)
+            assert sorted(sub_id.number for sub_id in found) == accepting, (mode, event)
+    for number in filters:
+        model.update(number, None)
+    assert not any(model.lists.values()), "deleting leaves nothing behind"
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_lists_stay_exact_through_updates(ordered: bool) -> None:
+    rng = random.Random(9)
+    ring = Ring()
+    model = Model(
+        Hashing(ring, DECLARED, order_preserving=ordered), [ring.node(rng.getrandbits(160)) for _ in range(16)]
+    )
+    for seed in (0, 1, 0):
+        filters, events, expected = workload(seed)
+        for number, filter_ in filters.items():
+            model.update(number, filter_)
+        for event, matched in zip(events, expected, strict=True):
+            assert numbers(model.matches(event, Mode.HYBRID)) == matched
