@@ -46,6 +46,8 @@ bench: $(STAMP) ## run the benchmarks
 	@$(RUN) benchmarks.algebra
 	@$(RUN) benchmarks.matcher
 	@$(RUN) benchmarks.simulator
+	@$(RUN) benchmarks.schemes --events 2000
+	@$(RUN) benchmarks.balance
 	@$(RUN) benchmarks.spark
 
 setup: $(STAMP) ## only set up

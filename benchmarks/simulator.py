@@ -54,8 +54,8 @@ def figures(quick: bool) -> list[Figure]:
     """All figures, of rounds in which the loads took turns."""
     share = 50 if quick else 1
     lookups = RunConfig(nodes=64, subscriptions=0, events=0, lookups=30_000 // share, scheme="none")
-    events = RunConfig(nodes=64, subscriptions=0, events=500 // share, lookups=0)
-    all_of_it = RunConfig(nodes=64, subscriptions=500 // share, events=500 // share)
+    events = RunConfig(nodes=64, subscriptions=0, events=500 // share, lookups=0, scheme="flood")
+    all_of_it = RunConfig(nodes=64, subscriptions=500 // share, events=500 // share, scheme="flood")
     bare, ring, carried, whole = [], [], [], []
     for _ in range(2 if quick else ROUNDS):
         bare.append(bare_per_s())

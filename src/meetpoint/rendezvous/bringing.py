@@ -16,7 +16,7 @@ from meetpoint.rendezvous.messages import Bring, Brought
 __all__ = ["Bringing"]
 
 TIMEOUT_US: Final = MICROSECONDS
-AGAIN_US: Final = MICROSECONDS // 2
+AGAIN_US: Final = MICROSECONDS // 4
 
 
 class Bringing:
@@ -73,7 +73,7 @@ class Bringing:
             elif self._services.now >= until:
                 finish(False)
             else:
-                self._services.after(0 if reply is None else AGAIN_US, lambda: ask(home))
+                self._services.after(AGAIN_US, lambda: ask(home))  # at once, it would be lost as soon again
 
         def has(home: HomeId) -> None:
             open_.pop(home, None)

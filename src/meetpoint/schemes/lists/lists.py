@@ -370,11 +370,14 @@ class Lists:
         until = self._services.now + ATTEMPT_US
         self._count(chain.event, told.sub_ids, True)
 
-        def ask(reply: Reply | None = None) -> None:
+        def ask() -> None:
+            self._services.ask(
+                chain.origin, lambda number: msgspec.structs.replace(told, request=number), answered, TELL_US
+            )
+
+        def answered(reply: Reply | None) -> None:
             if not isinstance(reply, Heard) and self._services.now < until:
-                self._services.ask(
-                    chain.origin, lambda number: msgspec.structs.replace(told, request=number), ask, TELL_US
-                )
+                self._services.after(TELL_US // 4, ask)  # at once, it would be lost as soon again
 
         ask()
 

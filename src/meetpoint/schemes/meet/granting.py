@@ -25,6 +25,8 @@ __all__ = ["Granting"]
 CHANGES_MAX = 4_096
 """How many changes of a home's keys are remembered, to tell only what is new."""
 TIMEOUT_US = 1_000_000
+AGAIN_US = TIMEOUT_US // 4
+"""How long to wait before a publisher that was not reached is told again."""
 
 
 class _Holder:
@@ -154,11 +156,15 @@ class Granting:
         summary, version = self.summary(self._base, holder.known), self._version()
 
         def answered(reply: Reply | None) -> None:
-            holder.asking = False
             if isinstance(reply, Noted) and reply.base == self._base:
                 holder.known = max(holder.known, min(reply.serial, self._serial))
-            if not self.closed:
-                self._go_on()
+                go_on()
+            else:
+                self._services.after(AGAIN_US, go_on)
+
+        def go_on() -> None:
+            holder.asking = False
+            self._go_on()
 
         self._services.ask(holder.peer, lambda number: Used(number, self._home, version, summary), answered, TIMEOUT_US)
 
