@@ -125,6 +125,45 @@ def test_time_stops_where_it_is_told_to() -> None:
     assert len(nodes[0].inputs(Fired)) == 2
 
 
+def test_calls_happen_at_their_times_near_and_far_in_the_order_in_which_they_were_arranged() -> None:
+    def script(item: Input, now: int) -> list[Effect]:
+        started = isinstance(item, Started)
+        return [SetTimer(1, Instant(BEGINNING + 3 * SECOND))] if started else [Answer(1, Stored())]
+
+    engine, nodes, processes = network(script)
+    happened: list[tuple[int, str]] = []
+    engine.on_answer = lambda process, effect: happened.append((engine.now - BEGINNING, "the timer"))
+
+    def call(at: int, name: str) -> None:
+        engine.call(BEGINNING + at, lambda: happened.append((engine.now - BEGINNING, name)))
+
+    call(3 * SECOND, "before the timer")
+    start(engine, nodes, processes)
+    call(3 * SECOND, "after the timer")
+    call(40_000, "far")
+    call(0, "now")
+    call(7, "near")
+    engine.call(BEGINNING + 30_000, call, 40_000, "arranged later")
+    engine.run(BEGINNING + 2 * SECOND)
+    assert happened == [(0, "now"), (7, "near"), (40_000, "far"), (40_000, "arranged later")]
+    happened.clear()
+    engine.run(BEGINNING + 3 * SECOND)
+    assert happened == [(3 * SECOND, name) for name in ("before the timer", "the timer", "after the timer")]
+
+
+def test_a_run_ends_when_all_of_its_time_has_happened_and_time_does_not_go_back() -> None:
+    engine, _, _ = network(silent)
+    happened: list[int] = []
+    engine.call(BEGINNING + 5, lambda: engine.call(BEGINNING + 5, happened.append, 1))
+    engine.call(BEGINNING + 6, happened.append, 2)
+    engine.run(BEGINNING + 5)
+    assert happened == [1]
+    with pytest.raises(AssertionError, match="what is past is past"):
+        engine.run(BEGINNING + 4)
+    with pytest.raises(AssertionError, match="what is past is past"):
+        engine.call(BEGINNING + 4, happened.append, 3)
+
+
 def test_a_skewed_clock_shows_its_own_time_and_waits_as_long_as_others() -> None:
     def script(item: Input, now: int) -> list[Effect]:
         return [SetTimer(1, Instant(now + 10 * SECOND))] if isinstance(item, Started) else []
@@ -173,6 +212,26 @@ def test_messages_and_timers_of_an_earlier_life_are_lost() -> None:
     start(engine, [second], processes[1:])
     engine.run(BEGINNING + 2 * SECOND)
     assert [type(item) for _, item in second.seen] == [Started]
+
+
+def test_what_is_sent_to_a_process_that_is_down_does_not_wait_for_it() -> None:
+    engine, nodes, processes = network(at_start(Send(peer(1), Word("too early"))), silent)
+    start(engine, nodes[:1], processes[:1])
+    start(engine, nodes[1:], processes[1:])
+    engine.run(BEGINNING + SECOND)
+    assert nodes[1].inputs(Received) == []
+    assert engine.undelivered == 1
+
+
+def test_a_disk_that_writes_nothing_syncs_all_the_same() -> None:
+    engine, nodes, processes = network(silent)
+    synced: list[Process] = []
+    engine.on_sync = lambda process: not synced.append(process)  # type: ignore[func-returns-value]
+    start(engine, nodes, processes)
+    engine.write_nothing(processes[0])
+    engine.run(BEGINNING + SECOND)
+    assert synced == processes
+    assert processes[0].disk.recover() == ()
 
 
 def test_a_ticket_is_answered_when_it_is_on_disk_and_not_before() -> None:

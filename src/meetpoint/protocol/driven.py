@@ -22,8 +22,7 @@ class Driven:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._handlers: dict[type[Message], Handler] = {}
-        self._inputs: dict[type, Callable[[Any], None]] = {
-            Received: self._received,
+        self._others: dict[type, Callable[[Any], None]] = {
             Fired: lambda item: services.fired(item.timer),
             Persisted: lambda item: services.persisted(item.ticket),
             Asked: self._asked,
@@ -39,18 +38,20 @@ class Driven:
     def handle(self, item: Input, now: Instant) -> list[Effect]:
         """Take one input; return what is to be done, in order."""
         effects = self._services.begin(now)
-        self._inputs[type(item)](item)
-        return effects
-
-    def _received(self, item: Received) -> None:
+        if type(item) is not Received:
+            self._others[type(item)](item)
+            return effects
         message = item.message
         handler = self._handlers.get(type(message))
-        if handler is not None:
+        if item.source.id == self._services.me.id:
+            self._services.observe("message_from_oneself")  # of someone who lies
+        elif handler is not None:
             handler(item.source, message)
         elif isinstance(message, Reply):
             self._services.replied(item.source, message)
         else:
             self._services.observe("message_unexpected")
+        return effects
 
     def _lost(self, item: Lost) -> None:
         self._services.lost(item.peer)

@@ -55,7 +55,7 @@ class Services:
         self.random = random.Random(seed)
         self.now = Instant(0)
         self._effects: list[Effect] = []
-        self._numbers = 0
+        self._numbers = self.random.getrandbits(32)  # in each life others: a late reply answers nobody
         self._timers: dict[int, Then] = {}
         self._tickets: dict[int, Then] = {}
         self._replies: dict[int, tuple[Peer, int, Callable[[Reply | None], None]]] = {}
@@ -116,8 +116,7 @@ class Services:
     def begin(self, now: Instant) -> list[Effect]:
         """A step begins: its effects will be in the list returned."""
         self.now = now
-        effects: list[Effect] = []
-        self._effects = effects
+        effects = self._effects = []
         return effects
 
     def fired(self, timer: int) -> None:

@@ -319,10 +319,14 @@ class Custody:
                 return
             given, holding = _split(holding, arc, question.home)
             self._change(home, holding)
-            self._have_taken(home, given, REMIND_US)
-        number, part = given.number, given.arc
-        answer = Sought(question.request, part, number, holding.version, holding.arcs, True, digest)
-        home.keeper.write((), (), lambda: reply(answer))
+        gift = given
+        answer = Sought(question.request, gift.arc, gift.number, holding.version, holding.arcs, True, digest)
+
+        def safe() -> None:
+            reply(answer)
+            self._have_taken(home, gift, REMIND_US)
+
+        home.keeper.write((), (), safe)
 
     # -- pulling what was placed there ---------------------------------------------------------------------------------
 
@@ -471,9 +475,7 @@ class Custody:
     def is_free(self, home: Home) -> bool:
         """Whether a home holds nothing and owes nothing: it may end."""
         holding = self.holdings.get(home.id)
-        return (
-            holding is not None and holding.placed and not (holding.arcs or holding.given or holding.taken)
-        )  # fmt: skip
+        return holding is not None and not (holding.arcs or holding.given or holding.taken)
 
     def free(self, home: Home) -> None:
         """Let the next home take all that this one holds."""

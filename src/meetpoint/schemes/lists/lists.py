@@ -157,7 +157,7 @@ class Lists:
         )  # fmt: skip
         self._bringing = Bringing(services, hosting, self._homes)
         self._carrying = Carrying(services, hosting, self._begin)
-        self._attempts = 0
+        self._attempts = services.random.getrandbits(32)  # in each life others: a late word is of no attempt
         self._listening: dict[int, _Listening] = {}
         self._recent: dict[tuple[bytes, int, int, int], None] = {}
         self._errands.do(Collect, self._collect)
@@ -323,7 +323,7 @@ class Lists:
             self._services.observe("event_malformed")
             return
         groups = groups_of(self._hashing, flat, self._order)
-        if not 0 <= chain.group < len(groups):
+        if not (0 <= chain.group < len(groups) and 0 <= chain.told <= chain.group):
             self._services.observe("event_malformed")
             return
         answer(Accepted())

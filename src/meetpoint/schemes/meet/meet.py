@@ -261,17 +261,13 @@ class Meet:
                 VISIT_US,
             )
 
-    def _here(
-        self, tour: _Tour, home: HomeId, before: Holding | None, done: bool, more: tuple[bytes, ...]
-    ) -> None:
+    def _here(self, tour: _Tour, home: HomeId, before: Holding | None, done: bool, more: tuple[bytes, ...]) -> None:
         """A home here was visited; what it got meanwhile does not count."""
         holding = self._custody.holdings.get(home)
         arcs = () if holding is None else holding.arcs
         self._has_visited(tour, home, arcs, done and before is not None and arcs == before.arcs, more)
 
-    def _answered(
-        self, tour: _Tour, home: HomeId, asked_at: int, known: tuple[Arc, ...], reply: Reply | None
-    ) -> None:
+    def _answered(self, tour: _Tour, home: HomeId, asked_at: int, known: tuple[Arc, ...], reply: Reply | None) -> None:
         """A home has answered, or not in time; `known` is what it was known to hold when it was asked."""
         if not isinstance(reply, Visited):
             tour.asked.pop(home, None)

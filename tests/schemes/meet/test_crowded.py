@@ -1,0 +1,74 @@
+"""Keys under which many lie: further ones go to children, and to children of those; events find all of them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from meetpoint.catalog import NetworkConfig
+from meetpoint.schemes.meet import MeetSettings
+from meetpoint.schemes.meet.filed import read_filed
+from meetpoint.sim.families import family_of
+from meetpoint.sim.plans import read_plan
+from meetpoint.sim.scenario import Network
+from tests.rendezvous.eyes import misplaced, parts
+
+
+def network(crowded: int, children: int, nodes: int, seed: int, faults: str = "none", lease_s: int = 5) -> Network:
+    meet = MeetSettings(crowded=crowded, children=children, lease_us=lease_s * 1_000_000)
+    plan = msgspec.structs.replace(read_plan(faults), seconds=20)
+    kin = family_of(NetworkConfig(scheme="meet", meet=meet))
+    return Network(scheme="meet", nodes=nodes, seed=seed, faults=plan, kin=kin)
+
+
+def paths(net: Network) -> list[tuple[int, ...]]:
+    """Of all conjunctions that are placed, how they came from their key to where they are."""
+    entries = [
+        each for _, custody, _, _ in parts(net) for placed in custody.entries.values() for each in placed.values()
+    ]
+    filed = [read_filed(entry.body) for entry in entries]
+    return [each.path for each in filed if each is not None and each.text]
+
+
+@pytest.mark.parametrize(("crowded", "children"), [(2, 2), (3, 8)])
+def test_events_reach_all_under_a_crowded_key(crowded: int, children: int) -> None:
+    net = network(crowded, children, 6, seed=4)
+    names = [net.subscribe("symbol = 'A'") for _ in range(30)]
+    other = net.subscribe("symbol = 'B'")
+    event = net.publish({"symbol": "A"}, phase="after")
+    net.run()
+    assert net.notifications == {**{name: [event] for name in names}, other: []}
+    found = paths(net)
+    assert len(found) == 31
+    assert sum(not path for path in found) == crowded + 1
+    assert max(map(len, found)) >= (3 if children == 2 else 1)
+    assert misplaced(net) == []
+    assert net.report().good
+
+
+def test_where_paths_end_there_is_no_crowd() -> None:
+    net = network(1, 1, 4, seed=2)
+    names = [net.subscribe("symbol = 'A'") for _ in range(14)]
+    event = net.publish({"symbol": "A"}, phase="after")
+    net.run()
+    assert net.notifications == {name: [event] for name in names}
+    assert sorted(map(len, paths(net))) == [0, 1, 2, 3, 4, 5, 6, *[7] * 7]
+
+
+@pytest.mark.parametrize("faults", ["churn", "all"])
+def test_few_keys_and_many_faults(faults: str) -> None:
+    net = network(2, 3, 8, seed=11, faults=faults)
+    names = [net.subscribe(f"symbol = '{'AB'[number % 2]}'") for number in range(24)]
+    for number, name in enumerate(names[:6]):
+        net.update(name, f"symbol = '{'BA'[number % 2]}' AND price > 1", phase="faults")
+    for name in names[6:9]:
+        net.unsubscribe(name, phase="faults")
+    for number in range(6):
+        net.subscribe(f"symbol = '{'AB'[number % 2]}'", phase="faults")
+    for number in range(24):
+        phase = ("faults", "recovery", "after")[number % 3]
+        net.publish({"symbol": "AB"[number % 2], "price": number}, phase=phase)  # type: ignore[arg-type]
+    net.run()
+    report = net.report()
+    assert report.counts == dict.fromkeys(report.counts, 0), report.problems
+    assert any(paths(net))

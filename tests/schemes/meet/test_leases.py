@@ -1,0 +1,220 @@
+"""Summaries under bad weather, in small worlds of real nodes: messages late, doubled, lost and out of order; clocks
+that go wrong; nodes that crash, arcs that move. At every moment:
+
+    Whenever a placement under a key is acknowledged, and as long as the subscription wants it, no publisher has a
+    summary that is still good and speaks of an arc with the place of the key, and that lacks the key.
+
+And in the end every event has come to all subscriptions that were acknowledged before it was published. The mutants
+take one rule away each, and are seen.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from meetpoint.protocol.effects import Stored
+from meetpoint.protocol.inputs import Subscribe, Unsubscribe, Update
+from meetpoint.protocol.messages import Message
+from meetpoint.schemes.meet import MeetSettings
+from meetpoint.schemes.meet.filed import read_filed
+from meetpoint.schemes.meet.granting import Granting
+from tests.rendezvous.small_world import MeetWorld, free, home
+
+US = 1_000_000
+LEASE_US = 6 * US
+LOOK_EVERY = 7  # steps: what is wrong stays so for a while
+SYMBOLS = [f"S{number}" for number in range(16)]
+
+
+class BrokenError(Exception):
+    """The property does not hold."""
+
+
+class LeaseWorld(MeetWorld):
+    """Looks at all summaries every so often."""
+
+    watching = False
+    steps = 0
+
+    def stepped(self) -> None:
+        self.steps += 1
+        if self.watching and not self.steps % LOOK_EVERY:
+            wrong = self.lacking()
+            if wrong:
+                raise BrokenError(wrong[0])
+
+    def lacking(self) -> list[str]:
+        """Summaries that lack a key they must have."""
+        acknowledged = [
+            (filed.key, placed.at.low, name)
+            for number in self.nodes
+            for places in self.scheme(number)._placing._places.values()
+            for name, each in places.items()
+            for placed in each.entries.values()
+            if placed.number not in each.open and (filed := read_filed(placed.at.body)) is not None
+        ]
+        return [
+            f"{self.now}: node {number} lacks {key} of {name} in what it knows of {of.hex()}"
+            for number, node in self.nodes.items()
+            for of, lease in self.scheme(number)._summaries._leases.items()
+            if lease.until > self.local(number) and of not in node.hosting.homes
+            for key, place, name in acknowledged
+            if key not in lease.keys and any(arc.holds(place) for arc in lease.arcs)
+        ]
+
+
+class Story:
+    """One random life of a small network."""
+
+    def __init__(self, seed: int, nodes: int = 4, rates: float = 0.0005) -> None:
+        self.random = random.Random(seed)
+        self.world = LeaseWorld(nodes, seed=seed, meet=MeetSettings(lease_us=LEASE_US), holding_us=2 * US)
+        self.world.rates = {number: 1 + self.random.uniform(-rates, rates) for number in range(1, nodes + 1)}
+        self.nodes = nodes
+        self.asked: dict[int, tuple[str, str | None]] = {}
+        self.filters: dict[str, tuple[int, str]] = {}  # acknowledged, at which node, and which symbol they want
+        self.busy: dict[str, int] = {}
+        self.due: list[tuple[str, str]] = []
+        self.count = 0
+
+    def weather(self, source: int, to: int, message: Message) -> Iterable[int]:
+        drawn = self.random.random()
+        times = 0 if drawn < 0.08 else 2 if drawn < 0.2 else 1
+        most = 1_900_000 if self.random.random() < 0.1 else 60_000
+        return [self.random.randrange(2_000, most) for _ in range(times)]
+
+    def live(self, seconds: float) -> None:
+        """Anything may happen."""
+        self.world.run(2)
+        self.world.watching = True
+        self.world.weather = self.weather
+        until = self.world.now + int(seconds * US)
+        while self.world.now < until:
+            deeds = [(self.subscribe, 10), (self.publish, 12), (self.end, 4), (self.change, 4), (self.give, 1),
+                     (self.crash, 1)]  # fmt: skip
+            deed = self.random.choices([deed for deed, _ in deeds], [weight for _, weight in deeds])[0]
+            deed()
+            self.world.run(self.random.choice([0.05, 0.2, 0.6]))
+            self.hear()
+        self.world.weather = lambda source, to, message: None
+        for number in range(1, self.nodes + 1):
+            if number not in self.world.nodes:
+                self.world.start(number, contacts=[each for each in range(1, self.nodes + 1) if each != number])
+        self.world.run(60)
+        self.hear()
+
+    def hear(self) -> None:
+        for request, (name, value) in list(self.asked.items()):
+            if self.world.answers.get(request) == Stored():
+                del self.asked[request], self.busy[name]
+                if value is not None:
+                    self.filters[name] = (self.count, value)
+
+    def subscribe(self) -> None:
+        if self.world.nodes:
+            self.count += 1
+            name, value = f"s{self.count}", self.random.choice(SYMBOLS)
+            at = self.random.choice(list(self.world.nodes))
+            self.asked[self.world.ask(at, Subscribe(name, f"symbol = '{value}'"))] = (name, value)
+            self.busy[name] = at
+
+    def _idle(self) -> list[tuple[int, str]]:
+        return [
+            (number, name)
+            for number, node in self.world.nodes.items()
+            for each in node.hosting.homes.values()
+            for name in each.filters
+            if name in self.filters and name not in self.busy and node.state == "ready"
+        ]
+
+    def end(self) -> None:
+        if there := self._idle():
+            number, name = self.random.choice(there)
+            del self.filters[name]
+            self.due = [each for each in self.due if each[0] != name or each in self.world.came()]
+            self.asked[self.world.ask(number, Unsubscribe(name))] = (name, None)
+            self.busy[name] = number
+
+    def change(self) -> None:
+        """The same events, and others as well: whoever is due stays so."""
+        if there := self._idle():
+            number, name = self.random.choice(there)
+            _, value = self.filters[name]
+            text = f"symbol = '{value}' AND price {self.random.choice('<>')} -1 OR symbol = '{value}'"
+            self.asked[self.world.ask(number, Update(name, text))] = (name, value)
+            self.busy[name] = number
+
+    def publish(self) -> None:
+        ready = [number for number, node in self.world.nodes.items() if node.state == "ready"]
+        if ready:
+            self.count += 1
+            value, id_ = self.random.choice(SYMBOLS), f"e{self.count}"
+            number = self.random.choice(ready)
+            last = self.world.nodes[number]
+            request = self.world.publish(number, id_, symbol=value)
+            names = [name for name, (_, wanted) in self.filters.items() if wanted == value]
+
+            def later() -> None:
+                if request in self.world.answers and self.world.nodes.get(number) is last:
+                    self.due += [(name, id_) for name in names if name in self.filters]
+
+            self.world._later(1_500_000, later)
+
+    def give(self) -> None:
+        number = self.random.choice(list(self.world.nodes))
+        if home(number) in self.world.nodes[number].hosting.homes:
+            free(self.world, number)
+
+    def crash(self) -> None:
+        if len(self.world.nodes) > self.nodes - 1:
+            number = self.random.choice(list(self.world.nodes))
+            self.world.crash(number)
+            self.world._later(
+                self.random.randrange(300_000, 3_000_000),
+                lambda: number in self.world.nodes or self.world.start(number, contacts=range(1, self.nodes + 1)),  # type: ignore[arg-type, func-returns-value]
+            )
+
+    def missing(self) -> list[tuple[str, str]]:
+        came = {(name, event) for name, event, _ in self.world.notified}
+        return [each for each in self.due if each not in came]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_summary_lacks_a_key_that_was_acknowledged(seed: int) -> None:
+    story = Story(seed)
+    story.live(30)
+    assert story.missing() == []
+    story.world.check_arcs()
+
+
+def caught(stories: Iterable[Story], seconds: float) -> bool:
+    """Whether the property, or the events, show that something is wrong."""
+    for story in stories:
+        try:
+            story.live(seconds)
+        except BrokenError:
+            return True
+        if story.missing():
+            return True
+    return False
+
+
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Granting, "when_known", lambda self, then: then())
+
+
+def no_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Granting.__init__
+    monkeypatch.setattr(Granting, "__init__", lambda self, *rest, fresh: right(self, *rest, fresh=True))
+
+
+MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [no_waiting, no_quarantine]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_is_seen(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant(monkeypatch)
+    assert caught((Story(seed) for seed in range(30)), 30)
