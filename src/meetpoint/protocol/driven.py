@@ -37,20 +37,21 @@ class Driven:
 
     def handle(self, item: Input, now: Instant) -> list[Effect]:
         """Take one input; return what is to be done, in order."""
-        effects = self._services.begin(now)
+        services = self._services
+        effects = services.begin(now)
         if type(item) is not Received:
             self._others[type(item)](item)
             return effects
         message = item.message
         handler = self._handlers.get(type(message))
-        if item.source.id == self._services.me.id:
-            self._services.observe("message_from_oneself")  # of someone who lies
+        if item.source.id == services.me.id:
+            services.observe("message_from_oneself")  # of someone who lies
         elif handler is not None:
             handler(item.source, message)
         elif isinstance(message, Reply):
-            self._services.replied(item.source, message)
+            services.replied(item.source, message)
         else:
-            self._services.observe("message_unexpected")
+            services.observe("message_unexpected")
         return effects
 
     def _lost(self, item: Lost) -> None:

@@ -11,9 +11,9 @@ and their senders may be told (`detector`): always, after a round trip, and neve
 a refused or broken TCP connection would (*imperfect*).
 
 The loop is the hot path of every simulation: no objects but the entry and the input, no look-ups that a local name can
-save, and no question asked of faults while there are none. Nearly every timer is cancelled, as replies come in time:
-timers wait in slots of `_SLOT_US` each, outside the heap, and only those that are still wanted when their slot begins
-ever enter it.
+save, and no question asked of faults while there are none. The heap is kept small: what is arranged for later waits in
+slots of `_SLOT_US` each, outside the heap, until its slot begins; and nearly every timer is cancelled until then, as
+replies come in time. The end of a run is an entry of the heap too, so that nobody need look at the time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ REFUSED_SHARE = 0.5
 
 Detector: TypeAlias = Literal["perfect", "imperfect"]
 
-_MESSAGE, _TIMER, _SLOT, _CALL, _LOST = range(5)
+_MESSAGE, _TIMER, _SLOT, _CALL, _LOST, _END = range(6)
 _SLOT_BITS = 15
 _SLOT_US = 1 << _SLOT_BITS
 EVENT_HOPS = "event_hops"
@@ -53,8 +53,9 @@ EVENT_HOPS = "event_hops"
 _NOBODY = -1
 _NO_TICKET = 0
 """A ticket that no node gives: theirs begin above."""
-_FIRST = 0
-"""A serial number before all others: a slot is opened before anything else happens at its time."""
+_FIRST, _LAST = 0, 1 << 62
+"""Serial numbers before and after all others: of a slot, opened before anything else happens at its time, and of the
+end of a run, which comes when all of its time has happened."""
 _HEAD = Struct("<qii")
 _TRACE_MAX = 8192
 _PACK = msgspec.msgpack.Encoder().encode
@@ -104,8 +105,8 @@ class Process:
     """One address: a node that may die and come back, its disk, its clock."""
 
     __slots__ = (
-        "address", "alive", "bytes_sent", "disk", "drift", "epoch", "gone", "index", "links", "node", "peer", "sent",
-        "skew_us", "started_at", "steps", "timers", "view", "viewing",
+        "address", "alive", "bytes_sent", "disk", "door", "drift", "epoch", "gone", "index", "kinds", "links", "node",
+        "peer", "skew_us", "skewed", "started_at", "steps", "timers", "view", "viewing",
     )  # fmt: skip
 
     def __init__(self, index: int, peer: Peer) -> None:
@@ -117,14 +118,24 @@ class Process:
         self.alive = False
         self.gone = False
         self.epoch = 0
+        self.door = _NOBODY
+        """The epoch that messages are sent to: none while it is down, so that they do not arrive even if it returns."""
         self.timers: dict[int, int] = {}
         self.links: dict[str, tuple[Process, int]] = {}
         self.skew_us = 0
         self.drift = 0.0
+        """How far its clock is off, and how wrong it goes: to be set before it starts."""
+        self.skewed = False
         self.started_at = 0
-        self.steps = self.sent = self.bytes_sent = 0
+        self.steps = self.bytes_sent = 0
+        self.kinds: defaultdict[type[Message], int] = defaultdict(int)
         self.view: object = None
         self.viewing: Callable[[], object] = lambda: None
+
+    @property
+    def sent(self) -> int:
+        """How many messages it has sent."""
+        return sum(self.kinds.values())
 
     def local(self, now: int) -> Instant:
         """What its clock shows."""
@@ -148,7 +159,6 @@ class Engine:
         self.codec = codec
         self.detector: Detector = detector
         self.processes: dict[str, Process] = {}
-        self.kinds: defaultdict[type[Message], int] = defaultdict(int)
         self.observed: dict[str, int] = {}
         self.subjects: dict[str, dict[bytes, int]] = {}
         self.event_hops: Counter[int] = Counter()
@@ -156,7 +166,7 @@ class Engine:
         self.undelivered = 0
         self.story: Story | None = None
         self.weather: Weather | None = None
-        self.after_step: Callable[[Process], None] | None = None
+        self.after_step: Callable[[Process], None] = lambda process: None
         self.on_notify: Callable[[Process, Notify], None] = lambda process, effect: None
         self.on_answer: Callable[[Process, Answer], None] = lambda process, effect: None
         self.on_stop: Callable[[Process], None] = lambda process: None
@@ -166,11 +176,10 @@ class Engine:
         self._digest = blake2b(digest_size=16)
         self._trace: list[bytes] = []
         self._heap: list[tuple[Any, ...]] = []
-        self._slots: dict[int, list[tuple[Any, ...]]] = {}
+        self._slots: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
         self._encode = codec.encode
-        self._message: Message | None = None
-        self._payload = b""
         self._serial = 0
+        self._expect_slot((self.now >> _SLOT_BITS) + 1)
         self._others: dict[type, Callable[[Process, Any], None]] = {
             Notify: self._notify,
             Answer: self._answer,
@@ -194,6 +203,8 @@ class Engine:
         process.node = node
         process.alive = True
         process.epoch += 1
+        process.door = process.epoch
+        process.skewed = bool(process.skew_us or process.drift)
         process.started_at = self.now
         process.view = None
 
@@ -202,6 +213,7 @@ class Engine:
         assert process.alive
         process.alive = False
         process.epoch += 1
+        process.door = _NOBODY
         process.timers.clear()
         return process.disk.crash(self._random)
 
@@ -218,13 +230,15 @@ class Engine:
         """Arrange for a call."""
         assert at >= self.now, "what is past is past"
         self._serial += 1
-        heappush(self._heap, (at, self._serial, _CALL, function, arguments))
+        self._put(at, (at, self._serial, _CALL, function, arguments))
 
     def run(self, until: int) -> None:
         """Go on until that time."""
+        assert until >= self.now, "what is past is past"
         heap, trace = self._heap, self._trace
         head, decode, step = _HEAD.pack, self.codec.decode, self._step
-        while heap and heap[0][0] <= until:
+        heappush(heap, (until, _LAST, _END))
+        while True:
             entry = heappop(heap)
             self.now = now = entry[0]
             kind = entry[2]
@@ -233,8 +247,7 @@ class Engine:
                 if target.epoch != epoch:
                     self._bounce(sender, sender_epoch, target, to)
                     continue
-                trace.append(head(now, sender.index, target.index))
-                trace.append(payload)
+                trace += (head(now, sender.index, target.index), payload)
                 message = decode(payload)
                 if self.story is not None:
                     self.story.received(now, sender, target, message, payload)
@@ -248,19 +261,34 @@ class Engine:
                 self._open(entry[3])
             elif kind == _CALL:
                 entry[3](*entry[4])
-            else:
+            elif kind == _LOST:
                 _, _, _, target, epoch, peer = entry
                 if target.epoch == epoch:
                     self.hand(target, Lost(peer))
-        self.now = max(self.now, until)
+            else:
+                break
+
+    def _put(self, at: int, entry: tuple[Any, ...]) -> None:
+        """Keep a timer or a call until its time: in its slot, or in the heap where its slot has begun."""
+        slot = at >> _SLOT_BITS
+        if slot > self.now >> _SLOT_BITS:
+            self._slots[slot].append(entry)
+        else:
+            heappush(self._heap, entry)
+
+    def _expect_slot(self, slot: int) -> None:
+        heappush(self._heap, (slot << _SLOT_BITS, _FIRST, _SLOT, slot))
 
     def _open(self, slot: int) -> None:
-        """A slot's time has come: the timers in it that are still wanted go into the heap."""
+        """A slot's time has come: what is in it goes into the heap, but for timers that are no longer wanted."""
+        self._expect_slot(slot + 1)
         heap = self._heap
-        for entry in self._slots.pop(slot):
-            target = entry[3]
-            if target.epoch == entry[4] and target.timers.get(entry[5]) == entry[1]:
-                heappush(heap, entry)
+        for entry in self._slots.pop(slot, ()):
+            if entry[2] == _TIMER:
+                _, serial, _, target, epoch, timer = entry
+                if target.epoch != epoch or target.timers.get(timer) != serial:
+                    continue
+            heappush(heap, entry)
         if len(self._trace) > _TRACE_MAX:
             self._seal()
 
@@ -275,32 +303,37 @@ class Engine:
         self._trace.clear()
 
     @property
+    def kinds(self) -> Counter[type[Message]]:
+        """How many messages of each kind were sent."""
+        kinds: Counter[type[Message]] = Counter()
+        for process in self.processes.values():
+            kinds.update(process.kinds)
+        return kinds
+
+    @property
     def messages(self) -> int:
         """How many messages were sent."""
-        return sum(self.kinds.values())
+        return sum(process.sent for process in self.processes.values())
 
     # -- effects -------------------------------------------------------------------------------------------------------
 
     def _step(self, process: Process, item: Input) -> None:
         now = self.now
         node: Any = process.node
-        plain = not (process.skew_us or process.drift)
+        skewed = process.skewed
         effect: Any  # of which kind says its class, which a type checker does not follow
-        for effect in node.handle(item, now if plain else process.local(now)):
-            kind = effect.__class__
+        for effect in node.handle(item, process.local(now) if skewed else now):
+            kind = type(effect)
             if kind is Send:
                 to, message = effect.to, effect.message
-                if message is not self._message:  # one message to many is encoded once
-                    self._message, self._payload = message, self._encode(message)
-                payload = self._payload
-                process.sent += 1
+                payload = self._encode(message)
                 process.bytes_sent += len(payload)
-                self.kinds[message.__class__] += 1
+                process.kinds[type(message)] += 1
                 target, delay = process.links.get(to.address) or self._link(process, to.address)
-                epoch = target.epoch if target.alive else _NOBODY
+                at = now + delay
                 self._serial = serial = self._serial + 1
                 entry: tuple[Any, ...]
-                entry = (now + delay, serial, _MESSAGE, target, epoch, payload, process, process.epoch, node.me, to)
+                entry = (at, serial, _MESSAGE, target, target.door, payload, process, process.epoch, node.me, to)
                 if self.weather is None:
                     heappush(self._heap, entry)
                 else:
@@ -308,24 +341,16 @@ class Engine:
                 if self.story is not None:
                     self.story.sent(now, process, to, message, payload)
             elif kind is SetTimer:
-                at = effect.at if plain else process.true_time(effect.at, now)
+                at = process.true_time(effect.at, now) if skewed else effect.at
                 self._serial = serial = self._serial + 1
                 process.timers[effect.timer] = serial
-                entry = (at if at > now else now, serial, _TIMER, process, process.epoch, effect.timer)
-                slot = at >> _SLOT_BITS
-                if slot in self._slots:
-                    self._slots[slot].append(entry)
-                elif slot > now >> _SLOT_BITS:
-                    self._slots[slot] = [entry]
-                    heappush(self._heap, (slot << _SLOT_BITS, _FIRST, _SLOT, slot))
-                else:
-                    heappush(self._heap, entry)
+                at = at if at > now else now
+                self._put(at, (at, serial, _TIMER, process, process.epoch, effect.timer))
             elif kind is CancelTimer:
                 process.timers.pop(effect.timer, None)
             else:
                 self._others[kind](process, effect)
-        if self.after_step is not None:
-            self.after_step(process)
+        self.after_step(process)
 
     def _brave(self, entry: tuple[Any, ...]) -> None:
         """Send a message into the weather."""

@@ -43,10 +43,12 @@ class Host:
 
     def __init__(self, me: Peer, ring: Ring, seed: int, settings: ChordSettings, rules: type[Rules] = Rules) -> None:
         self.services = Services(me, ring, PACKER, seed)
+        self.services._numbers = 0  # from one on, so that tests can tell them
         self.delivered_here: list[tuple[Key, Message, Peer, int]] = []
         self.joins = 0
         self.changes = 0
         self.chord = Chord(self.services, self, settings, rules)
+        self.chord._finding._numbers = 0
         self.handlers = dict(self.chord.handlers())
 
     # What the overlay tells.

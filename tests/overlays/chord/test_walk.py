@@ -81,6 +81,41 @@ def test_a_quiet_stabilise_is_a_question_and_an_answer() -> None:
     assert succ(host) == [20, 30]
 
 
+def test_an_answer_like_the_last_one_is_looked_at_again_as_soon_as_anything_differs() -> None:
+    host = member(10, 20, 30, 40)
+    requests = iter(range(2, 100, 2))
+
+    def hears(prdc: int, *succ: int) -> list[Effect]:
+        stabilises(host)
+        return says(host, p(20), ToldState(next(requests), p(prdc), tuple(map(p, succ))))[1:]
+
+    for _ in range(3):
+        assert hears(10, 30, 40) == []
+    assert succ(host) == [20, 30]
+    assert hears(10, 25, 30) == []
+    assert succ(host) == [20, 25]
+    for _ in range(3):
+        assert hears(10, 30, 40) == []
+        assert succ(host) == [20, 30]
+    for _ in range(3):
+        assert hears(5, 30, 40) == [Send(p(20), Claim())], "it does not know this node yet"
+    assert hears(10, 30, 40) == hears(10, 30, 40) == []
+    assert hears(15, 30, 40)[-1] == Send(p(15), AskState(next(requests))), "there is a nearer one"
+
+
+def test_a_list_that_has_changed_is_set_right_by_the_answer_that_had_changed_nothing() -> None:
+    host = member(10, 20, 30, 40)
+    for request in (2, 4):
+        stabilises(host)
+        says(host, p(20), ToldState(request, p(10), (p(30), p(40))))
+    state = host.chord._table.state
+    assert state is not None
+    host.chord._table.commit(state._replace(succ=(p(20).id, p(25).id)))
+    stabilises(host)
+    says(host, p(20), ToldState(6, p(10), (p(30), p(40))))
+    assert succ(host) == [20, 30]
+
+
 def test_a_nearer_successor_is_asked_adopted_and_told() -> None:
     host = member(10, 20, 30, 40)
     stabilises(host)
@@ -399,13 +434,38 @@ def test_a_lookup_is_tried_again_by_another_way_and_then_given_up() -> None:
     for care in range(1, SETTINGS.lookup_tries):
         assert isinstance(timer, SetTimer)
         now += SETTINGS.lookup_timeout_us
-        timer, again = fires(host, timer.timer, now)
+        again, timer = fires(host, timer.timer, now)
         assert again == Send(p(20), Find(key, p(10), care + 1, 1, care)), "the link before the one that was silent"
     assert isinstance(timer, SetTimer)
     assert answers == []
     assert fires(host, timer.timer, now + SETTINGS.lookup_timeout_us) == []
     assert answers == [(None, 0)]
     assert says(host, p(40), Located(1, 3)) == [Observe("reply_unexpected")]
+
+
+def test_one_timer_serves_all_lookups_and_each_has_its_whole_time() -> None:
+    host = member(10, 20, 30, 40)
+    answers: list[tuple[Peer | None, int]] = []
+    key, whole = RING.key(35), SETTINGS.lookup_timeout_us
+
+    def look_up(now: int) -> list[Effect]:
+        return host.do(now, lambda: host.chord.lookup(key, lambda *found: answers.append(found)))
+
+    timer, first = look_up(0)
+    assert timer == SetTimer(2, Instant(whole))
+    assert first == Send(p(30), Find(key, p(10), 1, 1))
+    assert look_up(100) == [Send(p(30), Find(key, p(10), 2, 1))]
+    assert look_up(200) == [Send(p(30), Find(key, p(10), 3, 1))]
+    assert says(host, p(40), Located(1, 2), now=300) == []
+    assert fires(host, 2, whole) == [SetTimer(3, Instant(whole + 100))]
+    assert fires(host, 3, whole + 100) == [
+        Send(p(20), Find(key, p(10), 4, 1, 1)),
+        SetTimer(4, Instant(whole + 200)),
+    ]
+    assert says(host, p(40), Located(3, 2), now=whole + 150) == says(host, p(40), Located(4, 2), now=whole + 160) == []
+    assert answers == [(p(40), 2)] * 3
+    assert fires(host, 4, whole + 200) == [], "nobody waits any more"
+    assert look_up(whole + 300)[0] == SetTimer(5, Instant(2 * whole + 300))
 
 
 # -- incarnations ------------------------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ class Chord:
         "_timer",
         "_upcalls",
         "_upkeep",
+        "view",
     )
 
     def __init__(
@@ -68,6 +69,8 @@ class Chord:
         self._merging.upkeep = self._upkeep
         self._fingers = Fingers(services, self._table, self._finding, settings, self.suspect)
         self._joining = Joining(services, self._table, self._rules, self._upkeep, settings, self._become)
+        self.view: Callable[[], ChordView] = self._table.view
+        """The pointers as they are; the same object until they change."""
         self._timer: int | None = None
         self._left = False
 
@@ -140,7 +143,7 @@ class Chord:
         self._upkeep.tick()
         self._fingers.tick()
         self._merging.tick()
-        self._table.contacts.prune(self._table.needed())
+        self._table.prune()
         self._table.tell()
 
     # -- who lives -----------------------------------------------------------------------------------------------------
@@ -194,7 +197,3 @@ class Chord:
         self._table.contacts.check()
         self._upkeep.check()
         self._finding.check()
-
-    def view(self) -> ChordView:
-        """The pointers as they are; the same object until they change."""
-        return self._table.view()

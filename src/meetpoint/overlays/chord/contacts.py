@@ -36,10 +36,10 @@ class Contacts:
 
     def learn(self, peer: Peer) -> None:
         """Someone told about a peer. The latest incarnation is the one that counts."""
-        if not peer.address or peer.id == self._me:
-            return
         known = self._known.get(peer.id)
-        if known is None or known.incarnation < peer.incarnation:
+        if known is not None and known.incarnation >= peer.incarnation:
+            return
+        if peer.address and peer.id != self._me:
             self._known[peer.id] = peer
             suspicion = self.suspects.get(peer.id)
             if suspicion is not None and suspicion[0] < peer.incarnation:
@@ -122,8 +122,13 @@ class Contacts:
 
     # -- limits --------------------------------------------------------------------------------------------------------
 
+    @property
+    def too_many(self) -> bool:
+        """Whether it is time to prune."""
+        return len(self._known) > self._known_max or len(self.suspects) > self._known_max
+
     def prune(self, needed: Collection[bytes]) -> None:
-        """Forget whom no pointer names, when it has become too many."""
+        """Forget whom no pointer names, where there are too many."""
         if len(self._known) > self._known_max:
             self._known = {node: peer for node, peer in self._known.items() if node in needed}
         if len(self.suspects) > self._known_max:

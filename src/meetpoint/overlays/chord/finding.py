@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from meetpoint.overlays.chord.messages import Find, Located, Routed
 from meetpoint.wire import WireError
 
@@ -32,32 +34,30 @@ Deliver = Callable[["Key", "Message", "Peer", int], None]
 Then = Callable[["Peer | None", int], None]
 
 
-class Lookup:
-    """One lookup under way."""
+class Lookup(msgspec.Struct):
+    """One lookup under way: how often it was tried, and until when the last try waits for its answer."""
 
-    __slots__ = ("key", "then", "timer", "tried", "tries_left", "via")
-
-    def __init__(self, key: Key, then: Then, tries: int, via: Peer | None) -> None:
-        self.key = key
-        self.then = then
-        self.tried = 0
-        self.tries_left = tries
-        self.via = via
-        self.timer = 0
+    key: Key
+    then: Then
+    tries_left: int
+    via: Peer | None
+    tried: int = 0
+    until: int = 0
 
 
 class Finding:
     """One node's part in routing and lookups."""
 
-    __slots__ = ("_deliver", "_lookups", "_numbers", "_services", "_settings", "_table", "_width")
+    __slots__ = ("_deliver", "_looking_out", "_lookups", "_numbers", "_services", "_settings", "_table", "_width")
 
     def __init__(self, services: Services, table: Table, settings: ChordSettings, deliver: Deliver) -> None:
         self._services = services
         self._table = table
         self._settings = settings
         self._deliver = deliver
-        self._lookups: dict[int, Lookup] = {}
-        self._numbers = 0
+        self._lookups: dict[int, Lookup] = {}  # by number, and so by when their time is over
+        self._looking_out = False
+        self._numbers = services.random.getrandbits(32)  # in each life others: a late answer finds no lookup
         self._width = services.ring.width
 
     # -- routing -------------------------------------------------------------------------------------------------------
@@ -102,6 +102,8 @@ class Finding:
             return None, False
         if source.id in table.contacts.suspects:
             table.heard(source)
+        if not final and not care:
+            return table.way(key)
         if table.owns(key):
             return None, True
         if final:
@@ -146,16 +148,28 @@ class Finding:
             to, final = self._table.next_hop(lookup.key, lookup.tried)
         lookup.tries_left -= 1
         self._numbers += 1
-        number = self._numbers
-        lookup.timer = self._services.after(self._settings.lookup_timeout_us, lambda: self._silent(number))
-        self._lookups[number] = lookup
+        lookup.until = self._services.now + self._settings.lookup_timeout_us
+        self._lookups[self._numbers] = lookup
+        if not self._looking_out:
+            self._looking_out = True
+            self._services.after(self._settings.lookup_timeout_us, self._look_out)
         if to is not None:
-            me = self._services.me
-            self._services.send(to, Find(lookup.key, me, number, 1, lookup.tried, final))
+            self._services.send(to, Find(lookup.key, self._services.me, self._numbers, 1, lookup.tried, final))
         lookup.tried += 1
 
-    def _silent(self, number: int) -> None:
-        lookup = self._lookups.pop(number)
+    def _look_out(self) -> None:
+        """Take up the lookups whose time is over. One timer serves all: nearly all are answered in time."""
+        now = self._services.now
+        while self._lookups:
+            number, lookup = next(iter(self._lookups.items()))
+            if lookup.until > now:
+                self._services.after(lookup.until - now, self._look_out)
+                return
+            del self._lookups[number]
+            self._silent(lookup)
+        self._looking_out = False
+
+    def _silent(self, lookup: Lookup) -> None:
         if lookup.tries_left and self._table.state is not None:
             self._try(lookup)
         else:
@@ -187,7 +201,6 @@ class Finding:
         if lookup is None:
             self._services.observe("reply_unexpected")
             return
-        self._services.cancel(lookup.timer)
         self._table.heard(source)
         lookup.then(source, message.hops)
 

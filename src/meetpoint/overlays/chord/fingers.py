@@ -34,6 +34,7 @@ class Fingers:
     """One member's upkeep of its fingers."""
 
     __slots__ = (
+        "_complete",
         "_finding",
         "_looking",
         "_seen",
@@ -59,6 +60,7 @@ class Fingers:
         self._finding = finding
         self._settings = settings
         self._suspect = suspect
+        self._complete = -1  # the version of the pointers at which no finger was missing
         self._looking: set[int] = set()  # exponents that are looked up now
         self._seen: tuple[bytes, ...] = ()  # the list of successors when fingers were last taken from it
         self._verified = -1  # the exponent that was verified last
@@ -80,6 +82,14 @@ class Fingers:
         """A period has begun."""
         if self._table.state is None:
             return
+        missing = self._table.version != self._complete and self._fill()
+        self._ticks += 1
+        self._unquiet = len(self._table.fingers) if missing else max(0, self._unquiet - 1)
+        if self._unquiet or self._ticks % self._settings.verify_ticks == 0:
+            self._verify()
+
+    def _fill(self) -> bool:
+        """Take the fingers that cost nothing, and look up some of the others; whether any is missing."""
         if self._succ() != self._seen:
             self._take_from_list()
             self._unquiet = len(self._table.fingers)
@@ -91,10 +101,9 @@ class Fingers:
                 break
             if exponent not in self._table.fingers and exponent not in self._looking:
                 self._look_up(exponent)
-        self._ticks += 1
-        self._unquiet = len(self._table.fingers) if missing else max(0, self._unquiet - 1)
-        if self._unquiet or self._ticks % self._settings.verify_ticks == 0:
-            self._verify()
+        if not missing:
+            self._complete = self._table.version
+        return bool(missing)
 
     # -- from the list of successors -----------------------------------------------------------------------------------
 

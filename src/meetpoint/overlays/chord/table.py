@@ -2,14 +2,15 @@
 
 The pointers are the state of the ring's upkeep (`rules.State`), the fingers (Stoica et al., "Chord", section 4: finger
 k is the first member at or after me + 2^k, kept only where that lies beyond the first successor) and the contacts. What
-routing needs of them is kept sorted, made anew only after a change: a hop is one bisection.
+routing needs of them is kept sorted, made anew only after a change: a hop is one bisection. The pointers cut the circle
+into arcs, and all keys of an arc go the same way, which is found once.
 
 A key belongs to the first member at or after it: this one, for the keys after its predecessor up to its own id.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -39,14 +40,20 @@ class Table:
 
     __slots__ = (
         "_changed",
+        "_checked",
         "_clockwise",
+        "_cuts",
+        "_first",
         "_head",
         "_hops",
         "_ids",
+        "_order",
+        "_parts",
         "_shortcuts",
         "_stale",
         "_tell",
         "_view",
+        "_ways",
         "contacts",
         "fingers",
         "id",
@@ -68,9 +75,15 @@ class Table:
         self._stale = True
         self._ids: list[bytes] = []  # the links to route over and this node, sorted
         self._hops: list[Peer | None] = []  # the peers of these ids; None is this node
+        self._cuts: list[bytes] = []  # these ids and the predecessor, sorted: where the arcs begin
+        self._ways: list[tuple[Peer | None, bool] | None] = []  # where the keys of each arc go, once that was asked
+        self._order: list[bytes] = []  # the ids of all links, sorted
+        self._first = 0  # where among them the first one after this node is
         self._clockwise: list[Peer] = []  # all links, clockwise from this node
+        self._parts: list[tuple[Peer, bytes]] = []  # the same, each with the id of the next; the last with this node's
         self._head: Peer | None = None
         self._view: ChordView | None = None
+        self._checked: State | None = None
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
@@ -142,6 +155,18 @@ class Table:
         prdc, me = state.prdc, self.id
         return prdc < key <= me if prdc < me else key > prdc or key <= me
 
+    def way(self, key: bytes) -> tuple[Peer | None, bool]:
+        """Where a message for a key goes from here, and whether that should be the key's owner; nowhere is here."""
+        if self._stale:
+            self._sort()
+        at = bisect_right(self._cuts, key) - 1
+        way = self._ways[at]
+        if way is None or self._cuts[at] == key:
+            way = (None, True) if self.owns(key) else self.next_hop(key)
+            if self._cuts[at] != key:
+                self._ways[at] = way
+        return way
+
     def next_hop(self, key: bytes, care: int = 0) -> tuple[Peer | None, bool]:
         """The link nearest before a key that is not this node's, and whether it should be the key's owner.
 
@@ -201,22 +226,33 @@ class Table:
                 links[peer.id] = peer
         self._ids = sorted([*links, self.id])
         self._hops = [links.get(node) for node in self._ids]
+        self._cuts = self._ids if self.state is None else sorted({*self._ids, self.state.prdc})
+        self._ways = [None] * len(self._cuts)
         links.update((peer.id, peer) for peer in successors)
-        order = sorted(links)
-        at = bisect_right(order, self.id)
+        order = self._order = sorted(links)
+        at = self._first = bisect_right(order, self.id)
         self._clockwise = [links[node] for node in order[at:] + order[:at]]
+        ends = [*(peer.id for peer in self._clockwise[1:]), self.id]
+        self._parts = list(zip(self._clockwise, ends, strict=True)) if self._clockwise else []
         self._stale = False
 
     # -- what others see -----------------------------------------------------------------------------------------------
 
     def split(self, scope: bytes | None) -> list[tuple[Peer, bytes]]:
         """The links before the end of a scope, each with the end of its own part."""
+        if self._stale:
+            self._sort()
+        if scope is None:
+            return list(self._parts)
         if scope == self.id:
             return []  # nothing lies between; from a node to itself only an origin has the whole circle
-        end = self.id if scope is None else scope
-        links = [peer for peer in self.clockwise() if between(self.id, peer.id, end)]
-        ends = [*(peer.id for peer in links), end]
-        return list(zip(links, ends[1:], strict=True))
+        count = bisect_left(self._order, scope) - self._first
+        if scope < self.id:  # the scope goes round past zero
+            count += len(self._order)
+        parts = self._parts[:count]
+        if parts:
+            parts[-1] = (parts[-1][0], scope)
+        return parts
 
     def peers(self) -> tuple[Peer, ...]:
         """All live links and the predecessor, in the order of their ids."""
@@ -226,7 +262,12 @@ class Table:
             known[prdc.id] = prdc
         return tuple(known[node] for node in sorted(known))
 
-    def needed(self) -> set[bytes]:
+    def prune(self) -> None:
+        """Forget contacts that no pointer names, when they have become too many."""
+        if self.contacts.too_many:
+            self.contacts.prune(self._needed())
+
+    def _needed(self) -> set[bytes]:
         """All ids that some pointer names."""
         needed = set(self.fingers.values())
         if self.state is not None:
@@ -245,11 +286,12 @@ class Table:
 
     def check(self) -> None:
         """Assert what must hold of a node's pointers."""
-        if self.state is None:
+        assert len(self.fingers) <= self.ring.bits, "a finger for each bit at most"
+        if self.state is None or self.state is self._checked:  # a state never changes: it is replaced
             return
         last: bytes = self.id
         for place, node in enumerate(self.state.succ):
             alone = place == 0 and node == self.id
             assert alone or (node != self.id and between(last, node, self.id)), f"a list out of order: {self.state}"
             last = last if alone else node
-        assert len(self.fingers) <= self.ring.bits, "a finger for each bit at most"
+        self._checked = self.state

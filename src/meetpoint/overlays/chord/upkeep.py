@@ -5,7 +5,8 @@ query is under way a node answers others with `Pending`, so that nobody reads wh
 good as atomic; pings are answered always. Whoever gets `Pending` lets go, answers others meanwhile, and asks again a
 little later: nobody waits while being waited for, so that a circle of waiting members comes loose.
 
-A member that does not answer, or answers that it is none, is dead, until it speaks again (`contacts`).
+A member that does not answer, or answers that it is none, is dead, until it speaks again (`contacts`). One that answers
+the same as before, to a node that this left as it was, leaves it so again: in quiet times that is every answer.
 
 Deviation: a dead first successor is followed by the next at once, in one period; and a nearer successor that knows a
 still nearer one by the first half of the next stabilise, on the same answer. Deviation: a claim is not made to a
@@ -49,6 +50,7 @@ class Upkeep:
         "_rules",
         "_services",
         "_settings",
+        "_steady",
         "_table",
         "_tries",
         "_walked",
@@ -66,6 +68,7 @@ class Upkeep:
         self._tries = 0
         self._pendings = 0
         self._walked = 0
+        self._steady: tuple[State, Peer, tuple[Peer, ...]] | None = None  # a state, and an answer that changes nothing
         self._nearer: bytes | None = None  # whom to approach as soon as nothing is asked
 
     @property
@@ -112,11 +115,12 @@ class Upkeep:
             state = self._state()
 
     def _first_answered(self, reply: ToldState) -> None:
-        state = self._state()
+        before = self._state()
         succ = self._learn(reply)
-        state, told = self._rules.first_live(state, reply.prdc.id, succ)
+        state, told = self._rules.first_live(before, reply.prdc.id, succ)
         if reply.prdc.id == state.me:
             told = None
+        self._steady = (state, reply.prdc, reply.succ) if state == before and told is None else None
         self._step(state, told)
 
     def _step(self, state: State, told: bytes | None) -> None:
@@ -196,7 +200,10 @@ class Upkeep:
             self._ask(peer, self._tries + 1)
             return
         self._asked = None
-        if isinstance(reply, ToldState) and self._holds(reply):
+        if isinstance(reply, ToldState) and (self._table.state, reply.prdc, reply.succ) == self._steady:
+            self._table.heard(peer)
+            self._approach_waiting()
+        elif isinstance(reply, ToldState) and self._holds(reply):
             self._table.heard(peer)
             if self._state().saved is None:
                 self._first_answered(reply)

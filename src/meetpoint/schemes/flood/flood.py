@@ -10,7 +10,7 @@ Nothing is placed for a subscription: its home is enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Final
 
 from meetpoint.protocol.directory import Entry
@@ -36,6 +36,7 @@ TELL_US: Final = 20_000
 """How long a node waits after it has told an origin, collecting what its homes have, before it tells again."""
 ABOVE_MAX: Final = 512
 """How many numbers above the floor are told at one time."""
+NONE: Final[Set[int]] = frozenset()
 
 
 class _Carried:
@@ -59,7 +60,7 @@ class Flood:
         self._carried: dict[tuple[HomeId, int], dict[int, _Carried]] = {}
         self._forwarded: dict[tuple[HomeId, int], Seen] = {}
         self._done: dict[tuple[HomeId, HomeId, int], Seen] = {}
-        self._to_tell: dict[NodeId, dict[tuple[HomeId, HomeId, int], None]] = {}
+        self._to_tell: dict[NodeId, dict[tuple[HomeId, HomeId, int], Seen]] = {}
         self._told_at: dict[NodeId, int] = {}
         self._retry: dict[HomeId, tuple[int, int]] = {}  # home -> when to send again, and how long to wait then
         self._homes: dict[HomeId, None] = {}
@@ -124,19 +125,19 @@ class Flood:
             )
 
     def _take_here(self, home: Home, event: EventKey, content: bytes) -> None:
-        home.take(event, content, lambda: self._has(home.id, event.home, event.stream, Seen(0, (event.number,))))
+        home.take(event, content, lambda: self._has(home.id, event.home, event.stream, 0, {event.number}))
 
-    def _has(self, home: HomeId, source: HomeId, stream: int, done: Seen) -> None:
-        """A home has some events of a stream."""
+    def _has(self, home: HomeId, source: HomeId, stream: int, floor: int, above: Set[int]) -> None:
+        """A home has the events of a stream up to a number, and some above."""
         carried = self._carried.get((source, stream))
         if not carried:
             return
-        last = max(done.above, default=done.floor)
+        last = max(above, default=floor)
         settled = []
         for number, each in carried.items():
             if number > last:
                 break
-            if number in done and home in each.waiting:
+            if home in each.waiting and (number <= floor or number in above):
                 del each.waiting[home]
                 if not each.waiting:
                     settled.append(number)
@@ -186,7 +187,7 @@ class Flood:
             if entry.gone:
                 self._homes.pop(entry.home, None)
                 for (source, stream), events in list(self._carried.items()):
-                    self._has(entry.home, source, stream, Seen(max(events, default=0)))
+                    self._has(entry.home, source, stream, max(events, default=0), NONE)
             elif entry.home not in self._homes:
                 self._homes[entry.home] = None
                 for events in self._carried.values():
@@ -221,45 +222,42 @@ class Flood:
 
         def taken() -> None:
             done.add(event.number)
-            self._tell(message.origin, about)
+            self._tell(message.origin, about, done)
 
         home.take(event, message.content, taken)
 
-    def _tell(self, origin: Peer, about: tuple[HomeId, HomeId, int]) -> None:
+    def _tell(self, origin: Peer, about: tuple[HomeId, HomeId, int], done: Seen) -> None:
         waiting = self._to_tell.get(origin.id)
         if waiting is not None:
-            waiting[about] = None
+            waiting[about] = done
             return
         wait_us = self._told_at.get(origin.id, 0) + TELL_US - self._services.now
-        self._to_tell[origin.id] = {about: None}
         if wait_us > 0:
-            self._services.after(wait_us, lambda: self._tell_now(origin))
+            self._to_tell[origin.id] = {about: done}
+            self._services.after(wait_us, lambda: self._tell_now(origin, self._to_tell.pop(origin.id)))
         else:
-            self._tell_now(origin)
+            self._tell_now(origin, {about: done})
 
-    def _tell_now(self, origin: Peer) -> None:
-        abouts = self._to_tell.pop(origin.id)
+    def _tell_now(self, origin: Peer, to_tell: dict[tuple[HomeId, HomeId, int], Seen]) -> None:
         self._told_at[origin.id] = self._services.now
-        told = []
-        for about in abouts:
-            seen = self._done[about]
-            above = tuple(sorted(seen.above)[:ABOVE_MAX])
-            told.append(Done(*about, seen.floor, above))
-        self._services.send(origin, Flooded(self._hosting.directory.digest, tuple(told)))
+        told = tuple([Done(*about, done.floor, _first(done.above)) for about, done in to_tell.items()])
+        self._services.send(origin, Flooded(self._hosting.directory.digest, told))
 
     def _flooded(self, source: Peer, message: Flooded) -> None:
         directory = self._hosting.directory
         if directory.has_merged(message.digest):
-            self._count(message)
+            self._count(message.done)
         else:
-            directory.compare(source, lambda _: self._count(message))
+            directory.compare(source, lambda _: self._count_if_merged(message))
 
-    def _count(self, message: Flooded) -> None:
-        if not self._hosting.directory.has_merged(message.digest):
-            return  # it will be told again
-        for done in message.done:
+    def _count_if_merged(self, message: Flooded) -> None:
+        if self._hosting.directory.has_merged(message.digest):  # else it will be told again
+            self._count(message.done)
+
+    def _count(self, told: tuple[Done, ...]) -> None:
+        for done in told:
             self._retry.pop(done.home, None)
-            self._has(done.home, done.source, done.stream, Seen(done.floor, done.above))
+            self._has(done.home, done.source, done.stream, done.floor, frozenset(done.above))
 
     def check(self) -> None:
         """Assert what must hold at all times."""
@@ -267,3 +265,7 @@ class Flood:
             numbers = list(events)
             assert numbers == sorted(numbers), "events of a stream are carried in the order of their numbers"
             assert all(each.waiting for each in events.values()), "an event that all have is settled"
+
+
+def _first(above: set[int]) -> tuple[int, ...]:
+    return tuple(sorted(above)[:ABOVE_MAX]) if above else ()
