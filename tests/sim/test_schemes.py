@@ -59,11 +59,8 @@ def test_a_wrong_word_is_refused_with_the_choice(words: list[str], message: str)
 
 
 def test_settings_without_a_choice_say_so() -> None:
-    class Bare(msgspec.Struct, frozen=True):
-        limit: int = 3
-
-    with pytest.raises(SetupError, match="there is no 'fast'; choose from nothing, it has no options"):
-        read_options("bare", ["fast"], Bare)
+    with pytest.raises(SetupError, match="scheme meet has no options: say meet instead of meet:fast"):
+        read_scheme("meet:fast")
 
 
 def test_every_scheme_can_be_said_by_its_name() -> None:

@@ -29,7 +29,7 @@ def read_scheme(text: str) -> dict[str, Any]:
     said: dict[str, Any] = {"scheme": name}
     if words and name in SCHEMES:  # else the configuration itself says which there are
         settings = [field.type for field in msgspec.structs.fields(NetworkConfig) if field.name == name]
-        if not settings:
+        if not settings or not any(_choices(settings[0])):
             raise SetupError(f"scheme {name} has no options: say {name} instead of {text}")
         said[name] = read_options(name, words, settings[0])
     return said
@@ -50,7 +50,7 @@ def read_options(name: str, words: list[str], settings: type[msgspec.Struct]) ->
             break
         else:
             told = "; ".join(f"{field}: {', '.join(values)}" for field, values in choices.items())
-            raise SetupError(f"scheme {name}: there is no {word!r}; choose from {told or 'nothing, it has no options'}")
+            raise SetupError(f"scheme {name}: there is no {word!r}; choose from {told}")
     return settings(**chosen)
 
 
