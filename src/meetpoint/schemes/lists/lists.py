@@ -29,15 +29,13 @@ from meetpoint.protocol.records import EventKey, HomeId
 from meetpoint.protocol.ring import Key
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
-from meetpoint.rendezvous.atlas import Atlas
-from meetpoint.rendezvous.bringing import Bringing, event_bytes
-from meetpoint.rendezvous.carrying import ATTEMPT_US, Attempt, Carrying
-from meetpoint.rendezvous.custody import Custody, Keeping
-from meetpoint.rendezvous.errands import Errands, Reached
-from meetpoint.rendezvous.homes import Homes
+from meetpoint.rendezvous.base import RendezvousScheme
+from meetpoint.rendezvous.bringing import event_bytes
+from meetpoint.rendezvous.carrying import ATTEMPT_US, Attempt
+from meetpoint.rendezvous.custody import Keeping
+from meetpoint.rendezvous.errands import Reached
 from meetpoint.rendezvous.messages import Entry as Placed
-from meetpoint.rendezvous.messages import Errand, Stored
-from meetpoint.rendezvous.placing import Placing
+from meetpoint.rendezvous.messages import Stored
 from meetpoint.schemes.lists.collecting import (
     AttributeOrder,
     Group,
@@ -130,14 +128,12 @@ class _Listening:
         self.of = 0
 
 
-class Lists:
+class Lists(RendezvousScheme):
     """One node's part."""
 
     def __init__(
         self, services: Services, overlay: Overlay, hosting: Hosting, node: NodeSettings, settings: ListsSettings
     ) -> None:
-        self._services = services
-        self._hosting = hosting
         self._settings = settings
         schema = Schema.from_yaml(settings.schema) if settings.schema else None
         scales = {
@@ -146,17 +142,10 @@ class Lists:
         }
         self._hashing = Hashing(services.ring, schema, order_preserving=settings.hash == "order", scales=scales)
         self._order = AttributeOrder(schema, settings.first)
-        self._homes = Homes(services, hosting)
         self._shelves = _Shelves(services)
-        self._custody = Custody(services, node, hosting, self._homes, self._shelves)
-        self._atlas = Atlas(hosting.directory)
-        self._errands = Errands(services, overlay, hosting, self._custody, self._atlas)
-        self._placing = Placing(
-            services, hosting, self._custody, self._errands, self._entries, self._accept,
-            straight=False, next_key=self._next_key,
+        super().__init__(
+            services, overlay, hosting, node, self._shelves, straight=False, next_key=self._next_key
         )  # fmt: skip
-        self._bringing = Bringing(services, hosting, self._homes)
-        self._carrying = Carrying(services, hosting, self._begin)
         self._attempts = services.random.getrandbits(32)  # in each life others: a late word is of no attempt
         self._listening: dict[int, _Listening] = {}
         self._recent: dict[tuple[bytes, int, int, int], None] = {}
@@ -166,49 +155,9 @@ class Lists:
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
-        return {Told: self._told, **self._homes.handlers(), **self._errands.handlers()}  # type: ignore[dict-item]
-
-    def found(self, homes: Sequence[HomeId]) -> None:
-        """The network begins with these homes."""
-        self._custody.found(homes)
-
-    def start(self) -> None:
-        """Nothing is to be prepared."""
-
-    def home_started(self, home: Home) -> None:
-        """A home serves here."""
-        self._custody.home_started(home)
-        self._placing.home_started(home)
-
-    def home_stopped(self, home: HomeId) -> None:
-        """A home serves here no longer."""
-        self._placing.home_stopped(home)
-        self._custody.home_stopped(home)
-
-    def is_free(self, home: Home) -> bool:
-        """Whether a home keeps nothing for others, and others nothing for it."""
-        return self._placing.is_free(home) and self._custody.is_free(home)
-
-    def free(self, home: Home) -> None:
-        """Let another home hold what this one holds."""
-        if self._placing.is_free(home):
-            self._custody.free(home)
-
-    def neighbours_changed(self) -> None:
-        """Who holds a key does not depend on the overlay."""
-
-    def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
-        """An errand that was routed has arrived."""
-        if isinstance(body, Errand):
-            self._errands.delivered(body, hops)
-        else:
-            self._services.observe("message_unexpected")
+        return {Told: self._told, **super().handlers()}  # type: ignore[dict-item]
 
     # -- placing -------------------------------------------------------------------------------------------------------
-
-    def place(self, home: bytes, name: str, then: Callable[[], None]) -> None:
-        """A subscription is new, changed or gone."""
-        self._placing.place(self._hosting.homes[HomeId(home)], name, then)
 
     def _entries(self, home: HomeId, number: int, filter_: Filter) -> list[Placed]:
         return [
@@ -228,10 +177,6 @@ class Lists:
             self._custody.put(home, name, entry, lambda: answer(Stored()))
 
     # -- collecting ----------------------------------------------------------------------------------------------------
-
-    def publish(self, event: EventKey, content: bytes) -> None:
-        """Carry an event to all homes with a match."""
-        self._carrying.publish(event, content)
 
     def _begin(self, attempt: Attempt) -> None:
         flat = self._hashing.bits.flatten(attributes_of(attempt.content))
@@ -454,8 +399,3 @@ class Lists:
         for each in here:
             each.skip_to(carry.event, carry.settled)
             each.take(carry.event, carry.content, partial(taken, each.id))
-
-    def check(self) -> None:
-        """Assert what must hold at all times."""
-        self._custody.check()
-        self._errands.check()

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -24,18 +24,13 @@ from meetpoint.protocol.inputs import MICROSECONDS
 from meetpoint.protocol.messages import Message, Peer, Reply
 from meetpoint.protocol.overlay import Handler, Overlay
 from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.protocol.ring import Key
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
 from meetpoint.rendezvous.arcs import Arc
-from meetpoint.rendezvous.atlas import Atlas
-from meetpoint.rendezvous.bringing import Bringing
-from meetpoint.rendezvous.carrying import ATTEMPT_US, Attempt, Carrying
-from meetpoint.rendezvous.custody import Custody, Holding
-from meetpoint.rendezvous.errands import Errands
-from meetpoint.rendezvous.homes import Homes
-from meetpoint.rendezvous.messages import Crowded, Entry, Errand, Stored
-from meetpoint.rendezvous.placing import Placing
+from meetpoint.rendezvous.base import RendezvousScheme
+from meetpoint.rendezvous.carrying import ATTEMPT_US, Attempt
+from meetpoint.rendezvous.custody import Holding
+from meetpoint.rendezvous.messages import Crowded, Entry, Stored
 from meetpoint.schemes.meet.filed import PATH_MAX, child, entries_of, mark_of, read_filed
 from meetpoint.schemes.meet.messages import Noted, Summary, Used, Visit, Visited
 from meetpoint.schemes.meet.settings import MeetSettings
@@ -88,71 +83,28 @@ class _Tour:
                 self.places[place] = None
 
 
-class Meet:
+class Meet(RendezvousScheme):
     """One node's part."""
 
     def __init__(
         self, services: Services, overlay: Overlay, hosting: Hosting, node: NodeSettings, settings: MeetSettings
     ) -> None:
-        self._services = services
-        self._hosting = hosting
         self._settings = settings
         self._plan = KeyPlan.from_bytes(settings.plan) if settings.plan else KeyPlan()
-        self._homes = Homes(services, hosting)
         self._shelves = Shelves(services, hosting, settings, lambda home: self._custody.holdings[home].version)
-        self._custody = Custody(services, node, hosting, self._homes, self._shelves)
-        self._atlas = Atlas(hosting.directory)
-        self._errands = Errands(services, overlay, hosting, self._custody, self._atlas)
-        self._placing = Placing(
-            services, hosting, self._custody, self._errands, self._entries, self._accept, straight=True
-        )
-        self._bringing = Bringing(services, hosting, self._homes)
-        self._carrying = Carrying(services, hosting, self._begin)
+        super().__init__(services, overlay, hosting, node, self._shelves, straight=True)
         self._summaries = Summaries(services, self._plan, settings.lease_us)
         self._matching: dict[tuple[HomeId, EventKey, int], list[Callable[[bool], None]]] = {}
         hosting.directory.listen(self._learnt)
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
-        own = {Visit: self._visit, Used: self._used}
-        return {**own, **self._homes.handlers(), **self._errands.handlers()}  # type: ignore[dict-item]
-
-    def found(self, homes: Sequence[HomeId]) -> None:
-        """The network begins with these homes."""
-        self._custody.found(homes)
-
-    def start(self) -> None:
-        """Nothing is to be prepared."""
+        return {Visit: self._visit, Used: self._used, **super().handlers()}  # type: ignore[dict-item]
 
     def home_started(self, home: Home) -> None:
         """A home serves here: what it holds is known without a summary."""
         self._summaries.forget(home.id)
-        self._custody.home_started(home)
-        self._placing.home_started(home)
-
-    def home_stopped(self, home: HomeId) -> None:
-        """A home serves here no longer."""
-        self._placing.home_stopped(home)
-        self._custody.home_stopped(home)
-
-    def is_free(self, home: Home) -> bool:
-        """Whether a home keeps nothing for others, and others nothing for it."""
-        return self._placing.is_free(home) and self._custody.is_free(home)
-
-    def free(self, home: Home) -> None:
-        """Let another home hold what this one holds."""
-        if self._placing.is_free(home):
-            self._custody.free(home)
-
-    def neighbours_changed(self) -> None:
-        """Who holds a key does not depend on the overlay."""
-
-    def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
-        """An errand that was routed has arrived."""
-        if isinstance(body, Errand):
-            self._errands.delivered(body, hops)
-        else:
-            self._services.observe("message_unexpected")
+        super().home_started(home)
 
     def _learnt(self, entries: list[DirectoryEntry]) -> None:
         for entry in entries:
@@ -160,10 +112,6 @@ class Meet:
                 self._summaries.forget(entry.home)
 
     # -- placing -------------------------------------------------------------------------------------------------------
-
-    def place(self, home: bytes, name: str, then: Callable[[], None]) -> None:
-        """A subscription is new, changed or gone."""
-        self._placing.place(self._hosting.homes[HomeId(home)], name, then)
 
     def _entries(self, home: HomeId, number: int, filter_: Filter) -> list[Entry]:
         return entries_of(self._services.ring, self._plan, number, filter_)
@@ -189,10 +137,6 @@ class Meet:
         self._custody.put(home, name, entry, safe)
 
     # -- carrying events -----------------------------------------------------------------------------------------------
-
-    def publish(self, event: EventKey, content: bytes) -> None:
-        """Carry an event to all homes with a match."""
-        self._carrying.publish(event, content)
 
     def _begin(self, attempt: Attempt) -> None:
         attributes = attributes_of(attempt.content)
@@ -360,8 +304,3 @@ class Meet:
         if question.home not in self._hosting.homes:
             self._summaries.note(question.home, question.version, question.summary)
         self._services.send(source, Noted(question.request, question.summary.base, question.summary.serial))
-
-    def check(self) -> None:
-        """Assert what must hold at all times."""
-        self._custody.check()
-        self._errands.check()

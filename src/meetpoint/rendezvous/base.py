@@ -1,0 +1,124 @@
+"""What all schemes that place subscriptions under keys have in common: a `Scheme` but for what is placed, and where
+events go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from meetpoint.language.filters import Filter
+from meetpoint.protocol.home import Home
+from meetpoint.protocol.hosting import Hosting
+from meetpoint.protocol.messages import Message, Peer
+from meetpoint.protocol.overlay import Handler, Overlay
+from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.protocol.ring import Key
+from meetpoint.protocol.services import Services
+from meetpoint.protocol.settings import NodeSettings
+from meetpoint.rendezvous.atlas import Atlas
+from meetpoint.rendezvous.bringing import Bringing
+from meetpoint.rendezvous.carrying import Attempt, Carrying
+from meetpoint.rendezvous.custody import Custody, Keeping
+from meetpoint.rendezvous.errands import Errands
+from meetpoint.rendezvous.homes import Homes
+from meetpoint.rendezvous.messages import Entry, Errand
+from meetpoint.rendezvous.placing import Placing
+
+__all__ = ["RendezvousScheme"]
+
+
+class RendezvousScheme:
+    """One node's part. `straight`: errands that place entries go by what was heard of arcs, not by routing."""
+
+    def __init__(
+        self,
+        services: Services,
+        overlay: Overlay,
+        hosting: Hosting,
+        node: NodeSettings,
+        keeping: Keeping,
+        *,
+        straight: bool,
+        next_key: Callable[[Entry, bytes], bytes | None] | None = None,
+    ) -> None:
+        self._services = services
+        self._hosting = hosting
+        self._homes = Homes(services, hosting)
+        self._custody = Custody(services, node, hosting, self._homes, keeping)
+        self._atlas = Atlas(hosting.directory)
+        self._errands = Errands(services, overlay, hosting, self._custody, self._atlas)
+        self._placing = Placing(
+            services, hosting, self._custody, self._errands, self._entries, self._accept,
+            straight=straight, next_key=next_key,
+        )  # fmt: skip
+        self._bringing = Bringing(services, hosting, self._homes)
+        self._carrying = Carrying(services, hosting, self._begin)
+
+    # -- what a scheme adds --------------------------------------------------------------------------------------------
+
+    def _entries(self, home: HomeId, number: int, filter_: Filter) -> list[Entry]:
+        """What is to be placed for a subscription of a home, which has a number there."""
+        raise NotImplementedError
+
+    def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
+        """An entry is to be placed at a home here; `answer` when every event that comes from then on meets it."""
+        raise NotImplementedError
+
+    def _begin(self, attempt: Attempt) -> None:
+        """An attempt to carry an event begins."""
+        raise NotImplementedError
+
+    # -- what the node asks --------------------------------------------------------------------------------------------
+
+    def handlers(self) -> dict[type[Message], Handler]:
+        """Which messages are the scheme's."""
+        return {**self._homes.handlers(), **self._errands.handlers()}
+
+    def found(self, homes: Sequence[HomeId]) -> None:
+        """The network begins with these homes."""
+        self._custody.found(homes)
+
+    def start(self) -> None:
+        """Nothing is to be prepared."""
+
+    def home_started(self, home: Home) -> None:
+        """A home serves here."""
+        self._custody.home_started(home)
+        self._placing.home_started(home)
+
+    def home_stopped(self, home: HomeId) -> None:
+        """A home serves here no longer."""
+        self._placing.home_stopped(home)
+        self._custody.home_stopped(home)
+
+    def is_free(self, home: Home) -> bool:
+        """Whether a home keeps nothing for others, and others nothing for it."""
+        return self._placing.is_free(home) and self._custody.is_free(home)
+
+    def free(self, home: Home) -> None:
+        """Let another home hold what this one holds."""
+        if self._placing.is_free(home):
+            self._custody.free(home)
+
+    def neighbours_changed(self) -> None:
+        """Who holds a key does not depend on the overlay."""
+
+    def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
+        """An errand that was routed has arrived."""
+        if isinstance(body, Errand):
+            self._errands.delivered(body, hops)
+        else:
+            self._services.observe("message_unexpected")
+
+    def place(self, home: bytes, name: str, then: Callable[[], None]) -> None:
+        """A subscription is new, changed or gone."""
+        self._placing.place(self._hosting.homes[HomeId(home)], name, then)
+
+    def publish(self, event: EventKey, content: bytes) -> None:
+        """Carry an event to all homes with a match."""
+        self._carrying.publish(event, content)
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        self._custody.check()
+        self._errands.check()
