@@ -31,6 +31,9 @@ class Seen:
 
     def add(self, number: int) -> bool:
         """Whether the number is new; it no longer is afterwards."""
+        if number == self.floor + 1 and not self.above:  # in order, as most come
+            self.floor = number
+            return True
         if number in self:
             return False
         self.above.add(number)
