@@ -38,9 +38,11 @@ def test_a_gap_is_not_taken_by_one_whose_list_is_not_complete() -> None:
     )
     world.weather = lost
     world.start(8, contacts=[1])
+    world.nodes[8].hosting.kept_disk = True  # else it would wait until it has asked the others whether it is new
     world.run(8)
     assert world.arcs()[home(8)]
     world.start(7, contacts=[3])
+    world.nodes[7].hosting.kept_disk = True
     world.run(3)
     node = world.nodes[7]
     assert node.state == "ready"

@@ -33,6 +33,17 @@ DISK = RunConfig(
     fault_seconds=20,
     recovery_seconds=45,
 )
+NEW = RunConfig(
+    scheme="lists:coordinated:plain",
+    nodes=12,
+    founders=5,
+    subscriptions=30,
+    events=30,
+    lookups=10,
+    faults="churn",
+    fault_seconds=20,
+    recovery_seconds=45,
+)
 LISTS = RunConfig(
     scheme="lists:hybrid:plain",
     nodes=8,
@@ -46,6 +57,9 @@ LISTS = RunConfig(
 MEET = RunConfig(scheme="meet", nodes=8, subscriptions=40, events=60, lookups=10, faults="churn")
 MEET_GROWN = RunConfig(scheme="meet", nodes=12, founders=5, subscriptions=40, events=40, lookups=10, faults="all")
 FAILED = [
+    pytest.param(
+        NEW, 885, id="a node that had lost its disk took itself for new, since its contact did not list it yet"
+    ),
     pytest.param(LISTS, 130, id="all who waited for a lost peer asked it again at once, and again"),
     pytest.param(MEET, 9, id="keys that went with an arc were taken for keys no longer in use"),
     pytest.param(MEET, 16, id="a summary of a home that had moved here spoke of arcs that it no longer held"),

@@ -27,7 +27,7 @@ from meetpoint.protocol.safekeeping import Copies, Fetch, Fetched, Holding, Keep
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
 
-__all__ = ["HOSTED", "MOVING", "Adopt", "Adopted", "Confirm", "Confirmed", "Hosting", "Move", "Tenant"]
+__all__ = ["HOSTED", "MOVING", "WITNESSES", "Adopt", "Adopted", "Confirm", "Confirmed", "Hosting", "Move", "Tenant"]
 
 HOSTED: Final = "hosted/"
 """Notes with this prefix: a home is all there on this disk. Without it, a restart collects the copies of others."""

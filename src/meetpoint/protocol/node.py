@@ -29,7 +29,7 @@ from meetpoint.protocol.directory import Directory, Entry, Synced
 from meetpoint.protocol.driven import Driven
 from meetpoint.protocol.effects import Found, Refused, Stored
 from meetpoint.protocol.home import Home
-from meetpoint.protocol.hosting import HOSTED, MOVING, Hosting, Move
+from meetpoint.protocol.hosting import HOSTED, MOVING, WITNESSES, Hosting, Move
 from meetpoint.protocol.inputs import (
     Acknowledge,
     Asked,
@@ -100,6 +100,7 @@ class Node(Driven):
         self._records: tuple[Record, ...] = ()
         self._contacts: tuple[Peer, ...] = ()
         self._looked_from = 0
+        self._has_begun = False
         self._seekers: dict[NodeId, Peer] = {}
 
     # -- inputs --------------------------------------------------------------------------------------------------------
@@ -209,12 +210,42 @@ class Node(Driven):
             if self.state == "joining" and self.overlay.view().joined:
                 self._entered()
 
+        def become() -> None:
+            hosted = [entry.host.incarnation for entry in self.directory.entries() if entry.host.id == self.me.id]
+            self._become(self._next(max(hosted, default=0)), begin)
+
+        def begin() -> None:
+            self._has_begun = True
+            enter()
+
         if self.state == "starting":
             self.state = "joining"
-            hosted = [entry.host.incarnation for entry in self.directory.entries() if entry.host.id == self.me.id]
-            self._become(self._next(max(hosted, default=0)), enter)
-        else:
+            self._ask_whether_new({}, become)
+        elif self._has_begun:
             enter()
+
+    def _ask_whether_new(self, heard: dict[NodeId, None], then: Callable[[], None]) -> None:
+        """A node that nobody lists may be new, or have lost its disk: a home that served is on two others' lists.
+
+        So all lists but one must have been merged, before this node takes itself for new.
+        """
+        others = self.directory.others()
+        silent = [peer for peer in others if peer.id not in heard]
+        is_known = self.hosting.kept_disk or self.directory.get(home_of(self.me.id)) is not None
+        if is_known or len(silent) < min(WITNESSES, len(others)) or not others:
+            then()
+            return
+        peer = self._services.random.choice(silent)
+
+        def answered(reply: Synced | None) -> None:
+            if reply is None:
+                self._services.after(
+                    self._settings.query_timeout_us // 4, lambda: self._ask_whether_new(heard, then)
+                )  # fmt: skip
+            else:
+                self._ask_whether_new({**heard, peer.id: None}, then)
+
+        self.directory.compare(peer, answered)
 
     def joined(self) -> None:
         """Upcall: the overlay has found this node's place."""
