@@ -430,6 +430,24 @@ def test_a_network_that_restarts_as_a_whole_serves_again() -> None:
     assert {node.state for node in world.nodes.values()} == {"ready"}
 
 
+def test_a_broker_that_joins_behind_a_partition_misses_nothing_from_beyond_it() -> None:
+    world = World(5, gossip_us=HOUR)  # so that the publisher learns of it from acknowledgements alone
+    world.run(1)
+    world.cut_off(4, 5, 6)
+    world.start(6, contacts=[5])
+    world.nodes[6].hosting.kept_disk = True  # it knows that it is new, and need not ask those beyond
+    world.run(20)
+    subscribed(world, 6, "s", "price > 1")
+    request = world.publish(1, "e", price=3)
+    world.run(20)
+    assert isinstance(world.answers[request], Published)
+    assert world.notified == []
+    world.heal()
+    world.run(30)
+    assert unmarked(world) == [("s", "e")]
+    assert world.nodes[1].snapshot().outbox == 0
+
+
 def test_a_broker_that_joins_behind_a_partition_waits_until_it_knows_that_it_is_new() -> None:
     """It may have been here before and have lost its disk: two others would know, and they may be beyond."""
     world = World(5)

@@ -10,50 +10,28 @@ import pytest
 
 from meetpoint.sim.run import RunConfig, command, run
 
+
+def short(scheme: str, nodes: int, faults: str, lookups: int, founders: int | None = None) -> RunConfig:
+    """A run as `test_seeds` has them."""
+    return RunConfig(
+        scheme=scheme,
+        nodes=nodes,
+        founders=founders,
+        subscriptions=30,
+        events=30,
+        lookups=lookups,
+        faults=faults,
+        fault_seconds=20,
+        recovery_seconds=45,
+    )
+
+
 CHURN = RunConfig(scheme="flood", nodes=16, subscriptions=40, events=50, lookups=20, faults="churn", fault_seconds=30)
-GROWN = RunConfig(
-    scheme="flood",
-    nodes=12,
-    subscriptions=30,
-    events=30,
-    lookups=20,
-    faults="churn",
-    fault_seconds=20,
-    recovery_seconds=45,
-    founders=5,
-)
+GROWN = short("flood", 12, "churn", 20, founders=5)
 ALL = RunConfig(scheme="flood", nodes=12, subscriptions=40, events=40, lookups=20, faults="all", fault_seconds=30)
-DISK = RunConfig(
-    scheme="flood",
-    nodes=8,
-    subscriptions=30,
-    events=30,
-    lookups=20,
-    faults="disk",
-    fault_seconds=20,
-    recovery_seconds=45,
-)
-NEW = RunConfig(
-    scheme="lists:coordinated:plain",
-    nodes=12,
-    founders=5,
-    subscriptions=30,
-    events=30,
-    lookups=10,
-    faults="churn",
-    fault_seconds=20,
-    recovery_seconds=45,
-)
-LISTS = RunConfig(
-    scheme="lists:hybrid:plain",
-    nodes=8,
-    subscriptions=30,
-    events=30,
-    lookups=10,
-    faults="churn",
-    fault_seconds=20,
-    recovery_seconds=45,
-)
+DISK = short("flood", 8, "disk", 20)
+NEW = short("lists:coordinated:plain", 12, "churn", 10, founders=5)
+LISTS = short("lists:hybrid:plain", 8, "churn", 10)
 MEET = RunConfig(scheme="meet", nodes=8, subscriptions=40, events=60, lookups=10, faults="churn")
 MEET_GROWN = RunConfig(scheme="meet", nodes=12, founders=5, subscriptions=40, events=40, lookups=10, faults="all")
 FAILED = [
