@@ -448,6 +448,24 @@ def test_a_broker_that_joins_behind_a_partition_misses_nothing_from_beyond_it() 
     assert world.nodes[1].snapshot().outbox == 0
 
 
+def test_a_broker_that_lost_its_disk_comes_back_through_one_that_never_heard_of_it() -> None:
+    world = World(6, gossip_us=HOUR)
+    world.run(1)
+    world.start(7, contacts=[1])
+    world.run(5)
+    subscribed(world, 7, "s", "price > 1")
+    own = world.nodes[7].hosting.homes.copy().popitem()[0]
+    unaware = [number for number in range(1, 7) if world.nodes[number].directory.get(own) is None]
+    assert unaware, "only its witnesses list it"
+    world.crash(7, lose_disk=True)
+    world.run(2)
+    world.start(7, contacts=unaware[:1])
+    world.run(20)
+    world.publish(1, "e", price=3)
+    world.run(20)
+    assert unmarked(world) == [("s", "e")]
+
+
 def test_a_broker_that_joins_behind_a_partition_waits_until_it_knows_that_it_is_new() -> None:
     """It may have been here before and have lost its disk: two others would know, and they may be beyond."""
     world = World(5)
