@@ -31,6 +31,7 @@ GROWN = short("flood", 12, "churn", 20, founders=5)
 ALL = RunConfig(scheme="flood", nodes=12, subscriptions=40, events=40, lookups=20, faults="all", fault_seconds=30)
 DISK = short("flood", 8, "disk", 20)
 NEW = short("lists:coordinated:plain", 12, "churn", 10, founders=5)
+GIVEN_ON = short("lists:coordinated:plain", 8, "churn", 10)
 LISTS = short("lists:hybrid:plain", 8, "churn", 10)
 MEET = RunConfig(scheme="meet", nodes=8, subscriptions=40, events=60, lookups=10, faults="churn")
 MEET_GROWN = RunConfig(scheme="meet", nodes=12, founders=5, subscriptions=40, events=40, lookups=10, faults="all")
@@ -38,6 +39,7 @@ FAILED = [
     pytest.param(
         NEW, 885, id="a node that had lost its disk took itself for new, since its contact did not list it yet"
     ),
+    pytest.param(GIVEN_ON, 904, id="an heir had given a home on, and its giver took the offer for refused: two hosts"),
     pytest.param(LISTS, 130, id="all who waited for a lost peer asked it again at once, and again"),
     pytest.param(MEET, 9, id="keys that went with an arc were taken for keys no longer in use"),
     pytest.param(MEET, 16, id="a summary of a home that had moved here spoke of arcs that it no longer held"),

@@ -49,7 +49,7 @@ class Adopt(Query, frozen=True, array_like=True, gc=False, tag="adopt"):
 
 
 class Adopted(Reply, frozen=True, array_like=True, gc=False, tag="adopted"):
-    """Whether the home serves here now."""
+    """Whether the home serves now, here or where it has gone on to."""
 
     accepted: bool
 
@@ -311,6 +311,8 @@ class Hosting:
         known = entry.epoch if entry is not None else 0
         if home in self.homes and known >= message.epoch:
             answer(True)
+        elif entry is not None and known >= message.epoch and entry.host.id not in (source.id, self._services.me.id):
+            answer(True)  # it was here, and has been given on
         elif self._is_coming(home) or not (self._begun or self.kept_disk):
             return  # it is on the way, or this node has yet to learn what it hosts: the next question may be answered
         elif not self._accepting or not self.copies.is_whole(home) or known >= message.epoch:
