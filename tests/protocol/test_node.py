@@ -7,7 +7,7 @@ import pytest
 
 from meetpoint.protocol.directory import Entry
 from meetpoint.protocol.effects import Published, Refused, Send, Stored
-from meetpoint.protocol.hosting import Adopt
+from meetpoint.protocol.hosting import Adopt, Adopted
 from meetpoint.protocol.inputs import Instant, Leave, Received, Subscribe, Unsubscribe, Update
 from meetpoint.protocol.messages import Peer
 from meetpoint.protocol.records import HomeId
@@ -113,7 +113,7 @@ def test_a_subscriber_that_never_acknowledges_makes_a_dead_letter() -> None:
     subscribed(world, 1, "s", "price > 1")
     world.acknowledges = False
     world.publish(2, "e", price=3)
-    world.run(300)
+    world.run(310)
     assert [redelivered for _, _, redelivered in world.notified] == [False, True, True, True, True]
     assert world.observed["dead_letter"] == 1
     assert world.nodes[1].snapshot().queued == 0
@@ -149,7 +149,7 @@ def test_a_late_broker_keeps_no_trace_of_events_before_its_time() -> None:
     world.publish(1, "late", price=3)
     world.run(10)
     seen = [record for (_, name), record in world.disks[4].items() if name.startswith("seen/")]
-    assert [msgspec.msgpack.decode(record.value or b"") for record in seen] == [[21, []]]
+    assert [msgspec.msgpack.decode(record.value or b"") for record in seen] == [[21, [], []]]
 
 
 def test_an_old_offer_of_a_home_that_comes_late_is_not_taken() -> None:
@@ -363,6 +363,27 @@ def test_what_a_leaving_node_has_learnt_stays_known() -> None:
         world.run(20)
         assert 2 not in world.nodes
         assert [1 for node in world.nodes.values() if known_to_one in node.directory.entries()], seed
+
+
+def test_an_heir_that_has_given_a_home_on_says_that_it_had_accepted_it() -> None:
+    """Its answer was lost, and the giver asks again: were it told no, the home would begin again, beside the other."""
+    world = World(6)
+    world.run(1)
+    subscribed(world, 2, "s", "price > 1")
+    offer, answers = Adopt(77, HomeId(HOME_OF_2), 2), list[object]()
+    giver = world.nodes[2].me
+    for leaver in (2, 3):
+        world.ask(leaver, Leave())
+        heir = world.nodes[3]
+        while leaver in world.nodes:
+            world.run(0.01)
+            if leaver == 3 and HOME_OF_2 not in heir.hosting._keepers and 3 in world.nodes:
+                effects = heir.handle(Received(giver, offer), Instant(world.now))
+                answers += [effect.message for effect in effects if isinstance(effect, Send) and effect.to == giver]
+                world._apply(3, heir, [effect for effect in effects if effect not in answers])
+    assert set(answers) == {Adopted(77, True)}
+    hosts = [number for number, node in world.nodes.items() if HOME_OF_2 in node.snapshot().homes]
+    assert hosts == [4]
 
 
 def test_an_heir_that_restarted_unnoticed_gets_everything_before_it_adopts() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -48,7 +48,7 @@ class Desk:
         return self.do(lambda: self.services.replied(peer, Copied(copy.request)))
 
 
-def keeper(desk: Desk, *, alone: bool = False, **settings: int) -> Keeper:
+def keeper(desk: Desk, *, alone: bool = False, **settings: Any) -> Keeper:
     return Keeper(HOME, 1, [], desk.services, NodeSettings(**settings), lambda: alone)
 
 

@@ -16,9 +16,21 @@ import msgspec
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
 from meetpoint.language.timestamps import parse_timestamp
-from meetpoint.protocol.effects import Answer, Notify, Observe, Outcome, Persist, Send, SetTimer, Stop
+from meetpoint.protocol.effects import (
+    Answer,
+    Ended,
+    Notify,
+    Observe,
+    Outcome,
+    Persist,
+    Send,
+    SetTimer,
+    Stop,
+    Trace,
+)
 from meetpoint.protocol.inputs import (
     MICROSECONDS,
+    Absent,
     Acknowledge,
     Asked,
     Fired,
@@ -34,7 +46,7 @@ from meetpoint.protocol.kinds import MESSAGES
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.node import Node
 from meetpoint.protocol.overlay import Handler, Upcalls
-from meetpoint.protocol.records import Record
+from meetpoint.protocol.records import EventKey, Record
 from meetpoint.protocol.ring import Key, NodeId, Ring
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
@@ -114,7 +126,7 @@ class Table:
 class World:
     """Nodes by their numbers, and what became of them."""
 
-    def __init__(self, count: int, *, loss: float = 0.0, seed: int = 1, **settings: int) -> None:
+    def __init__(self, count: int, *, loss: float = 0.0, seed: int = 1, **settings: Any) -> None:
         self.random = random.Random(seed)
         self.settings = NodeSettings(**settings)
         self.loss = loss
@@ -125,7 +137,11 @@ class World:
         self.answers: dict[int, Outcome] = {}
         self.notified: list[tuple[str, str, bool]] = []
         self.observed: dict[str, int] = {}
+        self.ended: list[tuple[str, str]] = []
+        self.traces: list[tuple[int, Trace]] = []
+        self.keys: dict[str, EventKey] = {}
         self.acknowledges = True
+        self.away: set[str] = set()  # names that nobody takes; the driver says so when it is to notify one
         self.joins_fail = False
         self.parts: list[frozenset[NodeId]] = []
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
@@ -189,8 +205,13 @@ class World:
         return request
 
     def publish(self, number: int, id_: str, **attributes: Any) -> int:
-        event = Event(id_, "p", 1, parse_timestamp("2026-01-01T00:00:00Z"), attributes)
-        return self.ask(number, Publish(to_msgpack(event)))
+        return self.publish_as("p", 1, number, id_, **attributes)
+
+    def publish_as(
+        self, publisher: str, sequence: int, number: int, id_: str, last: EventKey | None = None, **attributes: Any
+    ) -> int:
+        event = Event(id_, publisher, sequence, parse_timestamp("2026-01-01T00:00:00Z"), attributes)
+        return self.ask(number, Publish(to_msgpack(event), last))
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -223,6 +244,10 @@ class World:
                 self.answers[effect.request] = effect.outcome
             elif isinstance(effect, Notify):
                 self._notify(number, effect)
+            elif isinstance(effect, Ended):
+                self.ended.append((effect.name, effect.reason))
+            elif isinstance(effect, Trace):
+                self.traces.append((number, effect))
             elif isinstance(effect, Observe):
                 self.observed[effect.name] = self.observed.get(effect.name, 0) + effect.value
             elif isinstance(effect, Stop):
@@ -253,11 +278,15 @@ class World:
             self._handle(number, node, Persisted(effect.ticket))
 
     def _notify(self, number: int, effect: Notify) -> None:
-        for name in effect.names:
-            self.notified.append((name, from_msgpack(effect.content).id, effect.redelivered))
-        if self.acknowledges:
-            self._later(1_000, lambda: self._acknowledge(number, Acknowledge(effect.event, effect.names)))
+        names = tuple(name for name in effect.names if name not in self.away)
+        id_ = from_msgpack(effect.content).id
+        self.keys[id_] = effect.event
+        self.notified += [(name, id_, effect.redelivered) for name in names]
+        for name in self.away.intersection(effect.names):
+            self._later(1_000, lambda name=name: self._ask_if_up(number, Absent(name)))  # type: ignore[misc]
+        if self.acknowledges and names:
+            self._later(1_000, lambda: self._ask_if_up(number, Acknowledge(effect.event, names)))
 
-    def _acknowledge(self, number: int, what: Acknowledge) -> None:
+    def _ask_if_up(self, number: int, what: RequestOf) -> None:
         if number in self.nodes:
             self.ask(number, what)

@@ -14,7 +14,7 @@ from meetpoint.protocol.inputs import Leave
 from meetpoint.protocol.messages import Message
 from meetpoint.protocol.safekeeping import Copy
 from meetpoint.rendezvous.messages import Take, Took
-from tests.rendezvous.small_world import MeetWorld, free, home
+from tests.rendezvous.small_world import MeetWorld, free, home, symbols_between
 from tests.rendezvous.test_races import US, Lost, on
 
 
@@ -180,3 +180,14 @@ def test_all_may_give_at_once(order: tuple[int, ...]) -> None:
     world.publish(1, "e", symbol=value)
     world.run(10)
     assert world.came() == [("s", "e")]
+
+
+def test_an_errand_that_comes_to_two_who_do_not_hold_its_key_finds_the_third() -> None:
+    world = MeetWorld(2, seed=3)
+    world.run(12)
+    symbol, other = symbols_between(1000, 2000)[:2]
+    world.subscribed(2, "first", f"symbol = '{symbol}'")
+    world.start(3, contacts=(1, 2))
+    free(world, 2)  # to node 1, while routing goes on leading its keys to node 2
+    world.run(2)
+    world.subscribed(3, "second", f"symbol = '{other}'", 15)

@@ -12,6 +12,7 @@ from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
 from meetpoint.language.filters import parse_filter
 from meetpoint.protocol.effects import Effect, Notify
+from meetpoint.protocol.inputs import Fired, Input, Instant
 from meetpoint.protocol.messages import Peer
 from meetpoint.protocol.records import EventKey
 from meetpoint.sim import Network, Report
@@ -89,6 +90,31 @@ class Inventive(ToyNode):
         return [*effects, Notify(key, tuple(self.filters)[:1], other, False), Notify(key, ("nobody",), content, False)]
 
 
+class Swapping(ToyNode):
+    """Keeps an event back until the next one of its publisher has gone out, or for a while."""
+
+    def __init__(self, family: ToyFamily, me: Peer) -> None:
+        super().__init__(family, me)
+        self.kept: dict[bytes, list[Effect]] = {}
+
+    def take(self, key: EventKey, content: bytes) -> list[Effect]:
+        effects = super().take(key, content)
+        if from_msgpack(content).sequence < 20:  # while subscriptions end
+            return effects
+        if effects and key.home in self.kept:
+            return effects + self.kept.pop(key.home)
+        if effects:
+            self.kept[key.home] = effects
+        return []
+
+    def handle(self, item: Input, now: Instant) -> list[Effect]:
+        effects = super().handle(item, now)
+        if isinstance(item, Fired) and not self.ticks % 50:
+            effects += [effect for kept in self.kept.values() for effect in kept]
+            self.kept.clear()
+        return effects
+
+
 class Lost(ToyNode):
     """Finds the next node but one."""
 
@@ -144,6 +170,7 @@ def report_of(kin: ToyFamily) -> Report:
         (ToyFamily(Careless), ["spurious"]),
         (ToyFamily(Deaf), ["spurious"]),
         (ToyFamily(Inventive), ["spurious"]),
+        (ToyFamily(Swapping), ["out_of_order"]),
         (ToyFamily(Lost), ["lookups_wrong"]),
         (ToyFamily(Leaking), ["invariants_broken"]),
         (Twisted(), ["invariants_broken"]),
@@ -243,6 +270,41 @@ def test_a_repeat_counts_unless_it_is_marked_or_the_home_lost_its_disk_meanwhile
     marked = history([(LOW, 10, 20)], came=(70,))
     marked.subscriptions["s1"].deliveries.append(Delivery(90, "e1", "n1", True))
     assert counts(check_notifications(marked, JUDGING)) == (0, 0, 0)
+
+
+HOLD = 30_000_000
+
+
+@pytest.mark.parametrize(
+    ("came", "wrong"),
+    [
+        ([(100, 1, False), (200, 2, False), (300, 3, False)], 0),
+        ([(100, 2, False), (200, 1, False), (300, 3, False)], 1),
+        ([(100, 3, False), (200, 1, False), (300, 2, False)], 2),
+        ([(100, 2, True), (200, 1, False), (300, 3, False)], 0),  # what is marked may come at any time
+        ([(100, 2, False), (200, 1, True), (300, 3, False)], 0),
+        ([(100, 1, False), (200, 2, False), (300, 1, False)], 0),  # a duplicate is another matter
+        ([(HOLD + 20, 2, False), (HOLD + 30, 1, False)], 0),  # 1 was waited for long enough
+        ([(HOLD + 19, 2, False), (HOLD + 30, 1, False)], 1),
+        ([(100, 2, False), (200, 4, False)], 0),  # 4 is another publisher's
+        ([(100, 3, False), (200, 4, False), (300, 2, False)], 1),
+    ],
+)
+def test_events_of_a_publisher_come_in_order(came: list[tuple[int, int, bool]], wrong: int) -> None:
+    history = History()
+    subscription = history.subscriptions["s1"] = Subscription("s1", "n1")
+    subscription.changes.append(Change(parse_filter(LOW), LOW, 0, 1))
+    for number, address in ((1, "n1"), (2, "n1"), (3, "n1"), (4, "n2")):
+        event = Event(f"e{number}", address, number, EPOCH, {"price": 5})
+        publication = Publication(event, to_msgpack(event), 10 * number, None, address)
+        history.publications[event.id] = publication
+    subscription.deliveries = [Delivery(at, f"e{number}", "n1", marked) for at, number, marked in came]
+    assert len(check_notifications(history, JUDGING).out_of_order) == wrong
+    subscription.changes[0].acknowledged = 15  # after 1 was asked for: it may come whenever it is matched again
+    assert len(check_notifications(history, JUDGING).out_of_order) == sum(
+        not marked and number in (2, 3) and any(b > number and b != 4 and not m and a < at < HOLD for a, b, m in came)
+        for at, number, marked in came
+    )
 
 
 # -- lookups -----------------------------------------------------------------------------------------------------------

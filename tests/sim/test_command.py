@@ -15,15 +15,15 @@ from tests.cli.conftest import Command, meetpoint
 __all__ = ["meetpoint"]
 
 SMALL = ("--nodes", 8, "--subscriptions", 30, "--events", 20, "--lookups", 10, "--fault-seconds", 10)
-FIVE = ("missing", "duplicate", "spurious", "invariants_broken", "lookups_wrong")
+SIX = ("missing", "duplicate", "spurious", "out_of_order", "invariants_broken", "lookups_wrong")
 
 
-def test_a_run_is_one_object_with_five_zeros(meetpoint: Command) -> None:
+def test_a_run_is_one_object_with_six_zeros(meetpoint: Command) -> None:
     ran = meetpoint("sim", *SMALL, "--seed", 7, "--json")
     told = json.loads(ran.out)
     assert ran.out.count("\n") == 1
     assert (ran.code, ran.err) == (0, "")
-    assert [told[name] for name in FIVE] == [0] * 5
+    assert [told[name] for name in SIX] == [0] * 6
     assert (told["seed"], told["events"], told["subscriptions"], told["lookups"]) == (7, 20, 30, 10)
     assert told["events_acknowledged"] == 20
     assert told["messages"] > 0
@@ -34,7 +34,7 @@ def test_a_run_is_one_object_with_five_zeros(meetpoint: Command) -> None:
 def test_people_get_a_table(meetpoint: Command) -> None:
     ran = meetpoint("sim", *SMALL)
     assert ran.code == 0
-    assert "missing 0, duplicate 0, spurious 0, invariants_broken 0, lookups_wrong 0" in ran.out
+    assert "missing 0, duplicate 0, spurious 0, out_of_order 0, invariants_broken 0, lookups_wrong 0" in ran.out
     assert "hops a lookup" in ran.out
 
 
@@ -56,7 +56,7 @@ def test_many_seeds_are_summed_up(meetpoint: Command) -> None:
     ran = meetpoint("sim", *SMALL, "--seeds", "3..5", "--json")
     told = json.loads(ran.out)
     assert (ran.code, told["seeds"], told["failed_seeds"], told["events"]) == (0, 3, [], 60)
-    assert [told[name] for name in FIVE] == [0] * 5
+    assert [told[name] for name in SIX] == [0] * 6
 
 
 @pytest.mark.parametrize(

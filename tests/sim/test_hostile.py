@@ -116,7 +116,7 @@ def is_message(data: bytes) -> bool:
 def read_again(node: Any) -> None:
     """What the homes of a node keep can be read after a restart, and no key has two holders here."""
     for home in node.hosting.homes.values():
-        Home(home.keeper, Services(node.me, RING, CODEC, 1), NodeSettings())
+        Home(home.keeper, Services(node.me, RING, CODEC, 1), NodeSettings(), node.hosting.watermarks, lambda: None)
         for name, record in home.keeper.records.items():
             if record.value is not None and name == "custody":
                 msgspec.msgpack.decode(record.value, type=Holding)

@@ -1,4 +1,4 @@
-"""Many seeds: whole networks under every plan of faults, judged by the oracle; all five counts are 0.
+"""Many seeds: whole networks under every plan of faults, judged by the oracle; all six counts are 0.
 
 The ordinary tests run 200 seeds in total, rotated over all configurations that exist, and always the same ones. With
 MEETPOINT_EXAMPLES=new (`make soak`) they run seeds that nobody has seen before, and 1,000 more with churn and

@@ -7,7 +7,6 @@ from typing import get_args
 import msgspec
 import pytest
 
-import meetpoint.catalog
 from meetpoint.catalog import make_codec
 from meetpoint.overlays.chord.messages import Find, Routed
 from meetpoint.protocol.inputs import Asked, Publish, RequestOf, Subscribe
@@ -28,11 +27,12 @@ TOYS: dict[str, Purpose] = {"carry": "events", "hello": "upkeep"}
 
 
 def kinds(base: type[Message] = Message) -> list[type[Message]]:
-    """All messages of the package that a network may send: those with a tag."""
+    """All messages of the package that brokers send to each other: those with a tag. What clients say is in `wire`."""
     found = []
     for kind in base.__subclasses__():
         found += kinds(kind)
-        if kind.__struct_config__.tag is not None and kind.__module__.startswith(meetpoint.__name__ + "."):
+        of_brokers = kind.__module__.startswith("meetpoint.") and not kind.__module__.startswith("meetpoint.wire.")
+        if kind.__struct_config__.tag is not None and of_brokers:
             found.append(kind)
     return found
 

@@ -103,6 +103,7 @@ class ToyNode:
     def asked(self, request: int, what: object) -> list[Effect]:
         match what:
             case Subscribe() | Update():
+                assert what.filter is not None
                 self.filters[what.name] = parse_filter(what.filter)
                 return self.keep(request, Record(home_of(self.me.id), what.name, 1, what.filter.encode()))
             case Unsubscribe():

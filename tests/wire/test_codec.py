@@ -48,7 +48,7 @@ def test_a_message_survives_the_wire(message: Message) -> None:
 
 
 def test_a_message_is_an_array_that_begins_with_its_tag() -> None:
-    assert msgspec.msgpack.decode(CODEC.encode(SYNC)) == [
+    assert msgspec.msgpack.decode(CODEC.encode(SYNC))[:4] == [
         "sync",
         5,
         b"12345678",
@@ -87,12 +87,21 @@ def test_a_message_of_the_largest_size_is_read_and_one_byte_more_is_not() -> Non
     assert caught.value.kind == "oversized"
 
 
+class Older(Message, frozen=True, array_like=True, gc=False, tag="said"):
+    number: int
+
+
+class Newer(Message, frozen=True, array_like=True, gc=False, tag="said"):
+    number: int
+    more: str = "nothing"
+
+
 def test_fields_added_at_the_end_are_skipped_by_an_older_reader() -> None:
-    newer = encoded(["synced", 5, b"", [], True, "a field of tomorrow"])
-    assert CODEC.decode(newer) == Synced(5, b"", (), True)
+    assert Codec((Older,)).decode(Codec((Newer,)).encode(Newer(5, "a field of tomorrow"))) == Older(5)
 
 
 def test_fields_missing_at_the_end_are_filled_in_by_a_newer_reader() -> None:
+    assert Codec((Newer,)).decode(Codec((Older,)).encode(Older(5))) == Newer(5, "nothing")
     assert CODEC.decode(encoded(["sync", 5, b""])) == Sync(5, b"", ())
 
 

@@ -1,5 +1,15 @@
 """From a configuration to a node: which overlays and schemes there are, by name."""
 
-from meetpoint.catalog.catalog import OVERLAYS, SCHEMES, NetworkConfig, make_codec, make_node
+from meetpoint.catalog.catalog import OVERLAYS, SCHEMES, NetworkConfig, make_codec, make_link_codec, make_node
+from meetpoint.catalog.spelling import network_config, read_scheme
 
-__all__ = ["OVERLAYS", "SCHEMES", "NetworkConfig", "make_codec", "make_node"]
+__all__ = [
+    "OVERLAYS",
+    "SCHEMES",
+    "NetworkConfig",
+    "make_codec",
+    "make_link_codec",
+    "make_node",
+    "network_config",
+    "read_scheme",
+]

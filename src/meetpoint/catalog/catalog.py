@@ -21,8 +21,9 @@ from meetpoint.protocol.settings import NodeSettings
 from meetpoint.rendezvous.messages import MESSAGES as RENDEZVOUS_MESSAGES
 from meetpoint.schemes import flood, lists, meet
 from meetpoint.wire import Codec
+from meetpoint.wire.handshake import IAm
 
-__all__ = ["OVERLAYS", "SCHEMES", "NetworkConfig", "make_codec", "make_node"]
+__all__ = ["OVERLAYS", "SCHEMES", "NetworkConfig", "make_codec", "make_link_codec", "make_node"]
 
 
 class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +78,11 @@ _KINDS: Final[tuple[type[Message], ...]] = (
 def make_codec() -> Codec:
     """Bytes and messages of every network: tags differ between all overlays and schemes."""
     return Codec(_KINDS)
+
+
+def make_link_codec() -> Codec:
+    """The same, and what brokers that speak over sockets say beside it."""
+    return Codec((*_KINDS, IAm))
 
 
 def make_node(config: NetworkConfig, me: Peer, seed: int, codec: Codec) -> Node:

@@ -22,6 +22,7 @@ import msgspec
 from meetpoint.protocol.messages import Message, Peer, Query, Reply
 from meetpoint.protocol.overlay import Handler
 from meetpoint.protocol.records import LOCAL, HomeId, Record
+from meetpoint.protocol.schema_spread import SchemaSpread
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
 
@@ -51,6 +52,9 @@ class Sync(Query, frozen=True, array_like=True, gc=False, tag="sync"):
 
     digest: bytes
     entries: tuple[Entry, ...] = ()
+    schema_digest: bytes = b""
+    schema: tuple[str, ...] = ()
+    """All declarations of the network's schema (`schema_spread`), where they are told."""
 
 
 class Synced(Reply, frozen=True, array_like=True, gc=False, tag="synced"):
@@ -59,6 +63,8 @@ class Synced(Reply, frozen=True, array_like=True, gc=False, tag="synced"):
     digest: bytes
     entries: tuple[Entry, ...]
     member: bool
+    schema_digest: bytes = b""
+    schema: tuple[str, ...] = ()
 
 
 class Directory:
@@ -71,6 +77,8 @@ class Directory:
         self._entries: dict[HomeId, Entry] = {}
         self._homes: list[HomeId] | None = None  # as long as no entry changes
         self._others: list[Peer] | None = None
+        self.spread = SchemaSpread(services)
+        """What else all nodes agree on, and compare with their lists."""
         self._sum = 0
         self._merged: dict[bytes, None] = {}
         self._listeners: list[Callable[[list[Entry]], None]] = []
@@ -122,6 +130,8 @@ class Directory:
 
     def recover(self, records: Iterable[Record]) -> None:
         """Take back what was on disk."""
+        records = list(records)
+        self.spread.recover(records)
         for record in records:
             if record.name.startswith(PREFIX) and record.value is not None:
                 self._put(msgspec.msgpack.decode(record.value, type=Entry))
@@ -166,29 +176,35 @@ class Directory:
     def compare(self, peer: Peer, then: Callable[[Synced | None], None], *, tell: bool = False) -> None:
         """Merge a peer's list into this one, and this one into the peer's; `tell` sends it unasked, for its disk."""
         digest = self.digest
+        spread = self.spread
         entries = tuple(self.entries()) if tell else ()
+        told = (spread.digest, spread.texts if tell else ())
 
         def answered(reply: Reply | None) -> None:
             if not isinstance(reply, Synced):
                 then(None)
                 return
+            self.spread.learn(reply.schema)
             self.learn(reply.entries)
             if reply.entries or reply.digest == digest:
                 self._remember(reply.digest)
-            if reply.digest != self.digest and not tell:
+            if (reply.digest != self.digest or reply.schema_digest != spread.digest) and not tell:
                 self.compare(peer, lambda _: None, tell=True)
             then(reply)
 
         self._services.ask(
-            peer, lambda number: Sync(number, digest, entries), answered, self._settings.query_timeout_us
+            peer, lambda number: Sync(number, digest, entries, *told), answered, self._settings.query_timeout_us
         )
 
     def _sync(self, source: Peer, message: Sync) -> None:
         def answer() -> None:
             entries = () if self.digest == message.digest else tuple(self.entries())
-            reply = Synced(message.request, self.digest, entries, self._is_member())
+            spread = self.spread
+            texts = () if spread.digest == message.schema_digest else spread.texts
+            reply = Synced(message.request, self.digest, entries, self._is_member(), spread.digest, texts)
             self._services.send(source, reply)
 
+        self.spread.learn(message.schema)
         if message.entries:
             self.learn(message.entries, answer)
             self._remember(message.digest)

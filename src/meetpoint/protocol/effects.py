@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from meetpoint.protocol.inputs import Instant
 from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import EventKey, Record
+from meetpoint.protocol.records import EventKey, HomeId, Record
 
 __all__ = [
     "Answer",
     "CancelTimer",
     "Effect",
+    "Ended",
     "Found",
+    "Located",
     "Notify",
     "Observe",
     "Outcome",
@@ -23,8 +25,10 @@ __all__ = [
     "Refused",
     "Send",
     "SetTimer",
+    "Step",
     "Stop",
     "Stored",
+    "Trace",
 ]
 
 
@@ -57,31 +61,45 @@ class Notify(msgspec.Struct, frozen=True, gc=False):
     redelivered: bool
 
 
-class Stored(msgspec.Struct, frozen=True, gc=False):
+class Ended(msgspec.Struct, frozen=True, gc=False):
+    """A subscription has ended by itself: its lifetime is over, or who took it once is gone."""
+
+    name: str
+    reason: str
+
+
+class Stored(msgspec.Struct, frozen=True, array_like=True, tag="stored", gc=False):
     """Subscribed, updated, unsubscribed, acknowledged or left: it is kept as promised."""
 
 
-class Published(msgspec.Struct, frozen=True, gc=False):
+class Published(msgspec.Struct, frozen=True, array_like=True, tag="published", gc=False):
     """The event is kept on two disks, under this key."""
 
     event: EventKey
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
+class Found(msgspec.Struct, frozen=True, array_like=True, tag="found", gc=False):
     """The node that is responsible for a key, and how many messages it took to find."""
 
     peer: Peer
     hops: int
 
 
-class Refused(msgspec.Struct, frozen=True, gc=False):
+class Located(msgspec.Struct, frozen=True, array_like=True, tag="located", gc=False):
+    """Where a subscription is; None where no home has one of this name."""
+
+    host: Peer | None
+    filter: str = ""
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused", gc=False):
     """It was not done. `retry` says whether the same may succeed later."""
 
     reason: str
     retry: bool
 
 
-Outcome: TypeAlias = Stored | Published | Found | Refused
+Outcome: TypeAlias = Stored | Published | Found | Located | Refused
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -110,8 +128,27 @@ class Observe(msgspec.Struct, frozen=True, gc=False):
     subject: bytes = b""
 
 
+Step: TypeAlias = Literal[
+    "published", "visited", "brought", "settled", "taken", "repeated", "notified", "acknowledged", "rejected", "dead"
+]
+
+
+class Trace(msgspec.Struct, frozen=True, gc=False):
+    """What became of an event at this node, for whoever asks why: kept for a while, and no promise depends on it."""
+
+    event: EventKey
+    step: Step
+    home: HomeId = HomeId(b"")
+    """The home it came to, or was brought to."""
+    names: tuple[str, ...] = ()
+    """The subscriptions concerned; none where it came to a home and matched nothing there."""
+    detail: str = ""
+    content: bytes = b""
+    """The event itself, where it was published."""
+
+
 class Stop(msgspec.Struct, frozen=True, gc=False):
     """The node has left: nothing here is needed any more."""
 
 
-Effect: TypeAlias = Send | SetTimer | CancelTimer | Notify | Answer | Persist | Observe | Stop
+Effect: TypeAlias = Send | SetTimer | CancelTimer | Notify | Ended | Answer | Persist | Observe | Trace | Stop

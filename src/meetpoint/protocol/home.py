@@ -4,12 +4,13 @@ Everything here is in records (`records.py`), so that the home can restart, be c
 
 | name | what |
 | --- | --- |
-| `subscription/NAME` | its filter; deleted ones stay for a day as deleted |
+| `subscription/NAME` | its filter and terms; deleted ones stay for a day as deleted |
 | `published/STREAM/NUMBER` | an event, until all homes that may want it have it (settled) |
 | `last` | the stream and the last number given out in it |
 | `queue/HOME/STREAM/NUMBER` | an event that matched and for which names, until the subscribers acknowledge it |
-| `seen/HOME/STREAM` | which events of a stream have been taken; written with each acknowledgement |
-| `dead/HOME/STREAM/NUMBER` | an event that its subscribers did not acknowledge in many tries |
+| `seen/HOME/STREAM` | which events of a stream have been taken; written when some have left the queue |
+| `recent/NUMBER` | ids of events that left the queue, and for which names, for two minutes |
+| `dead/HOME/STREAM/NUMBER` | an event that subscribers did not take, and why |
 
 Nothing is notified twice without a mark. A queue entry is safe before it is notified, and leaves the queue in the same
 write that says it was seen. Found in the queue after a restart, it may have been notified: it goes out marked.
@@ -17,169 +18,206 @@ write that says it was seen. Found in the queue after a restart, it may have bee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 import msgspec
 
 from meetpoint.errors import EventError, FilterError
-from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.language.filters import Filter, parse_filter
+from meetpoint.language.schema import Schema
+from meetpoint.protocol.delivering import Delivering
 from meetpoint.protocol.effects import Published, Refused, Stored
+from meetpoint.protocol.inputs import MICROSECONDS, Terms, Update
+from meetpoint.protocol.ordering import Watermarks
+from meetpoint.protocol.outbox import Outbox
+from meetpoint.protocol.paced import FLUSH_US, Paced
 from meetpoint.protocol.records import EventKey, HomeId
 from meetpoint.protocol.safekeeping import Keeper
-from meetpoint.protocol.seen import Seen, SeenRecord
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
+from meetpoint.protocol.standing import HeldSubscription, Standing, Subscription, event_of
 
-__all__ = ["Home", "Subscription", "attributes_of"]
+__all__ = ["Home", "Placed"]
 
 SUBSCRIPTION: Final = "subscription/"
 PUBLISHED: Final = "published/"
 LAST: Final = "last"
-QUEUE: Final = "queue/"
-SEEN: Final = "seen/"
-DEAD: Final = "dead/"
 NAME_MAX: Final = 200
 """The longest name of a subscription, in characters."""
 EVENT_BYTES_MAX: Final = 256 << 10
 """The largest event, in bytes: a message carries it, and what else is said with it."""
+BRIEF_TOMBSTONE_US: Final = 60 * MICROSECONDS
+"""How long the end of a subscription is remembered that would end by itself, were it to come back."""
 
-
-class Subscription(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One subscription as it is kept: its number at this home, which never changes, and its filter."""
-
-    number: int
-    filter: str
-
-
-class _Waiting(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An event in the queue, and the names it is for."""
-
-    names: tuple[str, ...]
-    content: bytes
-
-
-class _Entry:
-    """The same in memory: what is still to be acknowledged."""
-
-    __slots__ = ("content", "names", "safe", "timer", "tries")
-
-    def __init__(self, names: Iterable[str], content: bytes, *, safe: bool) -> None:
-        self.names = dict.fromkeys(names)
-        self.content = content
-        self.safe = safe
-        self.tries = 0
-        self.timer: int | None = None
+Placed: TypeAlias = Callable[[str, Callable[[], None]], None]
+"""Places what a subscription of a name needs, or takes it away, and calls back when that is done."""
 
 
 class Home:
     """One home that this node hosts."""
 
-    def __init__(self, keeper: Keeper, services: Services, settings: NodeSettings) -> None:
+    def __init__(
+        self,
+        keeper: Keeper,
+        services: Services,
+        settings: NodeSettings,
+        watermarks: Watermarks,
+        schema: Callable[[], Schema | None],
+    ) -> None:
         self.id: HomeId = keeper.home
         self.keeper = keeper
         self._services = services
         self._settings = settings
-        self.filters: dict[str, Filter] = {}
-        self._subscriptions: dict[str, Subscription] = {}
+        self._schema = schema
+        self.standing = Standing(settings.index_from)
+        self.delivering = Delivering(keeper, services, settings, watermarks)
+        self.outbox = Outbox(self.id)
+        self.place: Placed = lambda name, then: then()
+        """How subscriptions that end by themselves are taken away."""
         self._to_bury: dict[str, None] = {}
+        self._ends: dict[str, int] = {}  # timers of subscriptions that end by themselves
+        self._strays: list[str] = []  # subscriptions whose subscribers are gone with a former life of the home
+        self._settled: list[str] = []  # records that need not be kept any more
+        self._flushing = Paced(services, FLUSH_US, self._flush_settled)
         self._numbers = 0
-        self.outbox: dict[EventKey, bytes] = {}
         self._stream, self._last = keeper.epoch, 0
-        self._queue: dict[EventKey, _Entry] = {}
-        self._seen: dict[tuple[HomeId, int], Seen] = {}
         self._recover()
 
     def _recover(self) -> None:
+        outbox = {}
         for name, record in sorted(self.keeper.records.items()):
             table, _, rest = name.partition("/")
             value = record.value
-            if table == "subscription":
-                if value is not None:
-                    self._set(rest, msgspec.msgpack.decode(value, type=Subscription))
-            elif value is None:
+            if value is None:
                 continue
+            if table == "subscription":
+                subscription = msgspec.msgpack.decode(value, type=Subscription)
+                self._store(rest, subscription, parse_filter(subscription.filter))
+                if not subscription.terms.durable:
+                    self._strays.append(rest)
             elif table == "published":
                 stream, number = rest.split("/")
-                self.outbox[EventKey(self.id, int(stream), int(number))] = value
+                outbox[EventKey(self.id, int(stream), int(number))] = value
             elif table == "last":
                 self._stream, self._last = msgspec.msgpack.decode(value, type=tuple[int, int])
-            elif table == "queue":
-                waiting = msgspec.msgpack.decode(value, type=_Waiting)
-                self._queue[_event_key(rest)] = _Entry(waiting.names, waiting.content, safe=True)
-            elif table == "seen":
-                home, stream = rest.split("/")
-                kept = msgspec.msgpack.decode(value, type=SeenRecord)
-                self._seen[HomeId(bytes.fromhex(home)), int(stream)] = Seen(kept.floor, kept.above)
-        for event in self._queue:
-            self._seen_of(event).add(event.number)
+        self.outbox.recover(outbox)
+        self.delivering.recover((name, each.terms) for name, each in self.standing.subscriptions.items())
 
     def start(self) -> None:
         """The home is hosted here and safe: what was left in the queue goes out again, marked."""
-        for event in sorted(self._queue):
-            # A copy may be older than the end of a subscription, and bring back what waited for it.
-            ended = tuple(name for name in self._queue[event].names if name not in self._subscriptions)
-            if ended:
-                self._acknowledged(event, ended)
-            self._notify(event, redelivered=True)
+        self.delivering.start()
+        self._flush_settled()
         for name, record in self.keeper.records.items():
             if record.value is None and name.startswith(SUBSCRIPTION):
-                self._bury_later(name.removeprefix(SUBSCRIPTION))
+                self._bury_later(name.removeprefix(SUBSCRIPTION), self._settings.tombstone_us)
+        for name in self.standing.subscriptions:
+            self._end_later(name)
+
+    def end_strays(self) -> None:
+        """What came at most once to someone who was connected to a former life of this home has ended with it."""
+        strays, self._strays = self._strays, []
+        for name in strays:
+            self._end(name)
 
     # -- subscriptions -------------------------------------------------------------------------------------------------
 
-    def subscribe(self, name: str, text: str, placed: Callable[[Callable[[], None]], None], request: int) -> None:
+    def subscribe(self, name: str, text: str, terms: Terms, request: int) -> None:
         """Hold a filter under a new name. Asked again with the same filter, it is the same subscription."""
+        known = self.standing.subscriptions.get(name)
         if not 0 < len(name) <= NAME_MAX:
             self._refuse(request, f"the name has {len(name)} characters; give it 1 to {NAME_MAX}")
-        elif (known := self._subscriptions.get(name)) is not None and known.filter != text:
+        elif known is not None and known.filter != text:
             self._refuse(
                 request, f"there is a subscription {name!r} with another filter; update it, or take a new name"
             )
+        elif known is not None and known.terms.durable is not terms.durable:
+            kind = "durable" if known.terms.durable else "not durable"
+            self._refuse(request, f"there is a subscription {name!r} that is {kind}; take a new name")
         elif (filter_ := self._parse(text, request)) is not None:
+            now = self._services.now
             if known is None:
                 self._numbers += 1
-            self._store(name, Subscription(self._numbers if known is None else known.number, text), filter_)
-            self._write_subscription(name, placed, request)
+            number, made = (self._numbers, now) if known is None else (known.number, known.made_us)
+            until = None if terms.lifetime_us is None else now + terms.lifetime_us
+            self._store(name, Subscription(number, text, terms, made, until), filter_)
+            self._end_later(name)
+            self._write_subscription(name, request, place=True)
 
-    def update(self, name: str, text: str, placed: Callable[[Callable[[], None]], None], request: int) -> None:
-        """Replace the filter of a name."""
-        known = self._subscriptions.get(name)
+    def update(self, what: Update, request: int) -> None:
+        """Replace the filter of a name, or what else is said."""
+        known = self.standing.subscriptions.get(what.name)
         if known is None:
-            self._refuse_unknown(request, name)
-        elif (filter_ := self._parse(text, request)) is not None:
-            self._store(name, Subscription(known.number, text), filter_)
-            self._write_subscription(name, placed, request)
+            self._refuse_unknown(request, what.name)
+            return
+        filter_ = self.standing.filters[what.name] if what.filter is None else self._parse(what.filter, request)
+        if filter_ is not None:
+            self._store(what.name, known.updated(what, self._services.now), filter_)
+            self._end_later(what.name)
+            self._write_subscription(what.name, request, place=what.filter is not None)
 
-    def unsubscribe(self, name: str, placed: Callable[[Callable[[], None]], None], request: int) -> None:
+    def unsubscribe(self, name: str, request: int) -> None:
         """End a subscription; one that has ended already is no mistake."""
-        if not self.has(name):
+        if self.has(name):
+            self._end(name, request)
+        else:
+            self._refuse_unknown(request, name)
+
+    def _end(self, name: str, request: int | None = None) -> None:
+        known = self.standing.remove(name)
+        if name in self._ends:
+            self._services.cancel(self._ends.pop(name))
+        self.delivering.close(name)
+        self._write_subscription(name, request, place=True)
+        is_brief = known is not None and not known.terms.durable
+        self._bury_later(name, BRIEF_TOMBSTONE_US if is_brief else self._settings.tombstone_us)
+
+    def _end_later(self, name: str) -> None:
+        """See that a subscription ends when its lifetime is over."""
+        if name in self._ends:
+            self._services.cancel(self._ends.pop(name))
+        until = self.standing.subscriptions[name].until_us
+        if until is None:
+            return
+
+        def end() -> None:
+            del self._ends[name]
+            self._services.ended(name, "its lifetime is over")
+            self._end(name)
+
+        self._ends[name] = self._services.after(max(0, until - self._services.now), end)
+
+    def attend(self, name: str, window: int, request: int) -> None:
+        """Someone takes notifications of a name."""
+        if name not in self.standing:
             self._refuse_unknown(request, name)
             return
-        if self._subscriptions.pop(name, None) is not None:
-            del self.filters[name]
-        for event in [event for event, entry in self._queue.items() if name in entry.names]:
-            self._acknowledged(event, (name,))
-        self._write_subscription(name, placed, request)
-        self._bury_later(name)
+        self.delivering.attend(name, window)
+        self._services.answer(request, Stored())
 
-    def _bury_later(self, name: str) -> None:
+    def leave(self, name: str) -> None:
+        """Nobody does any more: what wants everything waits, what wants it at most once has ended."""
+        known = self.standing.subscriptions.get(name)
+        if known is not None and not known.terms.durable:
+            self._end(name)
+        else:
+            self.delivering.leave(name)
+
+    def _bury_later(self, name: str, after_us: int) -> None:
         if name in self._to_bury:
             return
         self._to_bury[name] = None
 
         def bury() -> None:
             del self._to_bury[name]
-            if name not in self._subscriptions and not self.keeper.closed:
+            if name not in self.standing and not self.keeper.closed:
                 self.keeper.write((), (SUBSCRIPTION + name,))
 
-        self._services.after(self._settings.tombstone_us, bury)
+        self._services.after(min(after_us, self._settings.tombstone_us), bury)
 
     def _parse(self, text: str, request: int) -> Filter | None:
         try:
-            return parse_filter(text)
+            return parse_filter(text, self._schema())
         except FilterError as error:
             self._refuse(request, str(error))
             return None
@@ -191,21 +229,19 @@ class Home:
         reason = f"there is no subscription {name!r} here; subscribe first, or ask the broker that notifies it"
         self._services.answer(request, Refused(reason, retry=True))  # it may have moved here a moment later
 
-    def _set(self, name: str, subscription: Subscription) -> None:
-        self._store(name, subscription, parse_filter(subscription.filter))
-
     def _store(self, name: str, subscription: Subscription, filter_: Filter) -> None:
-        self._subscriptions[name] = subscription
-        self.filters[name] = filter_
+        self.standing.put(name, subscription, filter_)
+        self.delivering.open(name, subscription.terms)
         self._numbers = max(self._numbers, subscription.number)
 
-    def _write_subscription(self, name: str, placed: Callable[[Callable[[], None]], None], request: int) -> None:
+    def _write_subscription(self, name: str, request: int | None, *, place: bool) -> None:
         def answer() -> None:
-            self._services.answer(request, Stored())
+            if request is not None:
+                self._services.answer(request, Stored())
 
-        kept = self._subscriptions.get(name)
+        kept = self.standing.subscriptions.get(name)
         value = None if kept is None else msgspec.msgpack.encode(kept)
-        self.keeper.write([(SUBSCRIPTION + name, value)], (), lambda: placed(answer))
+        self.keeper.write([(SUBSCRIPTION + name, value)], (), (lambda: self.place(name, answer)) if place else answer)
 
     # -- what is published here ----------------------------------------------------------------------------------------
 
@@ -215,13 +251,19 @@ class Home:
             self._refuse(request, f"the event has {len(content)} bytes; at most {EVENT_BYTES_MAX} are carried")
             return
         try:
-            from_msgpack(content)
+            attributes = event_of(content).attributes
         except EventError as error:
             self._refuse(request, str(error))
             return
+        schema = self._schema()
+        if schema is not None and (problems := schema.problems(attributes)):
+            self._refuse(request, f"event: {'; '.join(problems)}: change the event, or declare what it has")
+            return
         self._last += 1
         event = EventKey(self.id, self._stream, self._last)
-        self.outbox[event] = content
+        self.outbox.put(event, content)
+        if self._services.tracing:
+            self._services.trace(event, "published", self.id, content=content)
 
         def safe() -> None:
             self._services.answer(request, Published(event))
@@ -232,159 +274,97 @@ class Home:
 
     def settled(self, event: EventKey) -> None:
         """All homes that may want an event have it."""
-        if self.outbox.pop(event, None) is not None:
-            self.keeper.write((), (_published(event),))
+        if self.outbox.settle(event):
+            self._services.trace(event, "settled", self.id)
+            self._settled.append(_published(event))
+            self._flushing.soon()
+
+    def flush(self) -> None:
+        """Write what nobody waits for."""
+        self.delivering.flush()
+        self._flush_settled()
+
+    def _flush_settled(self) -> None:
+        settled, self._settled = self._settled, []
+        if settled:
+            self.keeper.write((), settled)
 
     # -- what subscribers here get -------------------------------------------------------------------------------------
 
     def take(self, event: EventKey, content: bytes, then: Callable[[], None]) -> None:
         """Take an event once: queue it for the subscriptions it matches; `then` when it need not be sent again."""
-        if self.has_taken(event):
-            entry = self._queue.get(event)
-            if entry is None or entry.safe:
+        if self.delivering.has_taken(event):
+            if self.delivering.is_safe(event):
                 then()
             return
+        if not self.standing.subscriptions:
+            self.delivering.take(event, content, {}, None, then)
+            return
         try:
-            names = self._matches(content)
+            read = event_of(content)
+            names = self.standing.match(read.attributes)
         except EventError:
             self._services.observe("event_malformed")  # of a peer that erred: its publisher would have been told
             return
-        self._seen_of(event).add(event.number)
-        if not names:
-            then()
-            return
-        entry = self._queue[event] = _Entry(names, content, safe=False)
-
-        def safe() -> None:
-            entry.safe = True
-            self._notify(event, redelivered=False)
-            then()
-
-        waiting = msgspec.msgpack.encode(_Waiting(tuple(names), content))
-        self.keeper.write([(_queue(event), waiting)], (), safe)
-
-    def has_taken(self, event: EventKey) -> bool:
-        """Whether the event has come here before."""
-        seen = self._seen.get((event.home, event.stream))
-        return seen is not None and event.number in seen
+        subscriptions = self.standing.subscriptions
+        matched = {name: subscriptions[name].terms for name in names}
+        self.delivering.take(event, content, matched, read, then)
 
     def skip_to(self, event: EventKey, floor: int) -> None:
         """All events of the stream up to a number are settled: none of them will come."""
-        self._seen_of(event).raise_to(floor)
-
-    def _matches(self, content: bytes) -> list[str]:
-        if not self.filters:
-            return []
-        attributes = attributes_of(content)
-        return [name for name, filter_ in self.filters.items() if filter_.accepts(attributes)]
-
-    def _notify(self, event: EventKey, *, redelivered: bool) -> None:
-        entry = self._queue.get(event)
-        if entry is None or self.keeper.closed:
-            return
-        if entry.tries >= self._settings.notify_tries_max:
-            self._give_up(event, entry)
-            return
-        entry.tries += 1
-        self._services.notify(event, tuple(entry.names), entry.content, redelivered)
-        wait = self._settings.acknowledge_us
-        entry.timer = self._services.after(wait, lambda: self._notify(event, redelivered=True))
-
-    def acknowledge(self, event: EventKey, names: tuple[str, ...], request: int) -> None:
-        """The subscribers of these names have the event. Should that be forgotten, they get it again, marked."""
-        self._acknowledged(event, names)
-        self._services.answer(request, Stored())
-
-    def _acknowledged(self, event: EventKey, names: tuple[str, ...]) -> None:
-        entry = self._queue.get(event)
-        if entry is None:
-            return
-        for name in names:
-            entry.names.pop(name, None)
-        if entry.names:
-            waiting = _Waiting(tuple(entry.names), entry.content)
-            self.keeper.write([(_queue(event), msgspec.msgpack.encode(waiting))])
-            return
-        self._drop(event, entry)
-        self.keeper.write([self._seen_record(event)], (_queue(event),))
-
-    def _give_up(self, event: EventKey, entry: _Entry) -> None:
-        self._services.observe("dead_letter")
-        self._drop(event, entry)
-        waiting = msgspec.msgpack.encode(_Waiting(tuple(entry.names), entry.content))
-        self.keeper.write([self._seen_record(event), (DEAD + _path(event), waiting)], (_queue(event),))
-
-    def _drop(self, event: EventKey, entry: _Entry) -> None:
-        del self._queue[event]
-        if entry.timer is not None:
-            self._services.cancel(entry.timer)
-
-    def _seen_record(self, event: EventKey) -> tuple[str, bytes]:
-        record = self._seen_of(event).record()
-        return f"{SEEN}{event.home.hex()}/{event.stream}", msgspec.msgpack.encode(record)
-
-    def _seen_of(self, event: EventKey) -> Seen:
-        seen = self._seen.get((event.home, event.stream))
-        if seen is None:
-            seen = self._seen[event.home, event.stream] = Seen()
-        return seen
+        self.delivering.skip_to(event, floor)
 
     # -- seen from outside ---------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
         """Write nothing more, for now: the home is about to move. `start` goes on."""
-        for entry in self._queue.values():
-            if entry.timer is not None:
-                self._services.cancel(entry.timer)
-                entry.timer = None
+        self.delivering.pause()
+        self._flushing.stop()
+        for timer in self._ends.values():
+            self._services.cancel(timer)
+        self._ends.clear()
+
+    @property
+    def filters(self) -> dict[str, Filter]:
+        """The filters by the names of their subscriptions."""
+        return self.standing.filters
 
     def subscription(self, name: str) -> Subscription | None:
         """The subscription of a name."""
-        return self._subscriptions.get(name)
+        return self.standing.subscriptions.get(name)
+
+    def held_subscriptions(self) -> list[HeldSubscription]:
+        """All subscriptions, for whoever asks."""
+        lines = self.delivering.lines
+        held = []
+        for name, each in self.standing.subscriptions.items():
+            line = lines.get(name)
+            queued, is_present = (0, True) if line is None else (len(line), line.present)
+            held.append(HeldSubscription(name, each.filter, each.terms, queued, is_present, each.made_us))
+        return held
 
     def has(self, name: str) -> bool:
         """Whether a subscription of this name is, or was, here."""
         return SUBSCRIPTION + name in self.keeper.records
 
-    def waits_for(self, event: EventKey, names: tuple[str, ...]) -> bool:
-        """Whether the event waits to be acknowledged for one of these names."""
-        entry = self._queue.get(event)
-        return entry is not None and any(name in entry.names for name in names)
-
     @property
     def is_empty(self) -> bool:
         """Whether nobody subscribes here and nothing is on its way."""
-        return not (self._subscriptions or self.outbox or self._queue or self.keeper.unsafe)
+        at_rest = self.delivering.is_at_rest and not self.keeper.unsafe
+        return at_rest and not (self.standing.subscriptions or len(self.outbox))
 
     @property
     def queued(self) -> int:
         """How many events wait for subscribers."""
-        return len(self._queue)
+        return self.delivering.queued
 
     def check(self) -> None:
         """Assert what must hold at all times."""
-        assert self.filters.keys() == self._subscriptions.keys()
-        assert all(event.home == self.id for event in self.outbox)
-        assert all(self.has_taken(event) for event in self._queue)
-
-
-@lru_cache(maxsize=64)
-def attributes_of(content: bytes) -> Mapping[str, object]:
-    """An event is read once for all homes at a node, and for all times it comes."""
-    return from_msgpack(content).attributes
-
-
-def _path(event: EventKey) -> str:
-    return f"{event.home.hex()}/{event.stream}/{event.number}"
-
-
-def _event_key(path: str) -> EventKey:
-    home, stream, number = path.split("/")
-    return EventKey(HomeId(bytes.fromhex(home)), int(stream), int(number))
-
-
-def _queue(event: EventKey) -> str:
-    return QUEUE + _path(event)
+        self.standing.check()
+        self.outbox.check()
+        self.delivering.check()
+        durable = {name for name, each in self.standing.subscriptions.items() if each.terms.durable}
+        assert durable == self.delivering.lines.keys()
 
 
 def _published(event: EventKey) -> str:

@@ -20,6 +20,7 @@ import msgspec
 from meetpoint.protocol.directory import Directory, Entry
 from meetpoint.protocol.home import Home
 from meetpoint.protocol.messages import Message, Peer, Query, Reply
+from meetpoint.protocol.ordering import Watermarks
 from meetpoint.protocol.overlay import Handler, Overlay
 from meetpoint.protocol.records import LOCAL, EventKey, HomeId, Record, home_of
 from meetpoint.protocol.ring import NodeId
@@ -89,6 +90,9 @@ class Tenant(Protocol):
     def free(self, home: Home) -> None:
         """Do what lets it end."""
 
+    def may_reach(self, event: EventKey, home: HomeId) -> bool:
+        """Whether an event that is on its way may still come to a home."""
+
 
 class Hosting:
     """All homes of one node."""
@@ -102,6 +106,9 @@ class Hosting:
         self.directory = directory
         self.copies = Copies(services, settings, lambda: directory.digest, lambda home: home in self._keepers)
         self.homes: dict[HomeId, Home] = {}
+        self.watermarks = Watermarks(
+            services, settings, directory, self.homes, lambda event, home: self.tenant.may_reach(event, home)
+        )
         self._keepers: dict[HomeId, Keeper] = {}  # also of homes that do not serve yet, or no longer
         self._moves: dict[HomeId, Move] = {}
         self._restoring: dict[HomeId, None] = {}
@@ -114,7 +121,7 @@ class Hosting:
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are about homes as a whole."""
         own = {Holding: self._holding, Adopt: self._adopt, Confirm: self._confirm}
-        return {**own, **self.copies.handlers()}  # type: ignore[dict-item]
+        return {**own, **self.copies.handlers(), **self.watermarks.handlers()}  # type: ignore[dict-item]
 
     def begin(self) -> None:
         """The node is a member and knows its homes: adopt others' from now on."""
@@ -129,6 +136,18 @@ class Hosting:
         if home is not None:
             home.settled(event)
 
+    @property
+    def serves_all(self) -> bool:
+        """Whether all homes that are this node's, as far as anyone knows, serve here."""
+        me = self._services.me.id
+        return (
+            self._begun
+            and not self._moves
+            and all(
+                entry.home in self.homes for entry in self.directory.entries() if entry.host.id == me and not entry.gone
+            )
+        )
+
     def find(self, name: str) -> Home | None:
         """The home here that has a subscription of this name."""
         return next((home for home in self.homes.values() if home.has(name)), None)
@@ -139,7 +158,7 @@ class Hosting:
         """Host a home with these records; `anew` where they are not on this disk yet. `then` once it serves."""
         keeper = Keeper(home, epoch, records, self._services, self._settings, lambda: not self.directory.others())
         self._keepers[home] = keeper
-        hosted = Home(keeper, self._services, self._settings)
+        hosted = Home(keeper, self._services, self._settings, self.watermarks, lambda: self.directory.spread.schema)
         self.directory.learn([Entry(home, epoch, self._services.me)])
         self._beginning[home] = then
 
@@ -358,7 +377,9 @@ class Hosting:
     def _dissolve(self, home: HomeId, then: Callable[[], None]) -> None:
         """Nobody subscribes at a home, and nothing of it is on its way: it is gone for good."""
         keeper = self._keepers[home]
-        self._stop(home)
+        hosted = self._stop(home)
+        if hosted is not None:
+            hosted.pause()
         self._give_up(home)
         self.directory.learn([Entry(home, keeper.epoch + 1, self._services.me, gone=True)])
         self._services.persist((), [(home, name) for name in keeper.records], None)
@@ -384,6 +405,8 @@ class Hosting:
                 self.buddies_changed()
                 later()
 
+        if home in self.homes:
+            self.homes[home].flush()
         if home not in self.homes or heir is None or keeper.unsafe or not keeper.has_all(heir.id):
             later()
             return

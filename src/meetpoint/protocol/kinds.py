@@ -6,7 +6,9 @@ from typing import Final
 
 from meetpoint.protocol.directory import Sync, Synced
 from meetpoint.protocol.hosting import Adopt, Adopted, Confirm, Confirmed
+from meetpoint.protocol.locating import Where, WhereIs
 from meetpoint.protocol.messages import Message
+from meetpoint.protocol.ordering import Watermark, Watermarked
 from meetpoint.protocol.safekeeping import Copied, Copy, Fetch, Fetched, Holding, Keep, Kept, Released
 
 __all__ = ["MESSAGES"]
@@ -26,4 +28,8 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     Adopted,
     Confirm,
     Confirmed,
+    Where,
+    WhereIs,
+    Watermark,
+    Watermarked,
 )

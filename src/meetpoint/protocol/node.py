@@ -25,34 +25,50 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.errors import SchemaError
+from meetpoint.language.schema import Schema
+from meetpoint.protocol.dead import DeadLetter
 from meetpoint.protocol.directory import Directory, Entry, Synced
 from meetpoint.protocol.driven import Driven
 from meetpoint.protocol.effects import Found, Refused, Stored
 from meetpoint.protocol.home import Home
 from meetpoint.protocol.hosting import HOSTED, MOVING, WITNESSES, Hosting, Move
 from meetpoint.protocol.inputs import (
+    Absent,
     Acknowledge,
     Asked,
+    Declare,
+    Forget,
     Leave,
+    Locate,
     Lookup,
+    Present,
     Publish,
+    Reject,
     RequestOf,
     Started,
     Subscribe,
     Unsubscribe,
     Update,
 )
+from meetpoint.protocol.locating import Locating
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.overlay import Overlay, OverlayView, Upcalls
-from meetpoint.protocol.records import LOCAL, HomeId, Record, home_of
+from meetpoint.protocol.publishing import Publishing
+from meetpoint.protocol.records import LOCAL, EventKey, HomeId, Record, home_of
 from meetpoint.protocol.ring import Key, NodeId, Ring
 from meetpoint.protocol.scheme import Scheme
 from meetpoint.protocol.services import Packing, Services
 from meetpoint.protocol.settings import NodeSettings
+from meetpoint.protocol.standing import HeldSubscription
 
 __all__ = ["MakeOverlay", "MakeScheme", "Node", "NodeView"]
 
 INCARNATION: Final = "incarnation"
+OF_SUBSCRIBERS: Final = (Acknowledge, Reject, Present, Absent)
+"""What is taken until the last home has gone: its subscribers get less a second time."""
+PAGE_MAX: Final = 500
+"""How many things are listed at a time."""
 
 MakeOverlay = Callable[[Services, Upcalls], Overlay]
 MakeScheme = Callable[[Services, Overlay, Hosting], Scheme]
@@ -72,6 +88,7 @@ class NodeView(msgspec.Struct, frozen=True):
     copies: int
     waiting: int
     directory: bytes
+    dead: int = 0
 
 
 class Node(Driven):
@@ -89,6 +106,7 @@ class Node(Driven):
     ) -> None:
         services = Services(me, ring, codec, seed)
         super().__init__(services)
+        services.tracing = settings.trace
         self._settings = settings
         self.state = "new"
         self.overlay = make_overlay(services, self)
@@ -96,6 +114,8 @@ class Node(Driven):
         self.hosting = Hosting(services, settings, self.directory, self.overlay)
         self.scheme = make_scheme(services, self.overlay, self.hosting)
         self.hosting.tenant = self
+        self._locating = Locating(services, settings, self.hosting)
+        self._publishing = Publishing(services, settings, self.hosting.watermarks, self._own_home, self.scheme.publish)
         self._held: list[Asked] = []
         self._records: tuple[Record, ...] = ()
         self._contacts: tuple[Peer, ...] = ()
@@ -106,7 +126,7 @@ class Node(Driven):
     # -- inputs --------------------------------------------------------------------------------------------------------
 
     def _asked(self, item: Asked) -> None:
-        if self.state == "ready":
+        if self.state == "ready" or (self.state == "leaving" and isinstance(item.what, OF_SUBSCRIBERS)):
             self._serve(item.request, item.what)
         elif self.state in ("leaving", "left"):
             self._services.answer(item.request, Refused("this broker is leaving; ask another", retry=True))
@@ -123,6 +143,7 @@ class Node(Driven):
         self._handlers = {
             **self.directory.handlers(),
             **self.hosting.handlers(),
+            **self._locating.handlers(),
             **self.overlay.handlers(),
             **self.scheme.handlers(),
         }
@@ -330,37 +351,84 @@ class Node(Driven):
 
     def _serve(self, request: int, what: RequestOf) -> None:
         if isinstance(what, Publish):
-            home = self.hosting.homes.get(home_of(self.me.id)) or next(iter(self.hosting.homes.values()))
-            home.publish(what.event, self.scheme.publish, request)
+            self._publishing.publish(what, request)
         elif isinstance(what, Acknowledge):
             self._acknowledge(request, what)
         elif isinstance(what, Lookup):
             self._look_up(request, what.key)
+        elif isinstance(what, Locate):
+            self._locating.locate(what.name, request)
         elif isinstance(what, Leave):
             self._leave(request)
+        elif isinstance(what, Reject):
+            self._reject(request, what)
+        elif isinstance(what, Present):
+            self._attend(request, what)
+        elif isinstance(what, Absent):
+            self._leave_alone(request, what)
+        elif isinstance(what, Forget):
+            self._forget(request, what)
+        elif isinstance(what, Declare):
+            self._declare(request, what.schema)
         else:
             self._change(request, what)
 
-    def _change(self, request: int, what: Subscribe | Update | Unsubscribe) -> None:
-        own = self.hosting.homes.get(home_of(self.me.id)) or next(iter(self.hosting.homes.values()))
-        home = self.hosting.find(what.name) or own
+    def _own_home(self) -> Home | None:
+        """Where what is new here belongs: the home that this node made, or, where that is elsewhere, another."""
+        homes = self.hosting.homes
+        return homes.get(home_of(self.me.id)) or next(iter(homes.values()), None)
 
-        def place(then: Callable[[], None]) -> None:
-            self.scheme.place(home.id, what.name, then)
+    def _change(self, request: int, what: Subscribe | Update | Unsubscribe) -> None:
+        home = self.hosting.find(what.name) or self._own_home()
+        if home is None:
+            self._services.answer(request, Refused("nothing is hosted here just now; ask again soon", retry=True))
+            return
 
         if isinstance(what, Subscribe):
-            home.subscribe(what.name, what.filter, place, request)
+            home.subscribe(what.name, what.filter, what.terms, request)
         elif isinstance(what, Update):
-            home.update(what.name, what.filter, place, request)
+            home.update(what, request)
         else:
-            home.unsubscribe(what.name, place, request)
+            home.unsubscribe(what.name, request)
 
     def _acknowledge(self, request: int, what: Acknowledge) -> None:
         for home in self.hosting.homes.values():
-            if home.waits_for(what.event, what.names):
-                home.acknowledge(what.event, what.names, request)
-                return
+            home.delivering.acknowledge(what.event, what.names)
         self._services.answer(request, Stored())
+
+    def _reject(self, request: int, what: Reject) -> None:
+        for home in self.hosting.homes.values():
+            home.delivering.reject(what.event, what.names, what.reason)
+        self._services.answer(request, Stored())
+
+    def _attend(self, request: int, what: Present) -> None:
+        home = self.hosting.find(what.name)
+        if home is None:
+            reason = f"there is no subscription {what.name!r} here; locate it"
+            self._services.answer(request, Refused(reason, retry=True))
+        else:
+            home.attend(what.name, what.window, request)
+
+    def _leave_alone(self, request: int, what: Absent) -> None:
+        home = self.hosting.find(what.name)
+        if home is not None:
+            home.leave(what.name)
+        self._services.answer(request, Stored())
+
+    def _forget(self, request: int, what: Forget) -> None:
+        for home in self.hosting.homes.values():
+            home.delivering.forget(what.event)
+        self._services.answer(request, Stored())
+
+    def _declare(self, request: int, schema: str) -> None:
+        try:
+            self.directory.spread.declare(schema)
+        except SchemaError as error:
+            self._services.answer(request, Refused(str(error), retry=False))
+            return
+        for peer in self.directory.others():
+            self.directory.compare(peer, lambda _: None, tell=True)
+        self.hosting.introduce(lambda: self._services.answer(request, Stored()))
 
     def _look_up(self, request: int, key: bytes) -> None:
         def then(peer: Peer | None, hops: int) -> None:
@@ -396,7 +464,9 @@ class Node(Driven):
 
     def home_started(self, home: Home) -> None:
         """A home serves here: what it has published and not settled goes out again."""
+        home.place = lambda name, then: self.scheme.place(home.id, name, then)
         self.scheme.home_started(home)
+        home.end_strays()
         for event in sorted(home.outbox):
             self.scheme.publish(event, home.outbox[event])
 
@@ -411,6 +481,10 @@ class Node(Driven):
     def free(self, home: Home) -> None:
         """Do what lets it end."""
         self.scheme.free(home)
+
+    def may_reach(self, event: EventKey, home: HomeId) -> bool:
+        """Whether an event of a home here may still come to another."""
+        return self.scheme.may_reach(event, home)
 
     # -- upcalls of the overlay ----------------------------------------------------------------------------------------
 
@@ -432,6 +506,33 @@ class Node(Driven):
         self.hosting.check()
         self.scheme.check()
 
+    @property
+    def schema(self) -> Schema | None:
+        """What filters and events are checked against."""
+        return self.directory.spread.schema
+
+    def held_subscriptions(
+        self, owner: str = "", labels: tuple[tuple[str, str], ...] = (), after: str = "", most: int = PAGE_MAX
+    ) -> list[HeldSubscription]:
+        """The subscriptions of homes here, by name: an owner's, with all these labels, those after a name."""
+        found = [
+            each
+            for home in self.hosting.homes.values()
+            for each in home.held_subscriptions()
+            if each.name > after and (not owner or each.terms.owner == owner) and set(labels) <= set(each.terms.labels)
+        ]
+        return sorted(found, key=lambda each: each.name)[:most]
+
+    def dead_letters(self, name: str = "", after: EventKey | None = None, most: int = PAGE_MAX) -> list[DeadLetter]:
+        """Events that subscribers here did not take, by their keys: one subscription's or all, those after a key."""
+        found = [
+            each
+            for home in self.hosting.homes.values()
+            for each in home.delivering.dead_letters()
+            if (not name or name in each.names) and (after is None or each.event > after)
+        ]
+        return sorted(found, key=lambda each: each.event)[:most]
+
     def snapshot(self) -> NodeView:
         """What may be seen from outside."""
         homes = self.hosting.homes
@@ -447,4 +548,5 @@ class Node(Driven):
             copies=sum(len(self.hosting.copies.records(home)) for home in self.hosting.copies.homes()),
             waiting=self._services.waiting,
             directory=self.directory.digest,
+            dead=sum(home.delivering.dead for home in homes.values()),
         )

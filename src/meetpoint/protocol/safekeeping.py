@@ -171,10 +171,13 @@ class Keeper:
             self._flush_all()
         elif not self._flush_is_due:
             self._flush_is_due = True
-            self._services.after(LAZY_US, self._flush_all)
+            self._services.after(LAZY_US, self._flush_lazily)
+
+    def _flush_lazily(self) -> None:
+        self._flush_is_due = False
+        self._flush_all()
 
     def _flush_all(self) -> None:
-        self._flush_is_due = False
         for link in self._links.values():
             if link.acked < self._writes:
                 self._flush(link)

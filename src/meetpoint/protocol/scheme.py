@@ -49,6 +49,9 @@ class Scheme(Protocol):
     def neighbours_changed(self) -> None:
         """What this node is responsible for may have changed."""
 
+    def may_reach(self, event: EventKey, home: HomeId) -> bool:
+        """Whether an event of a home here that is not settled may still come to another home, as far as is known."""
+
     def publish(self, event: EventKey, content: bytes) -> None:
         """Carry an event to all homes that may hold a match, until `Homes.settled`; told again after a restart."""
 

@@ -15,17 +15,20 @@ from meetpoint.protocol.effects import (
     Answer,
     CancelTimer,
     Effect,
+    Ended,
     Notify,
     Observe,
     Outcome,
     Persist,
     Send,
     SetTimer,
+    Step,
     Stop,
+    Trace,
 )
 from meetpoint.protocol.inputs import Instant
 from meetpoint.protocol.messages import Message, Peer, Reply
-from meetpoint.protocol.records import EventKey, Record
+from meetpoint.protocol.records import LOCAL, EventKey, HomeId, Record
 from meetpoint.protocol.ring import Ring
 
 __all__ = ["Packing", "Services"]
@@ -46,7 +49,9 @@ class Packing(Protocol):
 class Services:
     """One node's way to send, wait, keep and measure."""
 
-    __slots__ = ("_effects", "_numbers", "_replies", "_tickets", "_timers", "codec", "me", "now", "random", "ring")
+    __slots__ = (
+        "_effects", "_numbers", "_replies", "_tickets", "_timers", "codec", "me", "now", "random", "ring", "tracing",
+    )  # fmt: skip
 
     def __init__(self, me: Peer, ring: Ring, codec: Packing, seed: int) -> None:
         self.me = me
@@ -54,6 +59,8 @@ class Services:
         self.codec = codec
         self.random = random.Random(seed)
         self.now = Instant(0)
+        self.tracing = False
+        """Whether anyone wants to know what becomes of each event."""
         self._effects: list[Effect] = []
         self._numbers = self.random.getrandbits(32)  # in each life others: a late reply answers nobody
         self._timers: dict[int, Then] = {}
@@ -98,6 +105,23 @@ class Services:
     def notify(self, event: EventKey, names: tuple[str, ...], content: bytes, redelivered: bool) -> None:
         """Bring an event to subscribers of this node."""
         self._effects.append(Notify(event, names, content, redelivered))
+
+    def ended(self, name: str, reason: str) -> None:
+        """A subscription has ended by itself."""
+        self._effects.append(Ended(name, reason))
+
+    def trace(
+        self,
+        event: EventKey,
+        step: Step,
+        home: HomeId = LOCAL,
+        names: Iterable[str] = (),
+        detail: str = "",
+        content: bytes = b"",
+    ) -> None:
+        """Tell what became of an event, where anyone wants to know (`tracing`)."""
+        if self.tracing:
+            self._effects.append(Trace(event, step, home, tuple(names), detail, content))
 
     def answer(self, request: int, outcome: Outcome) -> None:
         """Answer a client."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.protocol.lines import DAY_US, LineLimits
 
 __all__ = ["NodeSettings"]
 
@@ -26,11 +27,42 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a member may take to let a node join, before it turns to another."""
     acknowledge_us: int = 30 * MICROSECONDS
     """How long a subscriber may take to acknowledge, before it is notified again."""
-    notify_tries_max: int = 5
-    """How often a subscriber is notified, before the event becomes a dead letter."""
+    retries_us: tuple[int, ...] = (MICROSECONDS, 5 * MICROSECONDS, 30 * MICROSECONDS, 120 * MICROSECONDS)
+    """How long after a try that failed comes the next; after the last one the event becomes a dead letter."""
+    window: int = 256
+    """How many notifications of a subscription are out unacknowledged, where its subscriber did not say."""
+    line_events_max: int = 100_000
+    line_bytes_max: int = 256 << 20
+    line_us_max: int = 7 * DAY_US
+    """How many events wait for a subscriber, of how many bytes, and how long; beyond, the oldest is a dead letter."""
+    dead_letters_max: int = 100_000
+    dead_bytes_max: int = 256 << 20
+    """How many dead letters a home keeps, and of how many bytes; beyond, the oldest is forgotten."""
+    hold_us: int = 30 * MICROSECONDS
+    """How long a notification waits for those that may come before it."""
+    after_us: int = 30 * MICROSECONDS
+    """How long the first event of a publisher that comes from another broker waits for its last one there."""
+    watermark_us: int = MICROSECONDS // 2
+    """How long a publishing home waits with the answer which of its events are on their way."""
+    recent_us: int = 120 * MICROSECONDS
+    recent_max: int = 100_000
+    """How long, and how many at most, ids of events are remembered, so that they are not queued again."""
+    index_from: int = 500
+    """From how many subscriptions on a home looks for matches by an index."""
+    locate_us: int = 2 * MICROSECONDS
+    """How long a subscription is looked for where not all answer, before the client is told so."""
+    trace: bool = False
+    """Whether it is told of each event what becomes of it (`effects.Trace`)."""
     requests_held_max: int = 1_000
     """How many requests of clients wait in a node that is not ready; more are refused."""
     copy_bytes_max: int = 256 << 10
     """About how many bytes of records travel in one message."""
     tombstone_us: int = 24 * 3600 * MICROSECONDS
     """How long a deleted subscription is remembered as deleted."""
+
+    @property
+    def line(self) -> LineLimits:
+        """What a line holds at most, and how often it tries."""
+        return LineLimits(
+            self.line_events_max, self.line_bytes_max, self.line_us_max, self.acknowledge_us, self.retries_us
+        )

@@ -114,6 +114,10 @@ class RendezvousScheme:
         """A subscription is new, changed or gone."""
         self._placing.place(self._hosting.homes[HomeId(home)], name, then)
 
+    def may_reach(self, event: EventKey, home: HomeId) -> bool:
+        """Whether an event that a home here carries may still come to another."""
+        return self._carrying.may_reach(event, home)
+
     def publish(self, event: EventKey, content: bytes) -> None:
         """Carry an event to all homes with a match."""
         self._carrying.publish(event, content)

@@ -36,13 +36,18 @@ class Bringing:
         to: Mapping[HomeId, tuple[int, ...]],
         within_us: int,
         then: Callable[[bool], None],
-    ) -> None:
-        """Bring an event to homes, each with the SubIDs that matched there; `then` says whether all have it in time."""
+        slow: Callable[[tuple[HomeId, ...]], None] | None = None,
+    ) -> Mapping[HomeId, None]:
+        """Bring an event to homes, each with the SubIDs that matched there; `then` says whether all have it in time.
+
+        `slow` is told, once, which have not got it yet, when one of them did not answer. Returned are those that have
+        not got it, as long as there are any.
+        """
         open_ = dict.fromkeys(to)
         until = self._services.now + within_us
         if not open_:
             then(True)
-            return
+            return open_
         ended = False
 
         def finish(well: bool) -> None:
@@ -69,11 +74,20 @@ class Bringing:
 
         def answered(home: HomeId, reply: Reply | None) -> None:
             if isinstance(reply, Brought) and reply.taken:
+                if self._services.tracing:
+                    self._services.trace(event, "brought", home, detail=f"for {len(to[home])} subscriptions")
                 has(home)
             elif self._services.now >= until:
                 finish(False)
             else:
+                tell_slow()
                 self._services.after(AGAIN_US, lambda: ask(home))  # at once, it would be lost as soon again
+
+        def tell_slow() -> None:
+            nonlocal slow
+            told, slow = slow, None
+            if told is not None:
+                told(tuple(open_))
 
         def has(home: HomeId) -> None:
             open_.pop(home, None)
@@ -82,6 +96,7 @@ class Bringing:
 
         for home in to:
             ask(home)
+        return open_
 
     def _bring(self, question: Bring, reply: Callable[[Reply], None]) -> None:
         home = self._hosting.homes.get(question.home)

@@ -11,7 +11,7 @@ from typing import Final
 
 from meetpoint.protocol.hosting import Hosting
 from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.records import EventKey
+from meetpoint.protocol.records import EventKey, HomeId
 from meetpoint.protocol.services import Services
 from meetpoint.rendezvous.placing import RETAIN_US
 
@@ -25,7 +25,7 @@ assert 2 * ATTEMPT_US < RETAIN_US, "an attempt is over before what it may need i
 class Attempt:
     """One attempt to carry an event."""
 
-    __slots__ = ("_ended", "alive", "content", "event", "on_end", "settled")
+    __slots__ = ("_ended", "alive", "content", "event", "may_reach", "on_end", "settled")
 
     def __init__(self, event: EventKey, content: bytes, settled: int, ended: Callable[[Attempt], None]) -> None:
         self.event = event
@@ -33,6 +33,8 @@ class Attempt:
         self.settled = settled
         """All events of the stream up to this number need not be carried any more."""
         self.alive = True
+        self.may_reach: Callable[[HomeId], bool] = lambda home: True
+        """Whether the event may still come to a home, as far as the attempt knows by now."""
         self.on_end: Callable[[], None] | None = None
         """What to do when the attempt is over, one way or the other."""
         self._ended = ended
@@ -71,8 +73,7 @@ class Carrying:
 
     def _settled(self, event: EventKey) -> int:
         home = self._hosting.homes.get(event.home)
-        outbox = () if home is None else home.outbox
-        return min((each.number for each in outbox if each.stream == event.stream), default=1) - 1
+        return 0 if home is None else home.outbox.floor(event.stream)
 
     def _again(self, attempt: Attempt) -> None:
         del self._attempts[attempt.event]
@@ -86,6 +87,11 @@ class Carrying:
         self._services.cancel(timer)
         attempt.end()
         self._hosting.settled(attempt.event)
+
+    def may_reach(self, event: EventKey, home: HomeId) -> bool:
+        """Whether an event on its way may still come to a home, as far as is known."""
+        found = self._attempts.get(event)
+        return found is None or found[0].may_reach(home)
 
     @property
     def waiting(self) -> int:

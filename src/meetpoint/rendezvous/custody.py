@@ -88,8 +88,15 @@ class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Keeping:
     """Who works with what is placed at the homes of a node; a scheme makes its own of it."""
 
-    def began(self, home: HomeId, *, fresh: bool) -> None:
-        """A home holds arcs here that it did not hold before; `fresh` where nobody did."""
+    def began(self, home: HomeId, owed_us: int | None) -> None:
+        """A home holds arcs here that it did not hold before, of which others may have been told.
+
+        `owed_us` is how long they may still rely on that: 0 where nobody held the arcs, None where nobody knows.
+        """
+
+    def owed_us(self, home: HomeId) -> int:
+        """How long others may still rely on what a home here has told them, or may have told."""
+        return 0
 
     def ended(self, home: HomeId) -> None:
         """A home holds nothing here any more."""
@@ -185,11 +192,11 @@ class Custody:
         elif home.id in self._founding:
             first = Holding(1, (self._founding.pop(home.id),))
             self._write(home, first)
-            self._begin(home, first, fresh=True)
+            self._begin(home, first, owed_us=0)
         else:
             self._seek_from(home, 0, {}, None)
 
-    def _begin(self, home: Home, holding: Holding, *, fresh: bool = False) -> None:
+    def _begin(self, home: Home, holding: Holding, *, owed_us: int | None = None) -> None:
         self.holdings[home.id] = holding
         entries = self.entries[home.id] = {}
         stray = []
@@ -203,7 +210,7 @@ class Custody:
                 stray.append(name)  # pulled, before the node crashed, for an arc that it did not get
         if stray:
             home.keeper.write((), stray)
-        self._keeping.began(home.id, fresh=fresh)
+        self._keeping.began(home.id, owed_us)
         for name, entry in entries.items():
             self._keeping.added(home.id, name, entry)
         for source, number in holding.taken:
@@ -296,7 +303,7 @@ class Custody:
         ring, holding = self._services.ring, self.holdings.get(home.id)
         arcs = arcs if holding is None else [*arcs, *holding.arcs]
         low = min((arc.high for arc in arcs), key=lambda high: ring.distance(high, home.id), default=home.id)
-        self._complete(home, None, Arc(low, bytes(home.id)), {})
+        self._complete(home, None, Arc(low, bytes(home.id)), {}, None)
 
     def _seek(self, question: Seek, reply: Callable[[Reply], None]) -> None:
         home = self._hosting.homes.get(question.holder)
@@ -353,7 +360,7 @@ class Custody:
                 pulled.update(page)
                 if not reply.more:
                     del self._pulling[key]
-                    self._complete(home, (holder, number), arc, pulled)
+                    self._complete(home, (holder, number), arc, pulled, reply.owed_us)
                 elif page:
                     home.keeper.write(page, (), ask)
                 else:
@@ -369,7 +376,14 @@ class Custody:
 
         ask()
 
-    def _complete(self, home: Home, source: tuple[HomeId, int] | None, arc: Arc, pulled: dict[str, bytes]) -> None:
+    def _complete(
+        self,
+        home: Home,
+        source: tuple[HomeId, int] | None,
+        arc: Arc,
+        pulled: dict[str, bytes],
+        owed_us: int | None,
+    ) -> None:
         """All that was placed on an arc is here: once that is safe, this home answers for it."""
         before = self.holdings.get(home.id)
         if before is None:
@@ -391,7 +405,7 @@ class Custody:
             if not self._is_here(home) or home.id not in self._hidden:
                 return
             self._hidden[home.id].remove(arc)
-            self._keeping.began(home.id, fresh=False)
+            self._keeping.began(home.id, owed_us)
             for name, value in pulled.items():
                 self._add(home, name.removeprefix(PLACED), msgspec.msgpack.decode(value, type=Entry))
             if source is not None:
@@ -421,7 +435,7 @@ class Custody:
                 return
             page.append((name, value))
             size += len(value)
-        reply(Pulled(question.request, tuple(page), False))
+        reply(Pulled(question.request, tuple(page), False, self._keeping.owed_us(home.id)))
 
     def _placed_on(self, home: Home, arc: Arc, after: str = "") -> Iterator[tuple[str, bytes]]:
         entries = self.entries[home.id]

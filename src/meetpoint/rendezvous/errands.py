@@ -266,16 +266,20 @@ class Errands:
         """The key is not held here: another home may hold it, else its origin learns what is held here."""
         here: dict[HomeId, None] = {}
         self._learn_here(here)
+        here.update((home, None) for home, _ in errand.told)
+        directory = self._hosting.directory
+        # Whoever sent it out knows what its own homes hold: an errand that came back to it would end there.
+        here.update((each.home, None) for each in directory.entries() if each.host.id == errand.origin.id)
         home = self._atlas.guess(errand.key, here)
-        host = None if home is None else self._hosting.directory.host(home)
-        if host is not None and host.id != self._services.me.id and errand.passed < PASSED_MAX:
-            passed = Errand(errand.key, errand.end, errand.origin, errand.number, errand.passed + 1, errand.body)
-            self._services.send(host, passed)
-            return
+        host = None if home is None or home in here else directory.host(home)
         holdings = self._custody.holdings
-        known = [(each, holdings[each].arcs if each in holdings else ()) for each in self._hosting.homes]
-        if errand.origin.id != self._services.me.id:
-            self._services.send(errand.origin, Elsewhere(errand.number, errand.key, tuple(known)))
+        own = ((each, holdings[each].arcs if each in holdings else ()) for each in self._hosting.homes)
+        told = (*errand.told, *own)
+        if host is not None and host.id != self._services.me.id and errand.passed < PASSED_MAX:
+            passed = Errand(errand.key, errand.end, errand.origin, errand.number, errand.passed + 1, errand.body, told)
+            self._services.send(host, passed)
+        elif errand.origin.id != self._services.me.id:
+            self._services.send(errand.origin, Elsewhere(errand.number, errand.key, told))
 
     def check(self) -> None:
         """Assert what must hold at all times."""

@@ -79,6 +79,8 @@ class Pulled(Reply, frozen=True, array_like=True, gc=False, tag="pulled"):
 
     records: tuple[tuple[str, bytes], ...] | None
     more: bool
+    owed_us: int | None = None
+    """How long others may still rely on what the giver told them; None: as long as anyone ever may."""
 
 
 class Took(Query, frozen=True, array_like=True, gc=False, tag="took"):
@@ -119,6 +121,8 @@ class Errand(Message, frozen=True, array_like=True, gc=False, tag="errand"):
     passed: int
     """By how many nodes that were not the holder it was passed on."""
     body: bytes
+    told: tuple[tuple[HomeId, tuple[Arc, ...]], ...] = ()
+    """What those hold who passed it on: it goes back to the origin with the answer of the last."""
 
 
 class Done(Message, frozen=True, array_like=True, gc=False, tag="errand_done"):

@@ -10,6 +10,10 @@
   notified; repeats after that are not counted.
 - *spurious*: no version that it may be judged by accepts it, or the end of the subscription had been acknowledged, or
   it is no event that was published.
+- *out of order*: of two events that one publisher asked to be published at one node, one after the other, the second
+  came first. Only what came unmarked counts, and what was due to the version acknowledged when it was published: an
+  event that is older than the subscription may come to it whenever it is matched again. A home may stop waiting for
+  what comes before after `HOLD_US`; so what came that long after it was published is not counted.
 
 *Lookups*: right, if the node that was found was the right one at some moment between question and answer, among the
 members that were up. *Bounded state*: what a node holds after a time of quiet, when nothing is left to do.
@@ -24,11 +28,14 @@ from typing import Any
 import msgspec
 
 from meetpoint.matching import Scan
+from meetpoint.protocol.inputs import MICROSECONDS
 from meetpoint.sim.clock import told
 from meetpoint.sim.history import Change, Delivery, History, LookedUp, Publication, Subscription, Truth, apply
 
 __all__ = ["Judging", "Verdict", "check_lookups", "check_notifications", "check_state", "first_from"]
 
+HOLD_US = 30 * MICROSECONDS
+"""How long a home waits, at least, for events that come before one that it has."""
 WAITING_MAX = 200
 """How many timers, tickets and replies a node that has nothing to do may wait for, besides its ended subscriptions."""
 
@@ -53,6 +60,7 @@ class Verdict(msgspec.Struct):
     missing: list[str] = []
     duplicate: list[str] = []
     spurious: list[str] = []
+    out_of_order: list[str] = []
     expected: int = 0
 
 
@@ -67,6 +75,7 @@ def check_notifications(history: History, judging: Judging) -> Verdict:
             came.setdefault(delivery.event, []).append(delivery)
         for id_, deliveries in came.items():
             _judge_deliveries(history, subscription, id_, deliveries, accepted, verdict)
+        _judge_order(history, subscription, accepted, verdict)
         for id_, publication in history.publications.items():
             if publication.acknowledged is not None and _is_due(subscription, publication, accepted, judging):
                 verdict.expected += 1
@@ -144,6 +153,29 @@ def _judge_deliveries(
                 f"{id_} came to {name} at {told(unmarked[0].at)} from {unmarked[0].address} "
                 f"and unmarked at {told(again.at)} from {again.address}"
             )
+
+
+def _judge_order(
+    history: History, subscription: Subscription, accepted: dict[str, set[tuple[str, int]]], verdict: Verdict
+) -> None:
+    latest: dict[str, tuple[int, Delivery]] = {}  # of each publisher: what was published last of all that came
+    came: set[str] = set()
+    for delivery in subscription.deliveries:
+        publication = history.publications.get(delivery.event)
+        if delivery.redelivered or publication is None or delivery.event in came:
+            continue
+        came.add(delivery.event)
+        current = _current(subscription.changes, publication.asked)
+        if (subscription.name, current) not in accepted[delivery.event]:
+            continue
+        number, before = latest.get(publication.address, (-1, None))
+        if before is not None and publication.event.sequence < number:
+            verdict.out_of_order.append(
+                f"{delivery.event} came to {subscription.name} at {told(delivery.at)} from {delivery.address}, after "
+                f"{before.event} at {told(before.at)} from {before.address}, which was published later"
+            )
+        elif delivery.at - publication.asked < HOLD_US:
+            latest[publication.address] = (publication.event.sequence, delivery)
 
 
 def _ended(subscription: Subscription, time: int) -> int | None:

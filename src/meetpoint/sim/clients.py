@@ -97,8 +97,8 @@ class Clients:
         """Publish an event at a node, once."""
         number = len(self.history.publications)
         time = EPOCH + timedelta(microseconds=self._engine.now)
-        event = Event(id_, "simulated", number, time, attributes)
-        publication = Publication(event, to_msgpack(event), self._engine.now)
+        event = Event(id_, process.address, number, time, attributes)
+        publication = Publication(event, to_msgpack(event), self._engine.now, address=process.address)
         self.history.publications[id_] = publication
         self._ids[publication.content] = id_
 

@@ -28,7 +28,19 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from meetpoint.protocol.effects import Answer, CancelTimer, Effect, Notify, Observe, Persist, Send, SetTimer, Stop
+from meetpoint.protocol.effects import (
+    Answer,
+    CancelTimer,
+    Effect,
+    Ended,
+    Notify,
+    Observe,
+    Persist,
+    Send,
+    SetTimer,
+    Stop,
+    Trace,
+)
 from meetpoint.protocol.inputs import Fired, Input, Instant, Lost, Persisted, Received
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.sim.clock import BEGINNING
@@ -169,6 +181,7 @@ class Engine:
         self.after_step: Callable[[Process], None] = lambda process: None
         self.on_notify: Callable[[Process, Notify], None] = lambda process, effect: None
         self.on_answer: Callable[[Process, Answer], None] = lambda process, effect: None
+        self.on_ended: Callable[[Process, Ended], None] = lambda process, effect: None
         self.on_stop: Callable[[Process], None] = lambda process: None
         self.on_sync: Callable[[Process], bool] = lambda process: True
         self._links = Links(seed)
@@ -182,6 +195,8 @@ class Engine:
         self._expect_slot((self.now >> _SLOT_BITS) + 1)
         self._others: dict[type, Callable[[Process, Any], None]] = {
             Notify: self._notify,
+            Ended: self._ended,
+            Trace: self._traced,
             Answer: self._answer,
             Persist: self._persist,
             Observe: self._observe,
@@ -381,7 +396,15 @@ class Engine:
         self._visible(process, effect)
         self.on_answer(process, effect)
 
-    def _visible(self, process: Process, effect: Notify | Answer) -> None:
+    def _ended(self, process: Process, effect: Ended) -> None:
+        self._visible(process, effect)
+        self.on_ended(process, effect)
+
+    def _traced(self, process: Process, effect: Trace) -> None:
+        if self.story is not None:
+            self.story.happened(self.now, process, effect)
+
+    def _visible(self, process: Process, effect: Notify | Answer | Ended) -> None:
         self._trace += (_HEAD.pack(self.now, process.index, -1), _PACK(effect))
         if self.story is not None:
             self.story.happened(self.now, process, effect)

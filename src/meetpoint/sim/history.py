@@ -55,6 +55,8 @@ class Publication(msgspec.Struct):
     content: bytes
     asked: int
     acknowledged: int | None = None
+    address: str = ""
+    """Where: who publishes at one node is one publisher, whose events come in the order in which they were asked."""
 
 
 class LookedUp(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""What a run tells: five counts that must be 0, the faults it suffered, and its figures. One JSON object."""
+"""What a run tells: six counts that must be 0, the faults it suffered, and its figures. One JSON object."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ class Report(msgspec.Struct, kw_only=True):
     missing: int = 0
     duplicate: int = 0
     spurious: int = 0
+    out_of_order: int = 0
     invariants_broken: int = 0
     lookups_wrong: int = 0
 
@@ -85,16 +86,17 @@ class Report(msgspec.Struct, kw_only=True):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The five that must be 0."""
+        """The six that must be 0."""
         return {
             "missing": self.missing,
             "duplicate": self.duplicate,
             "spurious": self.spurious,
+            "out_of_order": self.out_of_order,
             "invariants_broken": self.invariants_broken,
             "lookups_wrong": self.lookups_wrong,
         }
 
     @property
     def good(self) -> bool:
-        """Whether all five are, and every fault that was asked for happened."""
+        """Whether all six are, and every fault that was asked for happened."""
         return not any(self.counts.values()) and not self.never_injected

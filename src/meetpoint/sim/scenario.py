@@ -341,7 +341,8 @@ class Network:
             raise MeetpointError("sim: this network has not run; call run() first")
         engine, history, verdict = self.engine, self.clients.history, self._verdict
         broken = [*self.watch.broken, *self._problems]
-        wrong = [*verdict.missing, *verdict.duplicate, *verdict.spurious, *broken, *self._wrong_lookups]
+        out_of_order = verdict.out_of_order
+        wrong = [*verdict.missing, *verdict.duplicate, *verdict.spurious, *out_of_order, *broken, *self._wrong_lookups]
         processes = engine.processes.values()
         deliveries = [each for s in history.subscriptions.values() for each in s.deliveries]
         subids = engine.subjects.get("subids_sent", {})
@@ -352,6 +353,7 @@ class Network:
             missing=len(verdict.missing),
             duplicate=len(verdict.duplicate),
             spurious=len(verdict.spurious),
+            out_of_order=len(verdict.out_of_order),
             invariants_broken=len(broken),
             lookups_wrong=len(self._wrong_lookups),
             injected=dict(sorted(self.faults.counts.items())),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from meetpoint.protocol.effects import Answer, Notify, Persist, Published, Stop
+from meetpoint.protocol.effects import Answer, Ended, Notify, Persist, Published, Stop, Trace
 from meetpoint.protocol.inputs import MICROSECONDS, Asked, Started
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.records import EventKey
@@ -70,6 +70,14 @@ class Storyteller:
             if self._concerns(_PACK(thing.what)):
                 self._requests[thing.request] = process.address
                 self._tell(now, process.address, f"is asked ({thing.request}) {shown(thing.what)}")
+        elif isinstance(thing, Ended):
+            if thing.name == self._subject:
+                self._tell(now, process.address, f"ends {thing.name}: {thing.reason}")
+        elif isinstance(thing, Trace):
+            if self._subject in thing.names or self._concerns(_PACK(thing.event)):
+                names = ", ".join(thing.names) or "nobody"
+                detail = f" ({thing.detail})" if thing.detail else ""
+                self._tell(now, process.address, f"{thing.step} {shown(thing.event)}, {names}{detail}")
         elif isinstance(thing, Answer):
             self._answered(now, process, thing)
         elif isinstance(thing, Notify) and (self._concerns(thing.content) or self._subject in thing.names):

@@ -25,8 +25,8 @@ Purpose: TypeAlias = Literal["events", "placing", "summaries", "safekeeping", "u
 
 _KINDS: Final[Mapping[Purpose, str]] = {
     "events": (
-        "flooding flooded c.ro errand errand_done elsewhere bring brought visit visited "
-        "collect collected chain accepted told heard carry carried"
+        "flooding flooded c.ro errand errand_done elsewhere bring brought visit visited matched "
+        "collect collected chain accepted told heard carry carried watermark watermarked"
     ),
     "placing": "put stored crowded withdraw removed",
     "summaries": "used noted",
@@ -37,7 +37,7 @@ _KINDS: Final[Mapping[Purpose, str]] = {
     "upkeep": (
         "c.as c.ts c.pe c.sr c.pi c.po c.cl c.hi c.lv c.sk c.pl c.fi c.lo "
         "sync synced fetch fetched holding released keep kept adopt adopted confirm confirmed "
-        "seek_arc sought_arc pull pulled took forgot take taken"
+        "seek_arc sought_arc pull pulled took forgot take taken where where_is"
     ),
 }
 PURPOSES: Final[Mapping[str, Purpose]] = {tag: purpose for purpose, tags in _KINDS.items() for tag in tags.split()}

@@ -7,8 +7,8 @@ dropped, never fatal. Besides its `DecodeError`, msgspec lets `UnicodeDecodeErro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Union
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Union
 
 import msgspec
 
@@ -33,14 +33,17 @@ class WireError(Exception):
 class Codec:
     """Encodes and decodes the messages of one network."""
 
-    __slots__ = ("_decode", "_encode", "_size_max", "_tags", "encode")
+    __slots__ = ("_decode", "_decode_array", "_size_max", "_tags", "encode", "kinds")
 
     def __init__(self, kinds: Sequence[type[Message]], size_max: int = MESSAGE_MAX) -> None:
+        self.kinds = tuple(kinds)
         self._tags = {kind.__struct_config__.tag for kind in kinds}
         if len(self._tags) != len(kinds):
             raise ValueError("two kinds of messages have one tag")
         self.encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(Union[tuple(kinds)]).decode  # noqa: UP007 - the kinds are known when it runs
+        kind: Any = Union[tuple(kinds)]  # noqa: UP007 - the kinds are known when it runs
+        self._decode = msgspec.msgpack.Decoder(kind).decode
+        self._decode_array = msgspec.msgpack.Decoder(list[kind]).decode
         self._size_max = size_max
 
     def decode(self, data: bytes) -> Message:
@@ -55,9 +58,37 @@ class Codec:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise WireError("malformed", f"bytes that are no message: {error}") from None
 
+    def decode_frame(self, data: bytes, version: int, refused: Callable[[WireError], None]) -> list[Message]:
+        """The messages that a frame of a version carries; those that are none are told to `refused`, one by one.
+
+        WireError where the whole is nothing that a frame of this version carries.
+        """
+        if version == 1:
+            pieces = [data]
+        else:
+            try:
+                return self._decode_array(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pieces = _pieces(data)
+        found = []
+        for piece in pieces:
+            try:
+                found.append(self.decode(piece))
+            except WireError as error:
+                refused(error)
+        return found
+
     def _knows_tag(self, data: bytes) -> bool:
         try:
             array = msgspec.msgpack.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return True
         return not (isinstance(array, list) and array and isinstance(array[0], str)) or array[0] in self._tags
+
+
+def _pieces(data: bytes) -> list[bytes]:
+    """The bytes of each message in an array, where not all are messages that this side knows."""
+    try:
+        return [bytes(piece) for piece in msgspec.msgpack.decode(data, type=list[msgspec.Raw])]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError("malformed", f"bytes that are no array of messages: {error}") from None

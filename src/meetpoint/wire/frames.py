@@ -1,60 +1,107 @@
-"""Frames: where a message begins and ends in a stream of bytes.
+"""Frames: where messages begin and end in a stream of bytes.
 
-A frame is four bytes of length, big-endian, one byte of version, and the message; the length counts what follows it. A
-length beyond the limit is refused when its four bytes are there, before anything is held for it.
+A frame is four bytes of length, big-endian, one byte of version, and what it carries; the length counts what follows
+it. Version 1 carries one message, version 2 an array of messages: whoever has many to say at one moment says them in
+one frame, and they are read in one call. A length beyond the limit is refused when its four bytes are there, before
+anything is held for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from meetpoint.wire.codec import MESSAGE_MAX, WireError
 
-__all__ = ["FRAME_MAX", "VERSION", "FrameReader", "frame"]
+__all__ = ["FRAME_MAX", "VERSION", "FrameReader", "frame", "frames"]
 
 VERSION = 1
-FRAME_MAX = MESSAGE_MAX + 1
-"""The largest length in a frame's head: a message of the largest size, and the version."""
+_ARRAY_HEAD_MAX = 5
+FRAME_MAX = MESSAGE_MAX + 1 + _ARRAY_HEAD_MAX
+"""The largest length in a frame's head: a message of the largest size, the version, and the head of an array."""
 
 _HEAD = 4
 
 
-def frame(message: bytes) -> bytes:
-    """The frame around a message's bytes."""
-    length = len(message) + 1
-    if length > FRAME_MAX:
-        raise WireError("oversized", f"a message of {len(message)} bytes; a frame carries at most {MESSAGE_MAX}")
-    return length.to_bytes(_HEAD, "big") + bytes((VERSION,)) + message
+def frame(message: bytes, version: int = VERSION) -> bytes:
+    """The frame around one message's bytes."""
+    return frames((message,), version)
+
+
+def frames(messages: Sequence[bytes], version: int = VERSION) -> bytes:
+    """The frames around some messages' bytes: one for each, or as few as they fit into."""
+    parts: list[bytes] = []
+    if version == 1:
+        for message in messages:
+            length = len(message) + 1
+            if length > MESSAGE_MAX + 1:
+                raise _too_long(message)
+            parts += (length.to_bytes(_HEAD, "big"), b"\x01", message)
+        return b"".join(parts)
+    begin = size = 0
+    for position, message in enumerate(messages):
+        if len(message) > MESSAGE_MAX:
+            raise _too_long(message)
+        size += len(message)
+        if size > MESSAGE_MAX:
+            _put_array(parts, messages[begin:position], size - len(message), version)
+            begin, size = position, len(message)
+    if begin < len(messages):
+        _put_array(parts, messages[begin:] if begin else messages, size, version)
+    return b"".join(parts)
+
+
+def _put_array(parts: list[bytes], messages: Sequence[bytes], size: int, version: int) -> None:
+    count = len(messages)
+    if count < 16:
+        head = bytes((version, 0x90 | count))
+    elif count < 1 << 16:
+        head = bytes((version, 0xDC)) + count.to_bytes(2, "big")
+    else:
+        head = bytes((version, 0xDD)) + count.to_bytes(4, "big")
+    parts.append((size + len(head)).to_bytes(_HEAD, "big"))
+    parts.append(head)
+    parts += messages
+
+
+def _too_long(message: bytes) -> WireError:
+    return WireError("oversized", f"a message of {len(message)} bytes; a frame carries at most {MESSAGE_MAX}")
 
 
 class FrameReader:
-    """Cuts a stream into messages' bytes. After a WireError the stream is lost: close it."""
+    """Cuts a stream into what its frames carry. After a WireError the stream is lost: close it.
 
-    __slots__ = ("_buffer", "_frame_max")
+    `version` and `frame_max` may be changed between two frames: they are others once a connection has begun.
+    """
 
-    def __init__(self, frame_max: int = FRAME_MAX) -> None:
+    __slots__ = ("_buffer", "frame_max", "version")
+
+    def __init__(self, frame_max: int = FRAME_MAX, version: int = VERSION) -> None:
         self._buffer = bytearray()
-        self._frame_max = frame_max
+        self.frame_max = frame_max
+        self.version = version
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Take bytes as they come, and return the messages that are complete."""
+    def feed(self, data: bytes, most: int | None = None) -> list[bytes]:
+        """Take bytes as they come, and return what is complete, `most` frames of it; the rest comes with the next."""
         buffer = self._buffer
         buffer += data
-        found = []
+        found: list[bytes] = []
         position = 0
-        while len(buffer) - position >= _HEAD:
+        while len(buffer) - position >= _HEAD and len(found) != most:
             length = int.from_bytes(buffer[position : position + _HEAD], "big")
-            if length > self._frame_max:
-                raise WireError("oversized", f"a frame of {length} bytes; at most {self._frame_max} are read")
+            if length > self.frame_max:
+                raise WireError("oversized", f"a frame of {length} bytes; at most {self.frame_max} are read")
             if length < 1:
                 raise WireError("malformed", "an empty frame; it has at least a version")
-            if len(buffer) - position > _HEAD and buffer[position + _HEAD] != VERSION:
+            if len(buffer) - position > _HEAD and buffer[position + _HEAD] != self.version:
                 theirs = buffer[position + _HEAD]
-                raise WireError("version", f"a frame of version {theirs}; this side speaks version {VERSION}")
+                raise WireError("version", f"a frame of version {theirs}; this side speaks version {self.version}")
             end = position + _HEAD + length
             if len(buffer) < end:
                 break
-            found.append(bytes(buffer[position + _HEAD + 1 : end]))
+            found.append(bytes(memoryview(buffer)[position + _HEAD + 1 : end]))
             position = end
-        del buffer[:position]
+        if position:
+            del buffer[:position]
         return found
 
     @property

@@ -21,7 +21,8 @@ from meetpoint.protocol.messages import Message
 from meetpoint.schemes.meet import MeetSettings
 from meetpoint.schemes.meet.filed import read_filed
 from meetpoint.schemes.meet.granting import Granting
-from tests.rendezvous.small_world import MeetWorld, free, home
+from meetpoint.schemes.meet.shelves import Shelves
+from tests.rendezvous.small_world import MeetWorld, free, home, symbols_between
 
 US = 1_000_000
 LEASE_US = 6 * US
@@ -208,13 +209,44 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def no_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
     right = Granting.__init__
-    monkeypatch.setattr(Granting, "__init__", lambda self, *rest, fresh: right(self, *rest, fresh=True))
+    monkeypatch.setattr(Granting, "__init__", lambda self, *rest, unknown_us: right(self, *rest, unknown_us=0))
 
 
-MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [no_waiting, no_quarantine]
+def nothing_owed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Shelves, "owed_us", lambda self, home: 0)
+
+
+MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [no_waiting, no_quarantine, nothing_owed]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_is_seen(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     mutant(monkeypatch)
-    assert caught((Story(seed) for seed in range(30)), 30)
+    assert caught((Story(seed) for seed in range(40, 140)), 30)  # of the rarest, one in forty shows it
+
+
+def test_who_joins_a_network_in_which_nobody_publishes_need_not_wait() -> None:
+    world = MeetWorld(1, seed=3)
+    for number in (2, 3, 4):
+        world.start(number, contacts=range(1, number))
+    world.run(5)
+    for number in (1, 2, 3, 4):
+        for place in range(1, 5):
+            symbols = symbols_between(1000 * (place - 1), 1000 * place)
+            world.subscribed(number, f"s{number}-{place}", f"symbol = '{symbols[0]}'", 2)
+
+
+def test_who_gets_an_arc_waits_for_the_summaries_of_who_gave_it() -> None:
+    world = MeetWorld(3, seed=3)
+    world.run(2)
+    symbols = symbols_between(1000, 2000)
+    world.subscribed(2, "first", f"symbol = '{symbols[0]}'")
+    world.publish(1, "e1", symbol=symbols[0])  # node 1 has a summary of node 2's home now
+    world.run(1)
+    free(world, 2)
+    world.run(2)
+    request = world.ask(3, Subscribe("second", f"symbol = '{symbols[1]}'"))
+    world.run(4)
+    assert request not in world.answers
+    world.run(10)
+    assert world.answers[request] == Stored()

@@ -221,7 +221,8 @@ class Holder:
         self.listed = Listed(*PEERS) if listed is None else listed
         self.keys: dict[MeetKey, None] = {}
         self.granting = Granting(
-            HOME, self.services, self.listed, LEASE_US, lambda: self.keys, lambda: 1, fresh=fresh  # type: ignore[arg-type]
+            HOME, self.services, self.listed, LEASE_US, lambda: self.keys, lambda: 1,  # type: ignore[arg-type]
+            unknown_us=0 if fresh else LEASE_US,
         )  # fmt: skip
         self.done: list[str] = []
 
@@ -258,6 +259,16 @@ def test_whoever_places_waits_for_every_publisher_with_a_summary() -> None:
     assert holder.done == []
     holder.note(second, other)
     assert holder.done == ["A"]
+
+
+def test_a_late_question_of_a_former_life_does_not_hide_the_summary_of_the_present_one() -> None:
+    former, present = Peer(PEERS[0].id, PEERS[0].address, 1), Peer(PEERS[0].id, PEERS[0].address, 2)
+    holder = Holder(listed=Listed(present))
+    holder.granting.grant(present, 0, 0)
+    holder.granting.grant(former, 0, 0)
+    holder.add("A")
+    assert holder.done == []
+    assert [to for to, _ in holder.told()] == [present]
 
 
 def test_what_is_not_new_waits_for_nobody() -> None:

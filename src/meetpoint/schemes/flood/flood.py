@@ -10,7 +10,8 @@ Nothing is placed for a subscription: its home is enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence
+from itertools import islice, takewhile
 from typing import Final
 
 from meetpoint.protocol.directory import Entry
@@ -36,7 +37,6 @@ TELL_US: Final = 20_000
 """How long a node waits after it has told an origin, collecting what its homes have, before it tells again."""
 ABOVE_MAX: Final = 512
 """How many numbers above the floor are told at one time."""
-NONE: Final[Set[int]] = frozenset()
 
 
 class _Carried:
@@ -101,6 +101,11 @@ class Flood:
         """The home is enough."""
         then()
 
+    def may_reach(self, event: EventKey, home: HomeId) -> bool:
+        """Whoever has told that it has an event need not wait for it."""
+        carried = self._carried.get((event.home, event.stream), {}).get(event.number)
+        return carried is None or home in carried.waiting
+
     # -- sending -------------------------------------------------------------------------------------------------------
 
     def publish(self, event: EventKey, content: bytes) -> None:
@@ -125,22 +130,25 @@ class Flood:
             )
 
     def _take_here(self, home: Home, event: EventKey, content: bytes) -> None:
-        home.take(event, content, lambda: self._has(home.id, event.home, event.stream, 0, {event.number}))
+        home.take(event, content, lambda: self._has(home.id, event.home, event.stream, 0, (event.number,)))
 
-    def _has(self, home: HomeId, source: HomeId, stream: int, floor: int, above: Set[int]) -> None:
+    def _has(self, home: HomeId, source: HomeId, stream: int, floor: int, above: Collection[int]) -> None:
         """A home has the events of a stream up to a number, and some above."""
         carried = self._carried.get((source, stream))
         if not carried:
             return
-        last = max(above, default=floor)
+        has = [*takewhile(lambda number: number <= floor, carried), *above] if floor else above
         settled = []
-        for number, each in carried.items():
-            if number > last:
-                break
-            if home in each.waiting and (number <= floor or number in above):
+        for number in has:
+            each = carried.get(number)
+            if each is not None and home in each.waiting:
                 del each.waiting[home]
                 if not each.waiting:
                     settled.append(number)
+        if self._services.tracing:
+            for number in has:
+                if number in carried:
+                    self._services.trace(EventKey(source, stream, number), "brought", home)
         for number in settled:
             del carried[number]
             self._hosting.settled(EventKey(source, stream, number))
@@ -187,7 +195,7 @@ class Flood:
             if entry.gone:
                 self._homes.pop(entry.home, None)
                 for (source, stream), events in list(self._carried.items()):
-                    self._has(entry.home, source, stream, max(events, default=0), NONE)
+                    self._has(entry.home, source, stream, max(events, default=0), ())
             elif entry.home not in self._homes:
                 self._homes[entry.home] = None
                 for events in self._carried.values():
@@ -240,7 +248,7 @@ class Flood:
 
     def _tell_now(self, origin: Peer, to_tell: dict[tuple[HomeId, HomeId, int], Seen]) -> None:
         self._told_at[origin.id] = self._services.now
-        told = tuple([Done(*about, done.floor, _first(done.above)) for about, done in to_tell.items()])
+        told = tuple([Done(*about, done.floor, _first(done)) for about, done in to_tell.items()])
         self._services.send(origin, Flooded(self._hosting.directory.digest, told))
 
     def _flooded(self, source: Peer, message: Flooded) -> None:
@@ -257,7 +265,7 @@ class Flood:
     def _count(self, told: tuple[Done, ...]) -> None:
         for done in told:
             self._retry.pop(done.home, None)
-            self._has(done.home, done.source, done.stream, done.floor, frozenset(done.above))
+            self._has(done.home, done.source, done.stream, done.floor, done.above)
 
     def check(self) -> None:
         """Assert what must hold at all times."""
@@ -267,5 +275,5 @@ class Flood:
             assert all(each.waiting for each in events.values()), "an event that all have is settled"
 
 
-def _first(above: set[int]) -> tuple[int, ...]:
-    return tuple(sorted(above)[:ABOVE_MAX]) if above else ()
+def _first(done: Seen) -> tuple[int, ...]:
+    return () if done.is_whole else tuple(islice(done.above(), ABOVE_MAX))

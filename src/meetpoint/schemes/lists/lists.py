@@ -20,7 +20,7 @@ from meetpoint.errors import EventError
 from meetpoint.language.event_msgpack import attributes_from_msgpack, attributes_to_msgpack
 from meetpoint.language.filters import Filter
 from meetpoint.language.schema import Schema
-from meetpoint.protocol.home import Home, attributes_of
+from meetpoint.protocol.home import Home
 from meetpoint.protocol.hosting import Hosting
 from meetpoint.protocol.inputs import MICROSECONDS
 from meetpoint.protocol.messages import Message, Peer, Reply
@@ -29,6 +29,7 @@ from meetpoint.protocol.records import EventKey, HomeId
 from meetpoint.protocol.ring import Key
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
+from meetpoint.protocol.standing import attributes_of
 from meetpoint.rendezvous.base import RendezvousScheme
 from meetpoint.rendezvous.bringing import event_bytes
 from meetpoint.rendezvous.carrying import ATTEMPT_US, Attempt
@@ -72,7 +73,7 @@ class _Shelves(Keeping):
         self.lists: dict[HomeId, Held] = {}
         self._entries: dict[tuple[HomeId, str], Entry] = {}
 
-    def began(self, home: HomeId, *, fresh: bool) -> None:
+    def began(self, home: HomeId, owed_us: int | None) -> None:
         """A home holds arcs here."""
         self.lists.setdefault(home, Held())
 
@@ -348,6 +349,11 @@ class Lists(RendezvousScheme):
         if not attempt.alive:
             return
         left = {home: tuple(numbers) for home, numbers in homes_of(sub_ids).items()}
+        attempt.may_reach = left.__contains__
+        if self._services.tracing:
+            self._services.trace(
+                attempt.event, "visited", detail=f"the lists named {len(sub_ids)} subscriptions of {len(left)} homes"
+            )
         if is_walk_cheaper(len(left), len(self._hosting.directory.others()) + 1):
             self._services.observe("event_walked")
             me = self._services.me.id

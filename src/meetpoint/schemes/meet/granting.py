@@ -5,7 +5,8 @@ under a new key is answered only when every publisher with a summary knows the k
 counts the time from when it asked, the home from when it answered: the home's ends later.
 
 After a restart, or when arcs have come from another home, there may be summaries that nobody here knows of: nothing is
-answered until the longest of them is over.
+answered until the longest of them is over. A home that gives arcs says how long that may be (`owed_us`), so that who
+joins a network in which nobody publishes yet need not wait.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Granting:
         keys: Callable[[], Iterable[MeetKey]],
         version: Callable[[], int],
         *,
-        fresh: bool,
+        unknown_us: int,
     ) -> None:
         self._home = home
         self._services = services
@@ -65,7 +66,7 @@ class Granting:
         self._changes: list[tuple[bool, MeetKey]] = []  # the last ones, up to `_serial`
         self._holders: dict[NodeId, _Holder] = {}
         self._waiting: list[tuple[int, Callable[[], None]]] = []
-        self._ready_at = services.now if fresh else services.now + lease_us + lease_us // 8
+        self._ready_at = services.now + unknown_us + unknown_us // 8
         self._timer: int | None = None
         self.closed = False
 
@@ -75,6 +76,12 @@ class Granting:
         self._waiting.clear()
         if self._timer is not None:
             self._services.cancel(self._timer)
+
+    @property
+    def owed_us(self) -> int:
+        """How long publishers may still have a summary of this home, granted here or before."""
+        until = max((holder.until for holder in self._holders.values()), default=0)
+        return max(0, self._ready_at - self._services.now, until - self._services.now)
 
     # -- keys ----------------------------------------------------------------------------------------------------------
 
@@ -106,6 +113,8 @@ class Granting:
         """The summary for a publisher that knows a serial of some base; it is good for a time."""
         now = self._services.now
         holder = self._holders.get(peer.id)
+        if holder is not None and peer.incarnation < holder.peer.incarnation:
+            return self.summary(base, serial)  # a late question of a former life: what the present one has still counts
         knows = base == self._base and 0 <= serial <= self._serial
         if holder is None or holder.until <= now or holder.peer.incarnation != peer.incarnation:
             holder = self._holders[peer.id] = _Holder(peer, serial if knows else self._serial, 0)

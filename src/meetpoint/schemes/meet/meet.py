@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -18,7 +18,7 @@ from meetpoint.errors import EventError
 from meetpoint.language.filters import Filter
 from meetpoint.matching.key_plan import KeyPlan
 from meetpoint.protocol.directory import Entry as DirectoryEntry
-from meetpoint.protocol.home import Home, attributes_of
+from meetpoint.protocol.home import Home
 from meetpoint.protocol.hosting import Hosting
 from meetpoint.protocol.inputs import MICROSECONDS
 from meetpoint.protocol.messages import Message, Peer, Reply
@@ -26,13 +26,14 @@ from meetpoint.protocol.overlay import Handler, Overlay
 from meetpoint.protocol.records import EventKey, HomeId
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
+from meetpoint.protocol.standing import attributes_of
 from meetpoint.rendezvous.arcs import Arc
 from meetpoint.rendezvous.base import RendezvousScheme
 from meetpoint.rendezvous.carrying import ATTEMPT_US, Attempt
 from meetpoint.rendezvous.custody import Holding
 from meetpoint.rendezvous.messages import Crowded, Entry, Stored
 from meetpoint.schemes.meet.filed import PATH_MAX, child, entries_of, mark_of, read_filed
-from meetpoint.schemes.meet.messages import Noted, Summary, Used, Visit, Visited
+from meetpoint.schemes.meet.messages import Matched, Noted, Summary, Used, Visit, Visited
 from meetpoint.schemes.meet.settings import MeetSettings
 from meetpoint.schemes.meet.shelves import Shelves
 from meetpoint.schemes.meet.summaries import Summaries
@@ -48,7 +49,7 @@ PAUSE_US: Final = MICROSECONDS // 4
 class _Tour:
     """Where one attempt to carry an event has been, and has still to go."""
 
-    __slots__ = ("asked", "attempt", "paused", "places", "stepping", "tried", "visited", "wanted")
+    __slots__ = ("asked", "attempt", "paused", "places", "slow", "stepping", "tried", "visited", "wanted")
 
     def __init__(self, attempt: Attempt, wanted: dict[HomeId, tuple[Arc, ...]], places: Iterable[bytes]) -> None:
         self.attempt = attempt
@@ -61,12 +62,25 @@ class _Tour:
         self.asked: dict[HomeId, None] = {}
         self.tried: dict[HomeId, None] = {}
         """Those that have answered, whatever they said."""
+        self.slow: dict[HomeId, tuple[tuple[Arc, ...], tuple[HomeId, ...]]] = {}
+        """Those that have said to whom they bring the event, and have not done so yet; and what they held then."""
         self.paused = False
         self.stepping = False
+
+    def may_reach(self, home: HomeId) -> bool:
+        """Whether the event may still come to a home: not where all that are not visited bring it to others."""
+        held = [arc for arcs, _ in self.slow.values() for arc in arcs]
+        return (
+            not self.slow
+            or any(each not in self.slow for each in self.wanted)
+            or any(not any(arc.holds(place) for arc in held) for place in self.places)
+            or any(home in homes for _, homes in self.slow.values())
+        )
 
     def has_visited(self, home: HomeId, arcs: tuple[Arc, ...]) -> None:
         """A home was visited, and all keys on its arcs are done with."""
         self.visited[home] = arcs
+        self.slow.pop(home, None)
         self.wanted.pop(home, None)
         for place, asked in list(self.places.items()):
             if any(arc.holds(place) for arc in arcs):
@@ -83,6 +97,16 @@ class _Tour:
                 self.places[place] = None
 
 
+class _Matching:
+    """An event that a home here brings to others: who waits for that, and which have not got it."""
+
+    __slots__ = ("to", "waiting")
+
+    def __init__(self, to: Mapping[HomeId, object]) -> None:
+        self.to = to
+        self.waiting: list[Callable[[bool], None]] = []
+
+
 class Meet(RendezvousScheme):
     """One node's part."""
 
@@ -94,12 +118,14 @@ class Meet(RendezvousScheme):
         self._shelves = Shelves(services, hosting, settings, lambda home: self._custody.holdings[home].version)
         super().__init__(services, overlay, hosting, node, self._shelves, straight=True)
         self._summaries = Summaries(services, self._plan, settings.lease_us)
-        self._matching: dict[tuple[HomeId, EventKey, int], list[Callable[[bool], None]]] = {}
+        self._matching: dict[tuple[HomeId, EventKey, int], _Matching] = {}
+        self._tours: dict[EventKey, _Tour] = {}
         hosting.directory.listen(self._learnt)
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
-        return {Visit: self._visit, Used: self._used, **super().handlers()}  # type: ignore[dict-item]
+        own = {Visit: self._visit, Matched: self._matched, Used: self._used}
+        return {**own, **super().handlers()}  # type: ignore[dict-item]
 
     def home_started(self, home: Home) -> None:
         """A home serves here: what it holds is known without a summary."""
@@ -141,7 +167,23 @@ class Meet(RendezvousScheme):
     def _begin(self, attempt: Attempt) -> None:
         attributes = attributes_of(attempt.content)
         wanted = {home: self._summaries.arcs(home) for home in self._summaries.homes_for(attributes)}
-        self._step(_Tour(attempt, wanted, self._summaries.places_for(attributes)))
+        here = self._arcs_here()  # to look costs no message, and less than to tell whether it is worth while
+        wanted.update(here)
+        places = self._summaries.places_for(attributes, [arc for arcs in here.values() for arc in arcs])
+        tour = self._tours[attempt.event] = _Tour(attempt, wanted, places)
+        attempt.may_reach = tour.may_reach
+        attempt.on_end = partial(self._forget, attempt.event)
+        self._step(tour)
+
+    def _arcs_here(self) -> dict[HomeId, tuple[Arc, ...]]:
+        return {
+            home: arcs
+            for home in self._hosting.homes
+            if self._custody.is_settled(home) and (arcs := self._custody.holdings[home].arcs)
+        }
+
+    def _forget(self, event: EventKey) -> None:
+        self._tours.pop(event, None)
 
     def _step(self, tour: _Tour) -> None:
         """Visit whoever is still to be visited; when nobody is, the attempt is complete."""
@@ -191,8 +233,11 @@ class Meet(RendezvousScheme):
         if host is None:
             self._answered(tour, home, asked_at, (), None)
         elif host.id == self._services.me.id:
-            then = partial(self._here, tour, home, self._custody.holdings.get(home))
-            self._match(home, attempt.event, attempt.settled, attempt.content, then)
+            holding = self._custody.holdings.get(home)
+            arcs = () if holding is None else holding.arcs
+            then = partial(self._here, tour, home, holding)
+            slow = partial(self._is_slow, tour, home, arcs)
+            self._match(home, attempt.event, attempt.settled, attempt.content, then, slow)
         else:
             base, serial, version = self._summaries.known(home)
             arcs = self._summaries.arcs(home)
@@ -245,6 +290,20 @@ class Meet(RendezvousScheme):
         tour.add(further)  # summaries may have come since the tour began: they do not count for it
         self._step(tour)
 
+    def _matched(self, source: Peer, message: Matched) -> None:
+        tour = self._tours.get(message.event)
+        if tour is not None:
+            self._is_slow(tour, message.home, message.arcs, message.more, message.homes)
+
+    def _is_slow(
+        self, tour: _Tour, home: HomeId, arcs: tuple[Arc, ...], more: tuple[bytes, ...], to: tuple[HomeId, ...]
+    ) -> None:
+        """A home that is visited waits for another; what it knows of further keys is of use by now."""
+        if home not in tour.visited and tour.attempt.alive:
+            tour.slow[home] = (arcs, to)
+            tour.add(more)
+            self._step(tour)
+
     # -- being visited -------------------------------------------------------------------------------------------------
 
     def _visit(self, source: Peer, question: Visit) -> None:
@@ -264,7 +323,10 @@ class Meet(RendezvousScheme):
             arcs = None if question.version == holding.version else holding.arcs
             self._services.send(source, Visited(question.request, True, holding.version, arcs, summary, more))
 
-        self._match(question.home, question.event, question.settled, question.content, answer)
+        def slow(more: tuple[bytes, ...], to: tuple[HomeId, ...]) -> None:
+            self._services.send(source, Matched(question.home, question.event, holding.arcs, more, to))
+
+        self._match(question.home, question.event, question.settled, question.content, answer, slow)
 
     def _match(
         self,
@@ -273,6 +335,7 @@ class Meet(RendezvousScheme):
         settled: int,
         content: bytes,
         then: Callable[[bool, tuple[bytes, ...]], None],
+        slow: Callable[[tuple[bytes, ...], tuple[HomeId, ...]], None],
     ) -> None:
         """Bring an event to all whose conjunctions at a home here it satisfies."""
         shelf = self._shelves.shelves.get(home)
@@ -286,19 +349,25 @@ class Meet(RendezvousScheme):
             return
         matched, marks = shelf.match(attributes)
         more = self._shelves.further(marks)
+        if self._services.tracing:
+            self._services.trace(event, "visited", home, detail=f"its keys here have matches of {len(matched)} homes")
         key = (home, event, self._custody.holdings[home].version)
-        waiting = self._matching.get(key)
-        if waiting is not None:
-            waiting.append(lambda done: then(done, more))
+        matching = self._matching.get(key)
+        if matching is not None:
+            matching.waiting.append(lambda done: then(done, more))
+            slow(more, tuple(matching.to))
             return
-        waiting = self._matching[key] = [lambda done: then(done, more)]
+        matching = self._matching[key] = _Matching(matched)
+        matching.waiting.append(lambda done: then(done, more))
 
         def brought(well: bool) -> None:
             del self._matching[key]
-            for each in waiting:
+            for each in matching.waiting:
                 each(well)
 
-        self._bringing.bring(event, settled, content, matched, ATTEMPT_US, brought)
+        matching.to = self._bringing.bring(
+            event, settled, content, matched, ATTEMPT_US, brought, lambda to: slow(more, to)
+        )  # fmt: skip
 
     def _used(self, source: Peer, question: Used) -> None:
         if question.home not in self._hosting.homes:

@@ -13,7 +13,7 @@ from meetpoint.protocol.records import EventKey, HomeId
 from meetpoint.rendezvous.arcs import Arc
 from meetpoint.schemes.meet.filed import is_key
 
-__all__ = ["MESSAGES", "KeyGroup", "Noted", "Summary", "Used", "Visit", "Visited", "grouped", "ungrouped"]
+__all__ = ["MESSAGES", "KeyGroup", "Matched", "Noted", "Summary", "Used", "Visit", "Visited", "grouped", "ungrouped"]
 
 
 class KeyGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -80,6 +80,18 @@ class Visited(Reply, frozen=True, array_like=True, gc=False, tag="visited"):
     """Further keys to visit: those of crowded ones."""
 
 
+class Matched(Message, frozen=True, array_like=True, gc=False, tag="matched"):
+    """A visit takes longer: the event is for these homes, of which one did not answer, and for no others by the keys
+    that the visited home holds.
+    """
+
+    home: HomeId
+    event: EventKey
+    arcs: tuple[Arc, ...]
+    more: tuple[bytes, ...]
+    homes: tuple[HomeId, ...]
+
+
 class Used(Query, frozen=True, array_like=True, gc=False, tag="used"):
     """Keys are in use that were not, at a home whose summary you have; and the version of its arcs."""
 
@@ -95,4 +107,4 @@ class Noted(Reply, frozen=True, array_like=True, gc=False, tag="noted"):
     serial: int
 
 
-MESSAGES: Final[tuple[type[Message], ...]] = (Visit, Visited, Used, Noted)
+MESSAGES: Final[tuple[type[Message], ...]] = (Visit, Visited, Matched, Used, Noted)

@@ -131,18 +131,27 @@ class Shelves(Keeping):
         self._version = version
         self.shelves: dict[HomeId, Shelf] = {}
 
-    def began(self, home: HomeId, *, fresh: bool) -> None:
+    def began(self, home: HomeId, owed_us: int | None) -> None:
         """A home holds arcs that it did not hold before: publishers may have summaries that nobody here knows of."""
+        lease = self._settings.lease_us
+        unknown_us = lease if owed_us is None else min(owed_us, lease)
+        shelf = self.shelves.get(home)
+        if shelf is not None:
+            unknown_us = max(unknown_us, shelf.granting.owed_us)
 
         def grant(keys: Callable[[], Iterable[MeetKey]]) -> Granting:
-            lease, version = self._settings.lease_us, lambda: self._version(home)
-            return Granting(home, self._services, self._hosting, lease, keys, version, fresh=fresh)
+            version = lambda: self._version(home)  # noqa: E731 - read beside the others
+            return Granting(home, self._services, self._hosting, lease, keys, version, unknown_us=unknown_us)
 
-        shelf = self.shelves.get(home)
         if shelf is None:
             self.shelves[home] = Shelf(grant)
         else:
             shelf.regrant(grant)
+
+    def owed_us(self, home: HomeId) -> int:
+        """How long publishers may still have a summary of a home here."""
+        shelf = self.shelves.get(home)
+        return self._settings.lease_us if shelf is None else shelf.granting.owed_us
 
     def ended(self, home: HomeId) -> None:
         """A home holds nothing here any more."""

@@ -136,24 +136,29 @@ class Summaries:
         found = {home for key in keys for home in self._homes[key] if self._leases[home].until > now}
         return sorted(found)
 
-    def places_for(self, attributes: Mapping[str, object]) -> list[bytes]:
-        """Where keys of the event would lie, as far as no summary says whether they are in use."""
-        return self.unknown(self.all_places(attributes))
+    def places_for(self, attributes: Mapping[str, object], known: Iterable[Arc] = ()) -> list[bytes]:
+        """Where keys of the event would lie, as far as no summary says whether they are in use; `known` are arcs that
+        are visited anyway.
+        """
+        now = self._services.now
+        arcs = [*known, *(arc for lease in self._leases.values() if lease.until > now for arc in lease.arcs)]
+        arcs.sort(key=lambda arc: arc.high)
+        if arcs and all(arc.low == arcs[at - 1].high for at, arc in enumerate(arcs)):
+            return []  # they are the whole circle
+        return _uncovered(self.all_places(attributes), arcs)
 
     def all_places(self, attributes: Mapping[str, object]) -> list[bytes]:
         """Where all keys lie that the event could have, in use or not."""
         ring = self._services.ring
         return sorted({place_of(ring, key) for key in self._plan.keys_of_event(attributes)})
 
-    def unknown(self, places: Sequence[bytes]) -> list[bytes]:
-        """Those of some places that lie on no arc with a summary."""
-        now = self._services.now
-        arcs = [arc for lease in self._leases.values() if lease.until > now for arc in lease.arcs]
-        if not arcs:
-            return list(places)
-        arcs.sort(key=lambda arc: arc.high)
-        highs = [arc.high for arc in arcs]
-        return [place for place in places if not _is_covered(place, arcs, highs)]
+
+def _uncovered(places: Sequence[bytes], arcs: Sequence[Arc]) -> list[bytes]:
+    """Those of some places that lie on none of some arcs, which are sorted."""
+    if not arcs:
+        return list(places)
+    highs = [arc.high for arc in arcs]
+    return [place for place in places if not _is_covered(place, arcs, highs)]
 
 
 def _is_covered(place: bytes, arcs: Sequence[Arc], highs: Sequence[bytes]) -> bool:

@@ -1,0 +1,126 @@
+"""The subscriptions of a home, and which of them an event matches: tried one by one, or, where they are many, by an
+index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from meetpoint.language.event import Event
+from meetpoint.language.event_msgpack import from_msgpack
+from meetpoint.language.filters import Filter
+from meetpoint.protocol.inputs import Terms, Update
+
+__all__ = ["HeldSubscription", "Standing", "Subscription", "attributes_of", "event_of"]
+
+
+class Subscription(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One subscription as it is kept: its number at this home, which never changes, its filter, and what else."""
+
+    number: int
+    filter: str
+    terms: Terms = Terms()
+    made_us: int = 0
+    until_us: int | None = None
+    """When it ends by itself, by the clock of its node."""
+
+    def updated(self, what: Update, now: int) -> Subscription:
+        """The same, with what shall be another way."""
+        terms, until = self.terms, self.until_us
+        if what.lifetime_us is not None:
+            lifetime = what.lifetime_us or None
+            until = None if lifetime is None else now + lifetime
+            terms = msgspec.structs.replace(terms, lifetime_us=lifetime)
+        if what.labels is not None:
+            terms = msgspec.structs.replace(terms, labels=what.labels)
+        if what.paused is not None:
+            terms = msgspec.structs.replace(terms, paused=what.paused)
+        text = self.filter if what.filter is None else what.filter
+        return Subscription(self.number, text, terms, self.made_us, until)
+
+
+class HeldSubscription(msgspec.Struct, frozen=True, gc=False):
+    """A subscription as it is shown to those who ask which there are."""
+
+    name: str
+    filter: str
+    terms: Terms
+    queued: int
+    is_present: bool
+    subscribed_us: int
+
+
+class Standing:
+    """The subscriptions of one home by name. `index_from`: how many make an index worth its while."""
+
+    def __init__(self, index_from: int) -> None:
+        self.filters: dict[str, Filter] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self._index_from = index_from
+        self._index: Any = None
+        self._has_index = True
+        """As far as is known: it takes numba."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.subscriptions
+
+    def put(self, name: str, subscription: Subscription, filter_: Filter) -> None:
+        """A subscription is new, or another way."""
+        is_new = name not in self.filters
+        self.subscriptions[name] = subscription
+        before = self.filters.get(name)
+        self.filters[name] = filter_
+        if self._index is None:
+            if len(self.filters) > self._index_from and self._has_index:
+                self._build()
+        elif is_new:
+            self._index.add(name, filter_)
+        elif before != filter_:
+            self._index.update(name, filter_)
+
+    def remove(self, name: str) -> Subscription | None:
+        """A subscription has ended."""
+        subscription = self.subscriptions.pop(name, None)
+        if subscription is None:
+            return None
+        del self.filters[name]
+        if self._index is not None:
+            self._index.remove(name)
+            if len(self.filters) < self._index_from // 2:
+                self._index = None
+        return subscription
+
+    def _build(self) -> None:
+        try:
+            from meetpoint.matching.index import Index
+
+            self._index = Index.from_filters(self.filters.items())
+        except ImportError:
+            self._has_index = False
+
+    def match(self, attributes: Mapping[str, object]) -> list[str]:
+        """The names whose filters accept an event."""
+        if self._index is not None:
+            matched: list[str] = sorted(self._index.match(attributes))
+            return matched
+        return [name for name, filter_ in self.filters.items() if filter_.accepts(attributes)]
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        assert self.filters.keys() == self.subscriptions.keys()
+        assert self._index is None or len(self._index) == len(self.filters)
+
+
+@lru_cache(maxsize=256)
+def event_of(content: bytes) -> Event:
+    """An event is read once for all homes at a node, and for all times it comes."""
+    return from_msgpack(content)
+
+
+def attributes_of(content: bytes) -> Mapping[str, object]:
+    """What is in an event."""
+    return event_of(content).attributes

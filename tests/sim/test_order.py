@@ -1,0 +1,33 @@
+"""Events of one publisher reach each subscriber in order, under faults that keep them from doing so by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from msgspec import structs
+
+from meetpoint.protocol.ordering import Source
+from meetpoint.sim.report import Report
+from meetpoint.sim.run import RunConfig, run
+
+SCHEMES = ["flood", "meet", "lists:hybrid:plain"]
+BURST = RunConfig(nodes=8, subscriptions=30, events=300, lookups=0, fault_seconds=15, recovery_seconds=45)
+
+
+def reports(scheme: str) -> Iterator[Report]:
+    """Many events at once from few nodes."""
+    for faults, seed in (("churn", 0), ("lossy", 0), ("all", 1), ("churn", 1)):
+        yield run(structs.replace(BURST, scheme=scheme, faults=faults), seed)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_burst_comes_in_order(scheme: str) -> None:
+    for report in reports(scheme):
+        assert report.good, f"{report.counts} {report.problems[:3]} {report.never_injected}"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_without_waiting_it_would_not(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Source, "is_clear", lambda self, number: True)
+    assert any(report.out_of_order for report in reports(scheme))
