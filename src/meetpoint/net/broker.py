@@ -1,0 +1,516 @@
+"""A broker: a node with sockets, a disk and a clock.
+
+It runs in the event loop that starts it, and several may run in one. Its life:
+
+    start        the store is opened, the port listens, a broker of the network is found; then the node starts
+    ready        the node serves (`is_ready`, /readyz); before, it holds requests for a while
+    stop         no new requests; those that were asked are answered and on disk; then everything is closed
+    leave        everything is handed over to other brokers first
+    failed       the disk failed, or the node found itself broken: everything is dropped at once, as in a crash
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, Final
+
+from meetpoint.catalog import make_codec, make_node
+from meetpoint.errors import MeetpointError
+from meetpoint.language.schema import Schema
+from meetpoint.net.admin import Admin
+from meetpoint.net.clock import Clock
+from meetpoint.net.config import BrokerConfig, parse_address
+from meetpoint.net.connection import Connection, Turn
+from meetpoint.net.desk import Desk
+from meetpoint.net.driver import Driver
+from meetpoint.net.errors import BrokerError
+from meetpoint.net.links import Links, Refusal, dial
+from meetpoint.net.logs import Log
+from meetpoint.net.metrics import Counts
+from meetpoint.net.recovery import sound
+from meetpoint.net.server import Door, listen_at
+from meetpoint.net.sessions import Clients
+from meetpoint.protocol.directory import PREFIX
+from meetpoint.protocol.effects import Refused, Stored
+from meetpoint.protocol.inputs import Declare, Leave, Started
+from meetpoint.protocol.messages import Peer
+from meetpoint.protocol.node import Node
+from meetpoint.protocol.records import HomeId
+from meetpoint.protocol.ring import NodeId, Ring
+from meetpoint.store import Store, StoreState
+from meetpoint.wire.handshake import Hello, Welcome
+
+__all__ = ["DONE", "FAILED", "Broker"]
+
+DONE: Final = 0
+FAILED: Final = 70
+"""How a process ends that ran a broker: as it should, or because its disk or its node failed (EX_SOFTWARE)."""
+LOOK_S: Final = 0.5
+"""How often connections are looked at for those that stall."""
+JOIN_RETRY_S: Final = 0.5
+JOIN_GRACE_S: Final = 0.3
+"""For so long others are waited for, when one is known."""
+DRAIN_CHECK_S: Final = 0.01
+
+
+class Broker:
+    """One broker."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.counts = Counts()
+        self.log = Log()
+        self.exit_code: int | None = None
+        """How it ended, once it has."""
+        self.failure = ""
+        self.node: Node
+        self._clock = Clock()
+        self._is_started = False
+        self._is_left = False
+        self._is_leaving = False
+        self._draining: asyncio.Task[None] | None = None
+        self._is_built = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._homes: tuple[HomeId, ...] = ()
+        self._why_not = "it is starting"
+        self._look_timer: asyncio.TimerHandle | None = None
+        self._ready_waiters: list[asyncio.Future[None]] = []
+
+    # -- starting ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen, and begin or join a network. BrokerError or StoreError where that cannot be.
+
+        Returns when the node has started, or when no broker of `join` could be reached so far: then it is tried on
+        and on. `wait_ready` waits until clients are served.
+        """
+        assert not self._is_started, "a broker starts once; make another one"
+        self._is_started = True
+        config = self.config
+        loop = asyncio.get_running_loop()
+        self._stopped: asyncio.Future[int] = loop.create_future()
+        schema = _read_schema(config.schema)
+        with contextlib.ExitStack() as undo:
+            sock = listen_at(parse_address(config.listen, "listen"), "listen")
+            undo.callback(sock.close)
+            store = self._store = Store.open(
+                Path(config.data) if config.data is not None else None, journal_lines=max(1, config.journal_lines)
+            )
+            undo.callback(store.close)
+            self.address = config.advertise or str(
+                parse_address(config.listen, "listen")._replace(port=sock.getsockname()[1])
+            )
+            held = store.identity
+            self.name = config.name or (held.name if held is not None else self.address)
+            self.log.broker = self.name
+            store.set_identity(self.name, config.network)
+            undo.pop_all()
+        self._build(loop)
+        self._loop = loop
+        store.start(self._on_persisted, self._on_state)
+        try:
+            await self._door.open(sock)
+            await self._open_admin()
+            contacts = await self._find_contacts()
+        except BaseException:
+            await self._close(DONE)
+            raise
+        self._look()
+        if contacts is None:
+            self._spawn(self._keep_finding())
+        else:
+            self._begin(contacts)
+        if schema is not None:
+            self._spawn(self._declare(schema))
+
+    def _build(self, loop: asyncio.AbstractEventLoop) -> None:
+        config = self.config
+        network = config.network_config()
+        ring = Ring(network.bits)
+        me = Peer(NodeId(ring.hash(self.name.encode())), self.address)
+        turn = self._turn = Turn(loop)
+        codec = make_codec()
+        self.node = make_node(network, me, random.SystemRandom().getrandbits(63), codec)
+        self._driver = Driver(
+            self.node, self._clock, self._store, turn, self.counts, self.log, self._on_left, self._fail
+        )  # fmt: skip
+        self._links = Links(config, turn, codec, self.counts, self.log, me, self._driver.hand)
+        self._clients = Clients(self.counts, self.log, config.limits.client_queue_bytes, self._driver.hand)
+        self._driver.peers = self._links
+        self._driver.clients = self._clients
+        self._desk = Desk(self.node, self._store, self._clients, self.counts, config.scheme)
+        self._desk.state = lambda: self.state
+        self._door = Door(config, turn, self.counts, self._links, self._clients, lambda: self.node.me)
+        turn.checks.append(self._check)
+        self.counts.gauges = self._gauges
+        self._admin: Admin | None = None
+        self._is_built = True
+
+    async def _open_admin(self) -> None:
+        address = self.config.admin_address
+        if address is not None:
+            self._admin = Admin(self.counts, lambda: self.why_not_ready, lambda: self.failure)
+            await self._admin.open(parse_address(address, "admin"))
+
+    @property
+    def admin_address(self) -> str | None:
+        """Where HTTP is served."""
+        return None if self._admin is None else self._admin.address
+
+    # -- finding the network -------------------------------------------------------------------------------------------
+
+    async def _find_contacts(self) -> tuple[Peer, ...] | None:
+        """Whom the node can ask: who answers at `join`. None: nobody does, and somebody must."""
+        join = [address for address in self.config.join if _plain(address) != self.address]
+        if self.config.join and not join:
+            raise BrokerError(
+                f"join: it names this broker only ({self.address}); leave it out to begin a network, "
+                "or name another broker"
+            )
+        if not join:
+            return ()
+        self._say_join(join)
+        contacts = await self._ask_all(join)
+        return contacts if contacts or self._knows_others() else None
+
+    async def _ask_all(self, join: list[str]) -> tuple[Peer, ...]:
+        """Who answers: those that do so soon, or at least one, where anyone does and nobody else is known."""
+        pending = {asyncio.ensure_future(self._ask_who(address)) for address in join}
+        contacts: dict[NodeId, Peer] = {}
+        wait_s: float | None = JOIN_GRACE_S
+        try:
+            while pending:
+                done, pending = await asyncio.wait(pending, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+                contacts.update({peer.id: peer for task in done if (peer := task.result()) is not None})
+                if not done and (contacts or self._knows_others()):
+                    break
+                wait_s = JOIN_GRACE_S if contacts or self._knows_others() else None
+        finally:
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+        return tuple(contacts.values())
+
+    def _say_join(self, join: list[str]) -> None:
+        self._why_not = f"it looks for a broker at {', '.join(join)}"
+
+    def _knows_others(self) -> bool:
+        """Whether the disk tells of other brokers, so that nobody need be named."""
+        return any(name.startswith(PREFIX) and name != PREFIX + self.node.me.id.hex() for name in self._notes())
+
+    def _notes(self) -> list[str]:
+        return [record.name for record in self._store.recovered.records if record.home == b""]
+
+    async def _ask_who(self, address: str) -> Peer | None:
+        """The broker at an address; None where nobody answers now."""
+        found: list[Peer] = []
+
+        def welcomed(connection: Connection, message: Welcome) -> None:
+            found.append(message.broker)
+
+        # A client's hello: whoever asks has no place in the network yet.
+        hello = Hello(self.config.wire_versions, self.config.network)
+        try:
+            connection = await dial(self.config, self._turn, address, hello, welcomed)
+            connection.close("it was only a question")
+        except Refusal as refusal:
+            if not refusal.retry:
+                raise BrokerError(f"join {address}: it was refused: {refusal.reason}") from None
+        except (OSError, TimeoutError, UnicodeError) as error:
+            self.log.say(
+                logging.WARNING, "join_unreachable", address=address, reason=str(error) or type(error).__name__
+            )
+        if found and found[0].id == self.node.me.id:
+            raise BrokerError(
+                f"join {address}: the broker there has this broker's name, {self.name!r}; give one another name"
+            )
+        return found[0] if found else None
+
+    async def _keep_finding(self) -> None:
+        while True:
+            await asyncio.sleep(JOIN_RETRY_S)
+            try:
+                contacts = await self._find_contacts()
+            except MeetpointError as error:
+                self.log.say(logging.CRITICAL, "join_refused", problem=str(error))
+                self._fail(str(error))
+                return
+            if contacts is not None:
+                self._begin(contacts)
+                return
+
+    def _begin(self, contacts: tuple[Peer, ...]) -> None:
+        recovered = self._store.recovered
+        records = sound(recovered)
+        if recovered.damaged:
+            names = ", ".join(name for _, name in recovered.damaged[:5])
+            self.log.say(logging.ERROR, "records_damaged", count=len(recovered.damaged), first=names)
+        is_new = not recovered.records and not recovered.damaged
+        founders = (self.node.me,) if is_new and not self.config.join else ()
+        self.log.say(
+            logging.INFO, "started", address=self.address, network=self.config.network, scheme=self.config.scheme,
+            records=len(records), contacts=len(contacts),
+        )  # fmt: skip
+        self._why_not = ""
+        self._driver.hand(Started(records, founders, contacts))
+
+    async def _declare(self, schema: str) -> None:
+        """Have the network's schema hold what the configured one does; goes on until that is said or refused."""
+        while True:
+            outcome = await self._clients.ask_self(Declare(schema))
+            if isinstance(outcome, Refused) and outcome.retry:
+                await asyncio.sleep(JOIN_RETRY_S)
+                continue
+            if isinstance(outcome, Refused):
+                self.log.say(logging.ERROR, "schema_refused", file=self.config.schema, reason=outcome.reason)
+            return
+
+    # -- what the store tells, in its thread ---------------------------------------------------------------------------
+
+    def _on_persisted(self, ticket: int) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(self._driver.persisted, ticket)
+
+    def _on_state(self, state: StoreState) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._store_changed, state)
+
+    def _store_changed(self, state: StoreState) -> None:
+        if state.failed:
+            self.log.say(logging.CRITICAL, "store_failed", problem=state.failed)
+            self._fail(state.failed)
+        elif state.full != self._clients.is_full:
+            self._clients.is_full = state.full
+            level = logging.ERROR if state.full else logging.INFO
+            self.log.say(level, "disk_full" if state.full else "disk_has_room", data=self.config.data)
+            if state.full:
+                self._clients.release()  # they are to hear that nothing is taken
+
+    # -- at the end of every turn --------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        hosting = self.node.hosting
+        homes = tuple(hosting.homes)
+        if homes != self._homes:
+            gone = set(self._homes) - set(homes)
+            self._homes = homes
+            if gone:
+                away = [name for name in self._clients.names() if hosting.find(name) is None]
+                self._clients.moved(away, "its home moves to another broker")
+        limits = self.config.limits
+        clients = self._clients
+        unsettled = self._unsettled()
+        unsynced = self._driver.unsynced
+        if clients.is_congested:
+            if unsettled <= limits.unsettled_events // 2 and unsynced <= limits.unsynced_writes // 2:
+                clients.is_congested = False
+                clients.release()
+        elif (unsettled > limits.unsettled_events or unsynced > limits.unsynced_writes) and not clients.is_full:
+            clients.is_congested = True
+        if self._ready_waiters and self.is_ready:
+            self._tell_ready()
+
+    def _unsettled(self) -> int:
+        return sum([len(home.outbox) for home in self.node.hosting.homes.values()])
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        self._links.look(now)
+        self._clients.look(now)
+        limits = self.config.limits
+        wait_s = min(LOOK_S, limits.frame_s / 4, limits.stall_s / 4)
+        self._look_timer = self._loop.call_later(wait_s, self._look)
+
+    # -- how it is -----------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """The node's state, or why there is none."""
+        if self.exit_code is not None:
+            return "failed" if self.failure else "stopped"
+        if self._draining is not None:
+            return "stopping"
+        return self.node.state
+
+    @property
+    def why_not_ready(self) -> str:
+        """Why clients are not served; empty where they are."""
+        if self.failure:
+            return self.failure
+        if self._draining is not None or self.exit_code is not None:
+            return "it stops"
+        if self._why_not:
+            return self._why_not
+        if self.node.state != "ready":
+            return f"its node is {self.node.state}"
+        if self._clients.is_full:
+            return "its disk is full"
+        return ""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether clients are served."""
+        return not self.why_not_ready
+
+    async def wait_ready(self, timeout_s: float | None = None) -> None:
+        """Wait until clients are served; TimeoutError where that takes longer, BrokerError where it never will."""
+        if self.is_ready:
+            return
+        if self.exit_code is not None:
+            raise BrokerError(self.failure or "the broker has stopped")
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ready_waiters.append(future)
+        try:
+            await asyncio.wait_for(future, timeout_s)
+        except TimeoutError:
+            raise TimeoutError(f"the broker {self.name} is not ready: {self.why_not_ready}") from None
+        finally:
+            with contextlib.suppress(ValueError):
+                self._ready_waiters.remove(future)
+
+    def _tell_ready(self) -> None:
+        waiters, self._ready_waiters = self._ready_waiters, []
+        for future in waiters:
+            if future.done():
+                continue
+            if self.exit_code is None:
+                future.set_result(None)
+            else:
+                future.set_exception(BrokerError(self.failure or "the broker has stopped"))
+
+    def _gauges(self) -> dict[str, float]:
+        view = self.node.snapshot()
+        measures = self._store.measures
+        found: dict[str, float] = {
+            "ready": self.is_ready,
+            "clients": len(self._clients.sessions),
+            "peers_in": len(self._links.inlets),
+            "peers_out": self._links.open,
+            "homes": len(view.homes),
+            "subscriptions": view.subscriptions,
+            "unsettled_events": view.outbox,
+            "queued_events": view.queued,
+            "unsafe_writes": view.unsafe,
+            "copies": view.copies,
+            "waiting": view.waiting,
+            "held_back_notifications": self._clients.held_back,
+            "client_queue_bytes": self._clients.queued_bytes,
+            "peer_queue_bytes": self._links.queued_bytes,
+            "unanswered_requests": self._clients.unanswered,
+            "unsynced_writes": self._driver.unsynced,
+            "timers": self._driver.timers,
+            "store_queue": measures.queued,
+            "store_commits": measures.commits,
+            "store_commit_seconds": measures.commit_seconds,
+            "store_bytes": measures.bytes,
+            "disk_full": measures.full,
+        }
+        return {name: float(value) for name, value in found.items()}
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+
+    async def stop(self, drain: bool = True) -> None:
+        """Answer what was asked, have it on disk, close. Without `drain`, close at once: called again, it does."""
+        if not self._is_built:
+            return
+        if self._draining is None and drain and self.exit_code is None:
+            self._draining = asyncio.get_running_loop().create_task(self._drain())
+        if self._draining is not None:
+            if not drain:
+                self._draining.cancel()
+            await asyncio.wait([self._draining])
+        await self._close(DONE)
+        await self.wait_stopped()
+
+    async def _drain(self) -> None:
+        self.log.say(logging.INFO, "draining", unanswered=self._clients.unanswered)
+        self._door.shut()
+        self._clients.release()
+        self._clients.is_closing = True
+        others = tuple(broker.peer.address for broker in self._desk.brokers()[1:])
+        for session in list(self._clients.sessions):
+            session.close_soon("this broker stops", others)
+        until = self._loop.time() + self.config.limits.drain_s
+        while self._loop.time() < until and not self.failure:
+            if not (self._clients.unanswered or self._driver.unsynced or self._clients.queued_bytes):
+                break
+            await asyncio.sleep(DRAIN_CHECK_S)
+        else:
+            self.log.say(
+                logging.WARNING, "not_drained", unanswered=self._clients.unanswered, unsynced=self._driver.unsynced
+            )
+
+    async def leave(self) -> None:
+        """Hand everything over to other brokers, and stop. BrokerError where nobody could take it."""
+        if not self._is_built or self.exit_code is not None:
+            raise BrokerError("the broker does not run; there is nothing to leave")
+        outcome = await self._clients.ask_self(Leave())
+        if isinstance(outcome, Refused):
+            raise BrokerError(f"the broker {self.name} cannot leave: {outcome.reason}")
+        assert isinstance(outcome, Stored)
+        await self.wait_stopped()
+
+    def _on_left(self) -> None:
+        """The node has handed everything over, or found that all it had has long been handed over."""
+        self._is_left = True
+        self.log.say(logging.INFO, "left", name=self.name)
+        self._spawn(self.stop())
+
+    def _fail(self, problem: str) -> None:
+        """Nothing is certain any more but what is on disk: end at once."""
+        if self.exit_code is None and not self.failure:
+            self.failure = problem
+            self._driver.close()
+            self._spawn(self._close(FAILED))
+
+    async def _close(self, code: int) -> None:
+        if self.exit_code is not None:
+            return
+        self.exit_code = FAILED if self.failure else code
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+        self._door.shut()
+        self._driver.close()
+        for session in list(self._clients.sessions):
+            if self.failure:
+                session.connection.abort(self.failure)
+            else:
+                session.connection.close("this broker stops")
+        await self._links.close()
+        if self._admin is not None:
+            await self._admin.close()
+        current = asyncio.current_task()
+        others = [task for task in self._tasks if task is not current]
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others)
+        await self._desk.close()
+        await asyncio.to_thread(self._store.close)
+        self._tell_ready()
+        self.log.say(logging.INFO, "stopped", code=self.exit_code)
+        if not self._stopped.done():
+            self._stopped.set_result(self.exit_code)
+
+    async def wait_stopped(self) -> int:
+        """Wait until it has ended, and return how: the exit code of a process that ran it."""
+        return await asyncio.shield(self._stopped)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _plain(address: str) -> str:
+    return str(parse_address(address, "join"))
+
+
+def _read_schema(path: str | None) -> str | None:
+    """The text of a schema file, once it is known to be one."""
+    return None if path is None else Schema.from_yaml(Path(path)).to_yaml()

@@ -1,0 +1,22 @@
+"""A broker's clock: wall-clock microseconds since 1970 as it starts, and from then on time that never goes back."""
+
+from __future__ import annotations
+
+from time import monotonic_ns, time_ns
+
+from meetpoint.protocol.inputs import Instant
+
+__all__ = ["Clock"]
+
+
+class Clock:
+    """One life's clock. Should the machine's clock be set, this one does not notice until the next start."""
+
+    __slots__ = ("_offset_ns",)
+
+    def __init__(self) -> None:
+        self._offset_ns = time_ns() - monotonic_ns()
+
+    def now(self) -> Instant:
+        """Microseconds since 1970."""
+        return Instant((monotonic_ns() + self._offset_ns) // 1000)

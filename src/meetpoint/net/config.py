@@ -1,0 +1,257 @@
+"""What a broker is told before it starts: one frozen object, read from a TOML file or made in code.
+
+Every key has a docstring here and a row in docs/configuration.md. A key that is not known is refused, with the nearest
+one that is; a mistake is one line that names the file, the key and what to write.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from meetpoint.catalog import NetworkConfig, read_scheme
+from meetpoint.errors import MeetpointError
+from meetpoint.overlays.chord import ChordSettings
+from meetpoint.protocol.settings import NodeSettings
+from meetpoint.schemes.lists import ListsSettings
+from meetpoint.schemes.meet import MeetSettings
+from meetpoint.wire import FRAME_MAX
+from meetpoint.wire.handshake import SPOKEN
+
+__all__ = ["Address", "BrokerConfig", "ConfigError", "Limits", "Logging", "parse_address", "read_config"]
+
+NAME_MAX = 200
+_ANYWHERE = ("0.0.0.0", "::", "0")
+PORT_MAX = 65_535
+
+Count = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0)]
+
+
+class ConfigError(MeetpointError):
+    """A configuration was refused; says which key, where, and what to write."""
+
+
+class Address(NamedTuple):
+    """Where something listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str, what: str) -> Address:
+    """`HOST:PORT` in its parts; an IPv6 host stands in brackets."""
+    host, colon, port = text.strip().removeprefix("mp://").rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""  # an IPv6 address whose last part is no port
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > PORT_MAX:
+        raise ConfigError(f"{what}: {text!r} is no address; write HOST:PORT, as 127.0.0.1:7400 or [::1]:7400")
+    return Address(host, int(port))
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a broker holds, and how long it waits, before it says no."""
+
+    frame_bytes: Annotated[int, Meta(ge=512 << 10, le=FRAME_MAX)] = FRAME_MAX
+    """The longest frame that is read; a longer one closes the connection before anything is held for it."""
+    peer_queue_bytes: Annotated[int, Meta(ge=1 << 20)] = 32 << 20
+    """How many bytes wait to be sent to one other broker; what comes on top is dropped, its sender says it again."""
+    client_queue_bytes: Annotated[int, Meta(ge=1 << 10)] = 8 << 20
+    """How many bytes wait to be sent to one client; then what it takes once is dropped, and the rest waits its turn."""
+    unsettled_events: Count = 100_000
+    """How many events may be under way to their subscribers; above, no client that publishes is read from."""
+    unsynced_writes: Count = 2_000
+    """How many writes may wait for the disk; above, no client that publishes is read from."""
+    clients: Count = 10_000
+    """How many clients may be connected at one time."""
+    handshake_s: Seconds = 5.0
+    """How long a connection may take to say who it is."""
+    frame_s: Seconds = 10.0
+    """How long a frame may take from its first byte to its last."""
+    stall_s: Seconds = 10.0
+    """How long a connection may take nothing although there is something for it, before it is closed."""
+    dial_s: Seconds = 2.0
+    """How long another broker may take to accept a connection."""
+    drain_s: Seconds = 10.0
+    """How long a broker that stops waits for its last answers and its disk."""
+
+
+class Logging(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written to standard error, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least that is written."""
+    format: Literal["text", "json"] = "text"
+    """One line of text, or one JSON object, per entry."""
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One broker."""
+
+    name: str | None = None
+    """The broker's name in its network, for as long as its data lives; its place on the ring follows from it. Without
+    one, the advertised address."""
+    network: str = "meetpoint"
+    """The network's name: brokers of another one are refused."""
+    listen: str = "127.0.0.1:7400"
+    """Where brokers and clients connect to. Port 0 takes any that is free."""
+    advertise: str | None = None
+    """The address that others are told, where it is not the one listened to."""
+    join: tuple[str, ...] = ()
+    """Addresses of brokers of the network. Without one, and without data, a broker begins a network of its own."""
+    data: str | None = None
+    """The folder for what must survive a restart; without one it is kept in memory, and survives only elsewhere."""
+    scheme: str = "meet"
+    """How events find subscriptions: flood, lists or meet, with options behind colons (`lists:hybrid:order`). The same
+    at all brokers of a network."""
+    overlay: str = "chord"
+    """How brokers find each other. The same at all brokers of a network."""
+    admin: str | None = "127.0.0.1:7480"
+    """Where /healthz, /readyz and /metrics are served; none serves them nowhere."""
+    wire_versions: tuple[int, int] = SPOKEN
+    """The lowest and the highest version of the wire that is spoken."""
+    journal_lines: Annotated[int, Meta(ge=0)] = 200_000
+    """How many steps of events are remembered for `meetpoint why`; 0 remembers none."""
+    schema: str | None = None
+    """A YAML file with attributes that the network's schema shall have."""
+    limits: Limits = Limits()
+    """How much is held and waited for."""
+    log: Logging = Logging()
+    """What is logged."""
+    node: NodeSettings = NodeSettings()
+    """Times and counts of the protocol."""
+    chord: ChordSettings = ChordSettings()
+    """Times and counts of the overlay."""
+    lists: ListsSettings = ListsSettings()
+    """Choices of the scheme `lists`. The same at all brokers of a network."""
+    meet: MeetSettings = MeetSettings()
+    """Choices of the scheme `meet`. The same at all brokers of a network."""
+
+    def __post_init__(self) -> None:
+        if parse_address(self.listen, "listen").host in _ANYWHERE and self.advertise is None:
+            raise ConfigError(
+                f"advertise: listen is {self.listen!r}, which is no address to connect to; write one that is"
+            )
+        if self.advertise is not None and parse_address(self.advertise, "advertise").port == 0:
+            raise ConfigError(f"advertise: {self.advertise!r} has the port 0; write the one that others connect to")
+        for address in self.join:
+            parse_address(address, "join")
+        if self.admin_address is not None:
+            parse_address(self.admin_address, "admin")
+        if self.name is not None and not 0 < len(self.name) <= NAME_MAX:
+            raise ConfigError(f"name: it has {len(self.name)} characters; give it 1 to {NAME_MAX}, or leave it out")
+        if not self.network:
+            raise ConfigError('network: it is empty; write a name, or leave it out for "meetpoint"')
+        low, high = self.wire_versions
+        if not SPOKEN[0] <= low <= high <= SPOKEN[1]:
+            raise ConfigError(
+                f"wire_versions: [{low}, {high}] is not the lowest and the highest of versions "
+                f"{SPOKEN[0]} to {SPOKEN[1]}; leave it out for both"
+            )
+        for table, settings in (("node", self.node), ("chord", self.chord), ("meet", self.meet)):
+            for key in fields_of(type(settings)):
+                value = getattr(settings, key)
+                if key.endswith("_us") and isinstance(value, int) and value < 1:
+                    raise ConfigError(f"{table}.{key}: {value} is no time; write microseconds, 1 or more")
+        self.network_config()
+
+    @property
+    def admin_address(self) -> str | None:
+        """Where HTTP is served, if anywhere."""
+        return None if self.admin in (None, "", "none") else self.admin
+
+    def network_config(self) -> NetworkConfig:
+        """What a node is made of."""
+        said: dict[str, Any] = {"chord": self.chord, "lists": self.lists, "meet": self.meet}
+        options = read_scheme(self.scheme)
+        name = options["scheme"]
+        if name in options and name in said:
+            options[name] = _with_words(said[name], options[name])
+        node = self.node
+        if "trace" in node.__struct_fields__:
+            node = msgspec.structs.replace(node, trace=self.journal_lines > 0)
+        return NetworkConfig(**{**said, "overlay": self.overlay, "node": node, **options})
+
+
+def _with_words(settings: msgspec.Struct, chosen: msgspec.Struct) -> msgspec.Struct:
+    """Settings of a table, but for those that the words behind a scheme's name chose otherwise than the default."""
+    default = type(chosen)()
+    differs = {
+        name: getattr(chosen, name)
+        for name in chosen.__struct_fields__
+        if getattr(chosen, name) != getattr(default, name)
+    }
+    return msgspec.structs.replace(settings, **differs)
+
+
+def read_config(path: str | os.PathLike[str], **overrides: Any) -> BrokerConfig:
+    """A configuration from a TOML file; `overrides` that are not None count more than the file, key by key.
+
+    `data` and `schema` in the file are relative to the file's folder.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}; give the path of a TOML file") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file}: it is no text in UTF-8; write a TOML file") from None
+    try:
+        said = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file}: {error}; see docs/configuration.md") from None
+    for key in _unknown(said, BrokerConfig, ""):
+        raise ConfigError(f"{file}: {key}")
+    for name in ("data", "schema"):
+        if isinstance(said.get(name), str):
+            said[name] = str(file.parent / said[name])
+    for key, value in overrides.items():
+        if isinstance(value, dict) and isinstance(said.get(key), dict):
+            said[key] = {**said[key], **value}
+        elif value is not None:
+            said[key] = value
+    return make_config(said, f"{file}: ")
+
+
+def make_config(said: dict[str, Any], where: str = "") -> BrokerConfig:
+    """A configuration from plain values; a mistake is told with its key, after `where`."""
+    try:
+        return msgspec.convert(said, BrokerConfig)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `")
+        key = path.rstrip("`").removeprefix("$.").removeprefix("$")
+        raise ConfigError(f"{where}{key + ': ' if key else ''}{problem}; see docs/configuration.md") from None
+    except (MeetpointError, AssertionError) as error:  # of settings that only programs made before
+        raise ConfigError(f"{where}{error}") from None
+
+
+def _unknown(said: dict[str, Any], kind: Any, within: str) -> Iterator[str]:
+    """What is wrong with the keys of a table, and of those in it."""
+    known = fields_of(kind)
+    for key, value in said.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {within}{near[0]}?" if near else f"known are: {', '.join(known)}"
+            yield f"there is no key {within}{key}; {hint}"
+        elif isinstance(value, dict) and fields_of(known[key]):
+            yield from _unknown(value, known[key], f"{within}{key}.")
+
+
+def fields_of(kind: Any) -> dict[str, Any]:
+    """The keys of a table and their types; none of what is no table."""
+    if isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or is_dataclass(kind)):
+        return get_type_hints(kind)
+    return {}

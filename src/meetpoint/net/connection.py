@@ -1,0 +1,289 @@
+"""A connection: frames in, messages to whoever takes them; messages out, once per turn of the loop.
+
+What is to be said is collected and written when the turn of the event loop ends, all of it in one call: under load a
+turn has many inputs, and each has many effects. What has come is taken a few milliseconds at a time: meanwhile nothing
+more is read, so that one busy client keeps nobody else from being heard for long, and its backlog is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+from meetpoint.net.config import Limits
+from meetpoint.protocol.messages import Message
+from meetpoint.wire import Codec, FrameReader, WireError, frames
+from meetpoint.wire.handshake import HANDSHAKE_VERSION, Hello, IAm, Unwelcome, Welcome
+
+__all__ = ["HANDSHAKE", "TURN_S", "Connection", "Role", "Turn", "tune"]
+
+HANDSHAKE: Final = Codec((Hello, Welcome, Unwelcome, IAm))
+FRAME_BEFORE_MAX: Final = 4 << 10
+"""The longest frame before the other side has said who it is."""
+TURN_S: Final = 0.01
+"""For about so long at a time the messages of one connection are taken."""
+TURN_CHECK: Final = 16
+"""After so many messages the time is looked at."""
+WRITE_HIGH: Final = 1 << 20
+"""When so many bytes wait in a transport, it is full."""
+
+
+class Turn:
+    """The connections that have something to say when this turn of the loop ends, and what else is looked at then."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._marked: list[Connection] = []
+        self._is_expected = False
+        self.checks: list[Callable[[], None]] = []
+
+    def mark(self, connection: Connection) -> None:
+        """A connection has something to say."""
+        self._marked.append(connection)
+        self.expect()
+
+    def expect(self) -> None:
+        """Something has happened in this turn."""
+        if not self._is_expected:
+            self._is_expected = True
+            self.loop.call_soon(self._end)
+
+    def _end(self) -> None:
+        for check in self.checks:
+            check()
+        self._is_expected = False
+        marked, self._marked = self._marked, []
+        for connection in marked:
+            connection.flush()
+
+
+class Role(Protocol):
+    """What a connection is for."""
+
+    def take(self, message: Message) -> None:
+        """A message came."""
+
+    def refused(self, error: WireError) -> None:
+        """Bytes came that are no message, or no frame."""
+
+    def closed(self, reason: str) -> None:
+        """The connection is over."""
+
+    def drained(self) -> None:
+        """The other side takes bytes again."""
+
+
+class Connection(asyncio.Protocol):
+    """One TCP connection. Its first role is the handshake's; another follows it."""
+
+    def __init__(self, turn: Turn, limits: Limits, role: Callable[[Connection], Role]) -> None:
+        self._turn = turn
+        self._limits = limits
+        self._reader = FrameReader(FRAME_BEFORE_MAX, HANDSHAKE_VERSION)
+        self.codec = HANDSHAKE
+        self.version = HANDSHAKE_VERSION
+        self.role = role(self)
+        self.transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._is_marked = False
+        self._backlog: deque[Message] = deque()
+        self._is_going_on = False
+        self.is_held = False
+        """Whether nothing is read from it, for now."""
+        self._is_reading = True
+        self._has_begun = False
+        self.is_over = False
+        self.is_full = False
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self._reason = ""
+        self._stalled: tuple[int, float] | None = None
+        self._frame_since: tuple[int, float] | None = None
+
+    # -- beginning -----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop."""
+        transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self.transport = transport
+        tune(transport.get_extra_info("socket"), self._limits.stall_s)
+        transport.set_write_buffer_limits(high=min(WRITE_HIGH, self._limits.client_queue_bytes // 2))
+
+    def begin(self, version: int, codec: Codec, role: Role) -> None:
+        """The handshake is over: messages of a codec come in frames of a version, and a role takes them."""
+        self.flush()
+        self.version = self._reader.version = version
+        self._reader.frame_max = self._limits.frame_bytes
+        self.codec = codec
+        self.role = role
+        self._has_begun = True
+
+    # -- what comes ----------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop."""
+        self.bytes_in += len(data)
+        had_begun = self._has_begun
+        try:
+            for piece in self._reader.feed(data, None if had_begun else 1):
+                self._backlog += self.codec.decode_frame(piece, self.version, self.role.refused)
+        except WireError as error:
+            self._take_some()
+            if not self.is_over:
+                self.role.refused(error)
+                self.close(str(error))
+            return
+        if not self._is_going_on:
+            self._take_some()
+        if had_begun != self._has_begun and self._reader.held and not self.is_over:
+            self.data_received(b"")  # what came with the handshake was kept back until it was known how to read it
+
+    def _take_some(self) -> None:
+        self._is_going_on = False
+        backlog, loop = self._backlog, self._turn.loop
+        until = loop.time() + TURN_S
+        count = 0
+        while backlog and not self.is_over:
+            if self.is_held:
+                return self._set_reading()
+            self.role.take(backlog.popleft())
+            count += 1
+            if not count % TURN_CHECK and loop.time() > until and backlog:
+                self._is_going_on = True
+                loop.call_soon(self._take_some)
+                break
+        self._set_reading()
+
+    def hold(self, held: bool) -> None:
+        """Read nothing more for now, and leave what has come; or go on."""
+        if self.is_held != held:
+            self.is_held = held
+            if not held and self._backlog and not self._is_going_on:
+                self._is_going_on = True
+                self._turn.loop.call_soon(self._take_some)
+            self._set_reading()
+
+    def _set_reading(self) -> None:
+        wanted = not self.is_held and not self._backlog
+        if wanted != self._is_reading and self.transport is not None and not self.is_over:
+            self._is_reading = wanted
+            if wanted:
+                self.transport.resume_reading()
+            else:
+                self.transport.pause_reading()
+
+    # -- what goes -----------------------------------------------------------------------------------------------------
+
+    def say(self, data: bytes) -> None:
+        """A message shall go, at the end of this turn."""
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if not self._is_marked:
+            self._is_marked = True
+            self._turn.mark(self)
+
+    def flush(self) -> None:
+        """Write what was collected."""
+        self._is_marked = False
+        out = self._out
+        if not out or self.transport is None or self.is_over:
+            return
+        data = frames(out, self.version)
+        self._out = []
+        self._out_bytes = 0
+        self.bytes_out += len(data)
+        self.transport.write(data)
+        if not self.is_full:
+            self.role.drained()
+
+    @property
+    def queued_bytes(self) -> int:
+        """How many bytes are still to be sent."""
+        if self.transport is None or self.is_over:
+            return 0
+        return self._out_bytes + self.transport.get_write_buffer_size()
+
+    def pause_writing(self) -> None:
+        """Called by the loop: the other side does not take what is written."""
+        self.is_full = True
+        self._stalled = None
+
+    def resume_writing(self) -> None:
+        """Called by the loop."""
+        self.is_full = False
+        self._stalled = None
+        if not self.is_over:
+            self.role.drained()
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+
+    def close(self, reason: str) -> None:
+        """Say what is left to be said, and close."""
+        if not self.is_over and self.transport is not None:
+            self._reason = self._reason or reason
+            self.flush()
+            self.transport.close()
+            self._end()
+
+    def abort(self, reason: str) -> None:
+        """Close at once."""
+        self._reason = self._reason or reason
+        if self.transport is not None:
+            self.transport.abort()
+        self._end()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Called by the loop."""
+        self._reason = self._reason or (str(error) if error else "the other side closed it")
+        while self._backlog and not self.is_over:
+            self.role.take(self._backlog.popleft())  # what was said before counts
+        self._end()
+        self.transport = None
+
+    def _end(self) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._backlog.clear()
+            self._out.clear()
+            self.role.closed(self._reason)
+
+    # -- what takes too long -------------------------------------------------------------------------------------------
+
+    def look(self, now: float) -> None:
+        """Called now and then: close what makes no progress."""
+        if self.is_over or self.transport is None:
+            return
+        if self.is_full:
+            left = self.transport.get_write_buffer_size()
+            if self._stalled is None or self._stalled[0] != left:
+                self._stalled = (left, now)
+            elif now - self._stalled[1] >= self._limits.stall_s:
+                self.abort(f"it took nothing for {self._limits.stall_s:g} s")
+                return
+        if self._reader.held and self._is_reading:
+            if self._frame_since is None or self._frame_since[0] != self._frames_read:
+                self._frame_since = (self._frames_read, now)
+            elif now - self._frame_since[1] >= self._limits.frame_s:
+                self.abort(f"a frame was not complete after {self._limits.frame_s:g} s")
+        else:
+            self._frame_since = None
+
+    @property
+    def _frames_read(self) -> int:
+        return self.bytes_in - self._reader.held  # where the frame begins that is not complete
+
+
+def tune(sock: socket.socket | None, stall_s: float) -> None:
+    """Send small things at once; bytes that the other machine does not confirm for a while break the connection."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    wanted = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": int(stall_s * 1000)}
+    for option, value in wanted.items():
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -1,0 +1,160 @@
+"""What clients ask of the broker and not of its node: who is there, how it is, what it holds and remembers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from importlib.metadata import version
+from time import monotonic
+from typing import Final
+
+from meetpoint.net.metrics import Counts
+from meetpoint.net.sessions import Clients, Session
+from meetpoint.protocol.effects import Refused
+from meetpoint.protocol.inputs import Forget
+from meetpoint.protocol.messages import Peer
+from meetpoint.protocol.node import Node
+from meetpoint.protocol.ring import NodeId
+from meetpoint.store import JournalLine, Store
+from meetpoint.wire.clients import (
+    PAGE_MAX,
+    Broker,
+    Brokers,
+    BrokersAre,
+    DeadLetter,
+    DeadLetters,
+    DeadLettersAre,
+    Discard,
+    Held,
+    Journal,
+    JournalIs,
+    Line,
+    SchemaIs,
+    SchemaOf,
+    Status,
+    StatusIs,
+    Subscriptions,
+    SubscriptionsAre,
+)
+
+__all__ = ["Desk"]
+
+PAGE_BYTES: Final = 512 << 10
+"""About how many bytes an answer lists."""
+
+
+class Desk:
+    """Answers from what is there, without asking the node for anything but to look."""
+
+    def __init__(self, node: Node, store: Store, clients: Clients, counts: Counts, scheme: str) -> None:
+        self._node = node
+        self._store = store
+        self._clients = clients
+        self._counts = counts
+        self._scheme = scheme
+        self._since = monotonic()
+        self._reading: set[asyncio.Task[None]] = set()
+        self.state: Callable[[], str] = lambda: node.state
+        clients.readers = {
+            Brokers: self._brokers,
+            Status: self._status,
+            Subscriptions: self._subscriptions,
+            DeadLetters: self._dead_letters,
+            Discard: self._discard,
+            Journal: self._journal,
+            SchemaOf: self._schema,
+        }
+
+    def brokers(self) -> tuple[Broker, ...]:
+        """All brokers that this one knows of, itself first."""
+        me = self._node.me
+        homes: dict[NodeId, int] = {me.id: 0}
+        hosts: dict[NodeId, Peer] = {}
+        for entry in self._node.directory.entries():
+            if not entry.gone:
+                homes[entry.host.id] = homes.get(entry.host.id, 0) + 1
+                known = hosts.get(entry.host.id)
+                if known is None or known.incarnation < entry.host.incarnation:
+                    hosts[entry.host.id] = entry.host
+        hosts[me.id] = me
+        others = sorted(id_ for id_ in hosts if id_ != me.id)
+        return tuple(Broker(hosts[id_], homes[id_]) for id_ in (me.id, *others))
+
+    def _brokers(self, session: Session, request: int, what: Brokers) -> None:
+        session.tell(request, BrokersAre(self.brokers()))
+
+    def _status(self, session: Session, request: int, what: Status) -> None:
+        session.tell(
+            request,
+            StatusIs(
+                self._node.me,
+                self.state(),
+                self._scheme,
+                version("meetpoint"),
+                monotonic() - self._since,
+                self._counts.numbers(),
+            ),
+        )
+
+    def _subscriptions(self, session: Session, request: int, what: Subscriptions) -> None:
+        found = self._node.held_subscriptions(what.owner, what.labels, what.after, PAGE_MAX + 1)
+        page: list[Held] = []
+        size = 0
+        for each in found[:PAGE_MAX]:
+            page.append(
+                Held(each.name, each.filter, each.terms, each.queued, each.is_present, each.subscribed_us)
+            )  # fmt: skip
+            size += len(each.filter) * 4 + 256
+            if size > PAGE_BYTES:
+                break
+        session.tell(request, SubscriptionsAre(tuple(page), len(page) < len(found)))
+
+    def _dead_letters(self, session: Session, request: int, what: DeadLetters) -> None:
+        found = self._node.dead_letters(what.name, what.after, PAGE_MAX + 1)
+        page: list[DeadLetter] = []
+        size = 0
+        for each in found[:PAGE_MAX]:
+            size += len(each.content) + 256
+            if page and size > PAGE_BYTES:
+                break
+            page.append(DeadLetter(each.event, each.names, each.content, each.reason, each.at_us))
+        session.tell(request, DeadLettersAre(tuple(page), len(page) < len(found)))
+
+    def _discard(self, session: Session, request: int, what: Discard) -> None:
+        self._clients.ask(session, request, Forget(what.event))
+
+    def _schema(self, session: Session, request: int, what: SchemaOf) -> None:
+        schema = self._node.schema
+        session.tell(request, SchemaIs("" if schema is None else schema.to_yaml()))
+
+    def _journal(self, session: Session, request: int, what: Journal) -> None:
+        task = asyncio.get_running_loop().create_task(self._read_journal(session, request, what))
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
+
+    async def _read_journal(self, session: Session, request: int, what: Journal) -> None:
+        try:
+            found = await asyncio.to_thread(self._store.journal, what.id, what.key)
+        except OSError as error:
+            self._clients.log.say(logging.ERROR, "journal_unreadable", problem=str(error))
+            session.tell(request, Refused(f"the journal could not be read: {error}", retry=True))
+            return
+        session.tell(request, JournalIs(tuple(_lines(found))))
+
+    async def close(self) -> None:
+        """Wait for what is being read."""
+        if self._reading:
+            await asyncio.wait(set(self._reading))
+
+
+def _lines(found: list[JournalLine]) -> list[Line]:
+    """The first lines of an event, as far as they fit an answer."""
+    lines: list[Line] = []
+    size = 0
+    for each in found:
+        size += len(each.content) + sum(map(len, each.names)) * 4 + len(each.detail) * 4 + 256
+        if lines and size > PAGE_BYTES:
+            break
+        lines.append(Line(each.at_us, each.event, each.step, each.home, each.names, each.detail, each.content))
+    return lines

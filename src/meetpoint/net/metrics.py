@@ -1,0 +1,123 @@
+"""What a broker has counted. Counting is adding to a number; names and types of Prometheus come in when it is asked.
+
+The same numbers go to /metrics, to `Status` and so to `meetpoint top`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+__all__ = ["HELP", "Counts", "Histogram"]
+
+HOPS_BOUNDS: Final = (0, 1, 2, 3, 4, 6, 8, 12, 16, 32)
+STORE_BOUNDS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+
+HELP: Final = {
+    "events_published": "Events that clients published here and that are kept",
+    "events_matched": "Events that came to homes here and matched at least one subscription",
+    "events_taken": "Events that came to homes here",
+    "events_repeated": "Events that were published again under the same id",
+    "notifications": "Events written to clients, counted once per client and event",
+    "deliveries": "Events brought to subscriptions, counted once per subscription and event",
+    "redeliveries": "Deliveries that may repeat an earlier one",
+    "acknowledged": "Deliveries that were acknowledged",
+    "rejected": "Deliveries that were rejected",
+    "dead_letters": "Deliveries given up",
+    "unclaimed": "Notifications for names that nobody takes at present",
+    "requests": "Requests of clients",
+    "refusals": "Requests that were refused",
+    "dropped_to_peers": "Messages to other brokers that were dropped, because too many waited or nobody was there",
+    "dropped_to_clients": "Deliveries to ephemeral subscriptions that were dropped, because their client was too slow",
+    "messages_in": "Messages from other brokers",
+    "messages_out": "Messages to other brokers",
+    "connections_refused": "Connections that ended before they had said who they are",
+    "stalls": "Connections closed because they took nothing, or said half a thing",
+    "held_clients": "Times that a client was not read from, because too much was under way",
+    "step_errors": "Inputs that the node could not take: please report these",
+}
+
+
+class Histogram:
+    """How many values lay below each of some bounds."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float, times: int = 1) -> None:
+        """A value was measured."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.sum += value * times
+
+    @property
+    def count(self) -> int:
+        """How many values there were."""
+        return sum(self.counts)
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulated, as Prometheus has them."""
+        found, total = [], 0
+        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+            total += count
+            found.append(("+Inf" if bound == float("inf") else f"{bound:g}", float(total)))
+        return found
+
+
+class Counts:
+    """All numbers of one broker."""
+
+    def __init__(self) -> None:
+        self.totals: defaultdict[str, int] = defaultdict(int)
+        self.observed: defaultdict[str, int] = defaultdict(int)
+        """What the node itself observed, by its names."""
+        self.wire_errors: defaultdict[str, int] = defaultdict(int)
+        self.hops = Histogram(HOPS_BOUNDS)
+        self.store_s = Histogram(STORE_BOUNDS_S)
+        self.gauges: Callable[[], dict[str, float]] = dict
+        """How much there is of what, right now."""
+
+    def numbers(self) -> dict[str, float]:
+        """Everything by name, flat."""
+        found: dict[str, float] = {name: float(self.totals.get(name, 0)) for name in HELP}
+        found.update(self.gauges())
+        found["hops_sum"], found["hops_count"] = self.hops.sum, float(self.hops.count)
+        found["store_seconds_sum"], found["store_seconds_count"] = self.store_s.sum, float(self.store_s.count)
+        found.update({f"observed.{name}": float(value) for name, value in self.observed.items()})
+        found.update({f"wire_errors.{kind}": float(value) for kind, value in self.wire_errors.items()})
+        return found
+
+    def collect(self) -> Iterator[Metric]:
+        """For a registry of prometheus_client."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        for name, help_ in HELP.items():
+            yield CounterMetricFamily(f"meetpoint_{name}", help_, value=self.totals.get(name, 0))
+        for name, value in self.gauges().items():
+            yield GaugeMetricFamily(f"meetpoint_{name}", name.replace("_", " "), value=value)
+        yield _labelled("observed", "What the protocol observed", "name", self.observed)
+        yield _labelled("wire_errors", "Bytes that were no message or no frame", "kind", self.wire_errors)
+        for name, help_, histogram in (
+            ("event_hops", "Messages that an event took to a home that took it", self.hops),
+            ("store_seconds", "From handing records to the store until they are on disk, once per sync", self.store_s),
+        ):
+            family = HistogramMetricFamily(f"meetpoint_{name}", help_)
+            family.add_metric([], histogram.buckets(), histogram.sum)
+            yield family
+
+
+def _labelled(name: str, help_: str, label: str, values: dict[str, int]) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
+    family = CounterMetricFamily(f"meetpoint_{name}", help_, labels=[label])
+    for key, value in sorted(values.items()):
+        family.add_metric([key], value)
+    return family

@@ -1,0 +1,81 @@
+"""HTTP beside a broker: it lives, it serves, what it counted."""
+
+from __future__ import annotations
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from meetpoint.net import Broker, BrokerError
+from meetpoint.net.metrics import HELP, Histogram
+from tests.net.talking import broker, calling, config, event, run
+
+
+async def get(one: Broker, path: str) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{one.admin_address}{path}") as response,
+    ):
+        return response.status, await response.text()
+
+
+def test_a_broker_that_serves_says_so_and_what_it_did() -> None:
+    async def main() -> None:
+        async with broker(admin="127.0.0.1:0") as one, calling(one.address) as client:
+            await client.subscribe("s", "x > 0")
+            await client.publish(*[event(n, x=n % 2) for n in range(10)])
+            await client.notified(5)
+            assert await get(one, "/healthz") == (200, "ok\n")
+            assert await get(one, "/readyz") == (200, "ready\n")
+            status, text = await get(one, "/metrics")
+            assert status == 200
+            found = {family.name: family for family in text_string_to_metric_families(text)}
+            value = {name: family.samples[0].value for name, family in found.items() if family.samples}
+            assert value["meetpoint_events_published"] == 10
+            assert value["meetpoint_events_matched"] == 5
+            assert value["meetpoint_deliveries"] == 5
+            assert value["meetpoint_subscriptions"] == 1
+            assert value["meetpoint_clients"] == 1
+            assert value["meetpoint_ready"] == 1
+            assert value["meetpoint_dead_letters"] == 0
+            for name in HELP:
+                assert f"meetpoint_{name}" in found, name
+            seconds = {sample.name: sample.value for sample in found["meetpoint_store_seconds"].samples}
+            assert seconds["meetpoint_store_seconds_count"] > 0
+            assert (await get(one, "/nothing"))[0] == 404
+
+    run(main())
+
+
+def test_a_broker_that_does_not_serve_yet_says_why() -> None:
+    async def main() -> None:
+        one = Broker(config(admin="127.0.0.1:0", join=("127.0.0.1:1",)))
+        await one.start()
+        try:
+            assert await get(one, "/healthz") == (200, "ok\n")
+            status, text = await get(one, "/readyz")
+            assert status == 503
+            assert "it looks for a broker at 127.0.0.1:1" in text
+        finally:
+            await one.stop()
+
+    run(main())
+
+
+def test_an_address_that_is_taken_is_named_and_everything_is_closed_again() -> None:
+    async def main() -> None:
+        async with broker(admin="127.0.0.1:0") as one:
+            other = Broker(config(admin=one.admin_address))
+            with pytest.raises(BrokerError, match=f"admin {one.admin_address}: .*in use"):
+                await other.start()
+            assert other.exit_code == 0
+
+    run(main())
+
+
+def test_a_histogram_counts_by_bounds() -> None:
+    histogram = Histogram((1, 2))
+    for value in (0.5, 1, 1.5, 9):
+        histogram.add(value)
+    assert histogram.buckets() == [("1", 2.0), ("2", 3.0), ("+Inf", 4.0)]
+    assert (histogram.count, histogram.sum) == (4, 12.0)

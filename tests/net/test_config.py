@@ -1,0 +1,173 @@
+"""A configuration is read, or refused in one line that names the key and what to write; the page has every key."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from meetpoint.net import BrokerConfig, ConfigError, read_config
+from meetpoint.net.config import fields_of, make_config, parse_address
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "broker.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def keys(kind: Any, within: str = "") -> list[str]:
+    found = []
+    for name, each in fields_of(kind).items():
+        found.append(within + name)
+        found += keys(each, f"{within}{name}.")
+    return found
+
+
+def test_an_empty_file_is_the_default(tmp_path: Path) -> None:
+    assert read_config(written(tmp_path, "")) == BrokerConfig()
+
+
+def test_every_part_of_a_file_is_read(tmp_path: Path) -> None:
+    found = read_config(
+        written(
+            tmp_path,
+            """
+            name = "a"
+            listen = "0.0.0.0:1"
+            advertise = "h:1"
+            join = ["h:1", "[::1]:2"]
+            data = "kept"
+            scheme = "lists:hybrid"
+            admin = "none"
+            [limits]
+            stall_s = 2
+            [log]
+            format = "json"
+            [chord]
+            successors = 3
+            [lists]
+            hash = "order"
+            """,
+        )
+    )
+    assert found.name == "a"
+    assert found.join == ("h:1", "[::1]:2")
+    assert found.data == str(tmp_path / "kept")
+    assert found.admin_address is None
+    assert found.limits.stall_s == 2
+    assert found.log.format == "json"
+    network = found.network_config()
+    assert (network.scheme, network.lists.mode, network.lists.hash) == ("lists", "hybrid", "order")
+    assert network.chord.successors == 3
+    assert network.node.trace
+
+
+def test_what_is_said_beside_the_file_counts_more(tmp_path: Path) -> None:
+    path = written(tmp_path, 'network = "one"\nlisten = "127.0.0.1:1"\n[log]\nlevel = "error"\n')
+    found = read_config(path, network="two", listen=None, data="here", log={"format": "json"})
+    assert (found.network, found.listen, found.data) == ("two", "127.0.0.1:1", "here")
+    assert (found.log.level, found.log.format) == ("error", "json")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('lisen = "127.0.0.1:1"', "there is no key lisen; did you mean listen?"),
+        ("[limits]\nstall = 3", "there is no key limits.stall; did you mean limits.stall_s?"),
+        ("[zzz]\nq = 3", "there is no key zzz; known are: name, network"),
+        ("[node]\nbudies = 3", "there is no key node.budies; did you mean node.buddies?"),
+        ("listen = 7400", "listen: Expected `str`, got `int`"),
+        ("join = 'a:1'", "join: Expected `array`, got `str`"),
+        ("join = ['a:1', 2]", "join[1]: Expected `str`, got `int`"),
+        ("[limits]\nstall_s = 0", "limits.stall_s: Expected `float` > 0.0"),
+        ("[limits]\nclients = 'many'", "limits.clients: Expected `int`, got `str`"),
+        ("[log]\nformat = 'xml'", "log.format: Invalid enum value 'xml'"),
+        ("listen = '127.0.0.1'", "listen: '127.0.0.1' is no address; write HOST:PORT"),
+        ("listen = '127.0.0.1:70000'", "listen: '127.0.0.1:70000' is no address"),
+        ("listen = '::1:7400'", "is no address; write HOST:PORT, as 127.0.0.1:7400 or [::1]:7400"),
+        ("listen = '0.0.0.0:7400'", "advertise: listen is '0.0.0.0:7400', which is no address to connect to"),
+        ("listen = '[::]:7400'", "advertise: listen is '[::]:7400'"),
+        ("advertise = 'h:0'", "advertise: 'h:0' has the port 0"),
+        ("join = ['h']", "join: 'h' is no address"),
+        ("admin = 'yes'", "admin: 'yes' is no address"),
+        ("name = ''", "name: it has 0 characters"),
+        ("network = ''", "network: it is empty"),
+        ("wire_versions = [2, 1]", "wire_versions: [2, 1] is not the lowest and the highest of versions 1 to 2"),
+        ("wire_versions = [1, 3]", "wire_versions: [1, 3]"),
+        ("scheme = 'floods'", "there is no 'floods'; choose from: flood, lists, meet"),
+        ("scheme = 'lists:fast'", "there is no 'fast'; choose from"),
+        ("overlay = 'mesh'", "overlay: there is no 'mesh'"),
+        ("[chord]\nsuccessors = 0", "a member needs a successor"),
+        ("[node]\ngossip_us = 0", "node.gossip_us: 0 is no time; write microseconds, 1 or more"),
+        ("listen =", "Invalid value (at"),
+    ],
+)
+def test_a_mistake_is_one_line_with_file_and_key(tmp_path: Path, text: str, says: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        read_config(path)
+    said = str(caught.value)
+    assert said.startswith(f"{path}: ")
+    assert says in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    "make", [lambda path: None, lambda path: path.write_bytes(b"\xff\xfe"), lambda path: path.mkdir()]
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, make: Any) -> None:
+    path = tmp_path / "b.toml"
+    make(path)
+    with pytest.raises(ConfigError, match=r"b\.toml: "):
+        read_config(path)
+
+
+def test_values_from_elsewhere_are_checked_as_a_file_is() -> None:
+    assert make_config({"listen": "h:1"}).listen == "h:1"
+    with pytest.raises(ConfigError, match=r"^journal_lines: Expected `int` >= 0"):
+        make_config({"journal_lines": -1})
+
+
+def test_addresses_have_two_forms() -> None:
+    assert str(parse_address("mp://localhost:1", "x")) == "localhost:1"
+    assert str(parse_address("[::1]:1", "x")) == "[::1]:1"
+    assert parse_address("[::1]:1", "x").host == "::1"
+
+
+def test_every_key_stands_on_the_page_with_its_default() -> None:
+    for key in keys(BrokerConfig):
+        assert f"| `{key}` |" in PAGE or f"[{key}]" in PAGE, key
+
+
+def test_the_page_has_no_key_that_is_not_there() -> None:
+    told = re.findall(r"^\| `([a-z_.]+)` \|", PAGE, re.MULTILINE)
+    assert len(told) > 30
+    assert set(told) <= set(keys(BrokerConfig))
+
+
+def test_the_defaults_on_the_page_are_the_defaults() -> None:
+    defaults = msgspec.json.decode(msgspec.json.encode(BrokerConfig()))
+    checked = 0
+    for key, shown in re.findall(r"^\| `([a-z_.]+)` \| `([^`]*)` \|", PAGE, re.MULTILINE):
+        value: Any = defaults
+        for part in key.split("."):
+            value = value[part]
+        assert msgspec.json.decode(shown) == value, key
+        checked += 1
+    assert checked > 30
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_every_example_on_the_page_is_read(tmp_path: Path, text: str) -> None:
+    assert isinstance(read_config(written(tmp_path, text)), BrokerConfig)
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 3
