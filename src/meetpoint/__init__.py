@@ -24,6 +24,8 @@ from meetpoint.language import (
 from meetpoint.matching import Matcher, Scan
 
 if TYPE_CHECKING:
+    from meetpoint.client import NetworkError, connect, connect_sync
+    from meetpoint.local.local import local
     from meetpoint.matching.index import Index, JsonEvents
     from meetpoint.matching.jobs import backtest, lint, match
 
@@ -39,6 +41,7 @@ __all__ = [
     "LimitError",
     "Matcher",
     "MeetpointError",
+    "NetworkError",
     "Scan",
     "Schema",
     "SchemaError",
@@ -46,10 +49,13 @@ __all__ = [
     "__version__",
     "backtest",
     "canonical",
+    "connect",
+    "connect_sync",
     "covers",
     "explain",
     "intersect",
     "lint",
+    "local",
     "match",
     "merge",
     "overlaps",
@@ -63,6 +69,10 @@ _LATE = {
     "match": "meetpoint.matching.jobs",
     "Index": "meetpoint.matching.index",
     "JsonEvents": "meetpoint.matching.index",
+    "NetworkError": "meetpoint.client",
+    "connect": "meetpoint.client",
+    "connect_sync": "meetpoint.client",
+    "local": "meetpoint.local.local",
 }
 """Names that are loaded when they are first used."""
 

@@ -1,0 +1,216 @@
+"""Questions to brokers: to any of them, or to all.
+
+A broker that does not answer makes an answer about all of them incomplete. That is an error that names it, unless the
+caller says that a part will do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from meetpoint.client.backoff import Backoff
+from meetpoint.client.errors import NetworkError, RefusedError
+from meetpoint.client.link import Link
+from meetpoint.client.links import Links
+from meetpoint.client.terms import labels_of
+from meetpoint.language.event import Event
+from meetpoint.language.event_msgpack import from_msgpack
+from meetpoint.language.schema import Schema
+from meetpoint.language.schema_yaml import read_schema, write_schema
+from meetpoint.protocol.effects import Located, Refused, Stored
+from meetpoint.protocol.inputs import Declare, Locate
+from meetpoint.protocol.messages import Peer
+from meetpoint.protocol.records import EventKey
+from meetpoint.wire.clients import (
+    Broker,
+    Brokers,
+    BrokersAre,
+    DeadLetter,
+    DeadLetters,
+    DeadLettersAre,
+    Discard,
+    Held,
+    Journal,
+    JournalIs,
+    Line,
+    Question,
+    SchemaIs,
+    SchemaOf,
+    Status,
+    StatusIs,
+    Subscriptions,
+    SubscriptionsAre,
+    Word,
+)
+
+__all__ = ["Asking", "Letter"]
+
+BROKER_S = 5.0
+"""How long one of all brokers may take."""
+
+W = TypeVar("W", bound=Word)
+R = TypeVar("R")
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """A dead letter: an event that a subscriber did not take, at which broker it lies, and why."""
+
+    broker: Peer
+    key: EventKey
+    names: tuple[str, ...]
+    """The subscriptions that it was for."""
+    event: Event
+    reason: str
+    at_us: int
+    """When it became one: microseconds since 1970, by its broker's clock."""
+
+
+class Asking:
+    """What a client asks."""
+
+    def __init__(self, links: Links, timeout_s: float) -> None:
+        self._links = links
+        self._timeout_s = timeout_s
+
+    # -- any broker ----------------------------------------------------------------------------------------------------
+
+    async def any(self, what: Question, wanted: type[W]) -> W:
+        """Ask the broker that is connected, or another, again while that helps."""
+        backoff = Backoff()
+        problem = "no broker could be asked"
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                while True:
+                    try:
+                        return await _ask(await self._links.main(), what, wanted)
+                    except RefusedError:
+                        raise
+                    except NetworkError as error:
+                        problem = str(error)
+                    await backoff.wait()
+        except TimeoutError:
+            raise NetworkError(f"not done within {self._timeout_s:g} s: {problem}; try again later") from None
+
+    async def locate_once(self, name: str) -> Located:
+        """Where a subscription is, if that can be known now."""
+        return await _ask(await self._links.main(), Locate(name), Located)
+
+    async def locate(self, name: str) -> Located:
+        """Where a subscription is."""
+        return await self.any(Locate(name), Located)
+
+    async def brokers(self) -> list[Broker]:
+        """All brokers, as far as the connected one knows."""
+        return list((await self.any(Brokers(), BrokersAre)).brokers)
+
+    async def declare(self, schema: str | Schema) -> None:
+        """Add attributes to the network's schema."""
+        text = schema if isinstance(schema, str) else write_schema(schema)
+        read_schema(text)
+        await self.any(Declare(text), Stored)
+
+    async def schema(self) -> Schema | None:
+        """The network's schema, as the connected broker knows it."""
+        text = (await self.any(SchemaOf(), SchemaIs)).schema
+        return read_schema(text) if text else None
+
+    # -- all brokers ---------------------------------------------------------------------------------------------------
+
+    async def subscriptions(self, owner: str | None, labels: Mapping[str, str] | None, partial_ok: bool) -> list[Held]:
+        """All subscriptions, or those of an owner, or with some labels, by name."""
+        wanted = labels_of(labels or {})
+
+        async def ask(link: Link) -> list[Held]:
+            found: list[Held] = []
+            after = ""
+            while True:
+                page = await _ask(link, Subscriptions(owner or "", wanted, after), SubscriptionsAre)
+                found += page.subscriptions
+                if not page.more or not page.subscriptions:
+                    return found
+                after = page.subscriptions[-1].name
+
+        answers = await self._all(ask, partial_ok)
+        return sorted((held for found in answers.values() for held in found or ()), key=lambda held: held.name)
+
+    async def dead_letters(self, name: str | None, partial_ok: bool) -> list[Letter]:
+        """Events that were not taken, by any subscription or by one, the oldest first."""
+
+        async def ask(link: Link) -> list[Letter]:
+            found: list[Letter] = []
+            after: EventKey | None = None
+            while True:
+                page = await _ask(link, DeadLetters(name or "", after), DeadLettersAre)
+                found += (_letter(link.broker, letter) for letter in page.letters)
+                if not page.more or not page.letters:
+                    return found
+                after = page.letters[-1].event
+
+        answers = await self._all(ask, partial_ok)
+        return sorted((one for found in answers.values() for one in found or ()), key=lambda one: (one.at_us, one.key))
+
+    async def discard(self, letter: Letter) -> None:
+        """Forget a dead letter."""
+        await _ask(await self._links.to(letter.broker), Discard(letter.key), Stored)
+
+    async def status(self) -> dict[str, StatusIs | None]:
+        """By address, how each broker is; None of one that does not answer."""
+        answers = await self._all(lambda link: _ask(link, Status(), StatusIs), True)
+        return {peer.address: answer for peer, answer in answers.items()}
+
+    async def journal(self, id_: str | None, key: EventKey | None, partial_ok: bool) -> list[Line]:
+        """What all brokers remember of an event, in the order of their clocks.
+
+        Only the broker where it was published knows its id; all know its key.
+        """
+        keys = [] if key is None else [key]
+        lines: list[Line] = []
+        if id_ is not None:
+            lines = await self._lines(Journal(id_), partial_ok)
+            keys += [line.event for line in lines]
+        for one in dict.fromkeys(keys):
+            lines += await self._lines(Journal("", one), partial_ok)
+        return sorted(dict.fromkeys(lines), key=lambda line: line.at_us)
+
+    async def _lines(self, what: Journal, partial_ok: bool) -> list[Line]:
+        answers = await self._all(lambda link: _ask(link, what, JournalIs), partial_ok)
+        return [line for answer in answers.values() if answer is not None for line in answer.lines]
+
+    async def _all(self, ask: Callable[[Link], Awaitable[R]], partial_ok: bool) -> dict[Peer, R | None]:
+        """Ask all brokers at once; None of those that do not answer, if that may be."""
+        problems: list[str] = []
+
+        async def one(peer: Peer) -> R | None:
+            try:
+                async with asyncio.timeout(BROKER_S):
+                    return await ask(await self._links.to(peer))
+            except RefusedError:
+                raise
+            except TimeoutError:
+                problems.append(f"broker {peer.address}: no answer within {BROKER_S:g} s")
+            except NetworkError as error:
+                problems.append(str(error))
+            return None
+
+        peers = [broker.peer for broker in await self.brokers()]
+        answers = await asyncio.gather(*(one(peer) for peer in peers))
+        if problems and not partial_ok:
+            raise NetworkError(f"{len(problems)} of {len(peers)} brokers did not answer: {'; '.join(problems[:3])}")
+        return dict(zip(peers, answers, strict=True))
+
+
+async def _ask(link: Link, what: Question, wanted: type[W]) -> W:
+    word = await link.asked(what)
+    if isinstance(word, wanted):
+        return word
+    if isinstance(word, Refused):
+        raise NetworkError(f"broker {link.address}: {word.reason}") if word.retry else RefusedError(word.reason)
+    raise NetworkError(f"broker {link.address}: answered {type(word).__name__}, not {wanted.__name__}")
+
+
+def _letter(broker: Peer, letter: DeadLetter) -> Letter:
+    return Letter(broker, letter.event, letter.names, from_msgpack(letter.content), letter.reason, letter.at_us)

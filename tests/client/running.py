@@ -1,0 +1,52 @@
+"""What the client's tests share: networks that are quick to start, and waits that end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from meetpoint.client import Delivered, Subscription
+from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.protocol.settings import NodeSettings
+
+T = TypeVar("T")
+
+PATIENCE_S = 30.0
+"""How long a test waits for what must come."""
+
+HASTY = NodeSettings(acknowledge_us=MICROSECONDS, retries_us=(100_000, 100_000, 100_000, 100_000))
+"""Of a network in which what is not acknowledged comes again soon."""
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a test's coroutine, for a bounded time."""
+
+    async def bounded() -> T:
+        async with asyncio.timeout(3 * PATIENCE_S):
+            return await main
+
+    return asyncio.run(bounded())
+
+
+async def take(events: AsyncIterable[Delivered], count: int) -> list[Delivered]:
+    """The next so many events; it is an error if they do not come."""
+    found: list[Delivered] = []
+    async with asyncio.timeout(PATIENCE_S):
+        async for event in events:
+            found.append(event)
+            if len(found) == count:
+                return found
+    raise AssertionError(f"it ended after {len(found)} events")
+
+
+async def until(done: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not done():
+            await asyncio.sleep(0.005)
+
+
+async def silent(subscription: Subscription, seconds: float = 0.3) -> bool:
+    """Whether nothing comes for a while."""
+    return [event async for event in subscription.events(timeout=seconds)] == []

@@ -1,0 +1,152 @@
+"""The client without asyncio: in a script, in a thread, and where another loop runs."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import meetpoint as mp
+from meetpoint.client.sync import SyncDelivered
+from meetpoint.errors import EventError, FilterError
+from meetpoint.local import Local
+from tests.client.running import PATIENCE_S
+
+SCRIPT = """
+import sys
+import meetpoint as mp
+
+with mp.connect_sync(sys.argv[1], client="script") as net:
+    sub = net.subscribe("price > 120 AND k = 'script'", durable="script")
+    net.publish({"price": 120, "k": "script"})
+    net.publish_many({"price": price, "k": "script"} for price in (121, 122))
+    for event in sub.events(timeout=30):
+        print(event["price"], event.matched_by, event.redelivered)
+        event.ack()
+        if event["price"] == 122:
+            break
+    sub.unsubscribe()
+"""
+
+
+def test_a_plain_script(here: Local) -> None:
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", SCRIPT, here.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout == "121 ('script',) False\n122 ('script',) False\n"
+
+
+def test_a_script_that_does_not_close_ends_all_the_same(here: Local) -> None:
+    code = "import sys, meetpoint as mp; net = mp.connect_sync(sys.argv[1]); net.subscribe('n = 1'); print('end')"
+    command = [sys.executable, "-c", code, here.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.stdout, done.returncode) == ("end\n", 0)
+
+
+def test_the_whole_face(here: Local) -> None:
+    with here.connect_sync("sync-ann") as net:
+        assert net.client == "sync-ann"
+        assert net.broker is not None
+        with pytest.raises(FilterError):
+            net.subscribe("n >")
+        with pytest.raises(EventError):
+            net.publish({"n": object()})
+        with pytest.raises(EventError):
+            net.publish_many([{"n": 1}, {"n": object()}])
+        sub = net.subscribe("k = 'face' AND n > 1", durable="face", labels={"team": "sync"}, ack="manual")
+        assert (sub.name, sub.filter, sub.ended, sub.dropped) == ("face", "k = 'face' AND n > 1", None, 0)
+        assert [held.name for held in net.subscriptions("sync-ann", {"team": "sync"})] == ["face"]
+        sub.update("k = 'face'")
+        sub.pause()
+        sub.resume()
+        event = net.event({"k": "face", "n": 1})
+        key = net.publish(event)
+        (came,) = _first(sub.events(timeout=PATIENCE_S), 1)
+        assert (came.event, came.id, came.key, came["n"], came.get("n")) == (event, event.id, key, 1, 1)
+        assert (came.publisher, came.sequence, came.time) == (net.publisher, event.sequence, event.time)
+        assert (came.attributes, came.matched_by, came.redelivered) == ({"k": "face", "n": 1}, ("face",), False)
+        assert net.explain("n = 2", came).reason == "n 1 is below 2"
+        came.nack("not yet")
+        (again,) = _first(sub.events(timeout=PATIENCE_S), 1)
+        assert (again.id, again.redelivered) == (event.id, True)
+        again.ack()
+        assert net.locate("face").host is not None
+        assert net.dead_letters("face") == []
+        assert len(net.brokers()) == 3
+        assert len(net.status()) == 3
+        assert net.schema() is None
+        assert net.journal(event.id)[0].step == "published"
+        assert list(sub.events(timeout=0.1)) == []
+        sub.unsubscribe()
+        assert list(sub) == []
+        with net.subscribe("k = 'face'") as passing:
+            net.publish({"k": "face", "n": 2})
+            assert [event["n"] for event in _first(passing.events(timeout=PATIENCE_S), 1)] == [2]
+        assert passing.ended == "it was closed"
+    net.close()
+    with pytest.raises(mp.NetworkError, match="closed; connect again"):
+        net.publish({"n": 1})
+
+
+def test_inside_a_running_loop_as_in_a_notebook(here: Local) -> None:
+    async def cell() -> object:
+        with here.connect_sync() as net:
+            sub = net.subscribe("k = 'notebook'")
+            net.publish({"k": "notebook", "n": 5})
+            return next(iter(sub.events(timeout=PATIENCE_S)))["n"]
+
+    assert asyncio.run(cell()) == 5
+
+
+def test_many_from_a_source_that_blocks(here: Local) -> None:
+    """The source is read in the caller's thread: while it waits, events still come."""
+    with here.connect_sync() as net:
+        sub = net.subscribe("k = 'blocks'")
+        came = threading.Event()
+        threads = set()
+
+        def source() -> Iterator[dict[str, object]]:
+            threads.add(threading.current_thread())
+            yield {"k": "blocks", "n": 1}
+            assert came.wait(PATIENCE_S)
+            yield {"k": "blocks", "n": 2}
+
+        def read() -> None:
+            _first(sub.events(timeout=PATIENCE_S), 1)
+            came.set()
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert net.publish_many(source()) == 2
+        reader.join()
+        assert threads == {threading.current_thread()}
+        assert net.publish_many({"k": "many"} for _ in range(3_000)) == 3_000
+
+
+def test_a_wait_that_is_interrupted_leaves_the_client_usable(here: Local) -> None:
+    with here.connect_sync() as net:
+        sub = net.subscribe("k = 'interrupted'")
+        begin = time.monotonic()
+        assert list(sub.events(timeout=0.05)) == []
+        assert time.monotonic() - begin < PATIENCE_S
+        net.publish({"k": "interrupted"})
+        assert len(_first(sub.events(timeout=PATIENCE_S), 1)) == 1
+
+
+def test_where_nobody_listens() -> None:
+    with pytest.raises(mp.NetworkError, match=r"nothing listens at 127\.0\.0\.1:1; start one with: meetpoint up"):
+        mp.connect_sync("mp://127.0.0.1:1")
+
+
+def _first(events: object, count: int) -> list[SyncDelivered]:
+    found: list[SyncDelivered] = []
+    for event in events:  # type: ignore[attr-defined]
+        found.append(event)
+        if len(found) == count:
+            return found
+    raise AssertionError(f"only {len(found)} events came")

@@ -1,0 +1,109 @@
+"""The simulator's scripts on real brokers: the same script, the same notifications."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from meetpoint import sim
+from meetpoint.errors import EventError, FilterError, MeetpointError
+from meetpoint.local import scenario
+
+Network: TypeAlias = sim.Network | scenario.Network
+
+
+def prices(net: Network) -> None:
+    """README's: one that matches, one that does not."""
+    net.subscribe("price BETWEEN 8.30 AND 8.70 AND symbol LIKE 'OT%'")
+    net.publish({"symbol": "OTE", "price": 8.5})
+    net.publish({"symbol": "OTE", "price": 8.75})
+
+
+def changes(net: Network) -> None:
+    """Subscriptions that are updated and ended between events."""
+    updated, ended = net.subscribe("n = 1"), net.subscribe("n = 1 OR n = 2")
+    net.subscribe("n > 0 AND NOT side = 'buy'", phase="faults")
+    for n in (1, 2):
+        net.publish({"n": n, "side": "sell"}, phase="load")
+    net.update(updated, "n = 2")
+    net.unsubscribe(ended)
+    for n in (1, 2, 3):
+        net.publish({"n": n, "side": "sell"}, phase="after")
+    net.publish({"n": 2, "side": "buy"}, phase="after")
+
+
+def mixture(net: Network) -> None:
+    """Several attributes and types, filters with OR and IN, text patterns, missing values."""
+    for filter_ in (
+        "symbol IN ('A', 'B') AND price >= 10",
+        "symbol LIKE 'A%' OR halted",
+        "price < 5.5",
+        "note IS NULL AND price > 2",
+        "NOT (symbol = 'A')",
+        "TRUE",
+    ):
+        net.subscribe(filter_)
+    for number in range(12):
+        event: dict[str, object] = {"symbol": "ABC"[number % 3], "price": number + 0.25, "halted": number == 7}
+        if number % 4:
+            event["note"] = f"note {number}"
+        net.publish(event)
+    net.lookup()
+    net.lookup(bytes(20))
+
+
+@pytest.mark.parametrize("scheme", ["flood", "lists", "lists:hybrid:order", "meet"])
+@pytest.mark.parametrize(("script", "nodes"), [(prices, 4), (changes, 3), (mixture, 5)])
+def test_the_same_script_gives_the_same_notifications(
+    scheme: str, script: Callable[[Network], None], nodes: int
+) -> None:  # fmt: skip
+    networks: list[Network] = [
+        sim.Network(overlay="chord", scheme=scheme, nodes=nodes, seed=7),
+        scenario.Network(overlay="chord", scheme=scheme, nodes=nodes, seed=7),
+    ]
+    for net in networks:
+        script(net)
+        net.run()
+        report = net.report()
+        assert (report.counts, report.problems) == (dict.fromkeys(report.counts, 0), [])
+        assert report.notifications_expected > 0
+        assert report.notifications >= report.notifications_expected
+    simulated, real = networks
+    assert real.notifications == simulated.notifications
+    assert real.report().lookups == simulated.report().lookups
+
+
+def test_what_cannot_be_is_refused_when_it_is_said() -> None:
+    net = scenario.Network(nodes=2)
+    with pytest.raises(FilterError):
+        net.subscribe("price >")
+    with pytest.raises(EventError):
+        net.publish({"price": [1]})
+    with pytest.raises(MeetpointError, match="there is no subscription 's1'; use a name that"):
+        net.unsubscribe("s1")
+    with pytest.raises(MeetpointError, match="has not run; call run"):
+        net.report()
+    with pytest.raises(MeetpointError, match="are the simulator's"):
+        scenario.Network(faults="churn")
+    net.run()
+    with pytest.raises(MeetpointError, match="has run; make another"):
+        net.run()
+    with pytest.raises(MeetpointError, match="has run; make another"):
+        net.publish({})
+
+
+def test_a_judge_that_fires() -> None:
+    """A notification that is taken away, or added, is counted."""
+    net = scenario.Network(scheme="flood", nodes=1)
+    name = net.subscribe("n = 1")
+    net.publish({"n": 1})
+    net.run()
+    assert not any(net.report().counts.values())
+    delivery = net.history.subscriptions[name].deliveries.pop()
+    net._judge()
+    assert net.report().counts["missing"] == 1
+    net.history.subscriptions[name].deliveries += [delivery, delivery]
+    net._judge()
+    assert net.report().counts["duplicate"] == 1
