@@ -10,20 +10,27 @@ import os
 import sys
 from collections import Counter
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from meetpoint.cli.bench import bench_app
-from meetpoint.cli.options import LOCAL, AsJson, Master, SchemaFile, Settings, read_schema, read_settings
+from meetpoint.cli.brokers import broker, leave
+from meetpoint.cli.letters import dead_app
+from meetpoint.cli.messages import pub, sub
+from meetpoint.cli.networks import up
+from meetpoint.cli.options import LOCAL, AsJson, Master, SchemaFile, Settings, need_arrow, read_schema, read_settings
 from meetpoint.cli.pipeline import pipeline_app
+from meetpoint.cli.schemas import add, show
 from meetpoint.cli.simulate import sim
 from meetpoint.cli.spark_runs import running, said_by_spark, waiting
 from meetpoint.cli.stages import need_spark
+from meetpoint.cli.stores import store_app
 from meetpoint.cli.streams import EXIT_REFUSED, EXIT_STOPPED, QuietConsole, complain, finish, print_json, tell
-from meetpoint.errors import EventError, FilterError, MeetpointError, SetupError
+from meetpoint.cli.subscriptions import subs_app
+from meetpoint.cli.watching import top, why
+from meetpoint.errors import EventError, FilterError, MeetpointError
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -39,6 +46,7 @@ __all__ = ["app", "main"]
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
 _REPORT = "the report"
+_BROKERS = "Brokers"
 
 app = typer.Typer(
     name="meetpoint",
@@ -47,10 +55,17 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 schema_app = typer.Typer(no_args_is_help=True, help="Schemas: what attributes events have.")
+schema_app.command("show")(show)
+schema_app.command("add")(add)
 app.add_typer(schema_app, name="schema")
 app.add_typer(pipeline_app, name="pipeline")
 app.add_typer(bench_app, name="bench")
 app.command()(sim)
+for command in (up, broker, leave, sub, pub, top, why):
+    app.command(rich_help_panel=_BROKERS)(command)
+app.add_typer(subs_app, name="subs", rich_help_panel=_BROKERS)
+app.add_typer(dead_app, name="dead", rich_help_panel=_BROKERS)
+app.add_typer(store_app, name="store", rich_help_panel=_BROKERS)
 
 FilterText = Annotated[
     str, typer.Argument(metavar="FILTER", help="A filter, such as \"price > 8.30 AND symbol LIKE 'OT%'\".")
@@ -88,7 +103,7 @@ def match(
     rejects: RejectsFile = None,
 ) -> None:
     """Which subscription accepts which event: a row per pair, with the columns event and subscription."""
-    _need_arrow()
+    need_arrow()
     from meetpoint.cli.outputs import RejectFile, TableFile, refuse_overlap
     from meetpoint.cli.progress import progress
     from meetpoint.matching.jobs import Mismatch, load_events, load_subscriptions, matches, watched
@@ -141,7 +156,7 @@ def lint(
     as_json: AsJson = False,
 ) -> None:
     """What is odd about subscriptions: refused, duplicate, covered, never or always true, outside the schema."""
-    _need_arrow()
+    need_arrow()
     from meetpoint.cli.outputs import RejectFile, refuse_overlap
     from meetpoint.cli.reports import lint_to_dict, show_lint
     from meetpoint.matching.jobs import lint_rows
@@ -174,7 +189,7 @@ def backtest(
     as_json: AsJson = False,
 ) -> None:
     """What a filter would have done on history: hits, when, on what, and what nearly fired."""
-    _need_arrow()
+    need_arrow()
     from meetpoint.cli.outputs import RejectFile, refuse_overlap
     from meetpoint.cli.progress import progress
     from meetpoint.cli.reports import show_backtest
@@ -232,7 +247,7 @@ def _backtest_on_spark(
 @schema_app.command("infer")
 def infer(events: EventFile, out: OutFile = "-", rejects: RejectsFile = None) -> None:
     """A schema in YAML that all the events conform to."""
-    _need_arrow()
+    need_arrow()
     from meetpoint.cli.outputs import RejectFile, refuse_overlap, write_text
     from meetpoint.language import Schema
     from meetpoint.matching.jobs import load_events
@@ -252,7 +267,7 @@ def demo(
     alerts: Annotated[int, typer.Option(min=10, help="How many alerts to make.")] = 3_000,
 ) -> None:
     """A story: flights of 2013 against some thousand alerts; who gets what, why not, and a second opinion."""
-    _need_arrow()
+    need_arrow()
     from meetpoint.cli.demo import tell as tell_story
 
     tell_story(QuietConsole(), flights=flights, alerts=alerts, with_spark=spark)
@@ -335,14 +350,6 @@ def _let_go_of_stdout() -> None:
 def _tell_mismatches(mismatches: Counter[tuple[str, Kind]]) -> None:
     for (name, kind), count in (+mismatches).most_common():
         complain(f"{name} is compared as a {kind} and is of another kind in {count:,} events: NULL there")
-
-
-def _need_arrow() -> None:
-    for package in ("pyarrow", "numpy"):
-        if find_spec(package) is None:
-            raise SetupError(
-                f"{package} is not installed, which this command needs; run: pip install 'meetpoint[arrow]'"
-            )
 
 
 def _read_event(source: str) -> bytes | str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meetpoint.errors import SetupError
+
 if TYPE_CHECKING:
     from meetpoint.language import Schema
 
-__all__ = ["AsJson", "Master", "SchemaFile", "Settings", "read_schema", "read_settings"]
+__all__ = ["AsJson", "Master", "SchemaFile", "Settings", "need_arrow", "read_schema", "read_settings"]
 
 LOCAL = "local[*]"
 
@@ -43,3 +46,12 @@ def read_settings(given: list[str] | None, option: str = "--config") -> dict[str
             raise typer.BadParameter(f"{text!r} is no setting; write KEY=VALUE.", param_hint=option)
         settings[key.strip()] = value
     return settings
+
+
+def need_arrow() -> None:
+    """Refuse a command that reads or writes tables where what does so is not installed."""
+    for package in ("pyarrow", "numpy"):
+        if find_spec(package) is None:
+            raise SetupError(
+                f"{package} is not installed, which this command needs; run: pip install 'meetpoint[arrow]'"
+            )

@@ -1,0 +1,391 @@
+"""`meetpoint up`: a network of brokers on this machine, a process each, looked after until Ctrl-C.
+
+A broker that dies is told and started again; one that has left the network is not. The folder of the network remembers
+how many there are and of which scheme, since a broker that is left out has data that the others wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Annotated
+
+import msgspec
+import typer
+
+from meetpoint.cli.streams import complain, tell
+from meetpoint.errors import MeetpointError, SetupError
+
+__all__ = ["up"]
+
+HOST = "127.0.0.1"
+PORT = 7400
+DATA = Path("meetpoint-data")
+BROKERS, SCHEME = 8, "meet"
+BROKERS_MAX = 100
+ADMIN_PORTS_ABOVE = 80
+"""Where HTTP is served: so many ports above the brokers' own."""
+READY_S = 120.0
+"""Within this all of them serve, or something is wrong."""
+POLL_S = 0.1
+STOP_S = 20.0
+STEADY_S = 30.0
+"""A broker that lived so long is started again at once when it dies; else it is waited longer each time."""
+PAUSE_MAX_S = 30.0
+NOTES = "network.json"
+
+
+class _Notes(msgspec.Struct, forbid_unknown_fields=True):
+    """What the folder of a network remembers."""
+
+    scheme: str
+    brokers: list[int]
+
+
+def up(
+    brokers: Annotated[
+        int | None, typer.Option("--brokers", min=1, max=BROKERS_MAX, help="How many.", show_default="8, or as before")
+    ] = None,
+    scheme: Annotated[
+        str | None,
+        typer.Option(
+            "--scheme",
+            metavar="NAME[:OPTION…]",
+            help="How events find subscriptions.",
+            show_default="meet, or as before",
+        ),
+    ] = None,
+    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Where they keep what must survive.")] = DATA,
+    port: Annotated[
+        int, typer.Option("--port", min=1, max=65_000, help="Of the first broker; the others have the next ones.")
+    ] = PORT,
+) -> None:
+    """Run a network of brokers on this machine, until Ctrl-C; the same command takes it up again."""
+    notes = _read_notes(data, brokers, scheme)
+    children = [_Child(number, place, len(notes.brokers), data, port) for place, number in enumerate(notes.brokers)]
+    _check_ports(children)
+    _check_unused(children)
+    _write_notes(data, notes)
+    asyncio.run(_Network(children, notes, data, port).run())
+
+
+# -- the folder --------------------------------------------------------------------------------------------------------
+
+
+def _read_notes(data: Path, brokers: int | None, scheme: str | None) -> _Notes:
+    from meetpoint.catalog.spelling import network_config
+
+    file = data / NOTES
+    try:
+        text = file.read_bytes()
+    except FileNotFoundError:
+        if data.is_dir() and any(data.iterdir()):
+            raise SetupError(f"{data}: holds other things; give --data an empty folder, or a new one") from None
+        network_config("chord", scheme or SCHEME)
+        return _Notes(scheme or SCHEME, list(range(1, (brokers or BROKERS) + 1)))
+    except OSError as error:
+        raise SetupError(f"{file}: {(error.strerror or '').lower()}; give --data a folder you may write to") from None
+    try:
+        found = msgspec.json.decode(text, type=_Notes)
+    except msgspec.DecodeError as error:
+        raise SetupError(f"{file}: cannot be read ({error}); restore it, or give --data another folder") from None
+    if scheme is not None and scheme != found.scheme:
+        raise SetupError(f"{data}: holds a network of scheme {found.scheme}, not {scheme}; give --data another folder")
+    if brokers is not None and brokers < len(found.brokers):
+        raise SetupError(
+            f"{data}: holds {len(found.brokers)} brokers, and what each has is needed; "
+            "leave --brokers out, and have some leave with: meetpoint leave HOST:PORT"
+        )
+    last = max(found.brokers, default=0)
+    more = 0 if brokers is None else brokers - len(found.brokers)
+    return _Notes(found.scheme, found.brokers + list(range(last + 1, last + more + 1)))
+
+
+def _write_notes(data: Path, notes: _Notes) -> None:
+    part = data / f"{NOTES}.part"
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(msgspec.json.encode(notes))
+        os.replace(part, data / NOTES)
+    except OSError as error:
+        raise SetupError(f"{data}: {(error.strerror or '').lower()}; give --data a folder you may write to") from None
+
+
+def _check_ports(children: list[_Child]) -> None:
+    """Say at once which port is taken, rather than let a broker find out."""
+    for child in children:
+        for port in (child.port, child.admin_port):
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((HOST, port))
+                except OSError as error:
+                    raise SetupError(
+                        f"port {port} on {HOST}: {(error.strerror or '').lower()}; stop what uses it (is a network up "
+                        "already?), or give another --port"
+                    ) from None
+
+
+def _check_unused(children: list[_Child]) -> None:
+    from meetpoint.store.folder import is_in_use
+
+    for child in children:
+        if is_in_use(child.folder):
+            raise SetupError(f"{child.folder}: a broker runs with it; stop that one, or give --data another folder")
+
+
+# -- one broker --------------------------------------------------------------------------------------------------------
+
+
+class _Child:
+    """A process that is a broker."""
+
+    def __init__(self, number: int, place: int, count: int, data: Path, port: int) -> None:
+        self.number = number
+        self.name = f"broker-{number}"
+        self.port = port + place
+        self.admin_port = port + max(ADMIN_PORTS_ABOVE, count) + place
+        self.address = f"{HOST}:{self.port}"
+        self.folder = data / self.name
+        self.log = data / f"{self.name}.log"
+        self.process: asyncio.subprocess.Process | None = None
+        self.deaths = 0
+        self.since = 0.0
+        self._logged = 0
+        """How long the log was when it was last started."""
+
+    async def start(self, scheme: str, join: list[str]) -> None:
+        """Start it. It drains when this process is gone, however that comes."""
+        command = [
+            *(sys.executable, "-m", "meetpoint.cli", "broker", "--attached"),
+            *("--name", self.name, "--listen", self.address, "--data", str(self.folder), "--scheme", scheme),
+            *("--admin", f"{HOST}:{self.admin_port}"),
+            *(word for address in join for word in ("--join", address)),
+        ]
+        with self._open_log() as log:
+            self._logged = log.tell()
+            self.process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            )
+        self.since = time.monotonic()
+
+    def _open_log(self) -> IO[bytes]:
+        try:
+            return self.log.open("ab")
+        except OSError as error:
+            raise SetupError(f"{self.log}: {(error.strerror or '').lower()}; make it writable") from None
+
+    def _said(self) -> list[str]:
+        """The lines that it wrote in this life."""
+        with suppress(OSError), self.log.open("rb") as log:
+            log.seek(self._logged)
+            return log.read().decode("utf-8", "replace").strip().splitlines()
+        return []
+
+    def last_words(self) -> str:
+        """The last of them."""
+        return ["it said nothing", *self._said()][-1].removeprefix("meetpoint: ")
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it went because it had handed everything over, and not because somebody stopped it."""
+        return any(" event=left " in line for line in self._said())
+
+    def signal(self, number: int) -> None:
+        """Tell it something, if it is there."""
+        if self.process is not None and self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+    async def readiness(self) -> str:
+        """Empty where it serves; else why not."""
+        try:
+            async with asyncio.timeout(2):
+                reader, writer = await asyncio.open_connection(HOST, self.admin_port)
+                try:
+                    writer.write(b"GET /readyz HTTP/1.0\r\n\r\n")
+                    head, _, body = (await reader.read(65_536)).partition(b"\r\n\r\n")
+                finally:
+                    writer.close()
+                    with suppress(OSError):
+                        await writer.wait_closed()
+        except (OSError, TimeoutError):
+            return "it is starting"
+        if head.split(b" ")[1:2] == [b"200"]:
+            return ""
+        return body.decode("utf-8", "replace").strip() or "it does not say why"
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        with suppress(ValueError):
+            return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with code {code}" if code else "was stopped"
+
+
+# -- all of them -------------------------------------------------------------------------------------------------------
+
+
+class _Network:
+    """The brokers, from their start to their end."""
+
+    def __init__(self, children: list[_Child], notes: _Notes, data: Path, port: int) -> None:
+        self._children = children
+        self._notes = notes
+        self._data = data
+        self._port = port
+        self._stopping = asyncio.Event()
+        self._signals = 0
+
+    async def run(self) -> None:
+        """Start them, tell how to use them, look after them, stop them."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._asked_to_stop)
+        try:
+            await self._start_all()
+            if not self._stopping.is_set():
+                await self._wait_ready()
+            if not self._stopping.is_set():
+                self._say_what_next()
+                await self._look_after()
+        finally:
+            await self._stop_all()
+        if self._children:
+            tell(f"stopped; to take it up again: {self._command()}")
+
+    def _command(self) -> str:
+        data = "" if self._data == DATA else f" --data {shlex.quote(str(self._data))}"
+        return f"meetpoint up{data}{'' if self._port == PORT else f' --port {self._port}'}"
+
+    def _asked_to_stop(self) -> None:
+        self._signals += 1
+        if self._signals == 1:
+            tell("\nstopping; once more for at once")
+            self._stopping.set()
+            return
+        for child in self._children:
+            child.signal(signal.SIGTERM if self._signals == 2 else signal.SIGKILL)
+
+    def _join_of(self, child: _Child) -> list[str]:
+        return [other.address for other in self._children if other is not child]
+
+    async def _start_all(self) -> None:
+        new = not any((child.folder / "store.db").exists() for child in self._children)
+        for child in self._children:
+            founds = new and child is self._children[0]
+            await child.start(self._notes.scheme, [] if founds else self._join_of(child))
+
+    async def _wait_ready(self) -> None:
+        from meetpoint.cli.progress import progress
+
+        waiting = dict.fromkeys(self._children, "it is starting")
+        until = time.monotonic() + READY_S
+        what = f"starting {len(waiting)} brokers" if len(waiting) > 1 else "starting a broker"
+        with progress(what, len(waiting)) as step:
+            while waiting and not self._stopping.is_set():
+                for child in list(waiting):
+                    assert child.process is not None
+                    if child.process.returncode is not None:
+                        raise MeetpointError(
+                            f"{child.name} {_ending(child.process.returncode)}: {child.last_words()} "
+                            f"(all of it is in {child.log})"
+                        )
+                    waiting[child] = await child.readiness()
+                    if not waiting[child]:
+                        del waiting[child]
+                        step(1)
+                if time.monotonic() > until:
+                    child, why = next(iter(waiting.items()))
+                    raise MeetpointError(
+                        f"{len(waiting)} brokers do not serve after {READY_S:g} s; "
+                        f"{child.name}: {why} (see {child.log})"
+                    )
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), POLL_S)
+
+    def _say_what_next(self) -> None:
+        count, at = len(self._children), "" if self._port == PORT else f" --at mp://localhost:{self._port}"
+        brokers = "1 broker is ready" if count == 1 else f"{count} brokers are ready"
+        lines = [f"{brokers}, scheme {self._notes.scheme}; data and logs are in {self._data}", ""]
+        lines += [
+            f"  {child.name:<10}  mp://{child.address}   http://{HOST}:{child.admin_port}/metrics"
+            for child in self._children
+        ]
+        if count == 2:
+            lines += ["", "Two bear no loss: while one is down, the other acknowledges nothing. Take one, or three."]
+        lines += [
+            "",
+            "In another terminal:",
+            "",
+            f'  meetpoint sub "price > 120" --durable alerts{at}',
+            f'  meetpoint pub \'{{"symbol": "OTE", "price": 121.5}}\'{at}',
+            f"  meetpoint top{at}",
+            "",
+            "Ctrl-C stops them; what was acknowledged is kept.",
+        ]
+        sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.flush()
+
+    async def _look_after(self) -> None:
+        """Until all have left, or somebody wants them to stop."""
+        loop = asyncio.get_running_loop()
+        stop = loop.create_task(self._stopping.wait())
+        watched = {loop.create_task(self._live(child)): child for child in self._children}
+        try:
+            while watched and not self._stopping.is_set():
+                done, _ = await asyncio.wait({stop, *watched}, return_when=asyncio.FIRST_COMPLETED)
+                for task in [task for task in watched if task in done]:
+                    child = watched.pop(task)
+                    task.result()
+                    self._children.remove(child)
+                    self._notes.brokers.remove(child.number)
+                    _write_notes(self._data, self._notes)
+                    complain(f"{child.name} has left the network; {child.folder} is not needed any more")
+        finally:
+            stop.cancel()
+            for task in watched:
+                task.cancel()
+            await asyncio.gather(stop, *watched, return_exceptions=True)
+
+    async def _live(self, child: _Child) -> None:
+        """Start a broker again whenever it dies; returns when it has left."""
+        while True:
+            assert child.process is not None
+            code = await child.process.wait()
+            if code == 0 and child.has_left:
+                return
+            if time.monotonic() - child.since > STEADY_S:
+                child.deaths = 0
+            pause = min(2.0 ** (child.deaths - 1), PAUSE_MAX_S) if child.deaths else 0.0
+            child.deaths += 1
+            said = "" if code <= 0 else f": {child.last_words()}"
+            again = f"in {pause:g} s" if pause else "now"
+            complain(f"{child.name} {_ending(code)}{said}; it is started again {again}")
+            await asyncio.sleep(pause)
+            await child.start(self._notes.scheme, self._join_of(child))
+
+    async def _stop_all(self) -> None:
+        running = [child for child in self._children if child.process is not None]
+        for child in running:
+            child.signal(signal.SIGTERM)
+        ends = [child.process.wait() for child in running if child.process is not None]
+        if not ends:
+            return
+        try:
+            async with asyncio.timeout(STOP_S):
+                await asyncio.gather(*ends)
+        except TimeoutError:
+            for child in running:
+                child.signal(signal.SIGKILL)
+            complain(f"not all had stopped after {STOP_S:g} s; those were killed")
+        for child in running:
+            if child.process is not None and child.process.stdin is not None:
+                child.process.stdin.close()

@@ -1,0 +1,54 @@
+"""`meetpoint schema show | add`: the schema that a network's brokers check filters and events against."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from meetpoint.cli.asking import DEFAULT_URL, At, run
+from meetpoint.cli.streams import complain
+
+__all__ = ["add", "show"]
+
+
+def show(at: At = DEFAULT_URL) -> None:
+    """The schema of a network, as YAML."""
+    from meetpoint.language import Schema
+
+    async def ask() -> Schema | None:
+        from meetpoint.client import connect
+
+        async with connect(at) as net:
+            return await net.schema()
+
+    found = run(ask())
+    if found is None:
+        complain("the network has no schema: any event and any filter is taken; meetpoint schema add FILE gives it one")
+        return
+    sys.stdout.write(found.to_yaml())
+
+
+def add(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A schema in YAML.")],
+    at: At = DEFAULT_URL,
+) -> None:
+    """Add the attributes of a schema to the network's, at all its brokers while they run; none may change."""
+    from meetpoint.language import Schema
+
+    new = Schema.from_yaml(file)
+
+    async def declare() -> tuple[int, int]:
+        from meetpoint.client import connect
+
+        async with connect(at) as net:
+            before = await net.schema()
+            await net.declare(new)
+            after = await net.schema()
+            return len(before or ()), len(after or ())
+
+    before, after = run(declare())
+    added = "1 attribute" if after - before == 1 else f"{after - before:,} attributes"
+    sys.stdout.write(f"{added} added, {after:,} in all\n")
