@@ -33,7 +33,7 @@ test: $(STAMP) ## run the tests
 
 soak: $(STAMP) ## look for new failures with examples and seeds never drawn before (half an hour and more)
 	@MEETPOINT_EXAMPLES=new $(RUN) pytest -q -n 2 --dist loadgroup tests/language tests/matching \
-		tests/overlays tests/sim tests/spark/test_streaming.py
+		tests/overlays tests/sim tests/store tests/brokers tests/spark/test_streaming.py
 
 check: $(STAMP) ## lint, formatting, types, layers
 	@$(RUN) ruff check .
@@ -48,6 +48,8 @@ bench: $(STAMP) ## run the benchmarks
 	@$(RUN) benchmarks.simulator
 	@$(RUN) benchmarks.schemes --events 2000
 	@$(RUN) benchmarks.balance
+	@$(RUN) benchmarks.store
+	@$(RUN) benchmarks.brokers
 	@$(RUN) benchmarks.spark
 
 setup: $(STAMP) ## only set up
