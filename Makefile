@@ -31,8 +31,8 @@ demo: $(STAMP) ## see Meetpoint at work on a table of flights
 test: $(STAMP) ## run the tests
 	@$(RUN) pytest -q -n 2 --dist loadgroup
 
-soak: $(STAMP) ## look for new failures with examples and seeds never drawn before (half an hour and more)
-	@MEETPOINT_EXAMPLES=new $(RUN) pytest -q -n 2 --dist loadgroup tests/language tests/matching \
+soak: $(STAMP) ## look for new failures with examples and seeds never drawn before (two hours and more)
+	@MEETPOINT_EXAMPLES=new MEETPOINT_KILL_CYCLES=1000 $(RUN) pytest -q -n 2 --dist loadgroup tests/language tests/matching \
 		tests/overlays tests/sim tests/store tests/brokers tests/spark/test_streaming.py
 
 check: $(STAMP) ## lint, formatting, types, layers
@@ -49,7 +49,7 @@ bench: $(STAMP) ## run the benchmarks
 	@$(RUN) benchmarks.schemes --events 2000
 	@$(RUN) benchmarks.balance
 	@$(RUN) benchmarks.store
-	@$(RUN) benchmarks.brokers
+	@$(RUN) benchmarks.brokers --only meetpoint1,meetpoint8,rabbitmq,nats,1,100,10000
 	@$(RUN) benchmarks.spark
 
 setup: $(STAMP) ## only set up
