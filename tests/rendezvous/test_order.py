@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from meetpoint.matching.keys import KeySort, MeetKey
 from meetpoint.protocol.effects import Published, Stored
 from meetpoint.protocol.inputs import MICROSECONDS, Leave, Unsubscribe
 from meetpoint.protocol.messages import Message
 from meetpoint.protocol.ordering import Watermark
 from meetpoint.rendezvous.messages import Bring
+from meetpoint.schemes.meet.filed import place_of
 from meetpoint.schemes.meet.messages import Visit
-from tests.rendezvous.small_world import MeetWorld, symbols_between
+from tests.protocol.world import RING
+from tests.rendezvous.small_world import MeetWorld, home, symbols_between
 
 IDS = [f"e{number:02}x" for number in range(1, 11)]
 
@@ -294,3 +297,26 @@ def test_a_publisher_that_comes_back_to_its_broker_does_not_wait() -> None:
     world.run(1)
     assert isinstance(world.answers[second], Published)
     assert world.now < 60 * MICROSECONDS
+
+
+def test_what_lies_where_a_slow_broker_once_held_keys_is_not_taken_for_others() -> None:
+    """A broker that waits for another has given a part of its arc away since it told the publisher what it holds."""
+    world = MeetWorld(5)
+    world.run(2)
+    moved = symbols_between(5000, 6000)[0]
+    kind = next(
+        f"K{number}" for number in range(1_000)
+        if RING.number(place_of(RING, MeetKey(KeySort.VALUE, "kind", "string", 0, 0, f"K{number}"))) <= 1000
+    )  # fmt: skip
+    world.subscribed(4, "wants", f"symbol = '{moved}'")
+    world.subscribed(3, "down", f"kind = '{kind}'")
+    world.publish(2, "first", symbol=moved)
+    world.run(1)
+    world.start(6, contacts=range(1, 6))
+    world.run(4)
+    assert world.arcs()[home(6)], "it has its arc, and the publisher does not know"
+    world.crash(3)
+    world.publish(2, "both", symbol=moved, kind=kind)
+    world.publish(2, "one", symbol=moved)
+    world.run(4)
+    assert came(world, "wants") == ["first", "both", "one"]

@@ -280,15 +280,19 @@ class Meet(RendezvousScheme):
                     tour.places[place] = None  # another home may know
             self._pause(tour)
             return
-        further = list(more)
-        believed = tour.wanted.get(home, arcs)
+        further = (*more, *self._gone_from(tour, home, arcs))
         tour.has_visited(home, arcs)
-        if believed != arcs:
-            # Its summary spoke of other arcs than it holds now: what lay there may be with another home.
-            places = self._summaries.all_places(attributes_of(tour.attempt.content))
-            further += [place for place in places if any(arc.holds(place) for arc in believed)]
         tour.add(further)  # summaries may have come since the tour began: they do not count for it
         self._step(tour)
+
+    def _gone_from(self, tour: _Tour, home: HomeId, arcs: tuple[Arc, ...]) -> list[bytes]:
+        """Places of which a home's summary spoke, and which it does not hold: what lay there may be with another."""
+        believed = tour.wanted.get(home, arcs)
+        if believed == arcs:
+            return []
+        places = self._summaries.all_places(attributes_of(tour.attempt.content))
+        gone = [place for place in places if any(arc.holds(place) for arc in believed)]
+        return [place for place in gone if not any(arc.holds(place) for arc in arcs)]
 
     def _matched(self, source: Peer, message: Matched) -> None:
         tour = self._tours.get(message.event)
@@ -301,7 +305,7 @@ class Meet(RendezvousScheme):
         """A home that is visited waits for another; what it knows of further keys is of use by now."""
         if home not in tour.visited and tour.attempt.alive:
             tour.slow[home] = (arcs, to)
-            tour.add(more)
+            tour.add((*more, *self._gone_from(tour, home, arcs)))
             self._step(tour)
 
     # -- being visited -------------------------------------------------------------------------------------------------
