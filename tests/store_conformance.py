@@ -142,7 +142,7 @@ class StoreConformance:
         rig.settle()
         assert rig.restart() == rig.restart()
 
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors])
     @given(effects=tickets(), settled=st.integers(0, 8))
     def test_a_kill_keeps_a_first_part_of_the_tickets_each_whole(
         self, rig: Rig, effects: list[Persist], settled: int

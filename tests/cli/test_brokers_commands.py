@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,8 @@ def test_sub_that_gets_too_few_says_so(at: Command) -> None:
 
 def test_sub_prints_as_events_come_and_ends_with_ctrl_c(here: Local, at: Command) -> None:
     command = [*COMMAND, "sub", "live", "--attributes", "--at", here.url]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    heed = partial(signal.signal, signal.SIGINT, signal.default_int_handler)  # programs in the background ignore it
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed) as process:
         assert process.stdout is not None
         until(lambda: any(held["filter"] == "live" for held in _listed(at)))
         for number in range(3):

@@ -208,7 +208,7 @@ def test_no_more_clients_than_allowed() -> None:
 
 def test_a_peer_that_breaks_off_costs_the_network_nothing() -> None:
     async def main() -> None:
-        async with network(3) as brokers:
+        async with network(3, scheme="flood") as brokers:  # in which no broker holds keys for others
             await brokers[2].stop(drain=False)
             async with calling(brokers[0].address) as first, calling(brokers[1].address) as second:
                 await second.subscribe("s", "x > 0")
