@@ -44,6 +44,7 @@ import msgspec
 from benchmarks.figures import Figure, tell
 from benchmarks.printed import PrintedModel
 from meetpoint.catalog import NetworkConfig
+from meetpoint.catalog.spelling import network_config
 from meetpoint.errors import MeetpointError, SetupError
 from meetpoint.language.filters import Filter, FilterParser
 from meetpoint.language.render import render_constraint
@@ -57,7 +58,6 @@ from meetpoint.sim.checkers import Judging, Verdict
 from meetpoint.sim.engine import Codec, Process
 from meetpoint.sim.families import family_of
 from meetpoint.sim.history import History
-from meetpoint.sim.schemes import network_config
 from meetpoint.sim.traffic import PURPOSES, Meter, Purpose, Traffic
 from meetpoint.workloads.paper_b import ATTRIBUTES, EVENTS, SUBSCRIPTIONS, PaperB, Skew
 

@@ -10,13 +10,10 @@ import pytest
 
 from meetpoint.errors import MeetpointError
 from meetpoint.net import Broker, BrokerError
-from meetpoint.net.recovery import sound
 from meetpoint.protocol.effects import Located, Published, Refused, Stored
-from meetpoint.protocol.hosting import HOSTED, MOVING
 from meetpoint.protocol.inputs import Acknowledge, Leave, Locate, Present, Publish, Subscribe, Unsubscribe
-from meetpoint.protocol.records import LOCAL, HomeId, Record
+from meetpoint.protocol.records import HomeId
 from meetpoint.protocol.settings import NodeSettings
-from meetpoint.store import Recovered
 from meetpoint.wire.clients import (
     Brokers,
     BrokersAre,
@@ -317,12 +314,3 @@ def test_a_home_with_a_damaged_record_comes_back_from_copies(tmp_path: Path) -> 
                     assert [each.names for each in await client.notified(1)] == [("s",)]
 
     run(main())
-
-
-def test_the_note_that_a_home_is_whole_is_kept_back_where_something_of_it_is_damaged() -> None:
-    one, two, three = HomeId(b"1"), HomeId(b"2"), HomeId(b"3")
-    notes = [Record(LOCAL, HOSTED + home.hex(), 1, b"") for home in (one, two, three)]
-    records = (*notes, Record(one, "last", 1, b"x"))
-    assert sound(Recovered(records)) == records
-    found = sound(Recovered(records, ((one, "queue/1"), (LOCAL, MOVING + two.hex()), (LOCAL, "directory/ff"))))
-    assert found == records[2:]

@@ -6,7 +6,7 @@ from itertools import product
 
 from meetpoint.protocol.ring import Ring
 from meetpoint.rendezvous.arcs import Arc, founding_arcs, meets
-from meetpoint.rendezvous.custody import _joined
+from meetpoint.rendezvous.holdings import joined
 
 RING = Ring(4)
 KEYS = [RING.key(number) for number in range(16)]
@@ -50,7 +50,7 @@ def test_arcs_that_touch_become_one() -> None:
         arcs = [arc for arc in {Arc(a, b), Arc(c, d)} if arc.low != arc.high]
         if len(arcs) < 2 or keys_of(arcs[0]) & keys_of(arcs[1]):
             continue
-        together = _joined(arcs)
+        together = joined(arcs)
         assert {key for arc in together for key in keys_of(arc)} == keys_of(arcs[0]) | keys_of(arcs[1])
         touch = arcs[0].high == arcs[1].low or arcs[1].high == arcs[0].low
         assert len(together) == (1 if touch else 2)

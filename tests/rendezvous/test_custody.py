@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from meetpoint.protocol.records import HomeId
+from meetpoint.rendezvous.arcs import Arc
+from meetpoint.rendezvous.holdings import Given, Holding, split
 from meetpoint.sim.run import RunConfig, make_network
 from meetpoint.sim.scenario import Network, Timing
 from tests.rendezvous.eyes import arcs_held, held_by_nobody, held_twice, misplaced
@@ -65,19 +68,13 @@ def test_nodes_that_come_share_what_one_held_and_give_it_back_when_they_go() -> 
     assert {home.split("/")[1] for home, _ in arcs_held(net)} <= {home.hex()[:6] for home in homes}
 
 
-def test_a_mutant_that_keeps_what_it_gave_is_seen() -> None:
+def test_a_mutant_that_keeps_what_it_gave_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The eyes see: were an arc not taken from its giver, two would hold it."""
-    from meetpoint.rendezvous import custody
 
-    right = custody._split
+    def wrong(holding: Holding, arc: Arc, home: HomeId) -> tuple[Given, Holding]:
+        given, after = split(holding, arc, home)
+        return given, Holding(after.version, holding.arcs, after.given, after.taken)
 
-    def wrong(holding: Any, arc: Any, home: Any) -> Any:
-        given, after = right(holding, arc, home)
-        return given, custody.Holding(after.version, holding.arcs, after.given, after.taken)
-
-    custody._split = wrong
-    try:
-        net = Network(scheme="meet", nodes=4, founders=1, seed=1)
-        assert watched(net)
-    finally:
-        custody._split = right
+    monkeypatch.setattr("meetpoint.rendezvous.custody.split", wrong)
+    net = Network(scheme="meet", nodes=4, founders=1, seed=1)
+    assert watched(net)

@@ -22,7 +22,7 @@ from meetpoint.protocol.ring import Ring
 from meetpoint.protocol.safekeeping import Copy, Keep
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
-from meetpoint.rendezvous.custody import Holding
+from meetpoint.rendezvous.holdings import Holding
 from meetpoint.rendezvous.messages import MESSAGES as RENDEZVOUS
 from meetpoint.rendezvous.messages import Entry
 from meetpoint.schemes.lists.messages import MESSAGES as LISTS

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from meetpoint.catalog import SCHEMES, NetworkConfig
+from meetpoint.catalog.spelling import network_config, read_options, read_scheme
 from meetpoint.errors import SetupError
-from meetpoint.sim.schemes import network_config, read_options, read_scheme
 
 Hash: TypeAlias = Literal["plain", "order"]
 

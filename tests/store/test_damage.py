@@ -18,6 +18,7 @@ from meetpoint.store import Store, StoreError
 from meetpoint.store.database import open_file
 from meetpoint.store.layout import MIGRATIONS, Migration, checksum
 from meetpoint.store.maintenance import check
+from meetpoint.store.recovery import distrust
 from tests.store.opened import HOME, OTHER, kept, opened, record
 
 FLIPS = 1000 if os.environ.get("MEETPOINT_EXAMPLES") == "new" else 60
@@ -339,3 +340,14 @@ def test_a_step_that_fails_leaves_the_older_file_as_it_was(tmp_path: Path) -> No
     with pytest.raises(StoreError, match="a step that fails"):
         open_file(tmp_path, (*LATER, fail))
     assert kept(tmp_path) == records
+
+
+def test_the_notes_that_homes_are_whole_are_kept_back_where_something_is_damaged() -> None:
+    one, two = HomeId(b"1"), HomeId(b"2")
+    notes = [Record(LOCAL, HOSTED + home.hex(), 1, b"") for home in (one, two)]
+    known = [Record(LOCAL, INCARNATION, 1, b""), Record(one, "last", 1, b"x"), Record(two, "last", 1, b"x")]
+    records = [*notes, *known]
+    assert distrust(records, ()) == records
+    assert distrust(records, [one]) == records[1:]
+    assert distrust(records, [LOCAL]) == known[1:], "of a node's own notes any may be missing"
+    assert distrust(records, [HomeId(b"3")]) == known[1:], "whose record it was is not known"

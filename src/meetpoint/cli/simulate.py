@@ -67,9 +67,9 @@ def sim(
     as_json: AsJson = False,
 ) -> None:
     """Simulate a network under faults; exit with 1 if anything was missing, repeated, wrong or broken."""
+    from meetpoint.catalog.spelling import network_config
     from meetpoint.sim.run import RunConfig
     from meetpoint.sim.scenario import NO_SCHEME
-    from meetpoint.sim.schemes import network_config
 
     if detector not in ("perfect", "imperfect"):
         raise typer.BadParameter(f"{detector!r} is no detector; it is perfect or imperfect.", param_hint="--detector")

@@ -32,7 +32,6 @@ from meetpoint.net.errors import BrokerError
 from meetpoint.net.links import Links, Refusal, dial
 from meetpoint.net.logs import Log
 from meetpoint.net.metrics import Counts
-from meetpoint.net.recovery import sound
 from meetpoint.net.server import Door, listen_at
 from meetpoint.net.sessions import Clients
 from meetpoint.protocol.directory import PREFIX
@@ -246,7 +245,7 @@ class Broker:
 
     def _begin(self, contacts: tuple[Peer, ...]) -> None:
         recovered = self._store.recovered
-        records = sound(recovered)
+        records = recovered.records
         if recovered.damaged:
             names = ", ".join(name for _, name in recovered.damaged[:5])
             self.log.say(logging.ERROR, "records_damaged", count=len(recovered.damaged), first=names)

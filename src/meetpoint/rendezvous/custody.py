@@ -31,7 +31,8 @@ from meetpoint.protocol.messages import Reply
 from meetpoint.protocol.records import HomeId
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
-from meetpoint.rendezvous.arcs import Arc, founding_arcs, meets
+from meetpoint.rendezvous.arcs import Arc, founding_arcs
+from meetpoint.rendezvous.holdings import Given, Holding, is_on, joined, split
 from meetpoint.rendezvous.homes import Homes
 from meetpoint.rendezvous.messages import (
     Entry,
@@ -45,7 +46,7 @@ from meetpoint.rendezvous.messages import (
     Took,
 )
 
-__all__ = ["PLACED", "Custody", "Holding", "Keeping"]
+__all__ = ["PLACED", "Custody", "Keeping"]
 
 CUSTODY: Final = "custody"
 PLACED: Final = "placed/"
@@ -57,32 +58,6 @@ WAIT_US: Final = 500_000
 """How long to wait before a question is put again."""
 REMIND_US: Final = 5_000_000
 """How long a home that sought an arc may take to pull it, before it is told of it."""
-
-
-class Given(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An arc that another home gets, or has got and not yet told."""
-
-    number: int
-    home: HomeId
-    arc: Arc
-    ending: bool
-    """Whether the giver is to end, and tells the other."""
-
-
-class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a home holds, as it is kept; `version` counts the changes."""
-
-    version: int
-    arcs: tuple[Arc, ...]
-    given: tuple[Given, ...] = ()
-    taken: tuple[tuple[HomeId, int], ...] = ()
-    """Arcs that came from other homes, by the number there, until those have forgotten them."""
-    placed: bool = True
-    """Whether the home has once held its own place; else it still seeks it."""
-
-    def arc(self, key: bytes) -> Arc | None:
-        """The arc that a key lies on."""
-        return next((arc for arc in self.arcs if arc.holds(key)), None)
 
 
 class Keeping:
@@ -204,7 +179,7 @@ class Custody:
             if not name.startswith(PLACED) or record.value is None:
                 continue
             entry = msgspec.msgpack.decode(record.value, type=Entry)
-            if _is_on(entry, holding.arcs) or any(_is_on(entry, (given.arc,)) for given in holding.given):
+            if is_on(entry, holding.arcs) or any(is_on(entry, (given.arc,)) for given in holding.given):
                 entries[name.removeprefix(PLACED)] = entry
             else:
                 stray.append(name)  # pulled, before the node crashed, for an arc that it did not get
@@ -324,7 +299,7 @@ class Custody:
                 settled = arc is None and not holding.given
                 reply(Sought(question.request, None, 0, holding.version, holding.arcs, settled, digest))
                 return
-            given, holding = _split(holding, arc, question.home)
+            given, holding = split(holding, arc, question.home)
             self._change(home, holding)
         gift = given
         answer = Sought(question.request, gift.arc, gift.number, holding.version, holding.arcs, True, digest)
@@ -394,7 +369,7 @@ class Custody:
         holding = msgspec.structs.replace(
             before,
             version=max(before.version, (home.keeper.epoch - 1) << 32) + 1,  # none twice, whatever was lost
-            arcs=_joined((*before.arcs, arc)),
+            arcs=joined((*before.arcs, arc)),
             taken=before.taken if source is None else (*before.taken, source),
             placed=before.placed or arc.holds(home.id),
         )
@@ -439,7 +414,7 @@ class Custody:
 
     def _placed_on(self, home: Home, arc: Arc, after: str = "") -> Iterator[tuple[str, bytes]]:
         entries = self.entries[home.id]
-        for name in sorted(name for name, entry in entries.items() if name > after and _is_on(entry, (arc,))):
+        for name in sorted(name for name, entry in entries.items() if name > after and is_on(entry, (arc,))):
             yield PLACED + name, msgspec.msgpack.encode(entries[name])
 
     def _tell_taken(self, home: Home, holder: HomeId, number: int) -> None:
@@ -478,7 +453,7 @@ class Custody:
             holding = msgspec.structs.replace(holding, given=left)
             arcs = (*holding.arcs, *(each.arc for each in left))
             entries = self.entries[home.id]
-            names = [name for name, entry in entries.items() if not _is_on(entry, arcs)]
+            names = [name for name, entry in entries.items() if not is_on(entry, arcs)]
             self._drop(home, names)
             self.holdings[home.id] = holding
             self._write(home, holding, erased=[PLACED + name for name in names])
@@ -547,7 +522,7 @@ class Custody:
 
     def _keep_after_all(self, home: Home, holding: Holding, given: Given) -> None:
         left = tuple(each for each in holding.given if each != given)
-        arcs = _joined((*holding.arcs, given.arc))
+        arcs = joined((*holding.arcs, given.arc))
         self._change(home, msgspec.structs.replace(holding, version=holding.version + 1, arcs=arcs, given=left))
 
     def _take(self, question: Take, reply: Callable[[Reply], None]) -> None:
@@ -574,10 +549,6 @@ class Custody:
             assert len(set(highs)) == len(highs)
 
 
-def _is_on(entry: Entry, arcs: Sequence[Arc]) -> bool:
-    return any(meets(arc, entry.low, entry.high) for arc in arcs)
-
-
 def _is_entry(name: str, value: bytes) -> bool:
     """Whether a record that a peer sent is an entry."""
     try:
@@ -585,27 +556,3 @@ def _is_entry(name: str, value: bytes) -> bool:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return name.startswith(PLACED)
-
-
-def _split(holding: Holding, arc: Arc, home: HomeId) -> tuple[Given, Holding]:
-    """Give a home the part of an arc that ends at its place."""
-    number = holding.version + 1
-    given = Given(number, home, Arc(arc.low, bytes(home)), ending=False)
-    rest = () if arc.high == home else (Arc(bytes(home), arc.high),)
-    arcs = (*(each for each in holding.arcs if each is not arc), *rest)
-    return given, msgspec.structs.replace(holding, version=number, arcs=arcs, given=(*holding.given, given))
-
-
-def _joined(arcs: Sequence[Arc]) -> tuple[Arc, ...]:
-    """The same keys in as few arcs as may be."""
-    left = list(arcs)
-    out: list[Arc] = []
-    while left:
-        arc = left.pop()
-        before = next((each for each in (*left, *out) if each.high == arc.low and each != arc), None)
-        if before is None or arc.low == arc.high:
-            out.append(arc)
-            continue
-        (left if before in left else out).remove(before)
-        left.append(Arc(before.low, arc.high))
-    return tuple(sorted(out))

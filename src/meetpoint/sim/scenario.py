@@ -400,9 +400,9 @@ class Network:
 
 def _kin(overlay: str, scheme: str) -> Kin:
     from meetpoint.catalog import NetworkConfig
+    from meetpoint.catalog.spelling import network_config
     from meetpoint.sim.bare import BareChordFamily
     from meetpoint.sim.families import family_of
-    from meetpoint.sim.schemes import network_config
 
     if scheme == NO_SCHEME:
         return BareChordFamily(NetworkConfig(overlay=overlay))

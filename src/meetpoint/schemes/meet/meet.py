@@ -30,7 +30,7 @@ from meetpoint.protocol.standing import attributes_of
 from meetpoint.rendezvous.arcs import Arc
 from meetpoint.rendezvous.base import RendezvousScheme
 from meetpoint.rendezvous.carrying import ATTEMPT_US, Attempt
-from meetpoint.rendezvous.custody import Holding
+from meetpoint.rendezvous.holdings import Holding
 from meetpoint.rendezvous.messages import Crowded, Entry, Stored
 from meetpoint.schemes.meet.filed import PATH_MAX, child, entries_of, mark_of, read_filed
 from meetpoint.schemes.meet.messages import Matched, Noted, Summary, Used, Visit, Visited
