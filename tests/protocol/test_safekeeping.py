@@ -181,6 +181,35 @@ def held(copies: Copies) -> dict[str, int]:
     return {each.name: each.version for each in copies.records(HOME)}
 
 
+def test_a_name_that_is_written_again_before_it_was_sent_is_safe_only_when_it_has_been_sent() -> None:
+    """The later write goes out last, so that order is kept; the earlier one is not safe before it."""
+    desk, safe = Desk(), list[str]()
+    kept = keeper(desk, copy_bytes_max=1)  # one record in a message
+    desk.do(lambda: kept.keep_at([ANN]))
+    ((peer, copy),) = desk.sent(Copy)
+    desk.copied(peer, copy)
+
+    def write(name: str, value: bytes) -> None:
+        desk.do(lambda: kept.write([(name, value)], (), lambda: safe.append(f"{name}{value.decode()}")))
+
+    write("x", b"1")
+    ((peer, copy),) = desk.sent(Copy)
+    for name, value in (("a", b"1"), ("b", b"1"), ("a", b"2")):
+        desk.persist()
+        write(name, value)
+    desk.persist()
+    sent = []
+    for _ in range(3):
+        desk.copied(peer, copy)
+        told = desk.sent(Copy)
+        if told:
+            ((peer, copy),) = told
+            sent += [(record.name, record.value) for record in copy.records]
+            assert safe == ["x1"], "of the others, one is at no buddy yet"
+    assert sent == [("b", b"1"), ("a", b"2")]
+    assert safe == ["x1", "a1", "b1", "a2"]
+
+
 def test_copies_are_acknowledged_when_they_are_on_disk() -> None:
     desk, copies = holder()
     desk.do(lambda: copies._copy(ME, copy(1, record("a", 1))))

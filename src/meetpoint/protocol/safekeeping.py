@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -95,11 +96,12 @@ class Fetched(Reply, frozen=True, array_like=True, gc=False, tag="fetched"):
 class _Link:
     """What one buddy still has to get."""
 
-    __slots__ = ("acked", "begun", "busy", "dirty", "peer", "whole")
+    __slots__ = ("acked", "begun", "busy", "dirty", "missed", "peer", "whole")
 
     def __init__(self, peer: Peer, dirty: dict[str, int]) -> None:
         self.peer = peer
         self.dirty = dirty  # name -> the write that changed it last, oldest first
+        self.missed: dict[str, int] = {}  # of those, what was changed before too -> the first write that did not go out
         self.acked = 0
         self.busy = False
         self.begun = False
@@ -165,7 +167,9 @@ class Keeper:
         changed = [record.name for record in records] + erased
         for link in self._links.values():
             for name in changed:
-                link.dirty.pop(name, None)
+                before = link.dirty.pop(name, None)
+                if before is not None:
+                    link.missed.setdefault(name, before)
                 link.dirty[name] = number
         if then is not None:
             self._flush_all()
@@ -249,11 +253,11 @@ class Keeper:
                 size += record.size
             if size >= self._settings.copy_bytes_max or len(records) + len(erased) >= RECORDS_MAX:
                 break
-        for name in erased:
+        for name in (*erased, *(record.name for record in records)):
             del link.dirty[name]
-        for record in records:
-            del link.dirty[record.name]
-        reached = next(iter(link.dirty.values())) - 1 if link.dirty else self._writes
+            link.missed.pop(name, None)
+        first = min((*link.missed.values(), *islice(link.dirty.values(), 1)), default=self._writes + 1)
+        reached = first - 1
         begins, link.begun = not link.begun, True
         link.busy = True
         self._serial += 1
