@@ -35,8 +35,8 @@ from meetpoint.language.attribute import Attribute
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Kind
 from meetpoint.protocol.ring import NodeId, Ring
+from meetpoint.rendezvous.scales import Quantiles
 from meetpoint.schemes.lists.hashing import Hashing
-from meetpoint.schemes.lists.scales import Quantiles
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 

@@ -107,6 +107,11 @@ class Table:
     def lookup(self, key: Key, then: Callable[[Peer | None, int], None]) -> None:
         raise NotImplementedError
 
+    def next_hop(self, key: Key) -> Peer | None:
+        others = sorted(self._others(), key=lambda peer: RING.distance(key, peer.id))
+        nearer = [peer for peer in others[:1] if RING.distance(key, peer.id) < RING.distance(key, self._services.me.id)]
+        return nearer[0] if nearer else None
+
     def neighbours(self, count: int) -> tuple[Peer, ...]:
         return tuple(self._others()[:count])
 

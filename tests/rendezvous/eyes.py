@@ -8,7 +8,8 @@ from meetpoint.protocol.home import Home
 from meetpoint.rendezvous.arcs import Arc, meets
 from meetpoint.rendezvous.custody import Custody
 from meetpoint.rendezvous.messages import Entry
-from meetpoint.rendezvous.placing import Placing, entry_name
+from meetpoint.rendezvous.placing import Placing
+from meetpoint.rendezvous.planting import entry_name
 from meetpoint.sim.scenario import Network
 
 

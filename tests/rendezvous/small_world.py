@@ -42,6 +42,8 @@ def symbols_between(low: int, high: int) -> list[str]:
 class MeetWorld(World):
     """Nodes with `meet`. `weather` says after how long a message arrives: each of its times, or never."""
 
+    kind: type[Meet] = Meet
+
     def __init__(self, count: int, *, seed: int = 1, meet: MeetSettings | None = None, **settings: int) -> None:
         self.meet = MeetSettings() if meet is None else meet
         self.weather: Callable[[int, int, Message], Iterable[int] | None] = lambda source, to, message: None
@@ -56,7 +58,7 @@ class MeetWorld(World):
             self.random.getrandbits(30),
             CODEC,
             lambda services, upcalls: Table(self, services, upcalls),
-            lambda services, overlay, hosting: Meet(services, overlay, hosting, node_settings, self.meet),
+            lambda services, overlay, hosting: self.kind(services, overlay, hosting, node_settings, self.meet),
             node_settings,
         )
         self.nodes[number] = node

@@ -65,7 +65,8 @@ LADDERS: dict[str, tuple[int, ...]] = {
     Kind.TIMESTAMP: (*range(24, 32, 4), *range(32, 54, 2)),  # 24 is 17 seconds, 32 is 72 minutes, 44 half a year
 }
 """The sizes of cells, as the number of bits that places in one cell need not share."""
-_ENDS: dict[str, tuple[int, int]] = {Kind.NUMBER: (-(2**59), 2**59 - 1), Kind.TIMESTAMP: (-(2**52), 2**52 - 1)}
+ENDS: dict[str, tuple[int, int]] = {Kind.NUMBER: (-(2**59), 2**59 - 1), Kind.TIMESTAMP: (-(2**52), 2**52 - 1)}
+"""The first place and the last."""
 _SLACK_MAX: dict[str, int] = {Kind.NUMBER: 2**50, Kind.TIMESTAMP: 2**42}  # a quarter of a binade, 51 days
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -184,7 +185,7 @@ def double_of(code: int) -> float:
 
 def place_of(kind: str, code: int) -> int:
     """Where a code lies among cells: in the order of codes, but all beyond the far ends in one place."""
-    first, last = _ENDS[kind]
+    first, last = ENDS[kind]
     if kind == Kind.NUMBER:
         code = max(code - _SMALL, 0) if code >= 0 else min(code + _SMALL, 0)
     return min(max(code, first), last)
@@ -192,7 +193,7 @@ def place_of(kind: str, code: int) -> int:
 
 def edge_of(kind: str, place: int) -> float:
     """The double, or the microsecond, at which a place begins; infinite at the far ends."""
-    first, last = _ENDS[kind]
+    first, last = ENDS[kind]
     if not first < place <= last:
         return math.copysign(math.inf, place)
     return float(place) if kind == Kind.TIMESTAMP else double_of(place + (place > 0) * _SMALL - (place < 0) * _SMALL)

@@ -65,6 +65,12 @@ class Overlay(Protocol):
     def lookup(self, key: Key, then: Callable[[Peer | None, int], None]) -> None:
         """Find the node responsible for a key, and the messages it took; None where nobody answered in time."""
 
+    def next_hop(self, key: Key) -> Peer | None:
+        """The peer to which a message for a key would go from here; None where this node is responsible for the key.
+
+        Also None where the way is not known: of a node that is no member, or knows no other.
+        """
+
     def neighbours(self, count: int) -> tuple[Peer, ...]:
         """The next nodes, nearest first, to which this node's keys would fall: where copies belong. Never this one."""
 

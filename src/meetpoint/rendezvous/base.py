@@ -18,17 +18,25 @@ from meetpoint.protocol.settings import NodeSettings
 from meetpoint.rendezvous.atlas import Atlas
 from meetpoint.rendezvous.bringing import Bringing
 from meetpoint.rendezvous.carrying import Attempt, Carrying
+from meetpoint.rendezvous.covered import CoveredPlacing
+from meetpoint.rendezvous.covering import Coverage
 from meetpoint.rendezvous.custody import Custody, Keeping
 from meetpoint.rendezvous.errands import Errands
 from meetpoint.rendezvous.homes import Homes
 from meetpoint.rendezvous.messages import Entry, Errand
 from meetpoint.rendezvous.placing import Placing
+from meetpoint.rendezvous.planting import ErrandPlanter, Planter
+from meetpoint.rendezvous.spreading import Spreading
 
 __all__ = ["RendezvousScheme"]
 
 
 class RendezvousScheme:
-    """One node's part. `straight`: errands that place entries go by what was heard of arcs, not by routing."""
+    """One node's part.
+
+    `planter` brings entries to where they belong; where there is none, errands do, and `straight` and `next_key` say
+    how (`planting`). With `coverage`, what another conjunction of the same home covers is not placed (`covered`).
+    """
 
     def __init__(
         self,
@@ -38,8 +46,10 @@ class RendezvousScheme:
         node: NodeSettings,
         keeping: Keeping,
         *,
-        straight: bool,
+        straight: bool = False,
         next_key: Callable[[Entry, bytes], bytes | None] | None = None,
+        planter: Planter | None = None,
+        coverage: Coverage | None = None,
     ) -> None:
         self._services = services
         self._hosting = hosting
@@ -47,21 +57,30 @@ class RendezvousScheme:
         self._custody = Custody(services, node, hosting, self._homes, keeping)
         self._atlas = Atlas(hosting.directory)
         self._errands = Errands(services, overlay, hosting, self._custody, self._atlas)
-        self._placing = Placing(
-            services, hosting, self._custody, self._errands, self._entries, self._accept,
-            straight=straight, next_key=next_key,
-        )  # fmt: skip
+        if planter is None:
+            planter = ErrandPlanter(
+                services, self._custody, self._errands, self._accept, straight=straight, next_key=next_key
+            )  # fmt: skip
+        self._placing = (
+            Placing(services, hosting, self._entries, planter)
+            if coverage is None
+            else CoveredPlacing(services, hosting, self._entries, planter, coverage)
+        )
         self._bringing = Bringing(services, hosting, self._homes)
+        self._spreading = Spreading(services, overlay, hosting, self._bringing)
         self._carrying = Carrying(services, hosting, self._begin)
 
     # -- what a scheme adds --------------------------------------------------------------------------------------------
 
-    def _entries(self, home: HomeId, number: int, filter_: Filter) -> list[Entry]:
-        """What is to be placed for a subscription of a home, which has a number there."""
+    def _entries(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Entry]:
+        """What is to be placed for one conjunction of a subscription of a home, which has a number there."""
         raise NotImplementedError
 
     def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
-        """An entry is to be placed at a home here; `answer` when every event that comes from then on meets it."""
+        """An entry is to be placed at a home here; `answer` when every event that comes from then on meets it.
+
+        Not asked of a scheme with a planter of its own.
+        """
         raise NotImplementedError
 
     def _begin(self, attempt: Attempt) -> None:
@@ -72,7 +91,7 @@ class RendezvousScheme:
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
-        return {**self._homes.handlers(), **self._errands.handlers()}
+        return {**self._homes.handlers(), **self._errands.handlers(), **self._spreading.handlers()}
 
     def found(self, homes: Sequence[HomeId]) -> None:
         """The network begins with these homes."""
@@ -126,3 +145,4 @@ class RendezvousScheme:
         """Assert what must hold at all times."""
         self._custody.check()
         self._errands.check()
+        self._spreading.check()

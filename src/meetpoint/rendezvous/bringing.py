@@ -37,11 +37,12 @@ class Bringing:
         within_us: int,
         then: Callable[[bool], None],
         slow: Callable[[tuple[HomeId, ...]], None] | None = None,
+        each: Callable[[HomeId], None] | None = None,
     ) -> Mapping[HomeId, None]:
         """Bring an event to homes, each with the SubIDs that matched there; `then` says whether all have it in time.
 
-        `slow` is told, once, which have not got it yet, when one of them did not answer. Returned are those that have
-        not got it, as long as there are any.
+        `slow` is told, once, which have not got it yet, when one of them did not answer; `each` of each that has it.
+        Returned are those that have not got it, as long as there are any.
         """
         open_ = dict.fromkeys(to)
         until = self._services.now + within_us
@@ -91,6 +92,8 @@ class Bringing:
 
         def has(home: HomeId) -> None:
             open_.pop(home, None)
+            if each is not None:
+                each(home)
             if not open_:
                 finish(True)
 

@@ -8,6 +8,7 @@ import msgspec
 
 from meetpoint.protocol.messages import Message, Peer, Query, Reply
 from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.protocol.ring import NodeId
 from meetpoint.rendezvous.arcs import Arc
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "Removed",
     "Seek",
     "Sought",
+    "Spread",
+    "SpreadDone",
     "Stored",
     "Take",
     "Taken",
@@ -194,6 +197,25 @@ class Brought(Reply, frozen=True, array_like=True, gc=False, tag="brought"):
     taken: bool
 
 
+class Spread(Query, frozen=True, array_like=True, gc=False, tag="spread"):
+    """An event for homes at a node and behind it, each with its SubIDs; `settled` as in `Bring`."""
+
+    event: EventKey
+    settled: int
+    via: tuple[NodeId, ...]
+    """The nodes it has passed, its origin first: it goes to none of them again."""
+    wait_us: int
+    """How long the sender waits."""
+    homes: tuple[tuple[HomeId, tuple[int, ...]], ...]
+    content: bytes
+
+
+class SpreadDone(Reply, frozen=True, array_like=True, gc=False, tag="spread_done"):
+    """Which of the homes have it safe, as far as is known by now."""
+
+    taken: tuple[HomeId, ...]
+
+
 MESSAGES: Final[tuple[type[Message], ...]] = (
     Seek,
     Sought,
@@ -213,4 +235,6 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     Removed,
     Bring,
     Brought,
+    Spread,
+    SpreadDone,
 )

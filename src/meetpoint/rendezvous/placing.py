@@ -7,11 +7,13 @@ A scheme says which entries a filter needs. What is placed, or about to be, stan
   where it belongs. What is no longer wanted stays for `RETAIN_US` after that: an event that is on its way meets either
   all of the old version or all of the new one, as no attempt to carry it lasts so long (`carrying`).
 - Entries have numbers that are never used again, so that a late message brings nothing back for long.
+
+How an entry gets to where it belongs is the planter's (`planting`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -21,210 +23,226 @@ from meetpoint.language.filters import Filter
 from meetpoint.protocol.home import Home
 from meetpoint.protocol.hosting import Hosting
 from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.messages import Message
 from meetpoint.protocol.records import HomeId
 from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.custody import Custody
-from meetpoint.rendezvous.errands import Errands, Reached
-from meetpoint.rendezvous.messages import Crowded, Entry, Put, Removed, Stored, Withdraw
+from meetpoint.rendezvous.messages import Entry
+from meetpoint.rendezvous.planting import Planter, Stop
 
-__all__ = ["RETAIN_US", "Placing", "entry_name"]
+__all__ = ["RETAIN_US", "Kept", "Open", "Placed", "Places", "Placing"]
 
 PLACES: Final = "places/"
 COUNT: Final = "placements"
 RETAIN_US: Final = 20 * MICROSECONDS
 """How long an entry stays after a change that does without it; longer than any attempt to carry an event."""
-WITHDRAWN_MAX: Final = 4_096
-"""How many withdrawn entries a node remembers, so that a late message does not bring them back."""
 
 
-class _Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One entry: its number, and where it is placed: another one than was wanted, where a key is crowded."""
 
     number: int
     at: Entry
 
 
-class _Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is placed for one subscription: what it wants; what is to be withdrawn; whether all is known to be there."""
 
-    entries: tuple[tuple[Entry, _Placed], ...]
-    leaving: tuple[_Placed, ...]
+    entries: tuple[tuple[Entry, Placed], ...]
+    leaving: tuple[Placed, ...]
     confirmed: bool
 
 
-class _Places:
+class Open:
+    """A placement that is not known to be there: how it is stopped, once it is begun, and what is to be done then."""
+
+    __slots__ = ("begun", "entered", "stop", "then")
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.entered = False  # the lane, where there is one
+        self.stop: Stop = _not_yet
+        self.then: list[Callable[[], None]] = []
+
+
+class Places:
     """The same in memory."""
 
     __slots__ = ("entries", "leaving", "open", "waiting")
 
-    def __init__(self, kept: _Kept) -> None:
+    def __init__(self, kept: Kept) -> None:
         self.entries = dict(kept.entries)
         self.leaving = {placed.number: placed for placed in kept.leaving}
-        self.open: dict[int, int] = {}  # by number, the errands for what is not known to be there; 0: not yet sent
+        self.open: dict[int, Open] = {}  # by number, what is not known to be there
         self.waiting: list[Callable[[], None]] = []
 
 
 class Placing:
-    """All entries of the homes here, wherever they are placed; and the errands that place entries at homes here."""
+    """All entries of the homes here, wherever they are placed."""
 
     def __init__(
         self,
         services: Services,
         hosting: Hosting,
-        custody: Custody,
-        errands: Errands,
-        wanted: Callable[[HomeId, int, Filter], Sequence[Entry]],
-        accept: Callable[[Home, str, Entry, Callable[[Message], None]], None],
-        *,
-        straight: bool,
-        next_key: Callable[[Entry, bytes], bytes | None] | None = None,
+        wanted: Callable[[HomeId, int, Filter, int], Sequence[Entry]],
+        planter: Planter,
     ) -> None:
         self._services = services
         self._hosting = hosting
-        self._custody = custody
-        self._errands = errands
         self._wanted = wanted
-        self._accept = accept
-        self._straight = straight
-        self._places: dict[HomeId, dict[str, _Places]] = {}
+        self._planter = planter
+        self._places: dict[HomeId, dict[str, Places]] = {}
         self._counts: dict[HomeId, int] = {}
-        self._withdrawn: dict[str, None] = {}
-        onward = None if next_key is None else lambda message, after: next_key(message.entry, after)
-        errands.do(Put, self._put, onward)
-        errands.do(Withdraw, self._withdraw, onward)
-
-    # -- at the home of a subscription ---------------------------------------------------------------------------------
 
     def home_started(self, home: Home) -> None:
         """A home serves here: what it had not finished goes on."""
+        self._recover(home)
+        for name in dict.fromkeys((*home.filters, *self._places[home.id])):
+            self.place(home, name, lambda: None)
+
+    def _recover(self, home: Home) -> None:
         places = self._places[home.id] = {}
         record = home.keeper.records.get(COUNT)
         count = 0 if record is None or record.value is None else int.from_bytes(record.value, "big")
         self._counts[home.id] = max(count, (home.keeper.epoch - 1) << 32)  # it may have been lost with all copies
-        unsure = []
         for name, record in sorted(home.keeper.records.items()):
             if name.startswith(PLACES) and record.value is not None:
-                kept = msgspec.msgpack.decode(record.value, type=_Kept)
-                places[name.removeprefix(PLACES)] = _Places(kept)
+                kept = msgspec.msgpack.decode(record.value, type=Kept)
+                each = places[name.removeprefix(PLACES)] = Places(kept)
                 if not kept.confirmed:
-                    unsure.append(name.removeprefix(PLACES))
-        for name in unsure:
-            each = places[name]
-            each.open = dict.fromkeys((placed.number for placed in each.entries.values()), 0)
-        for name in dict.fromkeys((*home.filters, *places)):
-            self.place(home, name, lambda: None)
+                    each.open = {placed.number: self._open(home) for placed in each.entries.values()}
 
     def home_stopped(self, home: HomeId) -> None:
         """A home serves here no longer: what it had not finished goes on where it serves next."""
         for places in self._places.pop(home, {}).values():
-            for errand in places.open.values():
-                self._errands.stop(errand)
+            for opened in places.open.values():
+                opened.stop()
 
     def place(self, home: Home, name: str, then: Callable[[], None]) -> None:
         """A subscription is new, changed or gone: `then` when all that its filter needs is placed."""
-        places = self._places[home.id].setdefault(name, _Places(_Kept((), (), True)))
+        places = self._places[home.id].setdefault(name, Places(Kept((), (), True)))
         subscription, filter_ = home.subscription(name), home.filters.get(name)
-        needed = () if filter_ is None or subscription is None else self._wanted(home.id, subscription.number, filter_)
-        wanted = dict.fromkeys(needed)
+        wanted: dict[Entry, None] = {}
+        if filter_ is not None and subscription is not None:
+            ats = range(len(filter_.conjunctions))
+            wanted = self._wanted_for(home.id, subscription.number, filter_, ats)
+        places.waiting.append(then)
+        moved = self._move(home, name, places, wanted)
+        self._write(home, name, places, [self._count(home), self._record(name, places)] if moved else [])
+
+    def _wanted_for(self, home: HomeId, number: int, filter_: Filter, ats: Iterable[int]) -> dict[Entry, None]:
+        """What some conjunctions of a filter need."""
+        return {entry: None for at in ats for entry in self._wanted(home, number, filter_, at)}
+
+    def _move(self, home: Home, name: str, places: Places, wanted: dict[Entry, None]) -> bool:
+        """What is wanted is to be placed, and nothing else; whether that is news."""
         new = [entry for entry in wanted if entry not in places.entries]
         old = [entry for entry in places.entries if entry not in wanted]
-        places.waiting.append(then)
         for entry in old:
-            self._leave(places, places.entries.pop(entry))
-        count = self._counts[home.id]
+            self._leave(home, name, places, places.entries.pop(entry))
         for entry in new:
-            count += 1
-            places.entries[entry] = _Placed(count, entry)
-            places.open[count] = 0
-        self._counts[home.id] = count
-        values = [(COUNT, count.to_bytes(8, "big")), self._record(name, places)] if new or old else []
-        self._write(home, name, places, values)
+            count = self._counts[home.id] = self._counts[home.id] + 1
+            places.entries[entry] = Placed(count, entry)
+            places.open[count] = self._open(home)
+        return bool(new or old)
 
-    def _leave(self, places: _Places, placed: _Placed) -> None:
+    def _open(self, home: Home) -> Open:
+        return Open()
+
+    def _leave(self, home: Home, name: str, places: Places, placed: Placed) -> None:
+        """An entry is wanted no longer. What is not placed yet need not be: what is new takes its place."""
         places.leaving[placed.number] = placed
-        if placed.number in places.open:
-            self._errands.stop(places.open.pop(placed.number))
+        opened = places.open.pop(placed.number, None)
+        if opened is not None:
+            opened.stop()
 
-    def _record(self, name: str, places: _Places) -> tuple[str, bytes]:
-        kept = _Kept(tuple(places.entries.items()), tuple(places.leaving.values()), not places.open)
+    def _count(self, home: Home) -> tuple[str, bytes]:
+        return COUNT, self._counts[home.id].to_bytes(8, "big")
+
+    def _record(self, name: str, places: Places) -> tuple[str, bytes]:
+        kept = Kept(tuple(places.entries.items()), tuple(places.leaving.values()), not places.open)
         return PLACES + name, msgspec.msgpack.encode(kept)
 
-    def _is_here(self, home: Home, name: str, places: _Places) -> bool:
+    def _is_here(self, home: Home, name: str, places: Places) -> bool:
         return self._hosting.homes.get(home.id) is home and self._places.get(home.id, {}).get(name) is places
 
-    def _write(self, home: Home, name: str, places: _Places, values: Sequence[tuple[str, bytes]]) -> None:
-        numbers = [number for number, errand in places.open.items() if not errand]
+    def _write(self, home: Home, name: str, places: Places, values: Sequence[tuple[str, bytes]]) -> None:
+        numbers = [number for number, opened in places.open.items() if not opened.begun]
         home.keeper.write(values, (), lambda: self._go_on(home, name, places, numbers))
 
-    def _go_on(self, home: Home, name: str, places: _Places, numbers: Sequence[int]) -> None:
+    def _go_on(self, home: Home, name: str, places: Places, numbers: Sequence[int]) -> None:
         """What is placed is on disk: place what is new, as far as that is on disk too."""
         if not self._is_here(home, name, places):
             return
         for wanted, placed in list(places.entries.items()):
-            if placed.number in numbers and places.open.get(placed.number) == 0:
-                places.open[placed.number] = -1  # it may be done before it has a number
-                errand = self._send(home, name, places, wanted, placed)
-                if placed.number in places.open:
-                    places.open[placed.number] = errand
+            if placed.number in numbers:
+                self._plant(home, name, places, wanted, placed)
         self._confirm(home, name, places)
 
-    def _send(self, home: Home, name: str, places: _Places, wanted: Entry, placed: _Placed) -> int:
-        crowded: list[Crowded] = []
-
-        def answered(answer: Message, from_afar: bool) -> None:
-            if isinstance(answer, Crowded):
-                crowded.append(answer)
-
-        def done() -> None:
-            if crowded:
-                self._place_at(home, name, places, wanted, placed, crowded[0].at)
-            else:
-                self._placed(home, name, places, placed.number)
-
-        put = Put(home.id, placed.number, placed.at)
-        at = placed.at
-        return self._errands.run(at.low, at.high, put, done, answered=answered, straight=self._straight)
-
-    def _place_at(self, home: Home, name: str, places: _Places, wanted: Entry, placed: _Placed, at: Entry) -> None:
-        """A key is crowded, and its holder names another one: it is written down before anything goes there."""
-        if places.open.pop(placed.number, None) is None or not self._is_here(home, name, places):
+    def _plant(self, home: Home, name: str, places: Places, wanted: Entry, placed: Placed) -> None:
+        number = placed.number
+        opened = places.open.get(number)
+        if opened is None or opened.begun:
             return
-        count = self._counts[home.id] = self._counts[home.id] + 1
-        places.entries[wanted] = _Placed(count, at)
-        places.open[count] = 0
-        self._write(home, name, places, [(COUNT, count.to_bytes(8, "big")), self._record(name, places)])
+        opened.begun = True  # it may be done before it can be stopped
+        stop = self._planter.plant(
+            home.id,
+            number,
+            placed.at,
+            partial(self._placed, home, name, places, number),
+            partial(self._place_at, home, name, places, wanted, number),
+        )
+        if places.open.get(number) is opened:
+            opened.stop = stop
 
-    def _placed(self, home: Home, name: str, places: _Places, number: int) -> None:
-        if places.open.pop(number, None) is None or not self._is_here(home, name, places):
+    def _place_at(self, home: Home, name: str, places: Places, wanted: Entry, number: int, at: Entry) -> None:
+        """A key is crowded, and its holder names another one: it is written down before anything goes there."""
+        opened = places.open.pop(number, None)
+        if opened is None or not self._is_here(home, name, places):
+            return
+        opened.begun, opened.stop = False, _not_yet
+        count = self._counts[home.id] = self._counts[home.id] + 1
+        places.open[count] = opened
+        if number in places.leaving:
+            del places.leaving[number]
+            self._leave(home, name, places, Placed(count, at))
+        else:
+            places.entries[wanted] = Placed(count, at)
+        self._write(home, name, places, [self._count(home), self._record(name, places)])
+
+    def _placed(self, home: Home, name: str, places: Places, number: int) -> None:
+        opened = places.open.pop(number, None)
+        if opened is None or not self._is_here(home, name, places):
             return
         if not places.open:
             home.keeper.write([self._record(name, places)])
+        for each in opened.then:
+            each()
         self._confirm(home, name, places)
 
-    def _confirm(self, home: Home, name: str, places: _Places) -> None:
+    def _confirm(self, home: Home, name: str, places: Places) -> None:
         if places.open:
             return
         waiting, places.waiting = places.waiting, []
         for then in waiting:
             then()
         if places.leaving:
-            numbers = tuple(places.leaving)
-            self._services.after(RETAIN_US, lambda: self._withdraw_all(home, name, places, numbers))
+            self._withdraw_later(home, [(name, places, number) for number in places.leaving])
         elif not places.entries:
             self._forget(home, name, places)
 
-    def _withdraw_all(self, home: Home, name: str, places: _Places, numbers: tuple[int, ...]) -> None:
-        if not self._is_here(home, name, places):
-            return
-        for number in numbers:
-            placed = places.leaving.get(number)
-            if placed is not None:
-                withdraw = Withdraw(home.id, number, placed.at)
-                done = partial(self._has_withdrawn, home, name, places, number)
-                self._errands.run(placed.at.low, placed.at.high, withdraw, done, straight=self._straight)
+    def _withdraw_later(self, home: Home, leaving: Sequence[tuple[str, Places, int]]) -> None:
+        def withdraw() -> None:
+            for name, places, number in leaving:
+                placed = places.leaving.get(number)
+                if placed is not None and self._is_here(home, name, places):
+                    self._uproot(home, name, places, placed)
 
-    def _has_withdrawn(self, home: Home, name: str, places: _Places, number: int) -> None:
+        self._services.after(RETAIN_US, withdraw)
+
+    def _uproot(self, home: Home, name: str, places: Places, placed: Placed) -> None:
+        done = partial(self._has_withdrawn, home, name, places, placed.number)
+        self._planter.uproot(home.id, placed.number, placed.at, done)
+
+    def _has_withdrawn(self, home: Home, name: str, places: Places, number: int) -> None:
         if not self._is_here(home, name, places) or places.leaving.pop(number, None) is None:
             return
         if places.leaving:
@@ -234,8 +252,8 @@ class Placing:
         else:
             self._forget(home, name, places)
 
-    def _forget(self, home: Home, name: str, places: _Places) -> None:
-        if not places.open and self._is_here(home, name, places):
+    def _forget(self, home: Home, name: str, places: Places) -> None:
+        if not (places.open or places.waiting) and self._is_here(home, name, places):
             del self._places[home.id][name]
             home.keeper.write((), (PLACES + name,))
 
@@ -243,24 +261,6 @@ class Placing:
         """Whether nothing is placed for a home."""
         return not self._places.get(home.id)
 
-    # -- at the holder of a key ----------------------------------------------------------------------------------------
 
-    def _put(self, home: Home, reached: Reached, put: Put, answer: Callable[[Message], None]) -> None:
-        name = entry_name(put.home, put.number)
-        if name in self._withdrawn:
-            self._services.observe("entry_late")
-            answer(Stored())
-            return
-        self._accept(home, name, put.entry, answer)
-
-    def _withdraw(self, home: Home, reached: Reached, withdraw: Withdraw, answer: Callable[[Message], None]) -> None:
-        name = entry_name(withdraw.home, withdraw.number)
-        self._withdrawn[name] = None
-        if len(self._withdrawn) > WITHDRAWN_MAX:
-            del self._withdrawn[next(iter(self._withdrawn))]
-        self._custody.remove(home, name, lambda: answer(Removed()))
-
-
-def entry_name(home: HomeId, number: int) -> str:
-    """The name of an entry wherever it is placed."""
-    return f"{home.hex()}/{number}"
+def _not_yet() -> None:
+    """Stops what cannot be stopped yet."""

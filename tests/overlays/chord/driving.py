@@ -48,7 +48,7 @@ class Host:
         self.joins = 0
         self.changes = 0
         self.chord = Chord(self.services, self, settings, rules)
-        self.chord._finding._numbers = 0
+        self.chord._finding._lookups._numbers = 0
         self.handlers = dict(self.chord.handlers())
 
     # What the overlay tells.

@@ -176,6 +176,31 @@ def test_a_routed_message_arrives_once_with_its_hops_and_its_origin() -> None:
         owner.delivered_here.clear()
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 64])
+@pytest.mark.parametrize("bits", [8, 160])
+def test_the_next_hop_is_where_a_message_would_go_and_leads_to_the_owner(count: int, bits: int) -> None:
+    ring = Ring(bits)
+    still = Still(ring, drawn(ring, count, count))
+    chance = random.Random(count)
+    keys = [ring.key(chance.getrandbits(bits)) for _ in range(50)] + [Key(each.id) for each in still.order]
+    for key in keys:
+        node, hops = chance.choice(still.order), 0
+        _, far = still.lookup(node.id, key)
+        while (onward := still.hosts[node.id].chord.next_hop(key)) is not None:
+            host = still.hosts[node.id]
+            effects = host.do(0, lambda host=host, key=key: host.chord.route(key, Text("")))  # type: ignore[misc]
+            assert [effect.to for effect in effects if isinstance(effect, Send)] == [onward]
+            node, hops = onward, hops + 1
+        assert node == still.owner(key)
+        assert hops == far
+
+
+def test_who_is_no_member_knows_no_next_hop() -> None:
+    world = World()
+    stranger = world.start(peer(world.ring, 7))
+    assert stranger.chord.next_hop(world.ring.key(3)) is None
+
+
 # -- broadcasts --------------------------------------------------------------------------------------------------------
 
 

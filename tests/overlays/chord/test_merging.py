@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from meetpoint.overlays.chord import ChordSettings
-from meetpoint.overlays.chord.contacts import Contacts
 from meetpoint.overlays.chord.messages import AskState, Claim, Find, Hint, Located, ToldState
+from meetpoint.overlays.contacts import Contacts
 from meetpoint.protocol.effects import CancelTimer, Effect, Send, SetTimer
 from meetpoint.protocol.inputs import Instant
 from meetpoint.protocol.messages import Message, Peer

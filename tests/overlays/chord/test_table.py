@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from meetpoint.overlays.chord.contacts import Contacts
 from meetpoint.overlays.chord.rules import Rules
 from meetpoint.overlays.chord.table import Table
+from meetpoint.overlays.contacts import Contacts
 from meetpoint.protocol.inputs import Instant
 from meetpoint.protocol.messages import Peer
 from meetpoint.protocol.ring import Ring, between

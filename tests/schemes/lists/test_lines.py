@@ -19,9 +19,9 @@ from meetpoint.language.intervals import complement, point
 from meetpoint.matching.feedback import Feedback, Line
 from meetpoint.matching.statistics import Statistics
 from meetpoint.protocol.ring import Ring
+from meetpoint.rendezvous.scales import Codes, Linear, Quantiles, Scale, measure
 from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.lines import Grid, Ordered, Piece, contains
-from meetpoint.schemes.lists.scales import Codes, Linear, Quantiles, Scale, measure
 from tests.language.strategies import FLOATS, INTEGERS, TIMESTAMPS, decimals
 
 BITS = 40

@@ -14,9 +14,9 @@ from meetpoint.errors import LimitError
 from meetpoint.language import Attribute, Filter, Schema, Type, clean_attributes, parse_filter
 from meetpoint.matching import Scan
 from meetpoint.protocol.ring import Ring
+from meetpoint.rendezvous.scales import Quantiles, Scale
 from meetpoint.schemes.lists.collecting import Mode
 from meetpoint.schemes.lists.hashing import Hashing
-from meetpoint.schemes.lists.scales import Quantiles, Scale
 from meetpoint.schemes.lists.subids import conjunction_number
 from tests.schemes.lists.model import Model, numbers
 from tests.workloads import START, random_events, random_filter

@@ -87,7 +87,9 @@ def test_whatever_keys_a_peer_sends_events_find_their_way_among_them(groups: lis
 def test_what_is_placed_is_read_again() -> None:
     for text in FILTERS:
         filter_ = parse_filter(text)
-        entries = entries_of(RING, KeyPlan(), 7, filter_)
+        entries = [
+            each for at in range(len(filter_.conjunctions)) for each in entries_of(RING, KeyPlan(), 7, filter_, at)
+        ]
         assert entries
         for entry in entries:
             filed = read_filed(entry.body)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from meetpoint.overlays.chord.contacts import Contacts
 from meetpoint.overlays.chord.finding import Finding
 from meetpoint.overlays.chord.fingers import Fingers
 from meetpoint.overlays.chord.joining import Joining
@@ -21,6 +20,7 @@ from meetpoint.overlays.chord.rules import Rules, State
 from meetpoint.overlays.chord.settings import ChordSettings
 from meetpoint.overlays.chord.table import ChordView, Table
 from meetpoint.overlays.chord.upkeep import Upkeep
+from meetpoint.overlays.contacts import Contacts
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.overlay import Handler, Upcalls
 from meetpoint.protocol.ring import Key
@@ -174,6 +174,10 @@ class Chord:
     def lookup(self, key: Key, then: Callable[[Peer | None, int], None]) -> None:
         """Find the owner of a key, and the messages it took; None where nobody answered in time."""
         self._finding.lookup(key, then)
+
+    def next_hop(self, key: Key) -> Peer | None:
+        """The link nearest before a key, or its owner; None where this node owns it or knows nobody."""
+        return None if self._table.state is None else self._table.way(key)[0]
 
     # -- peers ---------------------------------------------------------------------------------------------------------
 

@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from meetpoint.overlays.chord.messages import Find, Located, Routed
+from meetpoint.overlays.lookups import Lookups
 from meetpoint.wire import WireError
 
 if TYPE_CHECKING:
     from meetpoint.overlays.chord.settings import ChordSettings
     from meetpoint.overlays.chord.table import Table
+    from meetpoint.overlays.lookups import Lookup, Then
     from meetpoint.protocol.messages import Message, Peer
     from meetpoint.protocol.ring import Key
     from meetpoint.protocol.services import Services
@@ -31,33 +31,19 @@ if TYPE_CHECKING:
 __all__ = ["Finding"]
 
 Deliver = Callable[["Key", "Message", "Peer", int], None]
-Then = Callable[["Peer | None", int], None]
-
-
-class Lookup(msgspec.Struct):
-    """One lookup under way: how often it was tried, and until when the last try waits for its answer."""
-
-    key: Key
-    then: Then
-    tries_left: int
-    via: Peer | None
-    tried: int = 0
-    until: int = 0
 
 
 class Finding:
     """One node's part in routing and lookups."""
 
-    __slots__ = ("_deliver", "_looking_out", "_lookups", "_numbers", "_services", "_settings", "_table", "_width")
+    __slots__ = ("_deliver", "_lookups", "_services", "_settings", "_table", "_width")
 
     def __init__(self, services: Services, table: Table, settings: ChordSettings, deliver: Deliver) -> None:
         self._services = services
         self._table = table
         self._settings = settings
         self._deliver = deliver
-        self._lookups: dict[int, Lookup] = {}  # by number, and so by when their time is over
-        self._looking_out = False
-        self._numbers = services.random.getrandbits(32)  # in each life others: a late answer finds no lookup
+        self._lookups = Lookups(services, settings.lookup_timeout_us, settings.lookups_max, table.owns, self._ask)
         self._width = services.ring.width
 
     # -- routing -------------------------------------------------------------------------------------------------------
@@ -133,47 +119,17 @@ class Finding:
         self._begin(key, then, 1, peer)
 
     def _begin(self, key: Key, then: Then, tries: int, via: Peer | None) -> None:
-        if self._table.state is None or len(self._lookups) >= self._settings.lookups_max:
+        if self._table.state is None:
             then(None, 0)
         else:
-            self._try(Lookup(key, then, tries, via))
+            self._lookups.begin(key, then, tries, via)
 
-    def _try(self, lookup: Lookup) -> None:
-        to = lookup.via
-        final = False
+    def _ask(self, lookup: Lookup, number: int) -> None:
+        to, final = lookup.via, False
         if to is None:
-            if self._table.owns(lookup.key):
-                lookup.then(self._services.me, 0)
-                return
             to, final = self._table.next_hop(lookup.key, lookup.tried)
-        lookup.tries_left -= 1
-        self._numbers += 1
-        lookup.until = self._services.now + self._settings.lookup_timeout_us
-        self._lookups[self._numbers] = lookup
-        if not self._looking_out:
-            self._looking_out = True
-            self._services.after(self._settings.lookup_timeout_us, self._look_out)
         if to is not None:
-            self._services.send(to, Find(lookup.key, self._services.me, self._numbers, 1, lookup.tried, final))
-        lookup.tried += 1
-
-    def _look_out(self) -> None:
-        """Take up the lookups whose time is over. One timer serves all: nearly all are answered in time."""
-        now = self._services.now
-        while self._lookups:
-            number, lookup = next(iter(self._lookups.items()))
-            if lookup.until > now:
-                self._services.after(lookup.until - now, self._look_out)
-                return
-            del self._lookups[number]
-            self._silent(lookup)
-        self._looking_out = False
-
-    def _silent(self, lookup: Lookup) -> None:
-        if lookup.tries_left and self._table.state is not None:
-            self._try(lookup)
-        else:
-            lookup.then(None, 0)
+            self._services.send(to, Find(lookup.key, self._services.me, number, 1, lookup.tried, final))
 
     def on_find(self, source: Peer, message: Find) -> None:
         """Someone looks for the owner of a key."""
@@ -196,14 +152,10 @@ class Finding:
                 self._services.send(message.asker, Located(message.number, message.hops))
 
     def on_located(self, source: Peer, message: Located) -> None:
-        """The answer to a lookup; late and repeated ones are counted and dropped."""
-        lookup = self._lookups.pop(message.number, None)
-        if lookup is None:
-            self._services.observe("reply_unexpected")
-            return
+        """The answer to a lookup."""
         self._table.heard(source)
-        lookup.then(source, message.hops)
+        self._lookups.located(source, message.number, message.hops)
 
     def check(self) -> None:
         """Assert the limits."""
-        assert len(self._lookups) <= self._settings.lookups_max, "lookups have a limit"
+        self._lookups.check()

@@ -14,8 +14,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from meetpoint.overlays.chord.contacts import Contacts
 from meetpoint.overlays.chord.rules import State
+from meetpoint.overlays.contacts import Contacts
 from meetpoint.protocol.inputs import Instant
 from meetpoint.protocol.messages import Peer
 from meetpoint.protocol.ring import NodeId, Ring, between

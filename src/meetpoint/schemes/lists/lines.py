@@ -25,7 +25,7 @@ from meetpoint.language.attribute import Attribute
 from meetpoint.language.constraints import Constraint, NumberSet, TimestampSet, both
 from meetpoint.language.intervals import Bound, Interval, Intervals, settle
 from meetpoint.protocol.ring import Key, Ring
-from meetpoint.schemes.lists.scales import (
+from meetpoint.rendezvous.scales import (
     WHOLE_FLOATS,
     Real,
     Scale,

@@ -37,6 +37,7 @@ from meetpoint.rendezvous.custody import Keeping
 from meetpoint.rendezvous.errands import Reached
 from meetpoint.rendezvous.messages import Entry as Placed
 from meetpoint.rendezvous.messages import Stored
+from meetpoint.rendezvous.scales import Quantiles
 from meetpoint.schemes.lists.collecting import (
     AttributeOrder,
     Group,
@@ -51,7 +52,6 @@ from meetpoint.schemes.lists.entries import Entry, entries_of, next_point, pack,
 from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.holding import Lists as Held
 from meetpoint.schemes.lists.messages import Accepted, Carried, Carry, Chain, Collect, Collected, Heard, Told
-from meetpoint.schemes.lists.scales import Quantiles
 from meetpoint.schemes.lists.settings import ListsSettings
 from meetpoint.schemes.lists.subids import FlatEvent, SubId, conjunction_number
 
@@ -160,12 +160,9 @@ class Lists(RendezvousScheme):
 
     # -- placing -------------------------------------------------------------------------------------------------------
 
-    def _entries(self, home: HomeId, number: int, filter_: Filter) -> list[Placed]:
-        return [
-            Placed(entry.low, entry.high, pack(entry))
-            for at, conjunction in enumerate(filter_.conjunctions)
-            for entry in entries_of(self._hashing, conjunction, home, conjunction_number(number, at))
-        ]
+    def _entries(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Placed]:
+        entries = entries_of(self._hashing, filter_.conjunctions[at], home, conjunction_number(number, at))
+        return [Placed(entry.low, entry.high, pack(entry)) for entry in entries]
 
     def _next_key(self, entry: Placed, after: bytes) -> bytes | None:
         read = read_entry(entry)

@@ -61,13 +61,10 @@ def _place(key: MeetKey, bits: int) -> Key:
     return Ring(bits).key(key.digest(bits))
 
 
-def entries_of(ring: Ring, plan: KeyPlan, number: int, filter_: Filter) -> list[Entry]:
-    """What a filter needs to be met by every event that it accepts."""
-    return [
-        _entry(ring, Filed(key, (), number, at, filter_.text))
-        for at, conjunction in enumerate(filter_.conjunctions)
-        for key in plan.keys_of(conjunction)
-    ]
+def entries_of(ring: Ring, plan: KeyPlan, number: int, filter_: Filter, at: int) -> list[Entry]:
+    """What one conjunction of a filter needs to be met by every event that it accepts."""
+    keys = plan.keys_of(filter_.conjunctions[at])
+    return [_entry(ring, Filed(key, (), number, at, filter_.text)) for key in keys]
 
 
 def child(ring: Ring, name: str, filed: Filed, children: int) -> Entry:

@@ -139,8 +139,8 @@ class Meet(RendezvousScheme):
 
     # -- placing -------------------------------------------------------------------------------------------------------
 
-    def _entries(self, home: HomeId, number: int, filter_: Filter) -> list[Entry]:
-        return entries_of(self._services.ring, self._plan, number, filter_)
+    def _entries(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Entry]:
+        return entries_of(self._services.ring, self._plan, number, filter_, at)
 
     def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
         """An entry is to be placed at a home here."""

@@ -26,7 +26,7 @@ import msgspec
 from meetpoint.errors import MeetpointError
 from meetpoint.language.attribute import Attribute
 from meetpoint.language.values import Kind, Type
-from meetpoint.matching.keys import code_of, place_of
+from meetpoint.matching.keys import ENDS, code_of, place_of
 
 __all__ = [
     "WHOLE_FLOATS",
@@ -182,10 +182,19 @@ class Codes(msgspec.Struct, frozen=True):
 
     kind: Kind
 
+    @property
+    def places(self) -> int:
+        """How many there are."""
+        first, last = ENDS[self.kind]
+        return last - first + 1
+
+    def place(self, x: Real) -> int:
+        """That of the nearest double, or of the microsecond, from 0 on."""
+        return place_of(self.kind, self._code(x)) - ENDS[self.kind][0]
+
     def offset(self, x: Real, size: int) -> int:
-        """The place of the nearest double, or of the microsecond."""
-        first, last = place_of(self.kind, -_BEYOND), place_of(self.kind, _BEYOND)
-        return (place_of(self.kind, self._code(x)) - first) * size // (last - first + 1)
+        """The place, on a ring of so many keys."""
+        return self.place(x) * size // self.places
 
     def _code(self, x: Real) -> int:
         if isinstance(x, float):
