@@ -1,0 +1,8 @@
+"""Pastry, with joins after LuPastry and leases: `docs/pastry.md` has the protocol, its invariant and its limits."""
+
+from meetpoint.overlays.pastry.messages import MESSAGES
+from meetpoint.overlays.pastry.pastry import Pastry
+from meetpoint.overlays.pastry.settings import PastrySettings
+from meetpoint.overlays.pastry.table import PastryView
+
+__all__ = ["MESSAGES", "Pastry", "PastrySettings", "PastryView"]

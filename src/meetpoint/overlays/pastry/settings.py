@@ -1,0 +1,82 @@
+"""What can be set of a Pastry node. All members of a network should use the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meetpoint.protocol.inputs import MICROSECONDS
+
+__all__ = ["PastrySettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class PastrySettings:
+    """Lengths, periods and limits.
+
+    A dead neighbour is found within a period and `greet_tries` timeouts, 2.9 s at most as it stands, and at once where
+    the driver reports the peer lost; its keys fall to others when the lease granted to it has ended.
+    """
+
+    digit_bits: int = 4
+    """b: ids are read in digits of so many bits, and a hop gains one of them. It divides 8, so that no digit is cut."""
+
+    half: int = 4
+    """How many leaves a node knows on each side: as many neighbours less one may fail at once."""
+
+    cache_max: int = 64
+    """So many nodes that were met in passing are remembered as links; a network as small is then one hop wide."""
+
+    period_us: int = MICROSECONDS
+    """How often leases are renewed; each time an eighth of it more or less, by chance."""
+
+    lease_us: int = 3 * MICROSECONDS
+    """How long a lease lasts for who holds it, counted from the question; who grants it waits an eighth longer."""
+
+    greet_timeout_us: int = MICROSECONDS // 2
+    greet_tries: int = 3
+    """A node that leaves so many greetings in a row unanswered is suspected."""
+
+    again_us: int = MICROSECONDS // 10
+    """How long to wait before a greeting that was not answered, or did not bring a lease, is repeated."""
+
+    join_retry_us: int = MICROSECONDS
+    joiners_max: int = 16
+    """So many joiners wait at a node until it has helped those before them."""
+
+    help_us: int = 3 * MICROSECONDS
+    """How long a node helps one joiner before it takes it for lost."""
+
+    patience_us: int = 4 * MICROSECONDS
+    """So long, or up to twice that, a joiner waits for its leases before it begins anew; a member twice as long."""
+
+    verify_ticks: int = 4
+    """One leaf that is no neighbour is greeted every so many periods."""
+
+    repair_ticks: int = 8
+    """A free place of the routing table is looked for every so many periods, and in each that a change has preceded."""
+
+    merge_share: float = 0.3
+    """In this share of the periods a peer of the passive list is asked."""
+
+    agreed_max: int = 8
+    """After so many answers in a row that know of one network, peers that were never suspected are left in peace."""
+
+    lookup_timeout_us: int = MICROSECONDS
+    lookup_tries: int = 5
+    lookups_max: int = 1024
+
+    hops_max: int = 64
+    """A message that was passed on so often is dropped."""
+
+    passive_max: int = 64
+    passive_told: int = 8
+    """So many peers of its passive list a node tells to one that joins after it."""
+
+    known_max: int = 512
+
+    def __post_init__(self) -> None:
+        assert self.digit_bits in (1, 2, 4, 8), "a digit has 1, 2, 4 or 8 bits"
+        assert self.half >= 1, "a node needs a neighbour on each side"
+        assert self.greet_tries >= 1, "silence is heard only after a question"
+        assert self.lease_us > self.period_us, "a lease is renewed before it ends"
+        assert self.lookup_tries >= 1, "a lookup is tried at least once"

@@ -1,0 +1,497 @@
+"""The upkeep of leaves and leases with messages: greetings, step by step as `rules` has them.
+
+One question does it all: a *greeting* says where its sender stands and may ask for a lease; the answer says where the
+other stands, whether the lease is granted, and, if they have changed, who its leaves are. Whom a node is told of, and
+would keep as a leaf, it greets before it believes in it.
+
+In quiet times a node greets its right neighbour in every period, which renews both leases: that of the left one by the
+answer, that of the right one, who asked in the answer before, by the greeting itself (`echo`). Whoever is not greeted
+in time, or lacks a lease, greets by itself. `leases` says when they end.
+
+A node that is silent, or says that it has no place, is suspected, until it speaks again (`contacts`); it is dropped as
+soon as no lease of it can be left. A node that speaks in a later life than it was known in (`messages.Life`) has lost
+all that it had before. One that speaks in an *earlier* life may be a message that was late, or a node that has lost its
+disk: its own answer to a greeting settles that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from meetpoint.overlays.pastry import standing
+from meetpoint.overlays.pastry.leases import Leases
+from meetpoint.overlays.pastry.messages import Greet, Greeted, Leaving, Life, Stranger
+from meetpoint.overlays.pastry.patience import Patience
+from meetpoint.overlays.pastry.rules import LEFT, RIGHT, Both, Said, Side, State, is_ready
+
+if TYPE_CHECKING:
+    from meetpoint.overlays.pastry.rules import Rules
+    from meetpoint.overlays.pastry.settings import PastrySettings
+    from meetpoint.overlays.pastry.table import Table
+    from meetpoint.protocol.messages import Peer, Reply
+    from meetpoint.protocol.services import Services
+
+__all__ = ["Upkeep"]
+
+_SIDES: tuple[Side, Side] = (LEFT, RIGHT)
+_UNSEEN = 0
+"""No version of anyone's leaves."""
+TOLD_TICKS = 16
+"""Every so many periods a neighbour is asked for its leaves although they have not changed."""
+
+
+class Upkeep:
+    """One node's greetings, leases and leaves. `ready` is told when it has become ready, `lost` that its place is."""
+
+    __slots__ = (
+        "_asked_at", "_due", "_greeting", "_heard_at", "_leases", "_listens", "_lives", "_lost", "_owed", "_patience",
+        "_ready", "_retiring", "_rules", "_seen", "_services", "_settings", "_table", "_ticks", "_unanswered",
+        "joiner_ready", "life",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        services: Services,
+        table: Table,
+        rules: Rules,
+        settings: PastrySettings,
+        ready: Callable[[], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._services = services
+        self._table = table
+        self._rules = rules
+        self._settings = settings
+        self._ready = ready
+        self._lost = lost
+        self._leases = Leases(services, settings.lease_us, self._let_go)
+        self.life: Life = (0, 0)
+        """The life that this node is in."""
+        self.joiner_ready: Callable[[bytes], None] = lambda node: None
+        """Who is told that a node is ready."""
+        self._greeting: dict[bytes, Life] = {}  # who is greeted just now, and in which life of this node
+        self._asked_at: dict[bytes, int] = {}  # when it was greeted last
+        self._heard_at: dict[bytes, int] = {}  # when it spoke last
+        self._unanswered: dict[bytes, int] = {}  # how many greetings in a row it has left unanswered
+        self._owed: dict[bytes, tuple[int, int]] = {}  # the lease it will be told of: its stamp, and the sides
+        self._seen: dict[bytes, int] = {}  # which version of its leaves this node knows
+        self._lives: dict[bytes, Life] = {}  # by id, the life it was heard in
+        self._ticks = 0
+        self._due: dict[str, None] = {}  # what is done soon
+        self._listens = False
+        self._patience = Patience(services, settings)
+        self._retiring = False  # this node waits for the leases that it granted to end, to join anew
+
+    # -- beginning and ending ------------------------------------------------------------------------------------------
+
+    def begin_life(self) -> None:
+        """This node begins to join, or to found: whatever it was before is over."""
+        self.life = (self._services.me.incarnation, int(self._services.now))
+
+    def begin(self, state: State) -> None:
+        """This node has a place, or is promised one."""
+        for known in (self._greeting, self._asked_at, self._heard_at, self._unanswered, self._owed, self._seen):
+            known.clear()
+        self._leases.clear()
+        self._retiring = False
+        self._patience.begin()
+        self._commit(state)
+        for side in _SIDES:
+            if state.leases[side] is not None:
+                self._leases.hold(side, self._services.now)
+            for node in state.grants[side]:
+                self._leases.bind(side, node)
+        self._go_on()
+
+    def end(self) -> None:
+        """It has none any more; whatever comes for that life is void."""
+        self._leases.clear()
+        self._greeting.clear()
+        self._commit(None)
+
+    def _commit(self, state: State | None) -> None:
+        before = self._table.state
+        if before is state:
+            return
+        self._table.commit(state)
+        if state is None:
+            return
+        for side in _SIDES:
+            if before is not None and before.near[side] == state.me != state.near[side]:
+                self._leases.hold(side, self._services.now)  # the lease of its own ends: it is not alone any more
+        if before is not None and before.leaves != state.leaves and not state.waits:
+            self._soon("spread", self._spread)
+        was_ready = before is not None and is_ready(before)
+        if is_ready(state) and not was_ready:
+            self._retiring = False
+            self._ready()
+        elif was_ready and not is_ready(state):
+            self._patience.begin()
+            self._services.observe("pastry_unready")
+
+    def _spread(self) -> None:
+        """The leaves have changed: the neighbours shall hear of it, and ask for them."""
+        state = self._table.state
+        for node in dict.fromkeys(() if state is None or state.waits else state.near):
+            self._greet_known(node)
+
+    def _soon(self, name: str, act: Callable[[], None]) -> None:
+        """Do something after a short pause; once, however often it is wanted meanwhile."""
+        if name in self._due:
+            return
+        self._due[name] = None
+
+        def due() -> None:
+            del self._due[name]
+            act()
+            self._table.tell()
+
+        self._services.after(self._settings.again_us, due)
+
+    # -- greeting ------------------------------------------------------------------------------------------------------
+
+    def greet(self, peer: Peer) -> None:
+        """Say where this node stands and ask the same, a neighbour also for its lease; one question at a time."""
+        state = self._table.state
+        if state is None or peer.id in self._greeting or peer.id == self._table.id:
+            return
+        life, asked_at = self.life, self._services.now
+        self._greeting[peer.id] = life
+        self._asked_at[peer.id] = asked_at
+        told, asks = standing.tell(state), self._may_ask(state, peer.id)
+        _, version = self._table.told()
+        seen = _UNSEEN if state.waits or self._ticks % TOLD_TICKS == 0 else self._seen.get(peer.id, _UNSEEN)
+        echo, granted = self._owed.get(peer.id, (0, 0))
+
+        def answered(reply: Reply | None) -> None:
+            if self._greeting.get(peer.id) != life or self.life != life:
+                return
+            del self._greeting[peer.id]
+            if isinstance(reply, Greeted) and self._is_well(reply):
+                self._greeted(peer, reply, asked_at)
+            elif isinstance(reply, Stranger):
+                self.meet(peer, reply.life, fresh=True)
+                self._silent(peer)
+            else:
+                self._unheard(peer)
+            self._table.tell()
+
+        self._services.ask(
+            peer,
+            lambda number: Greet(number, life, state.near, told, asks, version, seen, echo, granted),
+            answered,
+            self._settings.greet_timeout_us,
+        )
+
+    def _may_ask(self, state: State, node: bytes) -> bool:
+        """Whether to ask a node for a lease: a neighbour, and a joiner its left one first."""
+        if state.waits or self._retiring or node not in state.near:
+            return False
+        return state.member or node == state.near[LEFT] or state.leases[LEFT] == state.near[LEFT]
+
+    def _unheard(self, peer: Peer) -> None:
+        """A greeting was not answered: once more, or enough."""
+        unanswered = self._unanswered[peer.id] = self._unanswered.get(peer.id, 0) + 1
+        if unanswered >= self._settings.greet_tries:
+            self._silent(peer)
+            return
+        life = self.life
+        self._services.after(self._settings.again_us, lambda: self.greet(peer) if self.life == life else None)
+
+    def _is_well(self, message: Greet | Greeted) -> bool:
+        holds = self._services.ring.holds
+        peers = (message.leaves or ()) if isinstance(message, Greeted) else ()
+        well = len(peers) <= 2 * self._settings.half + 2 and all(map(holds, message.near))
+        if not well or not all(holds(peer.id) and peer.address for peer in peers):
+            self._services.observe("pastry_malformed")
+            return False
+        return True
+
+    def on_greet(self, source: Peer, message: Greet) -> None:
+        """Another says where it stands, and may want a lease, or bring one."""
+        if not self._is_well(message) or not self.meet(source, message.life):
+            return
+        state = self._table.state
+        if state is None:
+            self._services.send(source, Stranger(message.request, self.life))
+            return
+        said = standing.read(source.id, message)
+        state = self._rules.probed(state, said)
+        if message.granted and self.life[1] <= message.echo <= self._services.now:
+            state = self._granted(state, source.id, message.granted, message.echo)
+        state, granted = self._grant(state, said) if message.asks else (state, 0)
+        self._commit(state)
+        leaves, version = self._table.told()
+        reply = Greeted(
+            message.request, self.life, state.near, standing.tell(state), granted, self._may_ask(state, source.id),
+            int(self._services.now), version, None if version == message.seen else leaves,
+        )  # fmt: skip
+        self._services.send(source, reply)
+        self._note(said)
+        if source.id in state.near and self._seen.get(source.id) != message.version:
+            self.greet(source)  # to be told its leaves
+        self._table.tell()
+
+    def _greeted(self, peer: Peer, reply: Greeted, asked_at: int) -> None:
+        """One that was greeted has answered."""
+        state = self._table.state
+        if state is None or not self.meet(peer, reply.life, fresh=True):
+            return
+        state = self._table.state
+        assert state is not None, "whoever drops others stays"
+        said = standing.read(peer.id, reply)
+        told = [each.id for each in reply.leaves or ()]
+        for each in reply.leaves or ():
+            self._table.contacts.learn(each)
+        self._seen[peer.id] = reply.version
+        state = self._rules.pass_over(state, peer.id) if peer.id in state.joiners else state
+        state = self._rules.probe_answered(state, said, told)
+        state = self._granted(state, peer.id, reply.granted, asked_at)
+        if reply.asks:
+            state, granted = self._grant(state, said)
+            self._owed[peer.id] = (reply.stamp, granted)
+        self._commit(state)
+        self._note(said)
+        if reply.leaves is not None and not state.waits:
+            self._follow(state, peer.id, told)
+        self._go_on()
+
+    def _follow(self, state: State, teller: bytes, told: Sequence[bytes]) -> None:
+        """Greet whom a node was told of and would keep, and those of its leaves that the teller has not, or not yet."""
+        for node in self._rules.unknown(state, told):
+            self._greet_known(node)
+        for node in state.leaves:
+            if self._rules.is_missed(teller, told, node):
+                if node not in state.near:  # the teller may have found it silent: once more is enough
+                    self._unanswered[node] = self._settings.greet_tries - 1
+                self._greet_known(node)
+
+    def _grant(self, state: State, said: Said) -> tuple[State, int]:
+        if self._retiring:
+            return state, 0
+        state, given = self._rules.grant(state, said)
+        for side in _SIDES:
+            if given[side]:
+                self._leases.bind(side, said.node)
+        return state, given[LEFT] + 2 * given[RIGHT]
+
+    def _granted(self, state: State, node: bytes, sides: int, asked_at: int) -> State:
+        """A node has granted leases on some of its sides, asked for at a time: not too long ago."""
+        if not sides or self._services.now - asked_at >= self._settings.lease_us:
+            return state
+        given: Both = (bool(sides & 1), bool(sides & 2))
+        state = self._rules.granted(state, node, given)
+        for side in _SIDES:
+            if given[1 - side] and state.leases[side] == node:
+                self._leases.hold(side, asked_at)
+                self._leases.bind(side, node)
+        return state
+
+    def _note(self, said: Said) -> None:
+        if said.ready:
+            self._patience.met_ready()
+            self.joiner_ready(said.node)
+
+    def _greet_known(self, node: bytes) -> None:
+        peer = self._worth_asking(node)
+        if peer is not None:
+            self.greet(peer)
+
+    def _worth_asking(self, node: bytes) -> Peer | None:
+        return self._table.contacts.worth_asking(node, self._services.now, self._settings.lease_us)
+
+    # -- lives ---------------------------------------------------------------------------------------------------------
+
+    def meet(self, peer: Peer, life: Life, fresh: bool = False) -> bool:
+        """A node speaks in a life of it; whether that counts. `fresh`: it has just answered, so it is its life now."""
+        known = self._lives.get(peer.id, life)
+        if life < known and not fresh:
+            self._services.observe("pastry_former_life")
+            self.greet(self._table.contacts.peer(peer.id) or peer)
+            return False
+        self._table.heard(peer)
+        self._unanswered.pop(peer.id, None)
+        self._heard_at[peer.id] = self._services.now
+        self._lives[peer.id] = life
+        if life != known:
+            self._drop_former(peer.id)
+        return True
+
+    def _drop_former(self, node: bytes) -> None:
+        """A node is back as another: its former life is over."""
+        state = self._table.state
+        for known in (self._owed, self._seen):
+            known.pop(node, None)
+        self._leases.free(node)
+        if state is not None:
+            self._commit(self._rules.drop_former(state, node))
+            self._go_on()
+
+    def on_leaving(self, source: Peer, message: Leaving) -> None:
+        """A node has left, or looks for another place."""
+        if self._lives.get(source.id, message.life) == message.life:  # of another life it says nothing
+            self._table.suspect(source, self._services.now)
+            self._drop_former(source.id)
+            self._table.tell()
+
+    # -- leases --------------------------------------------------------------------------------------------------------
+
+    def look_at_the_clock(self) -> None:
+        """See whether a lease is over before anything else is done."""
+        self._leases.look_at_the_clock()
+
+    def _let_go(self) -> None:
+        """Some leases may be over, held or granted."""
+        state = self._table.state
+        if state is None:
+            return
+        for side in _SIDES:
+            if _is_held(state, side) and self._leases.left_us(side) <= 0:
+                state = self._rules.expire(state, side)
+        for side, node in self._leases.take_ended():
+            state = self._rules.grant_ended(state, side, node)
+        self._commit(state)
+        self._drop_suspects()
+        self._go_on()
+        self._table.tell()
+
+    def _go_on(self) -> None:
+        """Ask for whatever is missing: probes of a joiner, then its leases, the left one first."""
+        state = self._table.state
+        if state is None:
+            return
+        for node in state.unprobed:
+            peer = self._worth_asking(node)
+            if peer is None:
+                state = self._rules.probe_failed(state, node)
+            else:
+                self.greet(peer)
+        self._commit(state)
+        if state.waits or is_ready(state) or self._retiring:
+            return
+        pause = self._services.now - self._settings.again_us
+        for side in _SIDES:
+            node = state.near[side]
+            if state.leases[side] != node:
+                if self._asked_at.get(node, pause) <= pause:
+                    self._greet_known(node)
+                if not state.member:
+                    break
+        self._soon("go on", self._go_on)
+
+    # -- the dead ------------------------------------------------------------------------------------------------------
+
+    def _silent(self, peer: Peer) -> None:
+        """A node did not answer, or has no place."""
+        self._table.suspect(peer, self._services.now)
+        self.suspected(peer)
+
+    def suspected(self, peer: Peer) -> None:
+        """A node is taken for dead."""
+        state = self._table.state
+        if state is None:
+            return
+        if peer.id in state.unprobed:
+            state = self._rules.probe_failed(state, peer.id)
+        if peer.id in state.joiners:
+            state = self._rules.pass_over(state, peer.id)
+        self._commit(state)
+        if peer.id in state.near:
+            for leaf in self._table.leaves():
+                self.greet(leaf)  # whoever comes next may be dead as well: better to know in time
+        self._drop_suspects()
+        self._go_on()
+
+    def _drop_suspects(self) -> None:
+        """Drop whoever is taken for dead and has no lease any more."""
+        state = self._table.state
+        if state is None:
+            return
+        hindered = False
+        for node in state.leaves:
+            if self._table.contacts.live(node) is None:
+                dropped = self._rules.drop(state, node)
+                state = dropped or state
+                hindered = hindered or dropped is None
+        self._commit(state)
+        for node in state.joiners if hindered else ():
+            self._greet_known(node)  # whether one of them is a member by now decides who may be dropped
+
+    # -- in every period -----------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Renew leases, look after one more leaf now and then, and drop the dead."""
+        self._ticks += 1
+        self._drop_suspects()
+        state = self._table.state
+        if state is None:
+            return
+        if is_ready(state) or not self._patience.is_over(state.member):
+            self._retiring = False
+        else:
+            self._begin_anew(state)
+            return
+        if not state.waits:
+            self._greet_known(state.near[RIGHT])
+            others = [node for node in state.leaves if node not in state.near]
+            if others and self._ticks % self._settings.verify_ticks == 0:
+                self._greet_known(others[self._ticks // self._settings.verify_ticks % len(others)])
+            if not self._listens:
+                self._listen()
+        self._go_on()
+
+    def _listen(self) -> None:
+        """The left neighbour should greet; where it has not in time, or its lease runs out, this node does."""
+        state, now = self._table.state, self._services.now
+        self._listens = state is not None and not state.waits and state.near[LEFT] != state.me
+        if state is None or not self._listens:
+            return
+        left, patience = state.near[LEFT], self._settings.period_us * 5 // 4
+        wait = min(
+            self._heard_at.get(left, 0) + patience - now, self._leases.left_us(LEFT) - self._settings.lease_us // 4
+        )
+        if wait <= 0:
+            self._greet_known(left)
+            wait = self._settings.period_us
+        self._services.after(wait, self._listen)
+
+    def _begin_anew(self, state: State) -> None:
+        """This place is not to be had: join again. A member grants nothing more, and waits until nobody counts on it.
+
+        So two members that hold each other's leases, and get no other, come loose.
+        """
+        self._retiring = True
+        if self._rules.retire(state) is None:
+            return
+        self._services.observe("pastry_begins_anew")
+        self.leave()
+        self._lost()
+
+    def leave(self) -> None:
+        """Tell the leaves that this node goes, or goes to another place."""
+        if self._table.state is not None:
+            for peer in self._table.leaves():
+                self._services.send(peer, Leaving(self.life))
+            self.end()
+
+    def prune(self) -> None:
+        """Forget what is known of nodes that are no contacts any more."""
+        if len(self._lives) > 2 * self._settings.known_max:
+            for known in (self._lives, self._asked_at, self._heard_at, self._unanswered, self._seen, self._owed):
+                for node in [node for node in known if self._table.contacts.peer(node) is None]:
+                    known.pop(node)
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        state = self._table.state
+        if state is not None:
+            for side in _SIDES:
+                assert not _is_held(state, side) or self._leases.left_us(side) >= 0, "a lease is over"
+                for node in state.grants[side]:
+                    assert self._leases.is_bound(side, node), "a grant without an end"
+
+
+def _is_held(state: State, side: Side) -> bool:
+    """Whether a node holds a lease that ends; that of one that is alone does not."""
+    return state.leases[side] is not None and state.near[side] != state.me
