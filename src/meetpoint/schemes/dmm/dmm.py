@@ -1,0 +1,135 @@
+"""The scheme `dmm`: distributed multidimensional matching (paper D), corrected, on any overlay that routes keys.
+
+- Events are points of a space, conjunctions boxes (`space`). A tree of regions halves the space again and again; each
+  region lies at its key on the ring, with whoever holds it (`regions`).
+- A conjunction lies, whole, in every leaf that its box meets; an event comes to the one leaf around it (`walker`). The
+  leaf's holder matches, brings the event to the homes of those that it satisfies, and answers when they have it.
+- A leaf with many entries is split, where that helps, and two that have few become one (`weighing`, `driving`).
+
+Homes check again what comes, so that an entry too many costs a message and no more.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from meetpoint.language.filters import Filter
+from meetpoint.language.normal import Conjunction
+from meetpoint.language.schema import Schema
+from meetpoint.protocol.hosting import Hosting
+from meetpoint.protocol.messages import Message, Peer
+from meetpoint.protocol.overlay import Handler, Overlay
+from meetpoint.protocol.records import HomeId
+from meetpoint.protocol.services import Services
+from meetpoint.protocol.settings import NodeSettings
+from meetpoint.protocol.standing import attributes_of
+from meetpoint.rendezvous.base import RendezvousScheme
+from meetpoint.rendezvous.bringing import event_bytes
+from meetpoint.rendezvous.carrying import Attempt
+from meetpoint.rendezvous.messages import Entry
+from meetpoint.schemes.dmm.filed import Filed, key_of
+from meetpoint.schemes.dmm.messages import Match, Reaching
+from meetpoint.schemes.dmm.regions import Regions
+from meetpoint.schemes.dmm.settings import DmmSettings
+from meetpoint.schemes.dmm.shelves import Shelves
+from meetpoint.schemes.dmm.space import Code, Space
+from meetpoint.schemes.dmm.walker import Walker
+from meetpoint.schemes.dmm.weighing import Weighing
+
+__all__ = ["Dmm"]
+
+
+class _Enclosing:
+    """What covers another conjunction lies around it in the space, as far as the space can tell."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+
+    def code(self, conjunction: Conjunction) -> str:
+        """The smallest region around a conjunction."""
+        return self._space.enclosing(self._space.box(conjunction))
+
+
+class Dmm(RendezvousScheme):
+    """One node's part."""
+
+    def __init__(
+        self, services: Services, overlay: Overlay, hosting: Hosting, node: NodeSettings, settings: DmmSettings
+    ) -> None:
+        schema = Schema.from_yaml(settings.schema) if settings.schema else None
+        self._space = Space.of(schema, settings.depth)
+        self._shelves = Shelves(services, self._space)
+        self._walker = Walker(services)
+        coverage = _Enclosing(self._space) if settings.coverage == "covering" else None
+        super().__init__(services, overlay, hosting, node, self._shelves, planter=self._walker, coverage=coverage)
+        self._regions = Regions(
+            services,
+            self._custody,
+            self._errands,
+            self._shelves,
+            self._space,
+            settings,
+            self._spreading.bring if settings.delivery == "tree" else self._bringing.bring,
+            self._tell_slow,
+        )
+        self._weighing = Weighing(services, hosting, self._errands, self._shelves, self._regions, settings)
+        self._walker.begin(self._errands, self._regions)
+        self._numbers = services.random.getrandbits(32)  # in each life others: a late word is of no attempt
+        self._attempts: dict[int, Attempt] = {}
+
+    def handlers(self) -> dict[type[Message], Handler]:
+        """Which messages are the scheme's."""
+        return {Reaching: self._reaching, **super().handlers()}  # type: ignore[dict-item]
+
+    def start(self) -> None:
+        """Regions are looked after from now on."""
+        self._weighing.driving.look_at_all()
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        super().check()
+        self._regions.check()
+        self._weighing.check()
+
+    # -- placing -------------------------------------------------------------------------------------------------------
+
+    def _entries(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Entry]:
+        root = bytes(key_of(self._services.ring, self._space, Code("")))  # where it goes from there, the walker finds
+        return [Entry(root, root, msgspec.msgpack.encode(Filed(number, at, filter_.text)))]
+
+    # -- carrying events -----------------------------------------------------------------------------------------------
+
+    def _begin(self, attempt: Attempt) -> None:
+        self._numbers += 1
+        number = self._numbers
+        code = self._space.code(self._space.point(attributes_of(attempt.content)))
+        match = Match("", self._services.me, number, attempt.event, attempt.settled, attempt.content)
+
+        def done(steps: int) -> None:
+            self._services.observe("regions_asked", steps, event_bytes(attempt.event))
+            attempt.complete()
+
+        self._attempts[number] = attempt
+        stop = self._walker.to_point(code, lambda at: msgspec.structs.replace(match, code=at), done)
+        if attempt.alive:
+            attempt.on_end = lambda: (stop(), self._attempts.pop(number, None), None)[2]
+        else:
+            del self._attempts[number]
+
+    def _tell_slow(self, origin: Peer, reaching: Reaching) -> None:
+        if origin.id == self._services.me.id:
+            self._reaching(origin, reaching)
+        else:
+            self._services.send(origin, reaching)
+
+    def _reaching(self, source: Peer, message: Reaching) -> None:
+        """The leaf of an event knows which homes it is for, and waits for some of them."""
+        attempt = self._attempts.get(message.attempt)
+        if attempt is not None:
+            attempt.may_reach = partial(_is_among, message.homes)
+
+
+def _is_among(homes: tuple[HomeId, ...], home: HomeId) -> bool:
+    return home in homes

@@ -1,0 +1,186 @@
+"""What brokers that run `dmm` say to each other. All but `Reaching` travel as errands."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from meetpoint.protocol.messages import Message, Peer
+from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.protocol.ring import NodeId
+from meetpoint.schemes.dmm.walking import Verdict
+
+__all__ = [
+    "MESSAGES",
+    "Close",
+    "Closed",
+    "Command",
+    "Dissolve",
+    "Heeded",
+    "Item",
+    "Low",
+    "Match",
+    "Matched",
+    "Obeyed",
+    "Open",
+    "Plant",
+    "Planted",
+    "Reaching",
+    "Sow",
+    "Uproot",
+    "Weigh",
+    "Weighed",
+]
+
+
+class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One entry of a region as it travels: of which home, under which number there; no body: it was withdrawn."""
+
+    home: HomeId
+    number: int
+    body: bytes
+
+
+# -- walks -------------------------------------------------------------------------------------------------------------
+
+
+class Match(Message, frozen=True, array_like=True, gc=False, tag="d.match"):
+    """Bring an event to all whose entries in this region it matches. `attempt` is the origin's number for it."""
+
+    code: str
+    origin: Peer
+    attempt: int
+    event: EventKey
+    settled: int
+    content: bytes
+
+
+class Matched(Message, frozen=True, array_like=True, gc=False, tag="d.matched"):
+    """What became of it: all have the event, or it is for another region."""
+
+    verdict: Verdict
+
+
+class Reaching(Message, frozen=True, array_like=True, gc=False, tag="d.reaching"):
+    """Matching takes longer: the event is for these homes, of which one did not answer, and for no others."""
+
+    attempt: int
+    homes: tuple[HomeId, ...]
+
+
+class Plant(Message, frozen=True, array_like=True, gc=False, tag="d.plant"):
+    """Keep an entry in this region."""
+
+    code: str
+    item: Item
+
+
+class Uproot(Message, frozen=True, array_like=True, gc=False, tag="d.uproot"):
+    """Forget an entry in this region, and remember a while that it was withdrawn."""
+
+    code: str
+    home: HomeId
+    number: int
+
+
+class Planted(Message, frozen=True, array_like=True, gc=False, tag="d.planted"):
+    """What became of either: it is safe, or it is for another region, or the region cannot change just now."""
+
+    verdict: Verdict
+
+
+# -- from a region to its halves ---------------------------------------------------------------------------------------
+
+
+class Command(Message, frozen=True, array_like=True, gc=False):
+    """What a region wants of one of its halves; `turn` counts the changes of the region (`rules`)."""
+
+    code: str
+    turn: int
+
+
+class Sow(Command, frozen=True, array_like=True, gc=False, tag="d.sow"):
+    """Keep these entries for when you are opened."""
+
+    items: tuple[Item, ...]
+
+
+class Open(Command, frozen=True, array_like=True, gc=False, tag="d.open"):
+    """Serve."""
+
+
+class Close(Command, frozen=True, array_like=True, gc=False, tag="d.close"):
+    """Serve no longer, and hand over your entries, from one name on."""
+
+    after: str
+
+
+class Dissolve(Command, frozen=True, array_like=True, gc=False, tag="d.dissolve"):
+    """You are not wanted any more."""
+
+
+class Obeyed(Message, frozen=True, array_like=True, gc=False, tag="d.obeyed"):
+    """It is safe. Or it is too late: a command of a later turn was here."""
+
+    done: bool
+    told: int
+
+
+class Closed(Message, frozen=True, array_like=True, gc=False, tag="d.closed"):
+    """Some of the entries, and whether there are more; None: the region cannot be closed, or was told otherwise."""
+
+    items: tuple[Item, ...] | None
+    more: bool
+    told: int
+
+
+# -- when to split and to merge ----------------------------------------------------------------------------------------
+
+
+class Low(Message, frozen=True, array_like=True, gc=False, tag="d.low"):
+    """To a region: look at your halves. From one of them that has few entries left, or from a walk that misses one."""
+
+    code: str
+    """Of the region that is to look."""
+
+
+class Heeded(Message, frozen=True, array_like=True, gc=False, tag="d.heeded"):
+    """It was heard, and is looked at."""
+
+
+class Weigh(Message, frozen=True, array_like=True, gc=False, tag="d.weigh"):
+    """How many entries has this region, and how many has whoever holds its key in all regions?"""
+
+    code: str
+
+
+class Weighed(Message, frozen=True, array_like=True, gc=False, tag="d.weighed"):
+    """So many."""
+
+    entries: int | None
+    """None where it is no leaf, or one that changes."""
+    node: NodeId
+    load: int
+    known: bool = True
+    """Whether there is, or was, such a region."""
+
+
+MESSAGES: Final[tuple[type[Message], ...]] = (
+    Match,
+    Matched,
+    Reaching,
+    Plant,
+    Uproot,
+    Planted,
+    Sow,
+    Open,
+    Close,
+    Dissolve,
+    Obeyed,
+    Closed,
+    Low,
+    Heeded,
+    Weigh,
+    Weighed,
+)

@@ -1,0 +1,380 @@
+"""The regions whose keys homes here hold: what they answer to walks, and to the commands of their parents.
+
+A region is asked at whoever holds its key (`custody`): at every moment at most one home. What it says is what its
+record says (`rules`), and whatever it acknowledges is safe by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from meetpoint.errors import EventError
+from meetpoint.protocol.home import Home
+from meetpoint.protocol.messages import Message, Peer
+from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.protocol.ring import Key
+from meetpoint.protocol.services import Services
+from meetpoint.protocol.standing import attributes_of
+from meetpoint.rendezvous.carrying import ATTEMPT_US
+from meetpoint.rendezvous.custody import Custody
+from meetpoint.rendezvous.errands import Errands, Reached
+from meetpoint.rendezvous.messages import Entry
+from meetpoint.schemes.dmm import rules
+from meetpoint.schemes.dmm.filed import NUMBER_MAX, item_name, key_of, read_body, read_name, region_name
+from meetpoint.schemes.dmm.messages import (
+    Close,
+    Closed,
+    Command,
+    Dissolve,
+    Item,
+    Match,
+    Matched,
+    Obeyed,
+    Open,
+    Plant,
+    Planted,
+    Reaching,
+    Sow,
+    Uproot,
+    Weigh,
+    Weighed,
+)
+from meetpoint.schemes.dmm.rules import Kept, State
+from meetpoint.schemes.dmm.settings import DmmSettings
+from meetpoint.schemes.dmm.shelves import Region, Shelves
+from meetpoint.schemes.dmm.space import Code, Space
+from meetpoint.schemes.dmm.walking import Verdict
+
+__all__ = ["PAGE_BYTES_MAX", "PAGE_MAX", "Bring", "Regions", "pages"]
+
+PAGE_BYTES_MAX: Final = 128 << 10
+"""About how many bytes of entries travel from one region to another at one time."""
+PAGE_MAX: Final = 500
+KEYS_MAX: Final = 8_192
+"""Regions of which a node remembers the keys."""
+
+Bring = Callable[..., Mapping[HomeId, None]]
+"""`Bringing.bring`, or another way."""
+Answer = Callable[[Message], None]
+
+
+class _Matching:
+    """An event that is brought from here: who waits for that, and which homes have not got it."""
+
+    __slots__ = ("to", "waiting")
+
+    def __init__(self, to: Mapping[HomeId, object]) -> None:
+        self.to = to
+        self.waiting: list[Answer] = []
+
+
+class Regions:
+    """All regions that homes here hold."""
+
+    def __init__(
+        self,
+        services: Services,
+        custody: Custody,
+        errands: Errands,
+        shelves: Shelves,
+        space: Space,
+        settings: DmmSettings,
+        bring: Bring,
+        slow: Callable[[Peer, Reaching], None],
+    ) -> None:
+        self._services = services
+        self._custody = custody
+        self._shelves = shelves
+        self._settings = settings
+        self._bring = bring
+        self._slow = slow
+        self._matching: dict[tuple[HomeId, Code, EventKey], _Matching] = {}
+        self.space = space
+        self.key: Callable[[Code], Key] = lru_cache(KEYS_MAX)(partial(key_of, services.ring, space))
+        """Where a region lies on the circle."""
+        self.changed: Callable[[Home, Code], None] = lambda home, code: None
+        """Who is told that a region stands elsewhere, or has more or fewer entries."""
+        errands.do(Match, self._match)
+        errands.do(Plant, self._plant)
+        errands.do(Uproot, self._uproot)
+        errands.do(Weigh, self._weigh)
+        for command, obey in ((Sow, self._sow), (Open, self._open), (Close, self._close), (Dissolve, self._dissolve)):
+            errands.do(command, obey)
+
+    # -- what is kept --------------------------------------------------------------------------------------------------
+
+    def holder(self, code: Code) -> Home | None:
+        """The home here that answers for a region."""
+        return self._custody.holder(self.key(code))
+
+    def at(self, home: Home, code: Code) -> Region:
+        """A region at a home; look again after each change."""
+        return self._shelves.region(home.id, code)
+
+    def write(self, home: Home, code: Code, kept: Kept, then: Callable[[], None] | None = None) -> None:
+        """From now on a region stands so; `then` when that is safe."""
+        self._put(home, region_name(code), code, msgspec.msgpack.encode(kept), then)
+        self.changed(home, code)
+
+    def forget(self, home: Home, code: Code) -> None:
+        """Nothing need be known of a region any more."""
+        self._custody.remove(home, region_name(code), lambda: None)
+
+    def put(self, home: Home, code: Code, items: Iterable[Item]) -> None:
+        """Keep entries in a region; where it is known that one was withdrawn, that counts."""
+        for item in items:
+            name = item_name(item.home, item.number, code)
+            if name not in self.at(home, code).withdrawn:
+                self._put(home, name, code, item.body, None)
+
+    def drop(self, home: Home, names: Iterable[str]) -> None:
+        """Forget entries."""
+        for name in list(names):
+            self._custody.remove(home, name, lambda: None)
+
+    def drop_all(self, home: Home, code: Code) -> None:
+        """Forget all entries of a region."""
+        region = self.at(home, code)
+        self.drop(home, (*region.items, *region.withdrawn))
+
+    def when_safe(self, home: Home, then: Callable[[], None]) -> None:
+        """Call back when all that a home was to keep by now is safe."""
+        home.keeper.write((), (), then)
+
+    def items(self, home: Home, code: Code) -> list[Item]:
+        """All entries of a region as they travel, in the order of their names, with those that were withdrawn."""
+        region = self.at(home, code)
+        entries = self._custody.entries[home.id]
+        found = []
+        for name in sorted((*region.items, *region.withdrawn)):
+            named = read_name(name, self.space)
+            assert named is not None, "what is on a shelf was read"
+            found.append(Item(named[0], named[1], entries[name].body))
+        return found
+
+    def _put(self, home: Home, name: str, code: Code, body: bytes, then: Callable[[], None] | None) -> None:
+        key = bytes(self.key(code))
+        self._custody.put(home, name, Entry(key, key, body), _nothing if then is None else then)
+
+    # -- walks ---------------------------------------------------------------------------------------------------------
+
+    def _reached(self, home: Home, reached: Reached, code: str) -> Region | None:
+        """The region that an errand is for; None where it has come to another's key."""
+        if self.space.is_code(code) and reached.key == self.key(Code(code)):
+            return self.at(home, Code(code))
+        self._services.observe("region_malformed")
+        return None
+
+    def _plant(self, home: Home, reached: Reached, plant: Plant, answer: Answer) -> None:
+        region = self._reached(home, reached, plant.code)
+        if region is None:
+            return
+        item = plant.item
+        read = read_body(item.body, self.space)
+        if read is None or not 0 <= item.number < NUMBER_MAX or not self.space.meets(region.code, read.box):
+            self._services.observe("entry_malformed")
+            return
+        verdict = _verdict(region.kept, is_change=True)
+        if verdict is not Verdict.SERVED:
+            answer(Planted(verdict))
+            return
+        name = item_name(item.home, item.number, region.code)
+        if name in region.withdrawn:
+            self._services.observe("entry_late")
+            answer(Planted(Verdict.SERVED))
+            return
+        self._put(home, name, region.code, item.body, lambda: answer(Planted(Verdict.SERVED)))
+        self.changed(home, region.code)
+
+    def _uproot(self, home: Home, reached: Reached, uproot: Uproot, answer: Answer) -> None:
+        region = self._reached(home, reached, uproot.code)
+        if region is None:
+            return
+        if not 0 <= uproot.number < NUMBER_MAX:
+            self._services.observe("entry_malformed")
+            return
+        verdict = _verdict(region.kept, is_change=True)
+        if verdict is not Verdict.SERVED:
+            answer(Planted(verdict))
+            return
+        name = item_name(uproot.home, uproot.number, region.code)
+        self._put(home, name, region.code, b"", lambda: answer(Planted(Verdict.SERVED)))
+        self.changed(home, region.code)
+
+    def _match(self, home: Home, reached: Reached, match: Match, answer: Answer) -> None:
+        region = self._reached(home, reached, match.code)
+        if region is None:
+            return
+        verdict = _verdict(region.kept, is_change=False)
+        if verdict is not Verdict.SERVED:
+            answer(Matched(verdict))
+            return
+        key = (home.id, region.code, match.event)
+
+        def slow(to: tuple[HomeId, ...]) -> None:
+            self._slow(match.origin, Reaching(match.attempt, to))
+
+        matching = self._matching.get(key)
+        if matching is not None:
+            matching.waiting.append(answer)
+            slow(tuple(matching.to))
+            return
+        try:
+            matched = region.match(attributes_of(match.content))
+        except EventError:
+            self._services.observe("event_malformed")
+            return
+        if self._services.tracing:
+            told = f"region {region.code or 'of all'} has matches of {len(matched)} homes"
+            self._services.trace(match.event, "visited", home.id, detail=told)
+        self._bring_to(key, match, matched, answer, slow)
+
+    def _bring_to(
+        self,
+        key: tuple[HomeId, Code, EventKey],
+        match: Match,
+        matched: dict[HomeId, tuple[int, ...]],
+        answer: Answer,
+        slow: Callable[[tuple[HomeId, ...]], None],
+    ) -> None:
+        matching = self._matching[key] = _Matching(matched)
+        matching.waiting.append(answer)
+
+        def brought(well: bool) -> None:
+            del self._matching[key]
+            if well:  # else it is asked again
+                for each in matching.waiting:
+                    each(Matched(Verdict.SERVED))
+
+        matching.to = self._bring(match.event, match.settled, match.content, matched, ATTEMPT_US, brought, slow)
+
+    # -- as a child ----------------------------------------------------------------------------------------------------
+
+    def _commanded(self, home: Home, reached: Reached, command: Command) -> Region | None:
+        region = self._reached(home, reached, command.code)
+        if region is not None and (not region.code or not 0 < command.turn < rules.TURN_MAX):
+            self._services.observe("region_malformed")  # the root has no parent
+            return None
+        return region
+
+    def _sow(self, home: Home, reached: Reached, sow: Sow, answer: Answer) -> None:
+        region = self._commanded(home, reached, sow)
+        if region is None:
+            return
+        code, before = region.code, region.kept
+        after = rules.sow(before, sow.turn)
+        if after is None:
+            answer(Obeyed(False, 0 if before is None else before.told))
+            return
+        if after.state is State.EMBRYO:
+            if after != before:
+                self.drop_all(home, code)
+                self.write(home, code, after)
+            self.put(home, code, self._well(sow.items))
+        self.when_safe(home, lambda: answer(Obeyed(True, sow.turn)))
+
+    def _well(self, items: tuple[Item, ...]) -> list[Item]:
+        """Those of a peer's entries that are some."""
+        found = [
+            item
+            for item in items
+            if 0 <= item.number < NUMBER_MAX and (not item.body or read_body(item.body, self.space) is not None)
+        ]
+        if len(found) < len(items):
+            self._services.observe("entry_malformed", len(items) - len(found))
+        return found
+
+    def _open(self, home: Home, reached: Reached, command: Open, answer: Answer) -> None:
+        region = self._commanded(home, reached, command)
+        if region is not None:
+            if region.kept is None:
+                self._services.observe("region_lost")
+            self._obey(home, region, rules.open_(region.kept, command.turn), command.turn, answer)
+
+    def _dissolve(self, home: Home, reached: Reached, command: Dissolve, answer: Answer) -> None:
+        region = self._commanded(home, reached, command)
+        if region is not None:
+            after = rules.dissolve(region.kept, command.turn)
+            self._obey(home, region, after, command.turn, answer)
+            if after is not None:
+                self.drop_all(home, region.code)
+
+    def _obey(self, home: Home, region: Region, after: Kept | None, turn: int, answer: Answer) -> None:
+        if after is None:
+            before = region.kept
+            answer(Obeyed(False, 0 if before is None else before.told))
+            return
+        self.write(home, region.code, after, lambda: answer(Obeyed(True, turn)))
+
+    def _close(self, home: Home, reached: Reached, close: Close, answer: Answer) -> None:
+        region = self._commanded(home, reached, close)
+        if region is None:
+            return
+        before = region.kept
+        after = rules.close(before, close.turn)
+        few = len(region.items) <= self._settings.threshold // 2
+        if after is None or (before != after and not few):
+            answer(Closed(None, False, 0 if before is None else before.told))
+            return
+        if before != after:
+            self.write(home, region.code, after)
+        items = self.items(home, region.code)
+        left = [item for item in items if item_name(item.home, item.number, region.code) > close.after]
+        page = next(pages(left))
+        closed = Closed(tuple(page), len(page) < len(left), close.turn)
+        self.when_safe(home, lambda: answer(closed))
+
+    def _weigh(self, home: Home, reached: Reached, weigh: Weigh, answer: Answer) -> None:
+        region = self._reached(home, reached, weigh.code)
+        if region is not None:
+            known = region.kept is not None
+            weight = len(region.items) if region.kept is not None and region.kept.is_at_rest else None
+            answer(Weighed(weight, self._services.me.id, self._shelves.load, known))
+
+    # -- seen from outside ---------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        serving: list[Code] = []
+        for home, region in self._shelves.regions():
+            assert not (region.items.keys() & region.withdrawn.keys()), "withdrawn, and there"
+            if region.kept is not None and region.kept.serves:
+                holder = self.holder(region.code)
+                if holder is not None and holder.id == home:
+                    serving.append(region.code)
+        serving.sort()  # what lies around another comes right before the first of those
+        for code, following in pairwise(serving):
+            assert not following.startswith(code), f"both {code!r} and {following!r} serve here"
+
+
+def pages(items: list[Item]) -> Iterator[list[Item]]:
+    """Entries, as many at a time as a message carries; at least one page, which may be empty."""
+    page: list[Item] = []
+    size = 0
+    for item in items:
+        if len(page) >= PAGE_MAX or size >= PAGE_BYTES_MAX:
+            yield page
+            page, size = [], 0
+        page.append(item)
+        size += len(item.body) + len(item.home)
+    yield page
+
+
+def _verdict(kept: Kept | None, *, is_change: bool) -> Verdict:
+    """What a region says to a walk: one that is splitting serves events, but must not change."""
+    if kept is None:
+        return Verdict.ABSENT
+    if kept.is_split:
+        return Verdict.INTERIOR
+    if is_change and kept.state is State.SPLITTING:
+        return Verdict.BUSY
+    return Verdict.SERVED if kept.serves else Verdict.ABSENT
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""

@@ -1,0 +1,152 @@
+"""The regions at the homes here: where each stands, what lies in it, and which of that an event matches.
+
+A few conjunctions are tried one by one; many are the matcher's business (`matching.Index`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from meetpoint.matching.matcher import Matcher
+from meetpoint.protocol.records import HomeId
+from meetpoint.protocol.services import Services
+from meetpoint.rendezvous.custody import Keeping
+from meetpoint.rendezvous.messages import Entry
+from meetpoint.schemes.dmm.filed import REGION, Read, key_of, read_body, read_kept, read_name
+from meetpoint.schemes.dmm.rules import ROOT_KEPT, Kept
+from meetpoint.schemes.dmm.space import ROOT, Code, Space
+
+__all__ = ["FEW_MAX", "Region", "Shelves"]
+
+FEW_MAX: Final = 2_000
+"""Entries of a region that are tried one by one."""
+
+
+class Region:
+    """One region at one home."""
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.record: Kept | None = None
+        self.items: dict[str, tuple[HomeId, Read]] = {}
+        self.withdrawn: dict[str, int] = {}
+        """Entries that were withdrawn, by when this node heard of it."""
+        self._matcher: Matcher[str] | None = None
+
+    @property
+    def kept(self) -> Kept | None:
+        """Where it stands; None where there is no such region."""
+        return ROOT_KEPT if self.record is None and self.code == ROOT else self.record
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to know of it."""
+        return self.record is None and not self.items and not self.withdrawn
+
+    def add(self, name: str, home: HomeId, read: Read) -> None:
+        """One more entry."""
+        self.items[name] = home, read
+        if self._matcher is not None:
+            self._matcher.add(name, read.filter)
+
+    def remove(self, name: str) -> None:
+        """One less, of either sort."""
+        self.withdrawn.pop(name, None)
+        if self.items.pop(name, None) is not None and self._matcher is not None:
+            self._matcher.remove(name)
+
+    def match(self, attributes: Mapping[str, object]) -> dict[HomeId, tuple[int, ...]]:
+        """By home, the SubIDs of the conjunctions that an event satisfies."""
+        if self._matcher is None and len(self.items) > FEW_MAX:
+            from meetpoint.matching.index import Index  # most regions hold few, and need no compiler
+
+            self._matcher = Index.from_filters((name, read.filter) for name, (_, read) in self.items.items())
+        elif self._matcher is not None and len(self.items) < FEW_MAX // 2:
+            self._matcher = None
+        if self._matcher is None:
+            names = [name for name, (_, read) in self.items.items() if read.conjunction.accepts(attributes)]
+        else:
+            names = self._matcher.match(attributes)
+        matched: dict[HomeId, set[int]] = {}
+        for name in names:
+            home, read = self.items[name]
+            matched.setdefault(home, set()).add(read.filed.subid)
+        return {home: tuple(sorted(matched[home])) for home in sorted(matched)}
+
+
+class Shelves(Keeping):
+    """All regions at the homes here. Of those that are on their way to another home it knows too: who works with one
+    asks custody whether it is held here.
+    """
+
+    def __init__(self, services: Services, space: Space) -> None:
+        self._services = services
+        self._space = space
+        self._regions: dict[HomeId, dict[Code, Region]] = {}
+
+    def region(self, home: HomeId, code: Code) -> Region:
+        """A region at a home; an empty one where nothing is known of it."""
+        return self._regions.get(home, {}).get(code) or Region(code)
+
+    def regions(self) -> Iterator[tuple[HomeId, Region]]:
+        """All of which anything is known, as they are now."""
+        for home, regions in list(self._regions.items()):
+            for region in list(regions.values()):
+                yield home, region
+
+    @property
+    def load(self) -> int:
+        """How many entries of the tree this node holds."""
+        return sum(len(region.items) for regions in self._regions.values() for region in regions.values())
+
+    # -- what custody tells --------------------------------------------------------------------------------------------
+
+    def began(self, home: HomeId, owed_us: int | None) -> None:
+        """A home holds arcs here."""
+        self._regions.setdefault(home, {})
+
+    def ended(self, home: HomeId) -> None:
+        """A home holds nothing here any more."""
+        self._regions.pop(home, None)
+
+    def added(self, home: HomeId, name: str, entry: Entry) -> None:
+        """A record or an entry of a region lies at a home here."""
+        if name.startswith(REGION):
+            code, kept = Code(name.removeprefix(REGION)), read_kept(entry.body)
+            if kept is not None and self._lies_at(code, entry):
+                self._at(home, code).record = kept
+                return
+        elif (named := read_name(name, self._space)) is not None and self._lies_at(named[2], entry):
+            owner, _, code = named
+            if not entry.body:
+                self._at(home, code).withdrawn[name] = self._services.now
+                return
+            read = read_body(entry.body, self._space)
+            if read is not None:
+                self._at(home, code).add(name, owner, read)
+                return
+        self._services.observe("entry_malformed")
+
+    def removed(self, home: HomeId, name: str) -> None:
+        """It does no longer."""
+        named = None if name.startswith(REGION) else read_name(name, self._space)
+        code = Code(name.removeprefix(REGION)) if named is None else named[2]
+        region = self._regions.get(home, {}).get(code)
+        if region is None:
+            return
+        if named is None:
+            region.record = None
+        else:
+            region.remove(name)
+        if region.is_empty:
+            del self._regions[home][code]
+
+    def _at(self, home: HomeId, code: Code) -> Region:
+        regions = self._regions[home]
+        if code not in regions:
+            regions[code] = Region(code)
+        return regions[code]
+
+    def _lies_at(self, code: Code, entry: Entry) -> bool:
+        return self._space.is_code(code) and entry.low == entry.high == key_of(self._services.ring, self._space, code)

@@ -1,0 +1,107 @@
+"""Looks into all nodes of a network that runs `dmm` at once: which regions serve, and what lies in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+from meetpoint.protocol.records import HomeId
+from meetpoint.schemes.dmm.filed import read_name
+from meetpoint.schemes.dmm.rules import Kept, State
+from meetpoint.schemes.dmm.shelves import Region
+from meetpoint.schemes.dmm.space import ROOT, Box, Code
+from meetpoint.sim.scenario import Network
+
+
+def schemes(net: Network) -> Iterator[Any]:
+    """The schemes of all nodes that are up."""
+    for process in net.cluster.processes:
+        if process.alive and process.node is not None:
+            yield process.node.scheme  # type: ignore[attr-defined]
+
+
+def held(scheme: Any) -> Iterator[Region]:
+    """The regions that homes at a node answer for; the root too where nothing is kept of it."""
+    at_root = scheme._regions.holder(ROOT)
+    if at_root is not None:
+        yield scheme._shelves.region(at_root.id, ROOT)
+    for home, region in scheme._shelves.regions():
+        if region.code:
+            holder = scheme._regions.holder(region.code)
+            if holder is not None and holder.id == home:
+                yield region
+
+
+def kept_of(all_schemes: Iterable[Any]) -> dict[Code, Kept]:
+    """Where all regions stand that anyone answers for."""
+    regions = [region for scheme in all_schemes for region in held(scheme)]
+    return {region.code: region.kept for region in regions if region.kept is not None}
+
+
+def served_twice(all_schemes: Iterable[Any]) -> list[str]:
+    """Points that two regions serve; there are none at any moment."""
+    serving = sorted(
+        region.code
+        for scheme in all_schemes
+        for region in held(scheme)
+        if region.kept is not None and region.kept.serves
+    )  # what lies around another comes right before the first of those
+    return [f"{one!r} and {other!r} both serve" for one, other in pairwise(serving) if other.startswith(one)]
+
+
+def served_by_nobody(all_schemes: Iterable[Any]) -> list[str]:
+    """Parts of the space that no region serves, and what is not at rest; there are none when all is quiet."""
+    there = kept_of(all_schemes)
+    wrong = [
+        f"{code!r} is {kept}"
+        for code, kept in there.items()
+        if kept.state not in (State.LEAF, State.INTERIOR, State.GONE) or not kept.settled
+    ]
+    leaves = [code for code, kept in there.items() if kept.serves]
+    served = sum(2.0 ** -len(code) for code in leaves)
+    return wrong if served == 1.0 else [*wrong, f"{served} of the space is served, by {sorted(leaves)}"]
+
+
+def misplaced(all_schemes: list[Any]) -> list[str]:
+    """Entries that are not in every leaf they meet, or are where nobody wants them; none when all is quiet."""
+    wanted: dict[tuple[HomeId, int], Box] = {}
+    for scheme in all_schemes:
+        for home, subscriptions in scheme._placing._places.items():
+            for places in subscriptions.values():
+                assert not places.open, "something is still to be placed"
+                for entry, placed in places.entries.items():
+                    wanted[home, placed.number] = scheme._walker._box(entry)
+    wrong: list[str] = []
+    for scheme in all_schemes:
+        for region in held(scheme):
+            names = {read_name(name, scheme._space)[:2]: name for name in region.items}  # type: ignore[index]
+            if region.kept is None or not region.kept.serves:
+                wrong += [f"{region.code!r} does not serve, and has {name}" for name in names.values()]
+                continue
+            for key, box in wanted.items():
+                if scheme._space.meets(region.code, box) is not (key in names):
+                    there = "there" if key in names else "not there"
+                    wrong.append(f"{region.code!r}: {key[0].hex()[:6]}/{key[1]} is {there}")
+            strays = [name for key, name in names.items() if key not in wanted]
+            wrong += [f"{region.code!r} has {name}, which nobody wants" for name in strays]
+    return wrong
+
+
+class Overseen:
+    """Looks at a network after every step of a node, or after every so many."""
+
+    def __init__(self, net: Network, every: int = 1) -> None:
+        self._net = net
+        self._steps = 0
+        self._every = every
+        self._before = net.engine.after_step
+        net.engine.after_step = self._stepped
+
+    def _stepped(self, process: Any) -> None:
+        assert self._before is not None
+        self._before(process)
+        self._steps += 1
+        if not self._steps % self._every:
+            twice = served_twice(schemes(self._net))
+            assert not twice, f"{twice} at {self._net.engine.now}"

@@ -1,0 +1,149 @@
+"""How regions change: each step, all orders of steps in small worlds, long ways through larger ones, and mutants."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from meetpoint.schemes.dmm import rules
+from meetpoint.schemes.dmm.rules import ROOT_KEPT, Kept, State
+from tests.schemes.dmm.searching import Rules, Search, beginning, search, wander, wrong
+
+
+def child(state: State, told: int, *, settled: bool = True) -> Kept:
+    return Kept(state, turn=5, told=told, settled=settled)
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_split_and_a_merge_go_through_all_states() -> None:
+    kept = rules.begin_split(ROOT_KEPT)
+    assert (kept.state, kept.turn, kept.serves) == (State.SPLITTING, 1, True)
+    kept = rules.finish_split(kept)
+    assert (kept.state, kept.turn, kept.settled, kept.is_split) == (State.INTERIOR, 1, False, True)
+    kept = rules.begin_merge(rules.settle(kept))
+    assert (kept.state, kept.turn, kept.is_split) == (State.MERGING, 2, True)
+    kept = rules.finish_merge(kept)
+    assert (kept.state, kept.turn, kept.settled, kept.serves, kept.is_at_rest) == (State.LEAF, 2, False, True, False)
+    assert rules.settle(kept).is_at_rest
+    assert rules.reopen(Kept(State.INTERIOR, 3)) == Kept(State.INTERIOR, 4, settled=False)
+
+
+def test_what_is_given_up_goes_back_in_a_way_that_children_can_tell() -> None:
+    splitting = rules.begin_split(ROOT_KEPT)
+    assert rules.give_up(splitting) == Kept(State.LEAF, 1, 0, settled=False)
+    assert rules.give_up(splitting, told=7) == Kept(State.LEAF, 7, 0, settled=False), "next time it begins with 8"
+    merging = rules.begin_merge(rules.settle(rules.finish_split(splitting)))
+    assert rules.give_up(merging) == Kept(State.INTERIOR, 3, 0, settled=False)
+    assert rules.give_up(merging, told=7) == Kept(State.INTERIOR, 8, 0, settled=False)
+
+
+@pytest.mark.parametrize("state", [State.EMBRYO, State.FROZEN, State.GONE])
+def test_what_does_not_serve_is_sown_anew_in_a_later_turn_only(state: State) -> None:
+    assert rules.sow(child(state, 3), 4) == child(State.EMBRYO, 4)
+    assert rules.sow(child(state, 3), 2) is None
+    again = rules.sow(child(state, 3), 3)
+    assert again == (None if state is State.GONE else child(state, 3)), "a split that was given up does not come back"
+
+
+@pytest.mark.parametrize("state", [State.LEAF, State.SPLITTING, State.INTERIOR, State.MERGING])
+def test_what_is_open_is_not_sown(state: State) -> None:
+    assert rules.sow(child(state, 3), 3) == child(state, 3), "a late message, which did what it should"
+    assert rules.sow(child(state, 3), 2) is None
+    assert rules.sow(child(state, 3), 4) is None
+
+
+def test_open_opens_what_waits_and_says_so_to_what_is_open() -> None:
+    for state in (State.EMBRYO, State.FROZEN):
+        assert rules.open_(child(state, 3), 3) == child(State.LEAF, 3)
+        assert rules.open_(child(state, 3), 4) == child(State.LEAF, 4)
+        assert rules.open_(child(state, 3), 2) is None
+    for state in (State.LEAF, State.SPLITTING, State.INTERIOR, State.MERGING):
+        assert rules.open_(child(state, 3, settled=False), 4) == child(state, 4, settled=False)
+        assert rules.open_(child(state, 3), 2) is None
+    assert rules.open_(child(State.GONE, 3), 4) is None
+    assert rules.open_(None, 4) == Kept(State.LEAF, 0, 4), "what was lost begins anew"
+
+
+def test_only_a_leaf_at_rest_is_closed_and_only_by_a_later_turn_than_it_was_opened_in() -> None:
+    assert rules.close(child(State.LEAF, 3), 4) == child(State.FROZEN, 4)
+    assert rules.close(child(State.LEAF, 3), 3) is None
+    assert rules.close(child(State.FROZEN, 4), 4) == child(State.FROZEN, 4)
+    assert rules.close(child(State.FROZEN, 4), 3) is None
+    assert rules.close(child(State.LEAF, 3, settled=False), 4) is None
+    for state in (State.SPLITTING, State.INTERIOR, State.MERGING, State.EMBRYO, State.GONE):
+        assert rules.close(child(state, 3), 4) is None
+    assert rules.close(None, 4) is None
+
+
+def test_what_is_open_is_never_dissolved() -> None:
+    for state in (State.EMBRYO, State.FROZEN, State.GONE):
+        assert rules.dissolve(child(state, 3), 3) == child(State.GONE, 3)
+        assert rules.dissolve(child(state, 3), 2) is None
+    for state in (State.LEAF, State.SPLITTING, State.INTERIOR, State.MERGING):
+        assert rules.dissolve(child(state, 3), 4) is None
+    assert rules.dissolve(None, 4) == Kept(State.GONE, 0, 4), "so that what is late does not make it"
+
+
+# -- all orders of steps -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("turns", "puts", "lag", "worlds"), [(1, "p0", 2, 11_002), (2, "", 1, 31_787)])
+def test_no_order_of_steps_goes_wrong(turns: int, puts: str, lag: int, worlds: int) -> None:
+    """No two serve, no entry is lost, no half is left behind."""
+    found, told = search(Search(turns, puts=puts, lag=lag), 10**6)
+    assert told is None, told
+    assert found == worlds, "all of them were looked at"
+
+
+def test_no_long_way_has_two_serve_or_loses_an_entry() -> None:
+    seen: set[State] = set()
+    for seed in range(60):
+        told = wander(Search(9), seed, 300, seen)
+        assert told is None, told
+    assert seen == set(State)
+
+
+def _open_late(kept: Kept | None, turn: int) -> Kept | None:
+    """Opens whatever waits, whenever it was told."""
+    if kept is not None and kept.state in (State.EMBRYO, State.FROZEN):
+        return msgspec.structs.replace(kept, state=State.LEAF)
+    return rules.open_(kept, turn)
+
+
+def _close_late(kept: Kept | None, turn: int) -> Kept | None:
+    """Closes what was opened again."""
+    if kept is not None and kept.is_at_rest:
+        return msgspec.structs.replace(kept, state=State.FROZEN)
+    return rules.close(kept, turn)
+
+
+def _sow_late(kept: Kept | None, turn: int) -> Kept | None:
+    """Takes what is open for an embryo."""
+    return None if kept is not None and turn < kept.told else Kept(State.EMBRYO, told=turn)
+
+
+def _give_up_silently(kept: Kept) -> Kept:
+    """Begins no new turn."""
+    given = rules.give_up(kept)
+    return msgspec.structs.replace(given, turn=kept.turn)
+
+
+MUTANTS = {
+    "a state is told before it is safe": Rules(waits=False),
+    "a child opens whenever it is told to": Rules(open_=_open_late),
+    "a child takes late entries for new ones": Rules(sow=_sow_late),
+    "a merge that is given up has no turn of its own": Rules(give_up=_give_up_silently, close=_close_late),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_rule_that_is_missing_is_found(mutant: str) -> None:
+    searched = Search(4, MUTANTS[mutant], puts="0", lag=1)
+    told = next((told for seed in range(400) if (told := wander(searched, seed, 150)) is not None), None)
+    assert told is not None
+
+
+def test_the_world_before_anything_happened_is_well() -> None:
+    assert wrong(beginning()) is None
