@@ -48,6 +48,8 @@ bench: $(STAMP) ## run the benchmarks
 	@$(RUN) benchmarks.simulator
 	@$(RUN) benchmarks.schemes --events 2000
 	@$(RUN) benchmarks.balance
+	@$(RUN) benchmarks.dmm
+	@$(RUN) benchmarks.trees
 	@$(RUN) benchmarks.store
 	@$(RUN) benchmarks.brokers --only meetpoint1,meetpoint8,rabbitmq,nats,1,100,10000
 	@$(RUN) benchmarks.spark

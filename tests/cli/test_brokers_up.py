@@ -197,7 +197,14 @@ def test_a_broker_that_cannot_start_ends_it_with_its_last_words(meetpoint: Comma
 @pytest.mark.parametrize(
     ("notes", "options", "message"),
     [
-        (None, ["--scheme", "nope"], "scheme: there is no 'nope'; choose from: flood, lists, meet"),
+        (None, ["--scheme", "nope"], "scheme: there is no 'nope'; choose from: "),
+        (None, ["--overlay", "nope"], "overlay: there is no 'nope'; choose from: chord, pastry"),
+        ('{"scheme": "meet", "brokers": [1]}', ["--overlay", "pastry"], "of overlay chord, not pastry"),
+        (
+            '{"scheme": "meet", "brokers": [1], "overlay": "pastry"}',
+            ["--overlay", "chord"],
+            "holds a network of overlay pastry, not chord; give --data another folder",
+        ),
         ("", [], "network.json: cannot be read"),
         (
             '{"scheme": "meet", "brokers": [1, 2, 3]}',
@@ -235,6 +242,7 @@ def test_up_does_not_mix_with_other_files(meetpoint: Command, tmp_path: Path) ->
         ("", ["--join", "foo"], "join: 'foo' is no address; write HOST:PORT"),
         ("", ["--log-format", "xml"], "log.format"),
         ("", ["--scheme", "nope"], "scheme: there is no 'nope'"),
+        ("", ["--overlay", "nope"], "overlay: there is no 'nope'; choose from: chord, pastry"),
         ("", ["--schema", "nope.yaml"], "nope.yaml"),
         (None, [], "broker.toml: No such file or directory; give the path of a TOML file"),
     ],

@@ -51,17 +51,25 @@ def mixture(net: Network) -> None:
             event["note"] = f"note {number}"
         net.publish(event)
     net.lookup()
-    net.lookup(bytes(20))
+    net.lookup(net.kin.ring.key(0))
 
 
-@pytest.mark.parametrize("scheme", ["flood", "lists", "lists:hybrid:order", "meet"])
-@pytest.mark.parametrize(("script", "nodes"), [(prices, 4), (changes, 3), (mixture, 5)])
+CASES = [
+    *(("chord", scheme, prices, 4) for scheme in ("flood", "lists", "lists:hybrid:order", "meet", "dmm")),
+    *(("chord", scheme, changes, 3) for scheme in ("flood", "lists", "lists:hybrid:order", "meet", "dmm")),
+    *(("chord", scheme, mixture, 5) for scheme in ("flood", "lists", "lists:hybrid:order", "meet", "dmm")),
+    *(("pastry", scheme, changes, 3) for scheme in ("flood", "lists", "meet", "dmm")),
+    *(("pastry", scheme, mixture, 4) for scheme in ("lists", "meet", "dmm", "dmm:always:uncovered:unicast")),
+]
+
+
+@pytest.mark.parametrize(("overlay", "scheme", "script", "nodes"), CASES)
 def test_the_same_script_gives_the_same_notifications(
-    scheme: str, script: Callable[[Network], None], nodes: int
-) -> None:  # fmt: skip
+    overlay: str, scheme: str, script: Callable[[Network], None], nodes: int
+) -> None:
     networks: list[Network] = [
-        sim.Network(overlay="chord", scheme=scheme, nodes=nodes, seed=7),
-        scenario.Network(overlay="chord", scheme=scheme, nodes=nodes, seed=7),
+        sim.Network(overlay=overlay, scheme=scheme, nodes=nodes, seed=7),
+        scenario.Network(overlay=overlay, scheme=scheme, nodes=nodes, seed=7),
     ]
     for net in networks:
         script(net)

@@ -14,7 +14,7 @@ from meetpoint.net import Broker, Limits
 from meetpoint.protocol.directory import Sync
 from meetpoint.protocol.effects import Published
 from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import NodeId, Ring
+from meetpoint.protocol.ring import Key, NodeId, Ring
 from meetpoint.wire import frame, frames
 from meetpoint.wire.clients import Ask, Brokers, BrokersAre
 from meetpoint.wire.handshake import Hello, IAm, Unwelcome, Welcome
@@ -74,8 +74,15 @@ def test_brokers_of_two_versions_make_one_network() -> None:
         (Hello((2, 1), ""), "you speak versions 2 to 1"),
         (Hello((1, 2), "elsewhere"), "this broker is of the network 'meetpoint', not of 'elsewhere'"),
         (Hello((1, 2), "", STRANGER), "this broker is of the network 'meetpoint', not of ''"),
-        (Hello((1, 2), "meetpoint", Peer(NodeId(Ring(16).key(1)), "h:1")), "a broker says its id and its address"),
+        (Hello((1, 2), "meetpoint", Peer(NodeId(Key(b"")), "h:1")), "a broker says its id and its address"),
+        (Hello((1, 2), "meetpoint", Peer(NodeId(Ring(128).key(1)), "h:1")), "you have 128-bit ids, this network 160"),
         (Hello((1, 2), "meetpoint", Peer(STRANGER.id, "")), "a broker says its id and its address"),
+        (
+            Hello((1, 2), "meetpoint", STRANGER, way="chord dmm 00"),
+            "the network has the scheme meet, not dmm; set scheme",
+        ),
+        (Hello((1, 2), "meetpoint", STRANGER, way="ring meet 00"), "the network has the overlay chord, not ring"),
+        (Hello((1, 2), "meetpoint", STRANGER, way="chord meet 00"), "set meet.children and meet.plan as its other"),
         (IAm(STRANGER), "say hello first"),
     ],
 )

@@ -101,7 +101,7 @@ def test_messages_arrive_in_order_and_in_few_frames_under_the_incarnation_they_w
             here.links.became(Peer(ME.id, ME.address, 2))
             here.links.send(peer, Sync(3, b""))
             await until(lambda: len(other.heard) == 5, "all have come")
-            assert other.hellos == [Hello((1, 2), "meetpoint", ME)]
+            assert other.hellos == [Hello((1, 2), "meetpoint", ME, way=config().way)]
             assert other.heard[:3] == [Sync(1, b""), IAm(later), Sync(2, b"")]
             assert other.heard[3:] == [IAm(Peer(ME.id, ME.address, 2)), Sync(3, b"")]
             assert here.lost() == []

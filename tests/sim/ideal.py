@@ -79,6 +79,11 @@ class IdealOverlay:
         ring = self.family.ring_now()
         then(ring[first_from(sorted(ring), key)], 0)
 
+    def next_hop(self, key: Key) -> Peer | None:
+        ring = self.family.ring_now()
+        owner = ring[first_from(sorted(ring), key)]
+        return None if owner.id == self.services.me.id else owner
+
     def neighbours(self, count: int) -> tuple[Peer, ...]:
         ring = self.family.ring_now()
         me = self.services.me.id

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
@@ -16,7 +18,7 @@ from meetpoint.protocol.inputs import Fired, Input, Instant
 from meetpoint.protocol.messages import Peer
 from meetpoint.protocol.records import EventKey
 from meetpoint.sim import Network, Report
-from meetpoint.sim.checkers import Judging, Verdict, check_lookups, check_notifications, first_from
+from meetpoint.sim.checkers import Judging, Verdict, check_lookups, check_notifications, closest_to, first_from
 from meetpoint.sim.clients import EPOCH
 from meetpoint.sim.history import Change, Delivery, History, LookedUp, Publication, Subscription, Truth
 from meetpoint.sim.workload import Workload
@@ -339,10 +341,18 @@ def truth() -> Truth:
 def test_a_lookup_is_right_if_it_was_at_some_moment(key: int, asked: int, answered: int, right: set[int]) -> None:
     for found in (1, 5, 7, 9):
         lookup = LookedUp(bytes([key]), asked, "n1", answered, bytes([found]), 1)
-        assert (not check_lookups([lookup], truth(), since=0)) is (found in right)
-        assert check_lookups([lookup], truth(), since=asked + 1) == []
+        assert (not check_lookups([lookup], truth(), since=0, responsible=first_from)) is (found in right)
+        assert check_lookups([lookup], truth(), since=asked + 1, responsible=first_from) == []
 
 
 def test_a_lookup_that_finds_nobody_is_wrong() -> None:
-    assert check_lookups([LookedUp(b"\x04", 10, "n1")], truth(), since=0) != []
-    assert check_lookups([LookedUp(b"\x04", 10, "n1")], truth(), since=11) == []
+    assert check_lookups([LookedUp(b"\x04", 10, "n1")], truth(), since=0, responsible=first_from) != []
+    assert check_lookups([LookedUp(b"\x04", 10, "n1")], truth(), since=11, responsible=first_from) == []
+
+
+@given(st.sets(st.integers(0, 63), min_size=1), st.integers(0, 63))
+def test_the_nearest_member_is_the_one_that_a_look_at_all_distances_finds(members: set[int], key: int) -> None:
+    """Of two that are as near, the one before the key."""
+    order = [bytes([member]) for member in sorted(members)]
+    found = closest_to(order, bytes([key]), 64)[0]
+    assert found == min(members, key=lambda each: (min((each - key) % 64, (key - each) % 64), (key - each) % 64))

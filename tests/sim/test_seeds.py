@@ -12,7 +12,8 @@ import secrets
 
 import pytest
 
-from meetpoint.catalog import OVERLAYS, SCHEMES
+from meetpoint.catalog import OVERLAYS
+from meetpoint.catalog import SCHEMES as KNOWN
 from meetpoint.sim.engine import Detector
 from meetpoint.sim.report import Report
 from meetpoint.sim.run import RunConfig, command, run
@@ -32,14 +33,30 @@ PLANS: list[tuple[str, Detector]] = [
     ("all", "imperfect"),
     ("churn", "perfect"),
 ]
-OPTIONS = {
-    "lists": [
-        f"lists:{mode}:{hash_}" for mode in ("coordinated", "distributed", "hybrid") for hash_ in ("plain", "order")
-    ]
-}
-"""Schemes that run in several ways."""
-CONFIGS = [
-    RunConfig(
+SCHEMES = (
+    "flood",
+    *(f"lists:{mode}:{hash_}" for mode in ("coordinated", "distributed", "hybrid") for hash_ in ("plain", "order")),
+    "meet",
+    "meet",  # twice: it is what most networks run
+    "dmm",
+    "dmm:always",
+    "dmm:always:uncovered:unicast",
+    "dmm:unicast",
+    "dmm:never:uncovered",
+)
+KINDS = [(overlay, scheme) for overlay in OVERLAYS for scheme in SCHEMES]
+CONDITIONS = [(*size, *plan) for size in ((8, None), (12, 5)) for plan in PLANS]
+
+
+def dealt(number: int) -> RunConfig:
+    """The number-th configuration: kinds of networks take turns, and so do the conditions that each kind meets.
+
+    In as many rounds as there are plans every kind meets every plan, half of them with nodes that join.
+    """
+    turn, at = divmod(number, len(KINDS))
+    overlay, scheme = KINDS[at]
+    nodes, founders, faults, detector = CONDITIONS[(at + turn) % len(CONDITIONS)]
+    return RunConfig(
         overlay=overlay,
         scheme=scheme,
         nodes=nodes,
@@ -52,12 +69,9 @@ CONFIGS = [
         fault_seconds=20,
         recovery_seconds=45,
     )
-    for overlay in OVERLAYS
-    for name in SCHEMES
-    for scheme in OPTIONS.get(name, [name])
-    for nodes, founders in ((8, None), (12, 5))
-    for faults, detector in PLANS
-]
+
+
+CONFIGS = [dealt(number) for number in range(len(KINDS) * len(CONDITIONS))]
 
 
 def failures(seeds: range, configs: list[RunConfig]) -> list[str]:
@@ -74,6 +88,14 @@ def failures(seeds: range, configs: list[RunConfig]) -> list[str]:
 def _wrong(report: Report) -> str:
     counts = {name: count for name, count in report.counts.items() if count}
     return "\n  ".join([f"seed {report.seed}: {counts} never: {report.never_injected}", *report.problems[:3]])
+
+
+def test_the_seeds_are_dealt_to_every_scheme_on_every_overlay_under_every_plan() -> None:
+    run_now = [CONFIGS[seed % len(CONFIGS)] for seed in range(FIRST, FIRST + SEEDS)]
+    met = {(each.overlay, each.scheme, each.faults, each.detector) for each in run_now}
+    assert met >= {(*kind, *plan) for kind in KINDS for plan in PLANS}
+    assert {scheme.partition(":")[0] for scheme in SCHEMES} == set(KNOWN)
+    assert {each.founders for each in run_now} == {None, 5}
 
 
 @pytest.mark.parametrize("batch", range(SEEDS // BATCH))

@@ -1,15 +1,19 @@
 """From a configuration to a node: which overlays and schemes there are, by name."""
 
-from meetpoint.catalog.catalog import OVERLAYS, SCHEMES, NetworkConfig, make_codec, make_link_codec, make_node
+from meetpoint.catalog.agreeing import difference, way_of
+from meetpoint.catalog.catalog import BITS, OVERLAYS, SCHEMES, NetworkConfig, make_codec, make_link_codec, make_node
 from meetpoint.catalog.spelling import network_config, read_scheme
 
 __all__ = [
+    "BITS",
     "OVERLAYS",
     "SCHEMES",
     "NetworkConfig",
+    "difference",
     "make_codec",
     "make_link_codec",
     "make_node",
     "network_config",
     "read_scheme",
+    "way_of",
 ]

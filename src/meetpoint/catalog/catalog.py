@@ -8,22 +8,22 @@ from typing import Final
 import msgspec
 
 from meetpoint.errors import SetupError
-from meetpoint.overlays import chord
+from meetpoint.overlays import chord, pastry
 from meetpoint.protocol.hosting import Hosting
 from meetpoint.protocol.kinds import MESSAGES
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.node import Node
 from meetpoint.protocol.overlay import Overlay, Upcalls
-from meetpoint.protocol.ring import BITS_MAX, Ring
+from meetpoint.protocol.ring import Ring
 from meetpoint.protocol.scheme import Scheme
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
 from meetpoint.rendezvous.messages import MESSAGES as RENDEZVOUS_MESSAGES
-from meetpoint.schemes import flood, lists, meet
+from meetpoint.schemes import dmm, flood, lists, meet
 from meetpoint.wire import Codec
 from meetpoint.wire.handshake import IAm
 
-__all__ = ["OVERLAYS", "SCHEMES", "NetworkConfig", "make_codec", "make_link_codec", "make_node"]
+__all__ = ["BITS", "OVERLAYS", "SCHEMES", "NetworkConfig", "make_codec", "make_link_codec", "make_node"]
 
 
 class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,20 +31,32 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     overlay: str = "chord"
     scheme: str = "meet"
-    bits: int = BITS_MAX
+    bits: int | None = None
+    """The width of ids; None: the overlay's own (`BITS`)."""
     node: NodeSettings = NodeSettings()
     chord: chord.ChordSettings = chord.ChordSettings()
+    pastry: pastry.PastrySettings = pastry.PastrySettings()
     lists: lists.ListsSettings = lists.ListsSettings()
     meet: meet.MeetSettings = meet.MeetSettings()
+    dmm: dmm.DmmSettings = dmm.DmmSettings()
 
     def __post_init__(self) -> None:
         for what, name, known in (("overlay", self.overlay, OVERLAYS), ("scheme", self.scheme, SCHEMES)):
             if name not in known:
                 raise SetupError(f"{what}: there is no {name!r}; choose from: {', '.join(known)}")
 
+    @property
+    def ring(self) -> Ring:
+        """The circle of the network's ids."""
+        return Ring(BITS[self.overlay] if self.bits is None else self.bits)
+
 
 def _chord(config: NetworkConfig, services: Services, upcalls: Upcalls) -> Overlay:
     return chord.Chord(services, upcalls, config.chord)
+
+
+def _pastry(config: NetworkConfig, services: Services, upcalls: Upcalls) -> Overlay:
+    return pastry.Pastry(services, upcalls, config.pastry)
 
 
 def _flood(config: NetworkConfig, services: Services, overlay: Overlay, hosting: Hosting) -> Scheme:
@@ -59,19 +71,31 @@ def _meet(config: NetworkConfig, services: Services, overlay: Overlay, hosting: 
     return meet.Meet(services, overlay, hosting, config.node, config.meet)
 
 
-OVERLAYS: Final[dict[str, Callable[[NetworkConfig, Services, Upcalls], Overlay]]] = {"chord": _chord}
+def _dmm(config: NetworkConfig, services: Services, overlay: Overlay, hosting: Hosting) -> Scheme:
+    return dmm.Dmm(services, overlay, hosting, config.node, config.dmm)
+
+
+OVERLAYS: Final[dict[str, Callable[[NetworkConfig, Services, Upcalls], Overlay]]] = {
+    "chord": _chord,
+    "pastry": _pastry,
+}
+BITS: Final[dict[str, int]] = {"chord": 160, "pastry": 128}
+"""The width of ids, as each overlay's paper has it."""
 SCHEMES: Final[dict[str, Callable[[NetworkConfig, Services, Overlay, Hosting], Scheme]]] = {
     "flood": _flood,
     "lists": _lists,
     "meet": _meet,
+    "dmm": _dmm,
 }
 _KINDS: Final[tuple[type[Message], ...]] = (
     *MESSAGES,
     *RENDEZVOUS_MESSAGES,
     *chord.MESSAGES,
+    *pastry.MESSAGES,
     *flood.MESSAGES,
     *lists.MESSAGES,
     *meet.MESSAGES,
+    *dmm.MESSAGES,
 )
 
 
@@ -89,7 +113,7 @@ def make_node(config: NetworkConfig, me: Peer, seed: int, codec: Codec) -> Node:
     """A node that has not started."""
     return Node(
         me,
-        Ring(config.bits),
+        config.ring,
         seed,
         codec,
         lambda services, upcalls: OVERLAYS[config.overlay](config, services, upcalls),

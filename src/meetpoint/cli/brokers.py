@@ -47,6 +47,10 @@ def broker(
         str | None,
         typer.Option("--scheme", metavar="NAME[:OPTION…]", help="How events find subscriptions.", show_default="meet"),
     ] = None,
+    overlay: Annotated[
+        str | None,
+        typer.Option("--overlay", metavar="NAME", help="How brokers find each other.", show_default="chord"),
+    ] = None,
     admin: Annotated[
         str | None,
         typer.Option(
@@ -85,6 +89,7 @@ def broker(
         "name": name,
         "network": network,
         "scheme": scheme,
+        "overlay": overlay,
         "admin": admin,
         "schema": None if schema is None else str(schema),
     }

@@ -1,7 +1,7 @@
 """`meetpoint up`: a network of brokers on this machine, a process each, looked after until Ctrl-C.
 
 A broker that dies is told and started again; one that has left the network is not. The folder of the network remembers
-how many there are and of which scheme, since a broker that is left out has data that the others wait for.
+how many there are, of which overlay and scheme, since a broker that is left out has data that the others wait for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["up"]
 HOST = "127.0.0.1"
 PORT = 7400
 DATA = Path("meetpoint-data")
-BROKERS, SCHEME = 8, "meet"
+BROKERS, OVERLAY, SCHEME = 8, "chord", "meet"
 BROKERS_MAX = 100
 ADMIN_PORTS_ABOVE = 80
 """Where HTTP is served: so many ports above the brokers' own."""
@@ -47,6 +47,7 @@ class _Notes(msgspec.Struct, forbid_unknown_fields=True):
 
     scheme: str
     brokers: list[int]
+    overlay: str = OVERLAY
 
 
 def up(
@@ -62,13 +63,19 @@ def up(
             show_default="meet, or as before",
         ),
     ] = None,
+    overlay: Annotated[
+        str | None,
+        typer.Option(
+            "--overlay", metavar="NAME", help="How brokers find each other.", show_default="chord, or as before"
+        ),
+    ] = None,
     data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Where they keep what must survive.")] = DATA,
     port: Annotated[
         int, typer.Option("--port", min=1, max=65_000, help="Of the first broker; the others have the next ones.")
     ] = PORT,
 ) -> None:
     """Run a network of brokers on this machine, until Ctrl-C; the same command takes it up again."""
-    notes = _read_notes(data, brokers, scheme)
+    notes = _read_notes(data, brokers, scheme, overlay)
     children = [_Child(number, place, len(notes.brokers), data, port) for place, number in enumerate(notes.brokers)]
     _check_ports(children)
     _check_unused(children)
@@ -79,7 +86,7 @@ def up(
 # -- the folder --------------------------------------------------------------------------------------------------------
 
 
-def _read_notes(data: Path, brokers: int | None, scheme: str | None) -> _Notes:
+def _read_notes(data: Path, brokers: int | None, scheme: str | None, overlay: str | None) -> _Notes:
     from meetpoint.catalog.spelling import network_config
 
     file = data / NOTES
@@ -88,16 +95,17 @@ def _read_notes(data: Path, brokers: int | None, scheme: str | None) -> _Notes:
     except FileNotFoundError:
         if data.is_dir() and any(data.iterdir()):
             raise SetupError(f"{data}: holds other things; give --data an empty folder, or a new one") from None
-        network_config("chord", scheme or SCHEME)
-        return _Notes(scheme or SCHEME, list(range(1, (brokers or BROKERS) + 1)))
+        network_config(overlay or OVERLAY, scheme or SCHEME)
+        return _Notes(scheme or SCHEME, list(range(1, (brokers or BROKERS) + 1)), overlay or OVERLAY)
     except OSError as error:
         raise SetupError(f"{file}: {(error.strerror or '').lower()}; give --data a folder you may write to") from None
     try:
         found = msgspec.json.decode(text, type=_Notes)
     except msgspec.DecodeError as error:
         raise SetupError(f"{file}: cannot be read ({error}); restore it, or give --data another folder") from None
-    if scheme is not None and scheme != found.scheme:
-        raise SetupError(f"{data}: holds a network of scheme {found.scheme}, not {scheme}; give --data another folder")
+    for what, said, held in (("scheme", scheme, found.scheme), ("overlay", overlay, found.overlay)):
+        if said is not None and said != held:
+            raise SetupError(f"{data}: holds a network of {what} {held}, not {said}; give --data another folder")
     if brokers is not None and brokers < len(found.brokers):
         raise SetupError(
             f"{data}: holds {len(found.brokers)} brokers, and what each has is needed; "
@@ -105,7 +113,7 @@ def _read_notes(data: Path, brokers: int | None, scheme: str | None) -> _Notes:
         )
     last = max(found.brokers, default=0)
     more = 0 if brokers is None else brokers - len(found.brokers)
-    return _Notes(found.scheme, found.brokers + list(range(last + 1, last + more + 1)))
+    return _Notes(found.scheme, found.brokers + list(range(last + 1, last + more + 1)), found.overlay)
 
 
 def _write_notes(data: Path, notes: _Notes) -> None:
@@ -161,12 +169,12 @@ class _Child:
         self._logged = 0
         """How long the log was when it was last started."""
 
-    async def start(self, scheme: str, join: list[str]) -> None:
+    async def start(self, notes: _Notes, join: list[str]) -> None:
         """Start it. It drains when this process is gone, however that comes."""
         command = [
             *(sys.executable, "-m", "meetpoint.cli", "broker", "--attached"),
-            *("--name", self.name, "--listen", self.address, "--data", str(self.folder), "--scheme", scheme),
-            *("--admin", f"{HOST}:{self.admin_port}"),
+            *("--name", self.name, "--listen", self.address, "--data", str(self.folder)),
+            *("--scheme", notes.scheme, "--overlay", notes.overlay, "--admin", f"{HOST}:{self.admin_port}"),
             *(word for address in join for word in ("--join", address)),
         ]
         with self._open_log() as log:
@@ -281,7 +289,7 @@ class _Network:
         new = not any((child.folder / "store.db").exists() for child in self._children)
         for child in self._children:
             founds = new and child is self._children[0]
-            await child.start(self._notes.scheme, [] if founds else self._join_of(child))
+            await child.start(self._notes, [] if founds else self._join_of(child))
 
     async def _wait_ready(self) -> None:
         from meetpoint.cli.progress import progress
@@ -314,7 +322,9 @@ class _Network:
     def _say_what_next(self) -> None:
         count, at = len(self._children), "" if self._port == PORT else f" --at mp://localhost:{self._port}"
         brokers = "1 broker is ready" if count == 1 else f"{count} brokers are ready"
-        lines = [f"{brokers}, scheme {self._notes.scheme}; data and logs are in {self._data}", ""]
+        told = f"scheme {self._notes.scheme}"
+        told += "" if self._notes.overlay == OVERLAY else f" on {self._notes.overlay}"
+        lines = [f"{brokers}, {told}; data and logs are in {self._data}", ""]
         lines += [
             f"  {child.name:<10}  mp://{child.address}   http://{HOST}:{child.admin_port}/metrics"
             for child in self._children
@@ -370,7 +380,7 @@ class _Network:
             again = f"in {pause:g} s" if pause else "now"
             complain(f"{child.name} {_ending(code)}{said}; it is started again {again}")
             await asyncio.sleep(pause)
-            await child.start(self._notes.scheme, self._join_of(child))
+            await child.start(self._notes, self._join_of(child))
 
     async def _stop_all(self) -> None:
         running = [child for child in self._children if child.process is not None]

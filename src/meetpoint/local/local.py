@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from meetpoint.catalog import NetworkConfig
 from meetpoint.client.background import Background
 from meetpoint.client.errors import NetworkError
 from meetpoint.client.network import Connecting, connect
@@ -80,6 +81,11 @@ class Local:
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.stop)
+
+    @property
+    def network(self) -> NetworkConfig:
+        """What its brokers' nodes are made of."""
+        return self._config(0, "127.0.0.1:0").network_config()
 
     # -- using it ------------------------------------------------------------------------------------------------------
 

@@ -34,8 +34,8 @@ from meetpoint.language.values import Value, clean_attributes
 from meetpoint.local.local import Local
 from meetpoint.protocol.effects import Found
 from meetpoint.protocol.inputs import Lookup
-from meetpoint.protocol.ring import Ring
 from meetpoint.sim.checkers import Judging, Verdict, check_lookups, check_notifications
+from meetpoint.sim.families import family_of, simulated
 from meetpoint.sim.history import Change, Delivery, History, LookedUp, Publication, Subscription, Truth
 from meetpoint.sim.report import PROBLEMS_SHOWN, Report
 from meetpoint.sim.scenario import Phase
@@ -66,7 +66,9 @@ class Network:
                 f"local: faults {faults!r} are the simulator's; say none, or use meetpoint.sim.Network"
             )
         self._told = {"overlay": overlay, "scheme": scheme, "nodes": nodes, "seed": seed, "detector": "imperfect"}
-        self._local = Local(nodes, scheme, None, {"overlay": overlay, **settings})
+        dmm = simulated(overlay, scheme).dmm
+        self._local = Local(nodes, scheme, None, {"overlay": overlay, "dmm": dmm, **settings})
+        self.kin = family_of(self._local.network)
         self._random = Random(f"network/{seed}")
         self._scripts: dict[Phase, list[_Action]] = {"load": [], "faults": [], "recovery": [], "after": []}
         self._names = self._events = 0
@@ -110,7 +112,7 @@ class Network:
 
     def lookup(self, key: bytes | None = None, *, phase: Phase = "after") -> None:
         """Ask some broker who is responsible for a key, or for one drawn at random."""
-        ring = Ring()
+        ring = self.kin.ring
         wanted = bytes(ring.key(self._random.getrandbits(ring.bits))) if key is None else key
         self._say(phase, partial(self._look_up, wanted))
 
@@ -143,7 +145,7 @@ class Network:
 
     def _judge(self) -> None:
         self._verdict = check_notifications(self.history, Judging(0, 0))
-        self._wrong_lookups = check_lookups(self.history.lookups, self._truth, 0)
+        self._wrong_lookups = check_lookups(self.history.lookups, self._truth, 0, self.kin.responsible)
 
     async def _run(self) -> None:
         for number in range(len(self._local.addresses)):

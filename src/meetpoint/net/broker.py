@@ -29,6 +29,7 @@ from meetpoint.net.connection import Connection, Turn
 from meetpoint.net.desk import Desk
 from meetpoint.net.driver import Driver
 from meetpoint.net.errors import BrokerError
+from meetpoint.net.fitting import advice, check_met, check_records
 from meetpoint.net.links import Links, Refusal, dial
 from meetpoint.net.logs import Log
 from meetpoint.net.metrics import Counts
@@ -40,7 +41,7 @@ from meetpoint.protocol.inputs import Declare, Leave, Started
 from meetpoint.protocol.messages import Peer
 from meetpoint.protocol.node import Node
 from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import NodeId, Ring
+from meetpoint.protocol.ring import NodeId
 from meetpoint.store import Store, StoreState
 from meetpoint.wire.handshake import Hello, Welcome
 
@@ -108,6 +109,7 @@ class Broker:
             self.name = config.name or (held.name if held is not None else self.address)
             self.log.broker = self.name
             store.set_identity(self.name, config.network)
+            check_records(config, store.recovered.records)
             undo.pop_all()
         self._build(loop)
         self._loop = loop
@@ -130,8 +132,7 @@ class Broker:
     def _build(self, loop: asyncio.AbstractEventLoop) -> None:
         config = self.config
         network = config.network_config()
-        ring = Ring(network.bits)
-        me = Peer(NodeId(ring.hash(self.name.encode())), self.address)
+        me = Peer(NodeId(network.ring.hash(self.name.encode())), self.address)
         turn = self._turn = Turn(loop)
         codec = make_codec()
         self.node = make_node(network, me, random.SystemRandom().getrandbits(63), codec)
@@ -207,10 +208,10 @@ class Broker:
 
     async def _ask_who(self, address: str) -> Peer | None:
         """The broker at an address; None where nobody answers now."""
-        found: list[Peer] = []
+        found: list[Welcome] = []
 
         def welcomed(connection: Connection, message: Welcome) -> None:
-            found.append(message.broker)
+            found.append(message)
 
         # A client's hello: whoever asks has no place in the network yet.
         hello = Hello(self.config.wire_versions, self.config.network)
@@ -224,11 +225,9 @@ class Broker:
             self.log.say(
                 logging.WARNING, "join_unreachable", address=address, reason=str(error) or type(error).__name__
             )
-        if found and found[0].id == self.node.me.id:
-            raise BrokerError(
-                f"join {address}: the broker there has this broker's name, {self.name!r}; give one another name"
-            )
-        return found[0] if found else None
+        for welcome in found:
+            check_met(self.config, address, welcome, self.node.me, self.name)
+        return found[0].broker if found else None
 
     async def _keep_finding(self) -> None:
         while True:
@@ -252,9 +251,11 @@ class Broker:
         is_new = not recovered.records and not recovered.damaged
         founders = (self.node.me,) if is_new and not self.config.join else ()
         self.log.say(
-            logging.INFO, "started", address=self.address, network=self.config.network, scheme=self.config.scheme,
-            records=len(records), contacts=len(contacts),
+            logging.INFO, "started", address=self.address, network=self.config.network, overlay=self.config.overlay,
+            scheme=self.config.scheme, records=len(records), contacts=len(contacts),
         )  # fmt: skip
+        if said := advice(self.config):
+            self.log.say(logging.WARNING, "settings", **said)
         self._why_not = ""
         self._driver.hand(Started(records, founders, contacts))
 

@@ -17,10 +17,13 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from meetpoint.catalog import NetworkConfig, read_scheme
-from meetpoint.errors import MeetpointError
+from meetpoint.catalog import NetworkConfig, read_scheme, way_of
+from meetpoint.errors import MeetpointError, SchemaError
+from meetpoint.language.schema import Schema
 from meetpoint.overlays.chord import ChordSettings
+from meetpoint.overlays.pastry.settings import PastrySettings
 from meetpoint.protocol.settings import NodeSettings
+from meetpoint.schemes.dmm.settings import DmmSettings
 from meetpoint.schemes.lists import ListsSettings
 from meetpoint.schemes.meet import MeetSettings
 from meetpoint.wire import FRAME_MAX
@@ -115,10 +118,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     data: str | None = None
     """The folder for what must survive a restart; without one it is kept in memory, and survives only elsewhere."""
     scheme: str = "meet"
-    """How events find subscriptions: flood, lists or meet, with options behind colons (`lists:hybrid:order`). The same
-    at all brokers of a network."""
+    """How events find subscriptions: dmm, flood, lists or meet, with options behind colons (`lists:hybrid:order`). The
+    same at all brokers of a network."""
     overlay: str = "chord"
-    """How brokers find each other. The same at all brokers of a network."""
+    """How brokers find each other: chord or pastry. The same at all brokers of a network."""
     admin: str | None = "127.0.0.1:7480"
     """Where /healthz, /readyz and /metrics are served; none serves them nowhere."""
     wire_versions: tuple[int, int] = SPOKEN
@@ -134,11 +137,15 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeSettings = NodeSettings()
     """Times and counts of the protocol."""
     chord: ChordSettings = ChordSettings()
-    """Times and counts of the overlay."""
+    """Times and counts of the overlay `chord`."""
+    pastry: PastrySettings = PastrySettings()
+    """Times and counts of the overlay `pastry`."""
     lists: ListsSettings = ListsSettings()
     """Choices of the scheme `lists`. The same at all brokers of a network."""
     meet: MeetSettings = MeetSettings()
     """Choices of the scheme `meet`. The same at all brokers of a network."""
+    dmm: DmmSettings = DmmSettings()
+    """Choices of the scheme `dmm`. The same at all brokers of a network."""
 
     def __post_init__(self) -> None:
         if parse_address(self.listen, "listen").host in _ANYWHERE and self.advertise is None:
@@ -161,11 +168,17 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"wire_versions: [{low}, {high}] is not the lowest and the highest of versions "
                 f"{SPOKEN[0]} to {SPOKEN[1]}; leave it out for both"
             )
-        for table, settings in (("node", self.node), ("chord", self.chord), ("meet", self.meet)):
+        timed = {"node": self.node, "chord": self.chord, "pastry": self.pastry, "meet": self.meet}
+        for table, settings in timed.items():
             for key in fields_of(type(settings)):
                 value = getattr(settings, key)
                 if key.endswith("_us") and isinstance(value, int) and value < 1:
                     raise ConfigError(f"{table}.{key}: {value} is no time; write microseconds, 1 or more")
+        for table, schema in (("lists", self.lists.schema), ("dmm", self.dmm.schema)):
+            try:
+                Schema.from_yaml(schema) if schema else None
+            except SchemaError as error:
+                raise ConfigError(f"{table}.schema: {error}") from None
         self.network_config()
 
     @property
@@ -173,9 +186,15 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Where HTTP is served, if anywhere."""
         return None if self.admin in (None, "", "none") else self.admin
 
+    @property
+    def way(self) -> str:
+        """What all brokers of the network have in common, in a word."""
+        return way_of(self.network_config())
+
     def network_config(self) -> NetworkConfig:
         """What a node is made of."""
-        said: dict[str, Any] = {"chord": self.chord, "lists": self.lists, "meet": self.meet}
+        said: dict[str, Any] = {"chord": self.chord, "pastry": self.pastry}
+        said |= {"lists": self.lists, "meet": self.meet, "dmm": self.dmm}
         options = read_scheme(self.scheme)
         name = options["scheme"]
         if name in options and name in said:

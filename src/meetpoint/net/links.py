@@ -219,7 +219,7 @@ class Link:
 
     async def _connect(self) -> None:
         config = self._links.config
-        hello = Hello(config.wire_versions, config.network, self._said)
+        hello = Hello(config.wire_versions, config.network, self._said, way=config.way)
         try:
             await dial(config, self._links.turn, self.address, hello, self._welcomed)
         except (OSError, TimeoutError, Refusal, MeetpointError, UnicodeError) as error:

@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable
 
-from meetpoint.catalog import make_link_codec
+from meetpoint.catalog import difference, make_link_codec
 from meetpoint.net.config import Address, BrokerConfig
 from meetpoint.net.connection import HANDSHAKE, Connection, Role, Turn
 from meetpoint.net.errors import BrokerError
@@ -123,16 +123,20 @@ class _Greeting:
         if hello.peer is None:
             if len(self._door.clients.sessions) >= config.limits.clients:
                 return f"this broker has {config.limits.clients} clients already; ask another", True
-        elif not hello.peer.address or len(hello.peer.id) != len(me.id):
+        elif not hello.peer.address or not hello.peer.id:
             return "a broker says its id and its address", False
+        elif len(hello.peer.id) != len(me.id):
+            return f"you have {8 * len(hello.peer.id)}-bit ids, this network {8 * len(me.id)}; run its overlay", False
         elif hello.peer.id == me.id:
             return f"a broker of your name is here, at {me.address}; give one of them another name", False
+        elif (differs := difference(config.way, hello.way)) is not None:
+            return differs, False
         return None
 
     def _welcome(self, hello: Hello) -> None:
         door, connection = self._door, self._connection
         version = min(hello.speaks[1], door.config.wire_versions[1])
-        connection.say(HANDSHAKE.encode(Welcome(version, door.config.network, door.me())))
+        connection.say(HANDSHAKE.encode(Welcome(version, door.config.network, door.me(), door.config.way)))
         if hello.peer is not None:
             connection.begin(version, _LINK_CODEC, Inlet(door.links, connection, hello.peer))
         else:

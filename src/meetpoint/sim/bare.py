@@ -15,12 +15,11 @@ from meetpoint.protocol.driven import Driven
 from meetpoint.protocol.effects import Found, Refused, Stored
 from meetpoint.protocol.inputs import Asked, Leave, Lookup, Started
 from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.ring import Key, Ring
+from meetpoint.protocol.ring import Key
 from meetpoint.protocol.services import Services
-from meetpoint.sim.engine import SimulatedNode
-from meetpoint.sim.families import ChordFamily
+from meetpoint.sim.engine import Codec, SimulatedNode
 
-__all__ = ["BareChordFamily", "BareNode", "BareView"]
+__all__ = ["BareNode", "BareNodes", "BareView"]
 
 RETRY_US = 1_000_000
 """How long a node tries to join through one contact before it tries another."""
@@ -35,8 +34,8 @@ class BareView(msgspec.Struct, frozen=True):
 class BareNode(Driven):
     """One node's part of an overlay, and nothing else."""
 
-    def __init__(self, config: NetworkConfig, me: Peer, ring: Ring, seed: int, codec: Any) -> None:
-        services = Services(me, ring, codec, seed)
+    def __init__(self, config: NetworkConfig, me: Peer, seed: int, codec: Codec) -> None:
+        services = Services(me, config.ring, codec, seed)
         super().__init__(services)
         self.overlay = OVERLAYS[config.overlay](config, services, self)
         self.ready = False
@@ -96,12 +95,12 @@ class BareNode(Driven):
         return BareView(self._services.waiting)
 
 
-class BareChordFamily(ChordFamily):
-    """Chord alone."""
+class BareNodes:
+    """Any overlay alone (`families.Making`)."""
 
-    def make(self, peer: Peer, seed: int) -> SimulatedNode:
+    def make(self, config: NetworkConfig, peer: Peer, seed: int, codec: Codec) -> SimulatedNode:
         """A new node."""
-        return BareNode(self.config, peer, self.ring, seed, self.codec)
+        return BareNode(config, peer, seed, codec)
 
     def is_ready(self, node: Any) -> bool:
         """Whether a node may be asked."""

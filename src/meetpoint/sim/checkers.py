@@ -32,7 +32,7 @@ from meetpoint.protocol.inputs import MICROSECONDS
 from meetpoint.sim.clock import told
 from meetpoint.sim.history import Change, Delivery, History, LookedUp, Publication, Subscription, Truth, apply
 
-__all__ = ["Judging", "Verdict", "check_lookups", "check_notifications", "check_state", "first_from"]
+__all__ = ["Judging", "Verdict", "check_lookups", "check_notifications", "check_state", "closest_to", "first_from"]
 
 HOLD_US = 30 * MICROSECONDS
 """How long a home waits, at least, for events that come before one that it has."""
@@ -198,13 +198,21 @@ def first_from(members: Sequence[bytes], key: bytes) -> bytes:
     return members[bisect_left(members, key) % len(members)]
 
 
+def closest_to(members: Sequence[bytes], key: bytes, size: int) -> bytes:
+    """Pastry's rule on a circle of `size` ids: the member nearest to a key; of two, the one before it."""
+    after, before = first_from(members, key), members[bisect_left(members, key) - 1]
+    ahead = (int.from_bytes(after, "big") - int.from_bytes(key, "big")) % size
+    behind = (int.from_bytes(key, "big") - int.from_bytes(before, "big")) % size
+    return after if ahead < behind else before
+
+
 def check_lookups(
     lookups: Iterable[LookedUp],
     truth: Truth,
     since: int,
-    responsible: Callable[[Sequence[bytes], bytes], bytes] = first_from,
+    responsible: Callable[[Sequence[bytes], bytes], bytes],
 ) -> list[str]:
-    """Which lookups begun from a time on found the wrong node, or none."""
+    """Which lookups begun from a time on found the wrong node, or none; `responsible` is the overlay's rule."""
     wrong = []
     members: list[bytes] = []
     done = 0

@@ -1,51 +1,95 @@
-"""The kinds of networks there are, as the simulator sees them: how nodes are made, and each overlay's invariants."""
+"""The kinds of networks there are, as the simulator sees them: how nodes are made, and each overlay's invariants.
+
+An overlay has one family here, which oversees it; any scheme runs on it. Whether its nodes are whole or only their
+overlay (`bare`) is another question, so it is a part that a family is given (`Making`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final, Protocol
 
-from meetpoint.catalog import NetworkConfig, make_codec, make_node
-from meetpoint.overlays.chord import invariant
+import msgspec
+
+from meetpoint.catalog import NetworkConfig, make_codec, make_node, network_config
+from meetpoint.overlays.chord import invariant as chord_invariant
+from meetpoint.overlays.pastry import invariant as pastry_invariant
 from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import Ring
-from meetpoint.sim.checkers import first_from
-from meetpoint.sim.engine import SimulatedNode
+from meetpoint.sim.checkers import closest_to, first_from
+from meetpoint.sim.engine import Codec, SimulatedNode
+from meetpoint.sim.scenario import Kin
+from meetpoint.sim.workload import SCHEMA
 
-__all__ = ["ChordFamily", "family_of"]
+__all__ = ["FAMILIES", "ChordFamily", "Making", "OverlayFamily", "PastryFamily", "WholeNodes", "family_of", "simulated"]
 
 
-class ChordFamily:
-    """Any scheme on Chord."""
+DMM: Final = {"schema": SCHEMA, "threshold": 4, "depth": 5, "growth": 0.75, "relief": 0.0}
+"""How `dmm` is set in small runs: it knows the workload's attributes, its regions bear so few entries that they split,
+and splits are refused less often, since half of the workload's filters meet nearly every region. For the same reason
+its space is halved only a few times: `dmm:always` makes a region of every part."""
 
-    def __init__(self, config: NetworkConfig) -> None:
+
+class Making(Protocol):
+    """How nodes are made, whatever their overlay is."""
+
+    def make(self, config: NetworkConfig, peer: Peer, seed: int, codec: Codec) -> SimulatedNode:
+        """A new node."""
+
+    def is_ready(self, node: Any) -> bool:
+        """Whether it may be asked."""
+
+
+class WholeNodes:
+    """Nodes as brokers run them: with homes, a scheme and a disk."""
+
+    def make(self, config: NetworkConfig, peer: Peer, seed: int, codec: Any) -> SimulatedNode:
+        """A new node."""
+        return make_node(config, peer, seed, codec)
+
+    def is_ready(self, node: Any) -> bool:
+        """Whether it serves clients."""
+        return bool(node.state == "ready")
+
+
+class OverlayFamily:
+    """What the families of all overlays have in common."""
+
+    def __init__(self, config: NetworkConfig, making: Making | None = None) -> None:
         self.config = config
         self.codec = make_codec()
-        self.ring = Ring(config.bits)
-        self._length = config.chord.successors
-        self.base = 0
-        """How many principals there must be; as many as the founders make possible."""
+        self.ring = config.ring
+        self._making = WholeNodes() if making is None else making
 
     def make(self, peer: Peer, seed: int) -> SimulatedNode:
         """A new node."""
-        return make_node(self.config, peer, seed, self.codec)
+        return self._making.make(self.config, peer, seed, self.codec)
 
-    def founders(self, count: int) -> None:
-        """So many nodes begin the network at once."""
-        self.base = self._length + 1 if count > self._length else 0
+    def is_ready(self, node: Any) -> bool:
+        """Whether a node serves clients."""
+        return self._making.is_ready(node)
 
     def is_member(self, view: Any) -> bool:
         """Whether a node with such a view has become a member and still is one."""
         return bool(view.joined)
 
-    def is_ready(self, node: Any) -> bool:
-        """Whether a node serves clients."""
-        return bool(node.state == "ready")
-
     def viewing(self, node: Any) -> Callable[[], object]:
         """What gives the node's pointers: the same object until they change."""
         view: Callable[[], object] = node.overlay.view
         return view
+
+
+class ChordFamily(OverlayFamily):
+    """Chord: after Zave's invariant."""
+
+    def __init__(self, config: NetworkConfig, making: Making | None = None) -> None:
+        super().__init__(config, making)
+        self._length = config.chord.successors
+        self.base = 0
+        """How many principals there must be; as many as the founders make possible."""
+
+    def founders(self, count: int) -> None:
+        """So many nodes begin the network at once."""
+        self.base = self._length + 1 if count > self._length else 0
 
     def differ(self, old: Any, new: Any) -> bool:
         """The invariant is about membership and successor lists."""
@@ -53,7 +97,7 @@ class ChordFamily:
 
     def broken(self, views: Mapping[bytes, Any]) -> str | None:
         """What is wrong with the ring."""
-        return invariant.broken(views, min(self.base, len(views)))
+        return chord_invariant.broken(views, min(self.base, len(views)))
 
     def stands(self, views: Mapping[bytes, Any]) -> bool:
         """Whether these, if they were all that is left, would still be a ring, with as many principals as proven.
@@ -69,14 +113,53 @@ class ChordFamily:
 
     def departures(self, views: Mapping[bytes, Any]) -> str | None:
         """Which pointer is not ideal."""
-        return invariant.departures(views, self._length)
+        return chord_invariant.departures(views, self._length)
 
     def responsible(self, members: Sequence[bytes], key: bytes) -> bytes:
-        """Who has a key."""
+        """Who has a key: the first member at or after it."""
         return first_from(members, key)
 
 
-def family_of(config: NetworkConfig) -> ChordFamily:
-    """How the networks of a configuration are simulated."""
-    assert config.overlay == "chord", f"nothing is known here of the overlay {config.overlay}"
-    return ChordFamily(config)
+class PastryFamily(OverlayFamily):
+    """Pastry: after Lu, Merz and Weidenbach, and with leases that end."""
+
+    def founders(self, count: int) -> None:
+        """Any number will do."""
+
+    def differ(self, old: Any, new: Any) -> bool:
+        """The invariant is about who is ready, and the neighbours it believes in."""
+        return (old.joined, old.ready, old.left, old.right) != (new.joined, new.ready, new.left, new.right)
+
+    def broken(self, views: Mapping[bytes, Any]) -> str | None:
+        """What is wrong with those that are ready."""
+        return pastry_invariant.broken(views, self.ring.size)
+
+    def stands(self, views: Mapping[bytes, Any]) -> bool:
+        """Whether each of these, if they were all that is left, would know the next one on either side."""
+        return len(views) > 1 and self.broken(views) is None and pastry_invariant.stands(views)
+
+    def departures(self, views: Mapping[bytes, Any]) -> str | None:
+        """Which leaf set is not ideal, or who is not ready."""
+        return pastry_invariant.departures(views, self.config.pastry.half)
+
+    def responsible(self, members: Sequence[bytes], key: bytes) -> bytes:
+        """Who has a key: the member nearest to it."""
+        return closest_to(members, key, self.ring.size)
+
+
+FAMILIES: Final[Mapping[str, Callable[[NetworkConfig, Making | None], Kin]]] = {
+    "chord": ChordFamily,
+    "pastry": PastryFamily,
+}
+"""By overlay; all that the catalog has."""
+
+
+def family_of(config: NetworkConfig, making: Making | None = None) -> Kin:
+    """How the networks of a configuration are simulated; `making` says how its nodes are made, if not as brokers."""
+    return FAMILIES[config.overlay](config, making)
+
+
+def simulated(overlay: str, scheme: str) -> NetworkConfig:
+    """The network of an overlay and a scheme in one word, with such settings as small runs need to show anything."""
+    config = network_config(overlay, scheme)
+    return msgspec.structs.replace(config, dmm=msgspec.structs.replace(config.dmm, **DMM))

@@ -67,6 +67,8 @@ class Timing(msgspec.Struct, frozen=True):
     """The stated time after healing within which everything works again."""
     after_s: float = 15.0
     quiet_s: float = 45.0
+    rest_s_max: float = 5.0
+    """How long after that a node may be at something that it began by itself, such as forgetting what is old."""
     grace_s: float = 15.0
     """How long an event may be on its way in a network without faults."""
 
@@ -225,6 +227,7 @@ class Network:
         self._recover(calm)
         self._act("after", timing.after_s)
         self.engine.run(self.engine.now + int(timing.quiet_s * MICROSECONDS))
+        self._wait(lambda: not self._at_something(), timing.rest_s_max)
         self.clients.settle()
         self._wall_s, self._cpu_s = time.perf_counter() - began, time.process_time() - spent
         self._judge(calm)
@@ -314,10 +317,18 @@ class Network:
         self._wrong_lookups = check_lookups(history.lookups, self.cluster.truth, since, self.kin.responsible)
         self._problems += [f"at {told(at)}, {what}" for at, what in history.unanswered if at >= since]
         self._problems += self._not_ideal()
-        ended = sum(each.changes[-1].filter is None for each in history.subscriptions.values())
         for process in self.cluster.alive():
             process.node.check()  # type: ignore[union-attr]
-            self._problems += check_state(process.address, process.node.snapshot(), ended)  # type: ignore[union-attr]
+        self._problems += self._at_something()
+
+    def _at_something(self) -> list[str]:
+        """What nodes hold although nothing is left to do."""
+        ended = sum(each.changes[-1].filter is None for each in self.clients.history.subscriptions.values())
+        return [
+            problem
+            for process in self.cluster.alive()
+            for problem in check_state(process.address, process.node.snapshot(), ended)  # type: ignore[union-attr]
+        ]
 
     def _not_ideal(self) -> list[str]:
         problems = [f"{process.address} is leaving and does not go" for process in self.cluster.alive()
@@ -400,10 +411,9 @@ class Network:
 
 def _kin(overlay: str, scheme: str) -> Kin:
     from meetpoint.catalog import NetworkConfig
-    from meetpoint.catalog.spelling import network_config
-    from meetpoint.sim.bare import BareChordFamily
-    from meetpoint.sim.families import family_of
+    from meetpoint.sim.bare import BareNodes
+    from meetpoint.sim.families import family_of, simulated
 
     if scheme == NO_SCHEME:
-        return BareChordFamily(NetworkConfig(overlay=overlay))
-    return family_of(network_config(overlay, scheme))
+        return family_of(NetworkConfig(overlay=overlay), BareNodes())
+    return family_of(simulated(overlay, scheme))

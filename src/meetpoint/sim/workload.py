@@ -8,10 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Final
 
 from meetpoint.language.values import Value
 
-__all__ = ["Workload"]
+__all__ = ["SCHEMA", "Workload"]
+
+SCHEMA: Final = """
+attributes:
+  symbol: string
+  exchange: string
+  price: {type: float, min: 0, max: 1000, precision: 0.01}
+  volume: {type: integer, min: 0, max: 9999}
+  change: float
+  halted: boolean
+"""
+"""What its events hold, for schemes that are told. Few prices lie above the maximum, and are published all the same."""
 
 _EXCHANGES = ("ATHEX", "LSE", "NYSE", "NASDAQ", "XETRA")
 _SYLLABLES = ("al", "be", "co", "du", "el", "fi", "go", "ha", "in", "jo", "ka", "lu", "mo", "ne", "or", "pa")

@@ -29,6 +29,8 @@ class Hello(Message, frozen=True, array_like=True, gc=False, tag="hello"):
     client: str = ""
     """A client's own name: the owner of its subscriptions, where it says no other."""
     token: str = ""
+    way: str = ""
+    """A broker's overlay, scheme and settings, as all brokers of a network must have them."""
 
 
 class Welcome(Message, frozen=True, array_like=True, gc=False, tag="welcome"):
@@ -37,6 +39,8 @@ class Welcome(Message, frozen=True, array_like=True, gc=False, tag="welcome"):
     version: int
     network: str
     broker: Peer
+    way: str = ""
+    """The network's overlay, scheme and settings."""
 
 
 class Unwelcome(Message, frozen=True, array_like=True, gc=False, tag="unwelcome"):

@@ -1,0 +1,71 @@
+"""What does not fit is told before anything begins: data and networks of another overlay; settings hardly wanted."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from meetpoint.net import Broker, BrokerConfig
+from meetpoint.net.errors import BrokerError
+from meetpoint.net.fitting import advice
+from meetpoint.schemes.dmm.settings import DmmSettings
+from tests.net.talking import broker, calling, config, run
+
+ATTRIBUTES = DmmSettings(schema="attributes: {price: float}")
+
+
+@pytest.mark.parametrize(("before", "after"), [("chord", "pastry"), ("pastry", "chord")])
+def test_data_of_another_overlay_is_refused(tmp_path: Path, before: str, after: str) -> None:
+    async def main() -> None:
+        async with broker(name="a", data=str(tmp_path), overlay=before) as one, calling(one.address) as caller:
+            await caller.subscribe("kept", "n > 0")
+        bits = {"chord": 160, "pastry": 128}
+        with pytest.raises(BrokerError) as refused:
+            await Broker(config(name="a", data=str(tmp_path), overlay=after)).start()
+        assert str(refused.value) == (
+            f"data {tmp_path}: was kept on an overlay of {bits[before]}-bit ids, {after} has {bits[after]}; "
+            "set overlay as it was, or use another folder"
+        )
+        async with broker(name="a", data=str(tmp_path), overlay=before):
+            """Nothing has happened to it."""
+
+    run(main())
+
+
+def test_a_network_of_another_overlay_is_not_joined() -> None:
+    async def main() -> None:
+        async with broker() as one:
+            with pytest.raises(BrokerError, match="the network has the overlay chord, not pastry; set overlay"):
+                await Broker(config(join=(one.address,), overlay="pastry")).start()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("scheme", "dmm", "told"),
+    [
+        ("dmm", DmmSettings(), True),
+        ("dmm:always:unicast", DmmSettings(), True),
+        ("dmm", ATTRIBUTES, False),
+        ("dmm:always", ATTRIBUTES, False),
+        ("meet", DmmSettings(), False),
+    ],
+)
+def test_dmm_without_attributes_is_advised_against(scheme: str, dmm: DmmSettings, told: bool) -> None:
+    said = advice(BrokerConfig(scheme=scheme, dmm=dmm))
+    assert bool(said) is told
+    assert not told or "dmm.schema" in said["todo"]
+
+
+def test_the_advice_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with broker(scheme="dmm"):
+            """It serves all the same."""
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+    (line,) = [each.getMessage() for each in caplog.records if "dmm" in each.getMessage()]
+    assert line.startswith("event=settings ")
+    assert "todo=" in line
