@@ -1,0 +1,82 @@
+"""Regions of a hypercube: the ids that end in the same bits. A node hosts one region, and its id is those bits.
+
+After paper C (Reach), sections 2 and 3.3. Ids have n bits, one for each *dimension*; bit i stands for 2^i, so that text
+shows the highest bit first, as the paper does. Node 01 hosts `**01` of four bits. Nodes have ids of different lengths
+when their number is no power of two; their regions part all ids, as the leaves of a tree do that asks for the lowest
+bit first. The region of the empty suffix is everything: the node that is alone has it.
+
+Two disjoint regions are *neighbours* if, on the bits that both have, they differ in exactly one. With ids of one length
+that is Hamming distance 1.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+__all__ = ["DIMENSIONS_MAX", "WHOLE", "Region", "apart", "are_neighbours", "distance"]
+
+DIMENSIONS_MAX: Final = 4096
+"""Bits of an id: as many as a schema has attributes. No path has more hops, and no node more than twice the links."""
+
+
+class Region(NamedTuple):
+    """The ids whose lowest `length` bits are `bits`."""
+
+    bits: int
+    length: int
+
+    @staticmethod
+    def read(text: str) -> Region:
+        """From text as the paper writes it: `011`."""
+        return Region(int(text, 2) if text else 0, len(text))
+
+    @property
+    def mask(self) -> int:
+        """The bits that are fixed."""
+        return (1 << self.length) - 1
+
+    def hosts(self, point: int) -> bool:
+        """Whether an id lies here."""
+        return (point ^ self.bits) & self.mask == 0
+
+    def holds(self, other: Region) -> bool:
+        """Whether all of another region lies here."""
+        return other.length >= self.length and self.hosts(other.bits)
+
+    def half(self, bit: int) -> Region:
+        """The half of it with one more leading bit."""
+        return Region(self.bits | bit << self.length, self.length + 1)
+
+    @property
+    def parent(self) -> Region:
+        """The region that this one is a half of."""
+        assert self.length > 0, "everything is half of nothing"
+        return Region(self.bits & self.mask >> 1, self.length - 1)
+
+    @property
+    def sibling(self) -> Region:
+        """The other half of its parent. It may have been split further."""
+        assert self.length > 0, "everything has no other half"
+        return Region(self.bits ^ 1 << self.length - 1, self.length)
+
+    def __str__(self) -> str:
+        return f"{self.bits:0{self.length}b}" if self.length else "*"
+
+
+WHOLE: Final = Region(0, 0)
+"""All ids."""
+
+
+def apart(one: Region, other: Region) -> int:
+    """The bits in which two regions differ, of those that both have. None: one holds the other."""
+    return (one.bits ^ other.bits) & one.mask & other.mask
+
+
+def are_neighbours(one: Region, other: Region) -> bool:
+    """Whether they differ in exactly one bit of those that both have."""
+    return apart(one, other).bit_count() == 1
+
+
+def distance(region: Region, point: int) -> int:
+    """In how many of a region's bits an id differs from it."""
+    return ((region.bits ^ point) & region.mask).bit_count()
