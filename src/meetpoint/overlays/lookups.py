@@ -33,21 +33,25 @@ class Lookup(msgspec.Struct):
 
 
 class Lookups:
-    """All of one node. `is_here` says whether a key is its own, `send` sends a question under a number."""
+    """All of one node. `goes_on`: whether it is a member; `is_here`: whether a key is its own; `send` asks for one."""
 
-    __slots__ = ("_is_here", "_looking_out", "_lookups", "_max", "_numbers", "_send", "_services", "_timeout_us")
+    __slots__ = (
+        "_goes_on", "_is_here", "_looking_out", "_lookups", "_max", "_numbers", "_send", "_services", "_timeout_us",
+    )  # fmt: skip
 
     def __init__(
         self,
         services: Services,
         timeout_us: int,
         lookups_max: int,
+        goes_on: Callable[[], bool],
         is_here: Callable[[bytes], bool],
         send: Callable[[Lookup, int], None],
     ) -> None:
         self._services = services
         self._timeout_us = timeout_us
         self._max = lookups_max
+        self._goes_on = goes_on
         self._is_here = is_here
         self._send = send
         self._lookups: dict[int, Lookup] = {}  # by number, and so by when their time is over
@@ -84,11 +88,15 @@ class Lookups:
                 self._services.after(lookup.until - now, self._look_out)
                 return
             del self._lookups[number]
-            if lookup.tries_left:
+            if lookup.tries_left and self._goes_on():
                 self._try(lookup)
             else:
                 lookup.then(None, 0)
         self._looking_out = False
+
+    def awaits(self, number: int) -> bool:
+        """Whether an answer under this number is waited for."""
+        return number in self._lookups
 
     def located(self, source: Peer, number: int, hops: int) -> None:
         """The answer to a lookup; late and repeated ones are counted and dropped."""

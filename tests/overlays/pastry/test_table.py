@@ -166,3 +166,30 @@ def test_the_cache_keeps_those_met_last() -> None:
     for number in (65, 66, 67, 65, 68):  # all in one place of the routing table, which takes the first
         table.learn_cache(peer(RING, number))
     assert [RING.number(each.id) for each in table.peers()] == [65, 67, 68]
+
+
+@pytest.mark.parametrize("care", [0, 1, 2, 5])
+def test_a_lookup_that_takes_other_ways_comes_to_the_closest_all_the_same(care: int) -> None:
+    """It once went to and fro for ever between a node that shared more digits and one that was nearer."""
+    ring, chance = Ring(128), random.Random(care)
+    peers = sorted(peer(ring, chance.getrandbits(128)) for _ in range(60))
+    settings = PastrySettings()
+    tables = {}
+    for me in peers:
+        table = tables[me.id] = Table(me.id, ring, Contacts(me.id, 512, 8), settings, lambda: None)
+        for other in chance.sample(peers, 20):
+            table.learn_cache(other)
+        for other in peers:
+            table.contacts.learn(other)
+        table.commit(Rules(settings.half).found(me.id, [other.id for other in peers]))
+        table.found(peers)
+    for _ in range(200):
+        key, at = ring.key(chance.getrandbits(128)), chance.choice(peers).id
+        left = care
+        for _ in range(8):
+            to = tables[at].next_hop(key, left)
+            at, left = (at if to is None else to.id), max(left - 1, 0)
+        owner = min(
+            (each.id for each in peers), key=lambda node: min(ring.distance(node, key), ring.distance(key, node))
+        )
+        assert at == owner

@@ -43,7 +43,9 @@ class Finding:
         self._table = table
         self._settings = settings
         self._deliver = deliver
-        self._lookups = Lookups(services, settings.lookup_timeout_us, settings.lookups_max, table.owns, self._ask)
+        self._lookups = Lookups(
+            services, settings.lookup_timeout_us, settings.lookups_max, self._is_member, table.owns, self._ask
+        )
         self._width = services.ring.width
 
     # -- routing -------------------------------------------------------------------------------------------------------
@@ -124,6 +126,9 @@ class Finding:
         else:
             self._lookups.begin(key, then, tries, via)
 
+    def _is_member(self) -> bool:
+        return self._table.state is not None
+
     def _ask(self, lookup: Lookup, number: int) -> None:
         to, final = lookup.via, False
         if to is None:
@@ -153,7 +158,8 @@ class Finding:
 
     def on_located(self, source: Peer, message: Located) -> None:
         """The answer to a lookup."""
-        self._table.heard(source)
+        if self._lookups.awaits(message.number):
+            self._table.heard(source)
         self._lookups.located(source, message.number, message.hops)
 
     def check(self) -> None:

@@ -38,7 +38,9 @@ class Finding:
         self._table = table
         self._settings = settings
         self._deliver = deliver
-        self._lookups = Lookups(services, settings.lookup_timeout_us, settings.lookups_max, self._is_here, self._ask)
+        self._lookups = Lookups(
+            services, settings.lookup_timeout_us, settings.lookups_max, self._is_member, self._is_here, self._ask
+        )
 
     # -- routing -------------------------------------------------------------------------------------------------------
 
@@ -109,6 +111,9 @@ class Finding:
             then(None, 0)
         else:
             self._lookups.begin(key, then, tries, via)
+
+    def _is_member(self) -> bool:
+        return self._table.joined
 
     def _is_here(self, key: bytes) -> bool:
         return self._table.is_ready and self._table.covers(key)
