@@ -26,7 +26,7 @@ class Still:
         self.sent = 0
         for at, me in enumerate(self.order):
             host = self.hosts[me.id] = Host(me, ring, at, settings or ChordSettings())
-            host.do(0, lambda host=host: host.chord.found(self.order))  # type: ignore[misc]
+            host.do(0, lambda host=host: host.overlay.found(self.order))  # type: ignore[misc]
 
     def drain(self, host: Host, effects: list[object]) -> None:
         waiting = [(host.services.me, effect) for effect in effects if isinstance(effect, Send)]
@@ -41,7 +41,7 @@ class Still:
         host = self.hosts[node]
         found: list[tuple[Peer, int]] = []
         self.sent = 0
-        self.drain(host, [*host.do(0, lambda: host.chord.lookup(key, lambda *answer: found.append(answer)))])
+        self.drain(host, [*host.do(0, lambda: host.overlay.lookup(key, lambda *answer: found.append(answer)))])
         ((owner, hops),) = found
         assert self.sent == (hops + 1 if hops else 0)
         return owner, hops
@@ -108,7 +108,7 @@ def test_the_example_of_the_chord_paper_takes_its_path() -> None:
     ring = Ring(6)
     still = Still(ring, [peer(ring, number) for number in (1, 8, 14, 21, 32, 38, 42, 48, 51, 56)])
     assert still.lookup(ring.key(8), ring.key(54)) == (peer(ring, 56), 3)
-    view = still.hosts[ring.key(8)].chord.view()
+    view = still.hosts[ring.key(8)].overlay.view()
     assert [ring.number(finger) for finger in view.fingers] == [21, 32, 42], "those beyond the first successor, 14"
 
 
@@ -134,8 +134,8 @@ def test_without_any_finger_a_message_still_arrives_along_the_ring() -> None:
     ring = Ring()
     still = Still(ring, drawn(ring, 24, 3))
     for host in still.hosts.values():
-        for exponent in list(host.chord._table.fingers):
-            host.chord._table.point(exponent, None)
+        for exponent in list(host.overlay._table.fingers):
+            host.overlay._table.point(exponent, None)
     first, last = still.order[0], still.order[-1]
     assert still.lookup(first.id, last.id) == (last, 23)
 
@@ -170,7 +170,7 @@ def test_a_routed_message_arrives_once_with_its_hops_and_its_origin() -> None:
         key = ring.key(chance.getrandbits(160))
         origin = still.hosts[chance.choice(still.order).id]
         still.sent = 0
-        still.drain(origin, [*origin.do(0, lambda key=key, o=origin, at=at: o.chord.route(key, Text(str(at))))])  # type: ignore[misc]
+        still.drain(origin, [*origin.do(0, lambda key=key, o=origin, at=at: o.overlay.route(key, Text(str(at))))])  # type: ignore[misc]
         owner = still.hosts[still.owner(key).id]
         assert owner.delivered_here == [(key, Text(str(at)), origin.services.me, still.sent)]
         owner.delivered_here.clear()
@@ -186,9 +186,9 @@ def test_the_next_hop_is_where_a_message_would_go_and_leads_to_the_owner(count: 
     for key in keys:
         node, hops = chance.choice(still.order), 0
         _, far = still.lookup(node.id, key)
-        while (onward := still.hosts[node.id].chord.next_hop(key)) is not None:
+        while (onward := still.hosts[node.id].overlay.next_hop(key)) is not None:
             host = still.hosts[node.id]
-            effects = host.do(0, lambda host=host, key=key: host.chord.route(key, Text("")))  # type: ignore[misc]
+            effects = host.do(0, lambda host=host, key=key: host.overlay.route(key, Text("")))  # type: ignore[misc]
             assert [effect.to for effect in effects if isinstance(effect, Send)] == [onward]
             node, hops = onward, hops + 1
         assert node == still.owner(key)
@@ -198,7 +198,7 @@ def test_the_next_hop_is_where_a_message_would_go_and_leads_to_the_owner(count: 
 def test_who_is_no_member_knows_no_next_hop() -> None:
     world = World()
     stranger = world.start(peer(world.ring, 7))
-    assert stranger.chord.next_hop(world.ring.key(3)) is None
+    assert stranger.overlay.next_hop(world.ring.key(3)) is None
 
 
 # -- broadcasts --------------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def test_a_broadcast_reaches_every_other_node_exactly_once(count: int, bits: int
         while level:
             following: list[tuple[bytes, bytes | None]] = []
             for node, scope in level:
-                for to, part in still.hosts[node].chord.split(scope):
+                for to, part in still.hosts[node].overlay.split(scope):
                     reached[to.id] += 1
                     following.append((to.id, part))
             level = following
@@ -228,7 +228,7 @@ def test_a_broadcast_reaches_every_other_node_exactly_once(count: int, bits: int
 def test_the_scope_of_a_broadcast_ends_before_its_end() -> None:
     ring = Ring(6)
     still = Still(ring, [peer(ring, number) for number in (10, 20, 30, 40)])
-    chord = still.hosts[ring.key(10)].chord
+    chord = still.hosts[ring.key(10)].overlay
     assert [(ring.number(to.id), ring.number(part)) for to, part in chord.split(None)] == [(20, 30), (30, 40), (40, 10)]
     assert [(ring.number(to.id), ring.number(part)) for to, part in chord.split(ring.key(40))] == [(20, 30), (30, 40)]
     assert [(ring.number(to.id), ring.number(part)) for to, part in chord.split(ring.key(35))] == [(20, 30), (30, 35)]
@@ -239,12 +239,12 @@ def test_the_scope_of_a_broadcast_ends_before_its_end() -> None:
 def test_neighbours_are_the_next_nodes_nearest_first() -> None:
     ring = Ring(6)
     still = Still(ring, [peer(ring, number) for number in (10, 20, 30)])
-    chord = still.hosts[ring.key(20)].chord
+    chord = still.hosts[ring.key(20)].overlay
     assert chord.neighbours(0) == ()
     assert chord.neighbours(1) == (peer(ring, 30),)
     assert chord.neighbours(9) == (peer(ring, 30), peer(ring, 10))
     assert chord.peers() == (peer(ring, 10), peer(ring, 30))
-    alone = Still(ring, [peer(ring, 5)]).hosts[NodeId(ring.key(5))].chord
+    alone = Still(ring, [peer(ring, 5)]).hosts[NodeId(ring.key(5))].overlay
     assert alone.neighbours(2) == ()
     assert alone.peers() == ()
     assert alone.split(None) == []

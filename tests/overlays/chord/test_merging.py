@@ -22,13 +22,13 @@ def p(number: int, incarnation: int = 0) -> Peer:
 
 def member(number: int, *others: int) -> Host:
     host = Host(p(number), RING, 1, SETTINGS)
-    host.do(0, lambda: host.chord.found(tuple(sorted(p(n) for n in (number, *others)))))
+    host.do(0, lambda: host.overlay.found(tuple(sorted(p(n) for n in (number, *others)))))
     return host
 
 
 def says(host: Host, source: Peer, message: Message) -> list[Effect]:
     effects = host.do(1, lambda: host.receive(source, message))
-    host.chord.check()
+    host.overlay.check()
     return effects
 
 
@@ -97,9 +97,9 @@ def test_what_is_known_is_pruned_to_what_is_needed() -> None:
 def test_of_a_long_directory_as_many_are_remembered_as_the_list_holds() -> None:
     ring = Ring()
     host = Host(peer(ring, 0), ring, 1, ChordSettings(passive_max=10))
-    host.do(0, lambda: host.chord.found((peer(ring, 0),)))
-    host.do(0, lambda: host.chord.remember([peer(ring, number) for number in range(1000)]))
-    assert 9 <= host.chord._table.contacts.passive <= 10
+    host.do(0, lambda: host.overlay.found((peer(ring, 0),)))
+    host.do(0, lambda: host.overlay.remember([peer(ring, number) for number in range(1000)]))
+    assert 9 <= host.overlay._table.contacts.passive <= 10
 
 
 # -- two rings ---------------------------------------------------------------------------------------------------------
@@ -107,21 +107,21 @@ def test_of_a_long_directory_as_many_are_remembered_as_the_list_holds() -> None:
 
 def test_a_remembered_peer_is_asked_who_comes_after_this_node_in_its_ring() -> None:
     host = member(10, 30, 50)
-    host.do(0, lambda: host.chord.remember((p(20),)))
-    assert sends(host.do(0, host.chord._merging.tick)) == [Send(p(20), Find(RING.key(11), p(10), 1, 1))]
-    assert host.do(0, host.chord._merging.tick) == [], "one question at a time"
+    host.do(0, lambda: host.overlay.remember((p(20),)))
+    assert sends(host.do(0, host.overlay._merging.tick)) == [Send(p(20), Find(RING.key(11), p(10), 1, 1))]
+    assert host.do(0, host.overlay._merging.tick) == [], "one question at a time"
 
 
 def test_a_nearer_one_is_approached_and_told_of_those_who_came_after_until_now() -> None:
     host = member(10, 30, 50)
-    host.do(0, lambda: host.chord.remember((p(20),)))
-    host.do(0, host.chord._merging.tick)
+    host.do(0, lambda: host.overlay.remember((p(20),)))
+    host.do(0, host.overlay._merging.tick)
     assert sends(says(host, p(15), Located(1, 2))) == [Send(p(15), AskState(3))]
     assert sends(says(host, p(15), ToldState(3, p(45), (p(20), p(45))))) == [
         Send(p(15), Claim()),
         Send(p(15), Hint((p(30), p(50)))),
     ]
-    assert [RING.number(node) for node in host.chord.view().succ] == [15, 20]
+    assert [RING.number(node) for node in host.overlay.view().succ] == [15, 20]
 
 
 def test_whoever_is_told_of_nearer_ones_approaches_the_nearest() -> None:
@@ -133,18 +133,18 @@ def test_whoever_is_told_of_nearer_ones_approaches_the_nearest() -> None:
 
 def test_one_beyond_the_successor_is_told_that_this_node_is_there() -> None:
     host = member(10, 30, 50)
-    host.do(0, lambda: host.chord.remember((p(20),)))
-    host.do(0, host.chord._merging.tick)
+    host.do(0, lambda: host.overlay.remember((p(20),)))
+    host.do(0, host.overlay._merging.tick)
     assert sends(says(host, p(35), Located(1, 2))) == [Send(p(35), Claim())]
-    assert host.chord._table.contacts.passive == 1, "it stays in the list until the rings agree"
+    assert host.overlay._table.contacts.passive == 1, "it stays in the list until the rings agree"
 
 
 def test_a_peer_whose_ring_agrees_leaves_the_list() -> None:
     host = member(10, 30, 50)
-    host.do(0, lambda: host.chord.remember((p(20),)))
-    host.do(0, host.chord._merging.tick)
+    host.do(0, lambda: host.overlay.remember((p(20),)))
+    host.do(0, host.overlay._merging.tick)
     assert sends(says(host, p(30), Located(1, 2))) == []
-    assert host.chord._table.contacts.passive == 0
+    assert host.overlay._table.contacts.passive == 0
 
 
 def test_a_question_that_comes_to_its_asker_goes_to_those_after_it() -> None:
@@ -158,22 +158,22 @@ def test_a_question_that_comes_to_its_asker_goes_to_those_after_it() -> None:
 
 def test_one_that_is_alone_asks_in_every_period() -> None:
     host = Host(p(10), RING, 1, ChordSettings(successors=2, merge_share=0.0))
-    host.do(0, lambda: host.chord.found((p(10),)))
-    host.do(0, lambda: host.chord.remember((p(20),)))
-    (timer, asked) = host.do(0, host.chord._merging.tick)
+    host.do(0, lambda: host.overlay.found((p(10),)))
+    host.do(0, lambda: host.overlay.remember((p(20),)))
+    (timer, asked) = host.do(0, host.overlay._merging.tick)
     assert asked == Send(p(20), Find(RING.key(11), p(10), 1, 1))
     assert isinstance(timer, SetTimer)
     host.do(timer.at, lambda: host.services.fired(timer.timer))
-    assert sends(host.do(timer.at, host.chord._merging.tick)) == [Send(p(20), Find(RING.key(11), p(10), 2, 1))]
+    assert sends(host.do(timer.at, host.overlay._merging.tick)) == [Send(p(20), Find(RING.key(11), p(10), 2, 1))]
 
 
 def test_two_that_are_alone_become_a_ring_of_two() -> None:
     host = Host(p(10), RING, 1, SETTINGS)
-    host.do(0, lambda: host.chord.found((p(10),)))
-    host.do(0, lambda: host.chord.remember((p(20),)))
-    host.do(0, host.chord._merging.tick)
+    host.do(0, lambda: host.overlay.found((p(10),)))
+    host.do(0, lambda: host.overlay.remember((p(20),)))
+    host.do(0, host.overlay._merging.tick)
     says(host, p(20), Located(1, 1))
     alone = ToldState(3, p(20), (p(20), Peer(RING.node(21), "")))
     assert says(host, p(20), alone) == [CancelTimer(4), Send(p(20), Claim())]
-    assert [RING.number(node) for node in host.chord.view().succ] == [20, 21]
-    assert host.chord.neighbours(3) == (p(20),)
+    assert [RING.number(node) for node in host.overlay.view().succ] == [20, 21]
+    assert host.overlay.neighbours(3) == (p(20),)

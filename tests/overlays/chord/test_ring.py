@@ -22,7 +22,7 @@ def wrong_fingers(world: World) -> int:
     """How many fingers are not the first member at or after their place."""
     wrong = 0
     for node, host in world.hosts.items():
-        for exponent, finger in host.chord._table.fingers.items():
+        for exponent, finger in host.overlay._table.fingers.items():
             wrong += finger != world.owner(world.ring.add(node, 1 << exponent))
     return wrong
 
@@ -91,7 +91,7 @@ def test_a_joiner_goes_on_until_a_member_answers_and_may_be_given_another() -> N
     host = world.join(peer(world.ring, 2000), peer(world.ring, 7))  # nobody is there
     world.run(5)
     assert host.joins == 0
-    world.step(host, lambda: host.chord.join(peer(world.ring, 1000)))
+    world.step(host, lambda: host.overlay.join(peer(world.ring, 1000)))
     world.run(1)
     assert host.joins == 1
 
@@ -102,7 +102,7 @@ def test_rings_that_were_founded_apart_and_remember_each_other_become_one() -> N
     for founder in peers:
         world.found([founder])
     for host in world.hosts.values():
-        world.step(host, lambda host=host: host.chord.remember(peers))  # type: ignore[misc]
+        world.step(host, lambda host=host: host.overlay.remember(peers))  # type: ignore[misc]
     assert world.heal(HEALED_S) <= HEALED_S
 
 
@@ -127,7 +127,7 @@ def test_a_dead_successor_is_found_within_three_seconds() -> None:
     world.run(5)
     world.crash(peers[3].id)
     before = world.hosts[peers[2].id]
-    assert world.run_until(lambda: before.chord.view().succ[0] == peers[4].id, 3.0, 0.05) <= 3.0
+    assert world.run_until(lambda: before.overlay.view().succ[0] == peers[4].id, 3.0, 0.05) <= 3.0
 
 
 def test_a_leave_closes_the_ring_at_once() -> None:
@@ -141,7 +141,7 @@ def test_a_leave_closes_the_ring_at_once() -> None:
     members = world.members()
     assert members[peers[2].id].succ[0] == peers[4].id
     assert members[peers[4].id].prdc == peers[2].id
-    assert peers[3] not in world.hosts[peers[0].id].chord.neighbours(4), "those farther back know it too"
+    assert peers[3] not in world.hosts[peers[0].id].overlay.neighbours(4), "those farther back know it too"
     world.heal(HEALED_S)
     assert world.broken == []
 
@@ -166,7 +166,7 @@ def test_a_restart_is_a_fresh_join_under_the_next_incarnation() -> None:
         world.crash(peers[4].id)
         world.join(Peer(peers[4].id, peers[4].address, again), peers[7])
         world.heal(HEALED_S)
-        assert world.hosts[peers[3].id].chord.neighbours(1) == (Peer(peers[4].id, peers[4].address, again),)
+        assert world.hosts[peers[3].id].overlay.neighbours(1) == (Peer(peers[4].id, peers[4].address, again),)
     assert world.broken == []
 
 
@@ -206,9 +206,9 @@ class Churn:
     def seek(self) -> None:
         """Joiners whose contact is gone are given another."""
         for node, host in sorted(self.world.hosts.items()):
-            if not host.chord.view().joined and self.world.members():
+            if not host.overlay.view().joined and self.world.members():
                 other = contact(self.world, self.chance, node)
-                self.world.step(host, lambda host=host, other=other: host.chord.join(other))  # type: ignore[misc]
+                self.world.step(host, lambda host=host, other=other: host.overlay.join(other))  # type: ignore[misc]
 
     def heal(self) -> float:
         self.world.sides = {}
@@ -288,11 +288,11 @@ def test_a_false_suspicion_heals_by_itself() -> None:
     world.found(peers)
     world.run(3)
     host = world.hosts[peers[2].id]
-    world.step(host, lambda: host.chord.suspect(peers[3]))
-    assert peers[3] not in host.chord.neighbours(4)
+    world.step(host, lambda: host.overlay.suspect(peers[3]))
+    assert peers[3] not in host.overlay.neighbours(4)
     world.run(0.2)
     assert world.heal(HEALED_S) < 10
-    assert peers[3] in host.chord.neighbours(4)
+    assert peers[3] in host.overlay.neighbours(4)
 
 
 def test_the_driver_runs_the_rules_it_is_given() -> None:

@@ -43,32 +43,32 @@ def nobody(number: int) -> Peer:
 
 def member(number: int, *others: int) -> Host:
     host = Host(p(number), RING, 1, SETTINGS)
-    host.do(0, lambda: host.chord.found(tuple(sorted(p(n) for n in (number, *others)))))
+    host.do(0, lambda: host.overlay.found(tuple(sorted(p(n) for n in (number, *others)))))
     return host
 
 
 def says(host: Host, source: Peer, message: Message, now: int = 0) -> list[Effect]:
     effects = host.do(now, lambda: host.receive(source, message))
-    host.chord.check()
+    host.overlay.check()
     return effects
 
 
 def stabilises(host: Host, now: int = 0) -> list[Effect]:
-    return host.do(now, host.chord._upkeep.tick)
+    return host.do(now, host.overlay._upkeep.tick)
 
 
 def fires(host: Host, timer: int, now: int) -> list[Effect]:
     effects = host.do(now, lambda: host.services.fired(timer))
-    host.chord.check()
+    host.overlay.check()
     return effects
 
 
 def succ(host: Host) -> list[int]:
-    return [RING.number(node) for node in host.chord.view().succ]
+    return [RING.number(node) for node in host.overlay.view().succ]
 
 
 def prdc(host: Host) -> int:
-    return RING.number(host.chord.view().prdc)
+    return RING.number(host.overlay.view().prdc)
 
 
 # -- stabilise ---------------------------------------------------------------------------------------------------------
@@ -108,9 +108,9 @@ def test_a_list_that_has_changed_is_set_right_by_the_answer_that_had_changed_not
     for request in (2, 4):
         stabilises(host)
         says(host, p(20), ToldState(request, p(10), (p(30), p(40))))
-    state = host.chord._table.state
+    state = host.overlay._table.state
     assert state is not None
-    host.chord._table.commit(state._replace(succ=(p(20).id, p(25).id)))
+    host.overlay._table.commit(state._replace(succ=(p(20).id, p(25).id)))
     stabilises(host)
     says(host, p(20), ToldState(6, p(10), (p(30), p(40))))
     assert succ(host) == [20, 30]
@@ -165,18 +165,18 @@ def test_silence_is_repeated_and_then_death() -> None:
 
 def test_a_lost_successor_is_followed_by_the_next_at_once() -> None:
     host = member(10, 20, 30, 40)
-    assert host.do(5, lambda: host.chord.suspect(p(20))) == [
+    assert host.do(5, lambda: host.overlay.suspect(p(20))) == [
         Send(p(30), Claim()),
         SetTimer(3, Instant(5 + TIMEOUT)),
         Send(p(30), AskState(2)),
     ]
-    assert [peer.id for peer in host.chord.neighbours(2)] == [p(30).id]
+    assert [peer.id for peer in host.overlay.neighbours(2)] == [p(30).id]
 
 
 def test_an_answer_that_comes_after_its_sender_was_given_up_is_dropped() -> None:
     host = member(10, 20, 30, 40)
     stabilises(host)
-    host.do(5, lambda: host.chord.suspect(p(20)))
+    host.do(5, lambda: host.overlay.suspect(p(20)))
     assert succ(host) == [30, 31]
     says(host, p(20), ToldState(2, p(10), (p(25), p(26))), now=6)
     assert succ(host) == [30, 31]
@@ -207,7 +207,7 @@ def test_a_nearer_node_that_is_dead_changes_nothing_and_the_successor_is_told() 
     host = member(10, 20, 30, 40)
     stabilises(host)
     says(host, p(20), ToldState(2, p(15), (p(30), p(40))))
-    assert host.do(5, lambda: host.chord.suspect(p(15))) == [Send(p(20), Claim())]
+    assert host.do(5, lambda: host.overlay.suspect(p(15))) == [Send(p(20), Claim())]
     assert succ(host) == [20, 30]
 
 
@@ -231,7 +231,7 @@ def test_a_farther_claim_makes_a_node_ping_its_predecessor() -> None:
 def test_a_claim_after_the_predecessor_died_is_adopted() -> None:
     host = member(10, 20, 30, 40)
     says(host, p(35), Claim())
-    assert host.do(5, lambda: host.chord.suspect(p(40))) == []
+    assert host.do(5, lambda: host.overlay.suspect(p(40))) == []
     assert prdc(host) == 35
 
 
@@ -255,7 +255,7 @@ def test_the_last_of_several_claims_is_looked_at() -> None:
 
 def test_a_joiner_seeks_is_placed_and_stabilises() -> None:
     host = Host(p(15), RING, 1, SETTINGS)
-    assert host.do(0, lambda: host.chord.join(p(30))) == [
+    assert host.do(0, lambda: host.overlay.join(p(30))) == [
         Send(p(30), Seek(p(15), 1, 1, 0)),
         SetTimer(1, Instant(SETTINGS.join_retry_us)),
     ]
@@ -270,7 +270,7 @@ def test_a_joiner_seeks_is_placed_and_stabilises() -> None:
 
 def test_a_joiner_that_hears_nothing_asks_again() -> None:
     host = Host(p(15), RING, 1, SETTINGS)
-    host.do(0, lambda: host.chord.join(p(30)))
+    host.do(0, lambda: host.overlay.join(p(30)))
     retry = SETTINGS.join_retry_us
     assert fires(host, 1, retry) == [Send(p(30), Seek(p(15), 2, 1, 1)), SetTimer(2, Instant(2 * retry))]
     says(host, p(10), Placed(1, (p(20), p(30))))
@@ -279,7 +279,7 @@ def test_a_joiner_that_hears_nothing_asks_again() -> None:
 
 def test_a_place_that_is_none_is_not_taken() -> None:
     host = Host(p(15), RING, 1, SETTINGS)
-    host.do(0, lambda: host.chord.join(p(30)))
+    host.do(0, lambda: host.overlay.join(p(30)))
     assert says(host, p(20), Placed(1, (p(30), p(40)))) == []
     assert says(host, p(10), Placed(9, (p(20), p(30)))) == [Observe("reply_unexpected")]
     assert host.joins == 0
@@ -311,9 +311,9 @@ def test_a_joiner_that_was_a_member_before_is_dead_as_what_it_was() -> None:
 def test_who_leaves_tells_both_neighbours_and_is_silent() -> None:
     host = member(20, 10, 30, 40)
     word = Leaving(p(20), p(10), 1)
-    effects = host.do(0, host.chord.leave)
+    effects = host.do(0, host.overlay.leave)
     assert effects == [Send(p(30), word), Send(p(10), word), CancelTimer(1)]
-    assert not host.chord.view().joined
+    assert not host.overlay.view().joined
     assert says(host, p(10), AskState(3)) == [Send(p(10), Stranger(3))]
     assert says(host, p(10), Claim()) == []
 
@@ -334,14 +334,14 @@ def test_the_neighbours_of_one_that_leaves_close_the_ring_at_once() -> None:
 def test_the_word_of_a_leave_goes_no_further_than_lists_reach() -> None:
     host = member(40, 10, 20, 30)
     assert says(host, p(10), Leaving(p(20), p(10), 0)) == []
-    assert [peer.id for peer in host.chord.neighbours(2)] == [p(10).id]
+    assert [peer.id for peer in host.overlay.neighbours(2)] == [p(10).id]
 
 
 def test_the_last_but_one_that_leaves_leaves_the_other_alone() -> None:
     host = member(10, 20)
     assert says(host, p(20), Leaving(p(20), p(10), 1)) == []
     assert (succ(host), prdc(host)) == ([10, 11], 10)
-    assert host.chord.neighbours(2) == ()
+    assert host.overlay.neighbours(2) == ()
 
 
 # -- routing -----------------------------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ def test_a_message_for_the_next_node_is_final() -> None:
     host = member(10, 20, 30, 40)
     body = PACKER.encode(Text("x"))
     key = RING.key(15)
-    assert host.do(0, lambda: host.chord.route(key, Text("x"))) == [Send(p(20), Routed(key, p(10), 1, body, True))]
+    assert host.do(0, lambda: host.overlay.route(key, Text("x"))) == [Send(p(20), Routed(key, p(10), 1, body, True))]
 
 
 def test_a_message_for_a_farther_key_goes_to_the_nearest_link_before_it() -> None:
@@ -373,7 +373,7 @@ def test_a_message_is_delivered_where_its_key_belongs() -> None:
     for number in (41, 63, 0, 10):
         assert says(host, p(30), Routed(RING.key(number), p(30), 2, body, True)) == []
         assert host.delivered_here.pop() == (RING.key(number), Text("x"), p(30), 2)
-    host.do(0, lambda: host.chord.route(RING.key(5), Text("y")))
+    host.do(0, lambda: host.overlay.route(RING.key(5), Text("y")))
     assert host.delivered_here == [(RING.key(5), Text("y"), p(10), 0)]
 
 
@@ -387,7 +387,7 @@ def test_a_final_message_goes_back_to_a_predecessor_that_its_sender_does_not_kno
 def test_a_final_message_is_for_whoever_knows_that_its_predecessor_is_dead() -> None:
     host = member(20, 10, 30, 40)
     says(host, p(15), Claim())
-    host.do(0, lambda: host.chord.suspect(p(15)))
+    host.do(0, lambda: host.overlay.suspect(p(15)))
     says(host, p(10), Routed(RING.key(12), p(10), 1, PACKER.encode(Text("x")), True))
     assert [key for key, *_ in host.delivered_here] == [RING.key(12)]
 
@@ -427,7 +427,7 @@ def test_a_lookup_is_tried_again_by_another_way_and_then_given_up() -> None:
     host = member(10, 20, 30, 40)
     answers: list[tuple[Peer | None, int]] = []
     key = RING.key(35)
-    effects = host.do(0, lambda: host.chord.lookup(key, lambda *found: answers.append(found)))
+    effects = host.do(0, lambda: host.overlay.lookup(key, lambda *found: answers.append(found)))
     assert effects[1:] == [Send(p(30), Find(key, p(10), 1, 1, 0))]
     now = 0
     timer = effects[0]
@@ -449,7 +449,7 @@ def test_one_timer_serves_all_lookups_and_each_has_its_whole_time() -> None:
     key, whole = RING.key(35), SETTINGS.lookup_timeout_us
 
     def look_up(now: int) -> list[Effect]:
-        return host.do(now, lambda: host.chord.lookup(key, lambda *found: answers.append(found)))
+        return host.do(now, lambda: host.overlay.lookup(key, lambda *found: answers.append(found)))
 
     timer, first = look_up(0)
     assert timer == SetTimer(2, Instant(whole))
@@ -474,22 +474,22 @@ def test_one_timer_serves_all_lookups_and_each_has_its_whole_time() -> None:
 def test_a_suspicion_against_a_former_incarnation_is_none_against_the_present() -> None:
     host = member(10, 20, 30, 40)
     says(host, p(20, incarnation=2), Claim())
-    assert host.do(5, lambda: host.chord.suspect(p(20, incarnation=1))) == []
-    assert host.do(5, lambda: host.chord.suspect(p(20, incarnation=2))) != []
+    assert host.do(5, lambda: host.overlay.suspect(p(20, incarnation=1))) == []
+    assert host.do(5, lambda: host.overlay.suspect(p(20, incarnation=2))) != []
 
 
 def test_news_of_a_later_incarnation_ends_a_suspicion() -> None:
     host = member(10, 20, 30, 40)
-    host.do(5, lambda: host.chord.suspect(p(20)))
-    assert p(20) not in host.chord.peers()
+    host.do(5, lambda: host.overlay.suspect(p(20)))
+    assert p(20) not in host.overlay.peers()
     says(host, p(30), ToldState(2, p(10), (p(40), p(20, incarnation=1))), now=6)
     says(host, p(20, incarnation=1), Claim(), now=7)
-    assert p(20, incarnation=1).id not in host.chord._table.contacts.suspects
+    assert p(20, incarnation=1).id not in host.overlay._table.contacts.suspects
 
 
 def test_any_word_of_a_suspect_ends_the_suspicion() -> None:
     host = member(10, 20, 30, 40)
-    host.do(5, lambda: host.chord.suspect(p(30)))
-    assert [peer.id for peer in host.chord.neighbours(2)] == [p(20).id]
+    host.do(5, lambda: host.overlay.suspect(p(30)))
+    assert [peer.id for peer in host.overlay.neighbours(2)] == [p(20).id]
     says(host, p(30), Routed(RING.key(50), p(30), 1, b""), now=6)
-    assert [peer.id for peer in host.chord.neighbours(2)] == [p(20).id, p(30).id]
+    assert [peer.id for peer in host.overlay.neighbours(2)] == [p(20).id, p(30).id]

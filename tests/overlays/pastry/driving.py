@@ -1,141 +1,57 @@
-"""A small driver for Pastry alone: virtual time, a heap, messages in memory with delay, loss and partitions.
-
-The simulator does more and through the real node; this one has only what the tests of the overlay need, so that they do
-not depend on anything above it.
-"""
+"""The small driver, for Pastry."""
 
 from __future__ import annotations
 
-import heapq
 import random
-from collections import Counter
-from collections.abc import Callable, Iterable
+from typing import Any
 
-from meetpoint.overlays.pastry import MESSAGES, Pastry, PastrySettings, PastryView
+from meetpoint.overlays.pastry import MESSAGES, Pastry, PastrySettings
 from meetpoint.overlays.pastry.invariant import broken, closest, departures, stands
 from meetpoint.overlays.pastry.rules import Rules
-from meetpoint.protocol.effects import CancelTimer, Effect, Observe, Send, SetTimer
-from meetpoint.protocol.inputs import MICROSECONDS, Instant
-from meetpoint.protocol.messages import Message, Peer, Reply
+from meetpoint.protocol.messages import Peer
 from meetpoint.protocol.ring import Key, NodeId, Ring
-from meetpoint.protocol.services import Services
 from meetpoint.wire import Codec
+from tests.overlays import driving
+from tests.overlays.driving import Text, drawn, peer
 
 __all__ = ["PACKER", "Host", "Text", "World", "drawn", "peer"]
-
-
-class Text(Message, frozen=True, array_like=True, gc=False, tag="t.tx"):
-    """Something to route."""
-
-    text: str
-
 
 PACKER = Codec((*MESSAGES, Text))
 
 
-def peer(ring: Ring, number: int, incarnation: int = 0) -> Peer:
-    """A node by its number."""
-    return Peer(ring.node(number), f"node-{number}", incarnation)
-
-
-class Host:
-    """A node that is nothing but its overlay."""
+class Host(driving.Host[Pastry]):
+    """A node that is nothing but Pastry."""
 
     def __init__(self, me: Peer, ring: Ring, seed: int, settings: PastrySettings, rules: type[Rules] = Rules) -> None:
-        self.services = Services(me, ring, PACKER, seed)
-        self.services._numbers = 0  # from one on, so that tests can tell them
-        self.delivered_here: list[tuple[Key, Message, Peer, int]] = []
-        self.joins = 0
-        self.changes = 0
-        self.pastry = Pastry(self.services, self, settings, rules)
-        self.pastry._finding._lookups._numbers = 0
-        self.handlers = dict(self.pastry.handlers())
-
-    # What the overlay tells.
-    def joined(self) -> None:
-        self.joins += 1
-
-    def neighbours_changed(self) -> None:
-        self.changes += 1
-
-    def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
-        self.delivered_here.append((key, body, origin, hops))
-
-    # What a driver hands in.
-    def do(self, now: int, act: Callable[[], None]) -> list[Effect]:
-        """One step."""
-        effects = self.services.begin(Instant(now))
-        act()
-        return effects
-
-    def receive(self, source: Peer, message: Message) -> None:
-        if isinstance(message, Reply):
-            self.services.replied(source, message)
-        else:
-            self.handlers[type(message)](source, message)
-
-    def lose(self, gone: Peer) -> None:
-        self.services.lost(gone)
-        self.pastry.suspect(gone)
+        super().__init__(me, ring, seed, PACKER, lambda services, upcalls: Pastry(services, upcalls, settings, rules))
 
 
-class World:
-    """Hosts, and the network between them."""
+class World(driving.World[Host]):
+    """Such hosts, and the network between them."""
 
     def __init__(
         self,
         ring: Ring | None = None,
         seed: int = 0,
         settings: PastrySettings | None = None,
-        detector: bool = True,
-        loss: float = 0.0,
-        delay_us: tuple[int, int] = (5_000, 50_000),
         rules: type[Rules] = Rules,
-        packed: bool = False,
+        **network: Any,
     ) -> None:
-        self.ring = ring or Ring(128)
-        self.random = random.Random(seed)
+        super().__init__(ring or Ring(128), PACKER, seed, **network)
         self.settings = settings or PastrySettings()
-        self.detector = detector
-        self.loss = loss
-        self.delay_us = delay_us
         self.rules = rules
-        self.packed = packed
-        self.hosts: dict[bytes, Host] = {}
-        self.now = 0
-        self.sent: Counter[str] = Counter()
-        self.observed: Counter[str] = Counter()
-        self.broken: list[tuple[int, str]] = []
-        self.watched = False
-        self.sides: dict[bytes, int] = {}
-        self.cuts: set[frozenset[bytes]] = set()
-        self._seen: dict[bytes, int] = {}
-        self._heap: list[tuple[int, int, Host, Callable[[], None]]] = []
-        self._count = 0
-        self._timers: dict[tuple[int, int], bool] = {}
 
-    # -- nodes ---------------------------------------------------------------------------------------------------------
+    def make(self, me: Peer, seed: int) -> Host:
+        return Host(me, self.ring, seed, self.settings, self.rules)
 
-    def start(self, me: Peer) -> Host:
-        host = Host(me, self.ring, self.random.getrandbits(32), self.settings, self.rules)
-        self.hosts[me.id] = host
-        return host
+    def departed(self, members: dict[bytes, Any]) -> str | None:
+        return departures(members, self.settings.half)
 
-    def found(self, peers: Iterable[Peer]) -> list[Host]:
-        order = tuple(sorted(peers))
-        hosts = [self.start(me) for me in order]
-        for host in hosts:
-            self.step(host, lambda host=host: host.pastry.found(order))  # type: ignore[misc]
-        return hosts
+    def wrong(self) -> str | None:
+        return broken(self.members(), self.ring.size)
 
-    def join(self, me: Peer, contact: Peer) -> Host:
-        host = self.start(me)
-        self.step(host, lambda: host.pastry.join(contact))
-        return host
-
-    def crash(self, node: bytes) -> None:
-        del self.hosts[node]
-        self._seen.pop(node, None)
+    def owner(self, key: bytes) -> NodeId:
+        return NodeId(Key(closest(sorted(self.members()), key, self.ring.size)))
 
     def crash_one(self, chance: random.Random) -> None:
         """One crashes, if the rest stands without it."""
@@ -143,120 +59,3 @@ class World:
         gone = chance.choice(sorted(members))
         if stands({node: view for node, view in members.items() if node != gone}):
             self.crash(gone)
-
-    def leave(self, node: bytes) -> None:
-        self.step(self.hosts[node], self.hosts[node].pastry.leave)
-        self.crash(node)
-
-    def members(self) -> dict[bytes, PastryView]:
-        views = {node: host.pastry.view() for node, host in self.hosts.items()}
-        return {node: view for node, view in views.items() if view.joined}
-
-    def departures(self) -> str | None:
-        """The first node that is not ideal; a node that has not joined is not."""
-        members = self.members()
-        if len(members) < len(self.hosts):
-            return "not all have joined"
-        return departures(members, self.settings.half)
-
-    def wrong(self) -> str | None:
-        return broken(self.members(), self.ring.size)
-
-    # -- time ----------------------------------------------------------------------------------------------------------
-
-    def step(self, host: Host, act: Callable[[], None]) -> None:
-        """One step of a host, and what follows from it."""
-        effects = host.do(self.now, act)
-        host.pastry.check()
-        for effect in effects:
-            self._apply(host, effect)
-        if self.watched:
-            self._watch(host)
-
-    def run(self, seconds: float) -> None:
-        """Let time pass."""
-        self._until(self.now + int(seconds * MICROSECONDS), lambda: False)
-
-    def run_until(self, done: Callable[[], bool], seconds_max: float, every: float = 0.25) -> float:
-        """Let time pass until something holds; how many seconds it took."""
-        begun = self.now
-        while not done():
-            assert self.now - begun < seconds_max * MICROSECONDS, f"not within {seconds_max} s: {self.departures()}"
-            self.run(every)
-        return (self.now - begun) / MICROSECONDS
-
-    def heal(self, seconds_max: float) -> float:
-        """Let time pass until all leaves are ideal and all are ready."""
-        return self.run_until(lambda: self.departures() is None, seconds_max)
-
-    def _until(self, end: int, done: Callable[[], bool]) -> None:
-        while self._heap and self._heap[0][0] <= end and not done():
-            self.now, _, host, act = heapq.heappop(self._heap)
-            if self.hosts.get(host.pastry.view().id) is host:
-                self.step(host, act)
-        self.now = max(self.now, end)
-
-    def _later(self, at: int, host: Host, act: Callable[[], None]) -> None:
-        self._count += 1
-        heapq.heappush(self._heap, (at, self._count, host, act))
-
-    # -- effects -------------------------------------------------------------------------------------------------------
-
-    def _apply(self, host: Host, effect: Effect) -> None:
-        match effect:
-            case Send(to, message):
-                self._send(host, to, message)
-            case SetTimer(timer, at):
-                self._later(at, host, lambda: host.services.fired(timer))
-            case Observe(name, value):
-                self.observed[name] += value
-            case CancelTimer():
-                pass  # a timer that was cancelled does nothing when it fires
-            case _:
-                raise AssertionError(effect)
-
-    def _send(self, host: Host, to: Peer, message: Message) -> None:
-        self.sent[type(message).__name__] += 1
-        source = host.services.me
-        if self.packed:
-            message = PACKER.decode(PACKER.encode(message))
-        at = self.now + self.random.randint(*self.delay_us)
-        target = self.hosts.get(to.id)
-        if target is None or target.services.me.address != to.address:
-            if self.detector:
-                self._later(at, host, lambda: host.lose(to))
-            return
-        if self.sides.get(source.id, 0) != self.sides.get(to.id, 0) or self.random.random() < self.loss:
-            return
-        if frozenset((source.id, to.id)) in self.cuts:
-            return
-        self._later(at, target, lambda: target.receive(source, message))
-
-    def _watch(self, host: Host) -> None:
-        view = host.pastry.view()
-        if view.id in self.hosts and self._seen.get(view.id) != view.version:
-            self._seen[view.id] = view.version
-            wrong = self.wrong()
-            if wrong is not None:
-                self.broken.append((self.now, wrong))
-
-    # -- questions -----------------------------------------------------------------------------------------------------
-
-    def lookup(self, host: Host, key: Key, seconds_max: float = 10) -> tuple[Peer | None, int]:
-        answers: list[tuple[Peer | None, int]] = []
-        self.step(host, lambda: host.pastry.lookup(key, lambda found, hops: answers.append((found, hops))))
-        self.run_until(lambda: bool(answers), seconds_max, 0.01)
-        return answers[0]
-
-    def owner(self, key: bytes) -> NodeId:
-        """The member that a key belongs to, as one sees who sees all."""
-        return NodeId(Key(closest(sorted(self.members()), key, self.ring.size)))
-
-
-def drawn(ring: Ring, count: int, seed: int) -> list[Peer]:
-    """Nodes at random places, in order."""
-    chance = random.Random(f"nodes {seed}")
-    numbers: set[int] = set()
-    while len(numbers) < count:
-        numbers.add(chance.randrange(ring.size))
-    return [peer(ring, number) for number in sorted(numbers)]

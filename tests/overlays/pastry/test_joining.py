@@ -90,7 +90,7 @@ def test_a_joiner_goes_on_until_a_member_answers_and_may_be_given_another() -> N
     host = world.join(peer(world.ring, 2000), peer(world.ring, 7))  # nobody is there
     world.run(5)
     assert host.joins == 0
-    world.step(host, lambda: host.pastry.join(peer(world.ring, 1000)))
+    world.step(host, lambda: host.overlay.join(peer(world.ring, 1000)))
     world.run(2)
     assert host.joins == 1
 
@@ -117,7 +117,7 @@ def test_a_node_whose_neighbour_is_silent_is_not_ready_when_its_lease_is_over_an
     world.watched = True
     world.crash(peers[3].id)
     beside = world.hosts[peers[2].id]
-    lost = world.run_until(lambda: not beside.pastry.view().ready, 4.0, 0.05)
+    lost = world.run_until(lambda: not beside.overlay.view().ready, 4.0, 0.05)
     assert lost <= 3.1, "the lease that it held"
     again = world.run_until(lambda: all(view.ready for view in world.members().values()), 3.0, 0.05)
     assert lost + again <= 4.0
@@ -131,7 +131,7 @@ def test_a_dead_neighbour_is_suspected_within_three_seconds_on_both_sides() -> N
     world.found(peers)
     world.run(5)
     world.crash(peers[3].id)
-    beside = [world.hosts[peers[at].id].pastry for at in (2, 4)]
+    beside = [world.hosts[peers[at].id].overlay for at in (2, 4)]
 
     def seen() -> bool:
         return not any(peers[3] in pastry.neighbours(8) for pastry in beside)
@@ -147,10 +147,10 @@ def test_a_neighbour_keeps_its_place_while_it_may_count_on_a_lease_although_it_i
     host = world.hosts[peers[2].id]
     world.crash(peers[3].id)
     world.step(host, lambda: host.lose(peers[3]))
-    assert host.pastry.view().right == peers[3].id
-    assert peers[3] not in host.pastry.neighbours(4), "copies go elsewhere at once"
+    assert host.overlay.view().right == peers[3].id
+    assert peers[3] not in host.overlay.neighbours(4), "copies go elsewhere at once"
     world.run(4.5)
-    assert host.pastry.view().right == peers[4].id
+    assert host.overlay.view().right == peers[4].id
 
 
 def test_a_process_that_was_stopped_does_not_deliver_by_a_lease_that_is_over() -> None:
@@ -161,8 +161,8 @@ def test_a_process_that_was_stopped_does_not_deliver_by_a_lease_that_is_over() -
     world.run(5)
     host = world.hosts[peers[2].id]
     own = Key(peers[2].id)
-    host.do(world.now, lambda: host.pastry.route(own, Text("before")))
-    host.do(world.now + 10_000_000, lambda: host.pastry.route(own, Text("after")))
+    host.do(world.now, lambda: host.overlay.route(own, Text("before")))
+    host.do(world.now + 10_000_000, lambda: host.overlay.route(own, Text("after")))
     assert [body for _, body, _, _ in host.delivered_here] == [Text("before")]
 
 
@@ -207,7 +207,7 @@ def test_a_restart_is_ready_within_five_seconds_and_ideal_again(seed: int) -> No
     world.crash(peers[5].id)
     world.run(0.5 * seed)
     host = world.join(peer(world.ring, world.ring.number(peers[5].id), 1), peers[9])
-    assert world.run_until(lambda: host.pastry.view().ready, 5.0, 0.05) <= 5.0
+    assert world.run_until(lambda: host.overlay.view().ready, 5.0, 0.05) <= 5.0
     world.heal(HEALED_S)
     assert world.broken == []
 
@@ -273,7 +273,7 @@ def test_routed_messages_and_lookups_find_the_closest() -> None:
         assert found is not None
         assert found.id == world.owner(key)
         assert hops <= 3
-        world.step(host, lambda host=host, key=key, number=number: host.pastry.route(key, Text(str(number))))  # type: ignore[misc]
+        world.step(host, lambda host=host, key=key, number=number: host.overlay.route(key, Text(str(number))))  # type: ignore[misc]
         world.run(0.3)
         owner = world.hosts[world.owner(key)]
         assert owner.delivered_here[-1][:3] == (key, Text(str(number)), host.services.me)
@@ -286,7 +286,7 @@ def test_a_lookup_goes_round_a_dead_link() -> None:
     world.run(1)
     asker = world.hosts[peers[0].id]
     key = Key(peers[20].id)
-    first = asker.pastry.next_hop(key)
+    first = asker.overlay.next_hop(key)
     assert first is not None
     if first.id != key:
         world.crash(first.id)
@@ -298,11 +298,11 @@ def test_one_that_is_alone_has_every_key_and_is_its_own_neighbour() -> None:
     world = World()
     (host,) = world.found([peer(world.ring, 5)])
     assert world.lookup(host, world.ring.key(77)) == (host.services.me, 0)
-    state = host.pastry._table.state
+    state = host.overlay._table.state
     assert state is not None
     assert state.near[LEFT] == state.near[RIGHT] == host.services.me.id
-    assert host.pastry.neighbours(3) == ()
-    assert host.pastry.split(None) == []
+    assert host.overlay.neighbours(3) == ()
+    assert host.overlay.split(None) == []
 
 
 def test_settings_that_cannot_be_are_refused() -> None:

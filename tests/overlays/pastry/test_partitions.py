@@ -39,7 +39,7 @@ def test_networks_that_were_founded_apart_and_remember_each_other_become_one() -
     for founder in peers:
         world.found([founder])
     for host in world.hosts.values():
-        world.step(host, lambda host=host: host.pastry.remember(peers))  # type: ignore[misc]
+        world.step(host, lambda host=host: host.overlay.remember(peers))  # type: ignore[misc]
     assert world.heal(2 * HEALED_S) <= 2 * HEALED_S
 
 
@@ -116,7 +116,7 @@ def test_nonsense_is_dropped_and_counted_and_never_raises(seed: int) -> None:
     for message in (Leaving(life), Leaving((9, 9))):  # of a life that nobody knows
         world.step(host, lambda message=message: host.receive(stranger(world), message))  # type: ignore[misc]
     world.step(host, lambda: host.receive(peers[1], Leaving((9, 9))))
-    assert peers[1].id in host.pastry.view().leaves
+    assert peers[1].id in host.overlay.view().leaves
     for reply in (Greeted(3, life, good, 31, 3, True, 1, 1, (bad,)), Stranger(3, life)):
         world.step(host, lambda reply=reply: host.receive(stranger(world), reply))  # type: ignore[misc]
     assert host.delivered_here == []
@@ -127,14 +127,14 @@ def test_an_answer_with_nonsense_is_no_answer() -> None:
     world = World(seed=3)
     peers = drawn(world.ring, 4, 3)
     host, *_ = world.found(peers)
-    effects = host.do(world.now, lambda: host.pastry._upkeep.greet(peers[2]))
+    effects = host.do(world.now, lambda: host.overlay._upkeep.greet(peers[2]))
     (greet,) = [effect.message for effect in effects if isinstance(effect, Send)]
     assert isinstance(greet, Greet)
     many = tuple(peer(world.ring, number) for number in range(100))
     reply = Greeted(greet.request, (0, 0), (peers[1].id, peers[3].id), 19, 3, True, 1, 1, many)
     world.step(host, lambda: host.receive(peers[2], reply))
     assert world.observed["pastry_malformed"] == 1
-    assert len(host.pastry.view().leaves) == 3
+    assert len(host.overlay.view().leaves) == 3
 
 
 def test_every_kind_of_message_survives_the_wire() -> None:
@@ -149,7 +149,7 @@ def test_every_kind_of_message_survives_the_wire() -> None:
     host = world.hosts[peers[0].id]
     for number in range(20):
         key = world.ring.key(number << 120)
-        world.step(host, lambda key=key: host.pastry.route(key, Text("x")))  # type: ignore[misc]
+        world.step(host, lambda key=key: host.overlay.route(key, Text("x")))  # type: ignore[misc]
     world.run(5)
     names = {kind.__name__ for kind in MESSAGES} - {"Stranger"}
     assert names <= set(world.sent)

@@ -13,12 +13,12 @@ from meetpoint.language.filters import parse_filter
 from meetpoint.matching.key_plan import KeyPlan, LiveKeys
 from meetpoint.matching.keys import ALWAYS, KeySort, MeetKey
 from meetpoint.protocol.ring import Ring
+from meetpoint.rendezvous.conjunctions import conjunction_in
 from meetpoint.schemes.meet.filed import (
     PATH_MAX,
     Filed,
     child,
     child_keys,
-    conjunction_of,
     entries_of,
     is_key,
     place_of,
@@ -95,7 +95,7 @@ def test_what_is_placed_is_read_again() -> None:
             filed = read_filed(entry.body)
             assert filed is not None
             assert entry.low == entry.high == place_of(RING, filed.key)
-            assert conjunction_of(filed) == filter_.conjunctions[filed.at]
+            assert conjunction_in(filed.text, filed.at) == filter_.conjunctions[filed.at]
 
 
 GOOD = Filed(MeetKey(KeySort.VALUE, "a", "string", 0, 0, "x"), (), 1, 0, "a = 'x'")

@@ -9,16 +9,15 @@ region it is. All of it lies at the region's key, so that it moves with the arc 
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
 
-from meetpoint.errors import FilterError
-from meetpoint.language.filters import Filter, parse_filter
+from meetpoint.language.filters import Filter
 from meetpoint.language.normal import CONJUNCTIONS_MAX, Conjunction
 from meetpoint.protocol.records import HomeId
 from meetpoint.protocol.ring import Key, Ring
+from meetpoint.rendezvous.conjunctions import conjunction_in
 from meetpoint.schemes.dmm.rules import Kept
 from meetpoint.schemes.dmm.space import Box, Code, Space
 
@@ -26,7 +25,6 @@ __all__ = [
     "REGION",
     "Filed",
     "Read",
-    "conjunction_of",
     "item_name",
     "key_of",
     "read_body",
@@ -110,19 +108,5 @@ def read_body(body: bytes, space: Space) -> Read | None:
         return None
     if not 0 <= filed.number < SUBSCRIPTION_MAX:
         return None
-    conjunction = conjunction_of(filed)
+    conjunction = conjunction_in(filed.text, filed.at)
     return None if conjunction is None else Read(filed, conjunction, space.box(conjunction))
-
-
-def conjunction_of(filed: Filed) -> Conjunction | None:
-    """The conjunction itself; None where the filter has no such one."""
-    found = _conjunctions(filed.text)
-    return found[filed.at] if 0 <= filed.at < len(found) else None
-
-
-@lru_cache(maxsize=4_096)
-def _conjunctions(text: str) -> tuple[Conjunction, ...]:
-    try:
-        return parse_filter(text).conjunctions
-    except FilterError:
-        return ()

@@ -6,13 +6,13 @@ from functools import lru_cache
 
 import msgspec
 
-from meetpoint.errors import FilterError
-from meetpoint.language.filters import Filter, parse_filter
+from meetpoint.language.filters import Filter
 from meetpoint.language.names import split_name
-from meetpoint.language.normal import CONJUNCTIONS_MAX, Conjunction
+from meetpoint.language.normal import CONJUNCTIONS_MAX
 from meetpoint.matching.key_plan import KeyPlan
 from meetpoint.matching.keys import KeySort, MeetKey
 from meetpoint.protocol.ring import Key, Ring
+from meetpoint.rendezvous.conjunctions import conjunction_in
 from meetpoint.rendezvous.messages import Entry
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "Filed",
     "child",
     "child_keys",
-    "conjunction_of",
     "entries_of",
     "is_key",
     "mark_of",
@@ -98,7 +97,7 @@ def read_filed(body: bytes) -> Filed | None:
         return None
     well = len(filed.path) <= PATH_MAX and all(0 <= step < 256 for step in filed.path) and is_key(filed.key)
     well = well and 0 <= filed.number < NUMBER_MAX
-    return filed if well and (not filed.text or conjunction_of(filed) is not None) else None
+    return filed if well and (not filed.text or conjunction_in(filed.text, filed.at) is not None) else None
 
 
 def is_key(key: MeetKey) -> bool:
@@ -109,17 +108,3 @@ def is_key(key: MeetKey) -> bool:
         return key.sort is not KeySort.MISSING or bool(split_name(key.attribute))
     except ValueError:
         return False
-
-
-def conjunction_of(filed: Filed) -> Conjunction | None:
-    """The conjunction itself; None where the filter has no such one."""
-    found = _conjunctions(filed.text)
-    return found[filed.at] if 0 <= filed.at < len(found) else None
-
-
-@lru_cache(maxsize=4_096)
-def _conjunctions(text: str) -> tuple[Conjunction, ...]:
-    try:
-        return parse_filter(text).conjunctions
-    except FilterError:
-        return ()

@@ -16,9 +16,10 @@ from meetpoint.matching.matcher import Matcher
 from meetpoint.protocol.hosting import Hosting
 from meetpoint.protocol.records import HomeId
 from meetpoint.protocol.services import Services
+from meetpoint.rendezvous.conjunctions import conjunction_in
 from meetpoint.rendezvous.custody import Keeping
 from meetpoint.rendezvous.messages import Entry
-from meetpoint.schemes.meet.filed import Filed, child_keys, conjunction_of, read_filed
+from meetpoint.schemes.meet.filed import Filed, child_keys, read_filed
 from meetpoint.schemes.meet.granting import Granting
 from meetpoint.schemes.meet.settings import MeetSettings
 
@@ -52,7 +53,7 @@ class Shelf:
         if not filed.text:
             self._marks.setdefault(key, {})[name] = filed
         else:
-            conjunction = conjunction_of(filed)
+            conjunction = conjunction_in(filed.text, filed.at)
             assert conjunction is not None, "what is read is well formed"
             self._filed.setdefault(key, {})[name] = (filed, conjunction)
             self._counts[key, filed.path] = self.count(key, filed.path) + 1
