@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
@@ -49,12 +50,20 @@ AIMED = 0.8
 ENDED_S = 30.0
 
 
+DMM: Final[Mapping[str, Any]] = {
+    "dmm.schema": "attributes: {kind: string, price: {type: integer, min: 0, max: 100}}",
+    "dmm.threshold": 2,
+}
+"""Settings with which the regions of the few subscriptions here are split."""
+
+
 class Run(msgspec.Struct, frozen=True):
     """How a run goes."""
 
     seed: int
     cycles: int
     scheme: str = "meet"
+    overlay: str = "chord"
     per_s: float = 25.0
     pause_s: tuple[float, float] = (0.3, 1.5)
     """Between the healing of one fault and the next one: not always long enough to recover."""
@@ -77,7 +86,8 @@ def cards(rng: random.Random, cycles: int) -> Iterator[str]:
 
 async def run(plan: Run, folder: Path) -> Verdict:
     """A whole run; the logs are in the folder."""
-    fleet = Fleet(folder, plan.scheme)
+    dmm = DMM if plan.scheme.startswith("dmm") else {}
+    fleet = Fleet(folder, plan.scheme, {"overlay": plan.overlay, **dmm})
     load = Load(folder, plan.seed, plan.per_s)
     faults = Log(folder / "faults.jsonl")
     try:

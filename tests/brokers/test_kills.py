@@ -1,7 +1,7 @@
 """Nothing that was acknowledged is lost, whatever is done to brokers: `killing` does it, `checking` judges.
 
 Twenty cycles here; MEETPOINT_KILL_CYCLES says how many else, in runs of fifty. MEETPOINT_KILL_SEED repeats what was
-done in a run, MEETPOINT_KILL_SCHEME takes another scheme.
+done in a run, MEETPOINT_KILL_SCHEME and MEETPOINT_KILL_OVERLAY take another scheme and another overlay.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ pytestmark = [
 
 CYCLES = int(os.environ.get("MEETPOINT_KILL_CYCLES", "20"))
 SCHEME = os.environ.get("MEETPOINT_KILL_SCHEME", "meet")
+OVERLAY = os.environ.get("MEETPOINT_KILL_OVERLAY", "chord")
 RUN_MAX = 50
 
 
@@ -41,7 +42,7 @@ def _runs() -> list[int]:
 
 @pytest.mark.parametrize("number", range(len(_runs())))
 def test_brokers_are_killed_stopped_and_parted_and_nothing_is_lost(number: int) -> None:
-    plan = Run(_first_seed() + number, _runs()[number], SCHEME)
+    plan = Run(_first_seed() + number, _runs()[number], SCHEME, OVERLAY)
     folder = Path(tempfile.mkdtemp(prefix="meetpoint-kills-"))
     where = f"seed {plan.seed}, {plan.cycles} cycles; logs are in {folder}"
     try:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from math import ceil, log2
 from random import Random
-from time import process_time
+from types import FrameType
 
 import pytest
 from hypothesis import given
@@ -287,23 +288,31 @@ def test_the_cache_forgets_what_was_not_used_for_longest() -> None:
 # -- what is wide ------------------------------------------------------------------------------------------------------
 
 
-def test_a_walk_to_many_leaves_takes_time_in_proportion() -> None:
-    """Not with the square: each of 16,384 leaves takes about as long as each of 1,024."""
+def test_a_walk_to_many_leaves_takes_calls_in_proportion() -> None:
+    """Not with the square: each of 4,096 leaves takes about as many calls as each of 256."""
 
-    def seconds(depth: int) -> float:
-        leaves = 0
-        began = process_time()
+    def calls(depth: int) -> int:
+        made = leaves = 0
+
+        def count(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal made
+            made += event in ("call", "c_call")
+
         walk = Walk(Code(""), lambda code: (Code(code + "0"), Code(code + "1")), 0)
-        while not walk.is_done:
-            for code in walk.ready():
-                leaf = len(code) == depth
-                leaves += leaf
-                walk.answered(code, Verdict.SERVED if leaf else Verdict.INTERIOR)
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            while not walk.is_done:
+                for code in walk.ready():
+                    leaf = len(code) == depth
+                    leaves += leaf
+                    walk.answered(code, Verdict.SERVED if leaf else Verdict.INTERIOR)
+        finally:
+            sys.setprofile(before)
         assert leaves == 2**depth
-        return process_time() - began
+        return made
 
-    few, many = min(seconds(10) for _ in range(3)), seconds(14)
-    assert many < 16 * few * 4
+    assert calls(12) < 16 * calls(8) * 1.25
 
 
 def test_gaps_are_where_an_interior_region_misses_a_half() -> None:
