@@ -75,8 +75,8 @@ class PastrySettings:
     known_max: int = 512
 
     def __post_init__(self) -> None:
-        assert self.digit_bits in (1, 2, 4, 8), "a digit has 1, 2, 4 or 8 bits"
-        assert self.half >= 1, "a node needs a neighbour on each side"
+        assert self.digit_bits in (1, 2, 4, 8), "digit_bits: a digit has 1, 2, 4 or 8 bits"
+        assert self.half >= 1, "half: a node needs a neighbour on each side"
         assert self.greet_tries >= 1, "silence is heard only after a question"
         assert self.lease_us > self.period_us, "a lease is renewed before it ends"
         assert self.lookup_tries >= 1, "a lookup is tried at least once"
