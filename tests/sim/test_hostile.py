@@ -1,4 +1,4 @@
-"""A node outlives whatever its peers say, whatever scheme it runs: messages of a real run with bytes changed, fields
+"""A node outlives whatever its peers say, whatever overlay and scheme it runs: messages of a real run with bytes changed, fields
 swapped, also in messages within messages, in any order. Nor does it put on disk what it could not read again.
 """
 
@@ -13,6 +13,7 @@ import pytest
 
 from meetpoint.catalog import make_codec
 from meetpoint.overlays.chord.messages import Routed
+from meetpoint.overlays.pastry.messages import Routed as PastryRouted
 from meetpoint.protocol.effects import Persist, Send
 from meetpoint.protocol.home import Home
 from meetpoint.protocol.inputs import Instant, Persisted, Received
@@ -25,6 +26,7 @@ from meetpoint.protocol.settings import NodeSettings
 from meetpoint.rendezvous.holdings import Holding
 from meetpoint.rendezvous.messages import MESSAGES as RENDEZVOUS
 from meetpoint.rendezvous.messages import Entry
+from meetpoint.schemes.dmm.messages import MESSAGES as DMM
 from meetpoint.schemes.lists.messages import MESSAGES as LISTS
 from meetpoint.schemes.meet.messages import MESSAGES as MEET
 from meetpoint.sim.engine import Process, SimulatedNode
@@ -34,8 +36,7 @@ from meetpoint.wire import WireError
 from tests.rendezvous.eyes import held_twice
 
 CODEC = make_codec()
-RING = Ring()
-STRANGER = Peer(RING.node(12345), "nobody", 3)
+STRANGERS = {"chord": Peer(Ring().node(12345), "nobody", 3), "pastry": Peer(Ring(128).node(12345), "nobody", 3)}
 
 
 class Listener:
@@ -57,11 +58,12 @@ class Listener:
         """Only messages count."""
 
 
-def network(scheme: str = "flood") -> tuple[Network, list[tuple[str, bytes]]]:
+def network(overlay: str = "chord", scheme: str = "flood") -> tuple[Network, list[tuple[str, bytes]]]:
     """A network that has run, and what its nodes said: about as many of each kind."""
     listener = Listener()
     config = RunConfig(
-        scheme=scheme, nodes=8, subscriptions=20, events=20, lookups=20, faults="churn", fault_seconds=20
+        overlay=overlay, scheme=scheme, nodes=8, subscriptions=20, events=20, lookups=20, faults="churn",
+        fault_seconds=20,
     )  # fmt: skip
     net = make_network(config, 5)
     net.tell(listener)
@@ -70,7 +72,7 @@ def network(scheme: str = "flood") -> tuple[Network, list[tuple[str, bytes]]]:
     return net, [payload for kind in sorted(listener.heard) for payload in listener.heard[kind]]
 
 
-ODD = [0, -1, 2**63, 2**64 - 1, -(2**63), b"", b"x" * 19, b"x" * 20, "", [], None, True, 1.5]
+ODD = [0, -1, 2**63, 2**64 - 1, -(2**63), b"", b"x" * 16, b"x" * 19, b"x" * 20, "", [], None, True, 1.5]
 
 
 def changed(payloads: list[tuple[str, bytes]], rng: random.Random) -> Iterator[tuple[str, bytes]]:
@@ -116,7 +118,13 @@ def is_message(data: bytes) -> bool:
 def read_again(node: Any) -> None:
     """What the homes of a node keep can be read after a restart, and no key has two holders here."""
     for home in node.hosting.homes.values():
-        Home(home.keeper, Services(node.me, RING, CODEC, 1), NodeSettings(), node.hosting.watermarks, lambda: None)
+        Home(
+            home.keeper,
+            Services(node.me, Ring(8 * len(node.me.id)), CODEC, 1),
+            NodeSettings(),
+            node.hosting.watermarks,
+            lambda: None,
+        )
         for name, record in home.keeper.records.items():
             if record.value is not None and name == "custody":
                 msgspec.msgpack.decode(record.value, type=Holding)
@@ -134,13 +142,19 @@ def outlive(node: SimulatedNode, item: Received, now: Instant) -> None:
     node.check()
 
 
-SCHEMES = ["flood", "meet", "lists", "lists:distributed", "lists:hybrid:order"]
+SCHEMES = ["flood", "meet", "lists", "lists:distributed", "lists:hybrid:order", "dmm:always"]
+NETWORKS = [
+    *(("chord", scheme) for scheme in SCHEMES),
+    ("pastry", "flood"),
+    ("pastry", "meet"),
+    ("pastry", "dmm:always"),
+]
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(("overlay", "scheme"), NETWORKS)
 @pytest.mark.parametrize("seed", range(2))
-def test_no_message_kills_a_node(seed: int, scheme: str) -> None:
-    net, payloads = network(scheme)
+def test_no_message_kills_a_node(seed: int, overlay: str, scheme: str) -> None:
+    net, payloads = network(overlay, scheme)
     rng = random.Random(seed)
     processes = net.cluster.alive()
     understood = 0
@@ -151,7 +165,7 @@ def test_no_message_kills_a_node(seed: int, scheme: str) -> None:
         if process is None or rng.random() < 0.2:
             process = rng.choice(processes)
         assert process.node is not None
-        source = rng.choice([*(other.node.me for other in processes if other.node is not None), STRANGER])
+        source = rng.choice([*(other.node.me for other in processes if other.node is not None), STRANGERS[overlay]])
         try:
             message = CODEC.decode(payload)
         except WireError:
@@ -164,15 +178,15 @@ def test_no_message_kills_a_node(seed: int, scheme: str) -> None:
         read_again(process.node)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES[1:])
-def test_no_message_about_keys_kills_a_network_that_goes_on(scheme: str) -> None:
+@pytest.mark.parametrize(("overlay", "scheme"), [each for each in NETWORKS if each[1] != "flood"])
+def test_no_message_about_keys_kills_a_network_that_goes_on(overlay: str, scheme: str) -> None:
     """What a message leads to counts as well: errands that go on, answers, timers. And no key gets two holders."""
-    net, heard = network(scheme)
-    kinds: tuple[type[Message], ...] = (*RENDEZVOUS, *MEET, *LISTS, Routed)
+    net, heard = network(overlay, scheme)
+    kinds: tuple[type[Message], ...] = (*RENDEZVOUS, *MEET, *LISTS, *DMM, Routed, PastryRouted)
     payloads = [each for each in heard if isinstance(CODEC.decode(each[1]), kinds)]
     rng = random.Random(7)
     messages = changed(payloads, rng)
-    strangers_are_down(net)
+    strangers_are_down(net, STRANGERS[overlay])
     processes = net.cluster.alive()
     for _ in range(700):
         address, payload = next(messages)
@@ -193,10 +207,10 @@ def test_no_message_about_keys_kills_a_network_that_goes_on(scheme: str) -> None
         read_again(process.node)
 
 
-def strangers_are_down(net: Network) -> None:
+def strangers_are_down(net: Network, stranger: Peer) -> None:
     """A message to an address that nobody has is lost, and so is one to oneself under another id."""
     engine, right = net.engine, net.engine._link
-    nobody = engine.add(STRANGER)
+    nobody = engine.add(stranger)
 
     def link(process: Process, address: str) -> tuple[Process, int]:
         if address in engine.processes and address != process.address:
@@ -214,5 +228,5 @@ def test_nobody_writes_another_nodes_own_notes(kind: str) -> None:
     assert process.node is not None
     note = Record(LOCAL, "incarnation", 99, b"")
     message = Copy(1, LOCAL, 1, 1, (note,), (), True, True) if kind == "copy" else Keep(1, LOCAL, (note,))
-    effects = process.node.handle(Received(STRANGER, message), Instant(net.engine.now))
+    effects = process.node.handle(Received(STRANGERS["chord"], message), Instant(net.engine.now))
     assert not any(type(effect).__name__ == "Persist" for effect in effects)
