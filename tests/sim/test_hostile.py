@@ -1,5 +1,6 @@
-"""A node outlives whatever its peers say, whatever overlay and scheme it runs: messages of a real run with bytes changed, fields
-swapped, also in messages within messages, in any order. Nor does it put on disk what it could not read again.
+"""A node outlives whatever its peers say, whatever overlay and scheme it runs: messages of a real run with bytes
+changed, fields swapped, also in messages within messages, in any order. Nor does it put on disk what it could not read
+again.
 """
 
 from __future__ import annotations
