@@ -403,7 +403,8 @@ def test_after_an_offer_that_was_refused_the_home_serves_under_an_epoch_that_nob
     world = World(4)
     world.run(1)
     subscribed(world, 2, "s", "price > 1")
-    world.nodes[3].hosting._accepting = False  # as if it were leaving
+    for heir in (1, 3, 4):
+        world.nodes[heir].hosting._accepting = False  # as if they were leaving
     world.ask(2, Leave())
     world.run(3)
     keeper = world.nodes[2].hosting._keepers[HomeId(HOME_OF_2)]
@@ -413,6 +414,26 @@ def test_after_an_offer_that_was_refused_the_home_serves_under_an_epoch_that_nob
     world.publish(1, "e", price=3)
     world.run(5)
     assert {event for _, event, _ in world.notified} == {"e"}
+
+
+def test_two_that_leave_and_would_give_all_to_each_other_both_go() -> None:
+    """On a ring nobody is the next of its own next; siblings of a hypercube are."""
+    world = World(5)
+    world.run(1)
+    for one, other in ((2, 3), (3, 2)):
+        overlay = world.nodes[one].overlay
+        first = world.nodes[other].me
+        others = overlay.neighbours(4)
+        near = (first, *(peer for peer in others if peer.id != first.id))
+        overlay.neighbours = lambda count, near=near: near[:count]  # type: ignore[method-assign,misc]
+        subscribed(world, one, f"s{one}", "price > 1")
+    world.run(3)
+    leaves = [world.ask(leaver, Leave()) for leaver in (2, 3)]
+    world.run(20)
+    assert [world.answers.get(leave) for leave in leaves] == [Stored(), Stored()]
+    world.publish(1, "e", price=3)
+    world.run(5)
+    assert sorted(unmarked(world)) == [("s2", "e"), ("s3", "e")]
 
 
 def test_a_home_outlives_the_disk_of_the_node_that_has_just_adopted_it() -> None:

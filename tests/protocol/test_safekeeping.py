@@ -49,7 +49,7 @@ class Desk:
 
 
 def keeper(desk: Desk, *, alone: bool = False, **settings: Any) -> Keeper:
-    return Keeper(HOME, 1, [], desk.services, NodeSettings(**settings), lambda: alone)
+    return Keeper(HOME, 1, [], desk.services, NodeSettings(**settings), lambda: alone, lambda peer: None)
 
 
 def test_a_write_is_safe_on_the_own_disk_and_one_buddys() -> None:

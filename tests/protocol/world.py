@@ -45,7 +45,7 @@ from meetpoint.protocol.inputs import (
 from meetpoint.protocol.kinds import MESSAGES
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.node import Node
-from meetpoint.protocol.overlay import Handler, Upcalls
+from meetpoint.protocol.overlay import Handler, Places, Upcalls
 from meetpoint.protocol.records import EventKey, Record
 from meetpoint.protocol.ring import Key, NodeId, Ring
 from meetpoint.protocol.services import Services
@@ -69,6 +69,7 @@ class Table:
         self._world = world
         self._services = services
         self._upcalls = upcalls
+        self.places: Places | None = None
         self.is_member = False
 
     def _others(self) -> list[Peer]:

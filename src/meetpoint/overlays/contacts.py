@@ -10,7 +10,7 @@ that were torn apart find together again (`merging`).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import chain, islice
 
 from meetpoint.protocol.inputs import Instant
@@ -91,6 +91,12 @@ class Contacts:
             turn = self._passive or self._fresh
             del turn[next(iter(turn))]
         (self._fresh if urgent else self._passive)[peer.id] = peer
+
+    def remember_former(self, peers: Sequence[Peer]) -> None:
+        """Put peers from former times there, to be asked in turn; of more than it holds some, at equal distances."""
+        for peer in peers[:: max(1, -(-len(peers) // self._passive_max))]:
+            self.learn(peer)
+            self.remember(peer, urgent=False)
 
     def settle(self) -> None:
         """This ring seems to be the only one: let go of those in turn who were never suspected."""

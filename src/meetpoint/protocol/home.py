@@ -296,6 +296,8 @@ class Home:
         if self.delivering.has_taken(event):
             if self.delivering.is_safe(event):
                 then()
+            else:
+                self.keeper.write((), (), then)  # it came from elsewhere too, and is still on its way to two disks
             return
         if not self.standing.subscriptions:
             self.delivering.take(event, content, {}, None, then)

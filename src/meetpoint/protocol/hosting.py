@@ -111,6 +111,7 @@ class Hosting:
         )
         self._keepers: dict[HomeId, Keeper] = {}  # also of homes that do not serve yet, or no longer
         self._moves: dict[HomeId, Move] = {}
+        self._declined: dict[Peer, int] = {}  # how often a neighbour took nothing
         self._restoring: dict[HomeId, None] = {}
         self._beginning: dict[HomeId, Callable[[], None]] = {}  # who waits for a home to serve
         self._begun = False
@@ -156,7 +157,9 @@ class Hosting:
 
     def host(self, home: HomeId, epoch: int, records: list[Record], *, anew: bool, then: Callable[[], None]) -> None:
         """Host a home with these records; `anew` where they are not on this disk yet. `then` once it serves."""
-        keeper = Keeper(home, epoch, records, self._services, self._settings, lambda: not self.directory.others())
+        keeper = Keeper(
+            home, epoch, records, self._services, self._settings, lambda: not self.directory.others(), self._decline
+        )
         self._keepers[home] = keeper
         hosted = Home(keeper, self._services, self._settings, self.watermarks, lambda: self.directory.spread.schema)
         self.directory.learn([Entry(home, epoch, self._services.me)])
@@ -211,6 +214,7 @@ class Hosting:
         listed = {host.id: host for host in self.directory.others()}
         near = self._overlay.neighbours(self._settings.buddies + UNLISTED_MAX)
         buddies = [max(peer, listed[peer.id], key=lambda each: each.incarnation) for peer in near if peer.id in listed]
+        buddies.sort(key=lambda peer: self._declined.get(peer, 0))
         return buddies[: self._settings.buddies]
 
     def buddies_changed(self) -> None:
@@ -358,7 +362,17 @@ class Hosting:
         """Have the next node keep the copies that are here and adopt all homes; goes on until that is done."""
         self._accepting = False
         # Copies first: once this node hosts no home, nobody who lost a disk would ask it.
-        self.copies.hand_over(lambda: next(iter(self._buddies()), None), lambda: self._give_away_homes(then))
+        self.copies.hand_over(self._heir, self._decline, lambda: self._give_away_homes(then))
+
+    def _heir(self) -> Peer | None:
+        return next(iter(self._buddies()), None)
+
+    def _decline(self, heir: Peer) -> None:
+        """One that takes nothing is leaving, and may wait for this node to take what it has: others come first."""
+        listed = {host.id for host in self.directory.others()}
+        self._declined = {peer: count for peer, count in self._declined.items() if peer.id in listed}
+        self._declined[heir] = self._declined.get(heir, 0) + 1
+        self.buddies_changed()
 
     def _give_away_homes(self, then: Callable[[], None]) -> None:
         def attempt() -> None:
@@ -387,7 +401,7 @@ class Hosting:
 
     def _offer(self, home: HomeId, then: Callable[[], None]) -> None:
         keeper = self._keepers[home]
-        heir = next(iter(self._buddies()), None)
+        heir = self._heir()
 
         def later() -> None:
             self._services.after(self._settings.query_timeout_us // 2, then)
@@ -402,7 +416,7 @@ class Hosting:
                 self.directory.learn([Entry(home, keeper.epoch, self._services.me)])
                 self._serve(hosted)
                 keeper.begin_anew(move.heir.id)  # it may have restarted since it got everything
-                self.buddies_changed()
+                self._decline(move.heir)
                 later()
 
         if home in self.homes:

@@ -6,12 +6,12 @@ An overlay knows peers and routes keys. It keeps nothing on disk: a node that re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.ring import Key
+from meetpoint.protocol.ring import Key, NodeId
 
-__all__ = ["Handler", "Overlay", "OverlayView", "Upcalls"]
+__all__ = ["Handler", "Overlay", "OverlayView", "Places", "Span", "Upcalls"]
 
 Handler: TypeAlias = Callable[[Peer, Message], None]
 """Takes a message of one kind: who sent it, and the message."""
@@ -38,8 +38,31 @@ class Upcalls(Protocol):
         """A routed message has come to the node that is responsible for its key: this one."""
 
 
+class Span(NamedTuple):
+    """The keys from `first` to `last`, both included; it does not go round the end of the circle."""
+
+    first: bytes
+    last: bytes
+
+
+class Places(Protocol):
+    """Which keys nodes have, in an overlay in which that does not follow from their ids."""
+
+    def founding(self, nodes: Sequence[NodeId]) -> Mapping[NodeId, Span]:
+        """The keys of nodes that begin a network together; who is not named has none. The same at every node."""
+
+    def mine(self) -> tuple[Span, ...] | None:
+        """The keys that are this node's now, none where it stands by; None where it has yet to find its place."""
+
+    def host_of(self, key: Key, then: Callable[[Peer | None, Span | None], None]) -> None:
+        """Find the node that has a key, and its span around it; None where nobody answered in time."""
+
+
 class Overlay(Protocol):
     """One node's part of an overlay."""
+
+    places: Places | None
+    """Where nodes have keys that do not follow from their ids; None where they follow."""
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         """Which messages are the overlay's, and who takes them."""

@@ -50,9 +50,13 @@ class Copy(Query, frozen=True, array_like=True, gc=False, tag="copy"):
 
 
 class Copied(Reply, frozen=True, array_like=True, gc=False, tag="copied"):
-    """They are on disk here; or a later message was here before, of this (epoch, incarnation, serial)."""
+    """They are on disk here; or a later message was here before, of this (epoch, incarnation, serial).
+
+    Or neither: this node is leaving, and takes none.
+    """
 
     later: tuple[int, int, int] | None = None
+    leaving: bool = False
 
 
 class Holding(Query, frozen=True, array_like=True, gc=False, tag="holding"):
@@ -119,12 +123,14 @@ class Keeper:
         services: Services,
         settings: NodeSettings,
         is_alone: Callable[[], bool],
+        declined: Callable[[Peer], None],
     ) -> None:
         self.home = home
         self.epoch = epoch
         self._services = services
         self._settings = settings
         self._is_alone = is_alone
+        self._declined = declined
         self.records = {record.name: record for record in records}
         self._serial = 0
         self._writes = 1
@@ -272,8 +278,10 @@ class Keeper:
             if isinstance(reply, Copied) and reply.later is not None and self._overtakes(reply.later):
                 self._send(link, msgspec.structs.replace(copy, serial=self._serial), reached)
                 return
-            if not isinstance(reply, Copied) or reply.later is not None:
+            if not isinstance(reply, Copied) or reply.later is not None or reply.leaving:
                 self._services.after(self._settings.query_timeout_us, again)
+                if isinstance(reply, Copied) and reply.leaving:
+                    self._declined(link.peer)
                 return
             link.busy = False
             link.whole = link.whole or copy.ends
@@ -371,7 +379,10 @@ class Copies:
     def _copy(self, source: Peer, message: Copy) -> None:
         home = message.home
         order = (message.epoch, source.incarnation, message.serial)
-        if self._closed or self._hosts(home) or not _are_of(home, message.records):
+        if self._hosts(home) or not _are_of(home, message.records):
+            return
+        if self._closed:
+            self._services.send(source, Copied(message.request, leaving=True))
             return
         if order < self._latest.get(home, order):
             self._services.observe("copy_stale")
@@ -415,23 +426,35 @@ class Copies:
         if not self._closed:
             self._services.persist(records, (), lambda: self._services.send(source, Kept(message.request)))
 
-    def hand_over(self, heir: Callable[[], Peer | None], then: Callable[[], None]) -> None:
+    def hand_over(
+        self, heir: Callable[[], Peer | None], declined: Callable[[Peer], None], then: Callable[[], None]
+    ) -> None:
         """Take no more copies, and have all that are here kept by another node; goes on until that is done."""
         self._closed = True
         left = [(home, page) for home in self.homes() for page in self._pages(home)]
 
-        def step(reply: Reply | None = None) -> None:
-            if isinstance(reply, Kept):
-                left.pop()
+        def later() -> None:
+            self._services.after(self._settings.query_timeout_us // 2, step)
+
+        def step() -> None:
             if not left:
                 then()
                 return
             peer = heir()
             if peer is None:
-                self._services.after(self._settings.query_timeout_us // 2, step)
+                later()
                 return
+
+            def answered(reply: Reply | None) -> None:
+                if isinstance(reply, Kept):
+                    left.pop()
+                    step()
+                else:
+                    declined(peer)
+                    later()
+
             home, page = left[-1]
-            self._services.ask(peer, lambda number: Keep(number, home, page), step, self._settings.query_timeout_us)
+            self._services.ask(peer, lambda number: Keep(number, home, page), answered, self._settings.query_timeout_us)
 
         step()
 

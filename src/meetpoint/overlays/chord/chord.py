@@ -20,17 +20,20 @@ from meetpoint.overlays.chord.rules import Rules, State
 from meetpoint.overlays.chord.settings import ChordSettings
 from meetpoint.overlays.chord.table import ChordView, Table
 from meetpoint.overlays.chord.upkeep import Upkeep
+from meetpoint.overlays.common import Common
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.overlay import Handler, Upcalls
+from meetpoint.protocol.overlay import Handler, Places, Upcalls
 from meetpoint.protocol.ring import Key
 from meetpoint.protocol.services import Services
 
 __all__ = ["Chord"]
 
 
-class Chord:
+class Chord(Common):
     """An `Overlay`."""
+
+    places: Places | None = None
 
     __slots__ = (
         "_finding",
@@ -155,25 +158,10 @@ class Chord:
             self._table.tell()
 
     def remember(self, peers: Sequence[Peer]) -> None:
-        """Put peers from former times into the passive list: members of another ring among them make the two one.
-
-        Of more than the list holds some are taken, at equal distances.
-        """
-        room = self._settings.passive_max
-        for peer in peers[:: max(1, -(-len(peers) // room))]:
-            if peer.id != self._table.id:
-                self._table.contacts.learn(peer)
-                self._table.contacts.remember(peer, urgent=False)
+        """Put peers from former times into the passive list: members of another ring among them make the two one."""
+        self._table.contacts.remember_former(peers)
 
     # -- keys ----------------------------------------------------------------------------------------------------------
-
-    def route(self, key: Key, body: Message) -> None:
-        """Send a message to the owner of a key; best effort."""
-        self._finding.route(key, body)
-
-    def lookup(self, key: Key, then: Callable[[Peer | None, int], None]) -> None:
-        """Find the owner of a key, and the messages it took; None where nobody answered in time."""
-        self._finding.lookup(key, then)
 
     def next_hop(self, key: Key) -> Peer | None:
         """The link nearest before a key, or its owner; None where this node owns it or knows nobody."""
@@ -184,20 +172,3 @@ class Chord:
     def neighbours(self, count: int) -> tuple[Peer, ...]:
         """The first live successors; at most as many as the list holds."""
         return tuple(islice(self._table.successors(), count))
-
-    def split(self, scope: bytes | None) -> list[tuple[Peer, bytes]]:
-        """The links in a scope, each with the end of its part; a scope is the id at its end, which is not in it."""
-        return self._table.split(scope)
-
-    def peers(self) -> tuple[Peer, ...]:
-        """All live links, in the order of their ids."""
-        return self._table.peers()
-
-    # -- watching ------------------------------------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """Assert what must hold in this node at all times."""
-        self._table.check()
-        self._table.contacts.check()
-        self._upkeep.check()
-        self._finding.check()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from meetpoint.overlays import finding
 from meetpoint.protocol.messages import Message, Peer, Query, Reply
-from meetpoint.protocol.ring import Key
 
 __all__ = [
     "MESSAGES",
@@ -88,34 +88,19 @@ class Placed(Message, frozen=True, array_like=True, gc=False, tag="c.pl"):
     passive: tuple[Peer, ...] = ()
 
 
-class Find(Message, frozen=True, array_like=True, gc=False, tag="c.fi"):
-    """Who is responsible for a key? The answer goes straight to the asker."""
+class Find(finding.Find, frozen=True, array_like=True, gc=False, tag="c.fi"):
+    """Who is responsible for a key? `final`: the sender takes the receiver for the one."""
 
-    key: Key
-    asker: Peer
-    number: int
-    hops: int
-    care: int = 0
     final: bool = False
 
 
-class Located(Message, frozen=True, array_like=True, gc=False, tag="c.lo"):
-    """I am, and the question took so many messages to come to me."""
-
-    number: int
-    hops: int
+class Located(finding.Located, frozen=True, array_like=True, gc=False, tag="c.lo"):
+    """I am."""
 
 
-class Routed(Message, frozen=True, array_like=True, gc=False, tag="c.ro"):
-    """A message on its way to whoever is responsible for a key; closed until it arrives.
+class Routed(finding.Routed, frozen=True, array_like=True, gc=False, tag="c.ro"):
+    """A message on its way to whoever is responsible for a key; `final` as above."""
 
-    `final` says that the sender takes the receiver for the one.
-    """
-
-    key: Key
-    origin: Peer
-    hops: int
-    body: bytes
     final: bool = False
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from meetpoint.overlays import finding
 from meetpoint.protocol.messages import Message, Peer, Query, Reply
-from meetpoint.protocol.ring import Key
 
 __all__ = [
     "MESSAGES", "Find", "Greet", "Greeted", "Join", "Leaving", "Life", "Located", "Routed", "Stranger",
@@ -88,30 +88,16 @@ class Leaving(Message, frozen=True, array_like=True, gc=False, tag="p.lv"):
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
-class Find(Message, frozen=True, array_like=True, gc=False, tag="p.fi"):
-    """Who is responsible for a key? The answer goes straight to the asker."""
-
-    key: Key
-    asker: Peer
-    number: int
-    hops: int
-    care: int = 0
+class Find(finding.Find, frozen=True, array_like=True, gc=False, tag="p.fi"):
+    """Who is responsible for a key?"""
 
 
-class Located(Message, frozen=True, array_like=True, gc=False, tag="p.lo"):
-    """I am, and the question took so many messages to come to me."""
-
-    number: int
-    hops: int
+class Located(finding.Located, frozen=True, array_like=True, gc=False, tag="p.lo"):
+    """I am."""
 
 
-class Routed(Message, frozen=True, array_like=True, gc=False, tag="p.ro"):
-    """A message on its way to whoever is responsible for a key; closed until it arrives."""
-
-    key: Key
-    origin: Peer
-    hops: int
-    body: bytes
+class Routed(finding.Routed, frozen=True, array_like=True, gc=False, tag="p.ro"):
+    """A message on its way to whoever is responsible for a key."""
 
 
 MESSAGES: tuple[type[Message], ...] = (Find, Greet, Greeted, Join, Leaving, Located, Routed, Stranger, Welcome)

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from meetpoint.overlays.common import Common
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.overlays.pastry.finding import Finding
 from meetpoint.overlays.pastry.joining import Joining
@@ -22,15 +23,17 @@ from meetpoint.overlays.pastry.settings import PastrySettings
 from meetpoint.overlays.pastry.table import PastryView, Table
 from meetpoint.overlays.pastry.upkeep import Upkeep
 from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.overlay import Handler, Upcalls
+from meetpoint.protocol.overlay import Handler, Places, Upcalls
 from meetpoint.protocol.ring import Key
 from meetpoint.protocol.services import Services
 
 __all__ = ["Pastry"]
 
 
-class Pastry:
+class Pastry(Common):
     """An `Overlay`."""
+
+    places: Places | None = None
 
     __slots__ = (
         "_finding",
@@ -191,8 +194,7 @@ class Pastry:
 
     def remember(self, peers: Sequence[Peer]) -> None:
         """Put peers from former times into the passive list: members of another network among them make the two one."""
-        room = self._settings.passive_max
-        self._merging.remember([peer for peer in peers[:: max(1, -(-len(peers) // room))] if peer.id != self._table.id])
+        self._merging.remember(peers)
 
     # -- keys ----------------------------------------------------------------------------------------------------------
 
@@ -217,20 +219,3 @@ class Pastry:
     def neighbours(self, count: int) -> tuple[Peer, ...]:
         """The nearest live leaves, those on the right first; at most as many as there are."""
         return tuple(islice(self._table.leaves(), count))
-
-    def split(self, scope: bytes | None) -> list[tuple[Peer, bytes]]:
-        """The links in a scope, each with the end of its part; a scope is the id at its end, which is not in it."""
-        return self._table.split(scope)
-
-    def peers(self) -> tuple[Peer, ...]:
-        """All live links, in the order of their ids."""
-        return self._table.peers()
-
-    # -- watching ------------------------------------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """Assert what must hold in this node at all times."""
-        self._table.check()
-        self._table.contacts.check()
-        self._upkeep.check()
-        self._finding.check()
