@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 
 from meetpoint.protocol.home import Home
-from meetpoint.rendezvous.arcs import Arc, meets
+from meetpoint.protocol.records import home_of
+from meetpoint.rendezvous.arcs import Arc, arc_of, meets, without
 from meetpoint.rendezvous.custody import Custody
 from meetpoint.rendezvous.messages import Entry
 from meetpoint.rendezvous.placing import Placing
@@ -51,10 +52,30 @@ def held_by_nobody(net: Network) -> list[str]:
             if not any(other.holds(ring.add(arc.high, 1)) for _, other in held)]  # fmt: skip
 
 
+def led_elsewhere(net: Network) -> list[str]:
+    """What homes hold and the overlay, which says whose keys are, leads elsewhere; nothing when all is quiet."""
+    wrong = []
+    for process in net.cluster.processes:
+        node = process.node
+        if process.alive and node is not None:
+            places = node.overlay.places  # type: ignore[attr-defined]
+            mine = [arc_of(net.kin.ring, span) for span in places.mine() or ()]
+            for home, holding in node.scheme._custody.holdings.items():  # type: ignore[attr-defined]
+                here = mine if home == home_of(node.me.id) else []
+                if without(net.kin.ring, holding.arcs, here) or holding.given or holding.taken or not holding.placed:
+                    wrong.append(f"{process.address}/{home.hex()[:6]} holds {holding}, and {here} lead there")
+    return wrong
+
+
 def misplaced(net: Network) -> list[str]:
     """Entries that are not where they belong, or are where nobody wants them; there are none when all is quiet."""
+    return misplaced_among(list(parts(net)))
+
+
+def misplaced_among(seen: Sequence[tuple[str, Custody, Placing, Container[bytes]]]) -> list[str]:
+    """The same, of some nodes."""
     wanted: dict[str, Entry] = {}
-    for _, _, placing, homes in parts(net):
+    for _, _, placing, homes in seen:
         for home, places in placing._places.items():
             assert home in homes
             for each in places.values():
@@ -62,13 +83,13 @@ def misplaced(net: Network) -> list[str]:
                 for placed in (*each.entries.values(), *each.leaving.values()):
                     wanted[entry_name(home, placed.number)] = placed.at
     wrong = []
-    for address, custody, _, _ in parts(net):
+    for address, custody, _, _ in seen:
         for home, holding in custody.holdings.items():
             there = custody.entries[home]
             for name, entry in wanted.items():
                 if name not in there and any(meets(arc, entry.low, entry.high) for arc in holding.arcs):
                     wrong.append(f"{address}/{home.hex()[:6]} lacks {name}")
             for name, entry in there.items():
-                if not name.startswith("crowded/") and wanted.get(name) != entry:
+                if not name.startswith(("crowded/", "pushed/")) and wanted.get(name) != entry:
                     wrong.append(f"{address}/{home.hex()[:6]} has {name}, which nobody wants")
     return wrong

@@ -13,7 +13,9 @@ from meetpoint.protocol.effects import Send, SetTimer, Stored
 from meetpoint.protocol.inputs import Fired, Instant, Lost, Received, Started, Subscribe
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.node import Node
+from meetpoint.protocol.overlay import Upcalls
 from meetpoint.protocol.records import HomeId
+from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
 from meetpoint.rendezvous.arcs import Arc, meets
 from meetpoint.schemes.meet import Meet, MeetSettings
@@ -57,7 +59,7 @@ class MeetWorld(World):
             RING,
             self.random.getrandbits(30),
             CODEC,
-            lambda services, upcalls: Table(self, services, upcalls),
+            self.overlay,
             lambda services, overlay, hosting: self.kind(services, overlay, hosting, node_settings, self.meet),
             node_settings,
         )
@@ -65,6 +67,10 @@ class MeetWorld(World):
         records = tuple(self.disks.setdefault(number, {}).values())
         peers = tuple(Peer(RING.node(1000 * each), f"n{each}", 0) for each in contacts)
         self._handle(number, node, Started(records, founders, peers))
+
+    def overlay(self, services: Services, upcalls: Upcalls) -> Table:
+        """The overlay of a node."""
+        return Table(self, services, upcalls)
 
     def local(self, number: int) -> Instant:
         """What the clock of a node shows."""

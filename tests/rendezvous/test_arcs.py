@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, product
 
+from meetpoint.protocol.overlay import Span
 from meetpoint.protocol.ring import Ring
-from meetpoint.rendezvous.arcs import Arc, founding_arcs, meets
+from meetpoint.rendezvous.arcs import Arc, arc_of, common, founding_arcs, meets, without
 from meetpoint.rendezvous.holdings import joined
 
 RING = Ring(4)
@@ -54,3 +55,21 @@ def test_arcs_that_touch_become_one() -> None:
         assert {key for arc in together for key in keys_of(arc)} == keys_of(arcs[0]) | keys_of(arcs[1])
         touch = arcs[0].high == arcs[1].low or arcs[1].high == arcs[0].low
         assert len(together) == (1 if touch else 2)
+
+
+def test_a_span_has_the_same_keys_as_its_arc() -> None:
+    for first, last in combinations(KEYS, 2):
+        assert keys_of(arc_of(RING, Span(first, last))) == keys_from(first, last)
+    assert len(keys_of(arc_of(RING, Span(KEYS[0], KEYS[15])))) == 16
+
+
+def test_what_arcs_have_in_common_and_what_they_have_alone() -> None:
+    some = [Arc(low, high) for low, high in product(KEYS[::3], KEYS[::5])]
+    pairs = [(), *((arc,) for arc in some), *combinations(some, 2)]
+    for arcs, others in product(pairs[::3], pairs[::4]):
+        keys = {key for arc in arcs for key in keys_of(arc)}
+        foreign = {key for arc in others for key in keys_of(arc)}
+        shared, alone = common(RING, arcs, others), without(RING, arcs, others)
+        for parts, expected in ((shared, keys & foreign), (alone, keys - foreign)):
+            assert sorted(key for arc in parts for key in keys_of(arc)) == sorted(expected)
+            assert all(one.high != other.low for one in parts for other in parts if one != other), "as few as may be"

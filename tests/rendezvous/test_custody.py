@@ -11,7 +11,7 @@ from meetpoint.rendezvous.arcs import Arc
 from meetpoint.rendezvous.holdings import Given, Holding, split
 from meetpoint.sim.run import RunConfig, make_network
 from meetpoint.sim.scenario import Network, Timing
-from tests.rendezvous.eyes import arcs_held, held_by_nobody, held_twice, misplaced
+from tests.rendezvous.eyes import arcs_held, held_by_nobody, held_twice, led_elsewhere, misplaced
 
 LOOK_EVERY = 50
 
@@ -54,6 +54,23 @@ def test_every_key_has_one_holder_with_all_that_belongs_there(faults: str, nodes
         assert net.report().counts == dict.fromkeys(net.report().counts, 0)
 
 
+@pytest.mark.parametrize("faults", ["none", "churn", "disk", "all"])
+@pytest.mark.parametrize(("nodes", "founders"), [(8, None), (10, 1)])
+def test_what_homes_hold_follows_an_overlay_that_says_whose_keys_are(
+    faults: str, nodes: int, founders: int | None
+) -> None:
+    net = make_network(
+        RunConfig(
+            overlay="hypercube", scheme="meet", nodes=nodes, founders=founders, subscriptions=40, events=20, lookups=0,
+            faults=faults, fault_seconds=20, recovery_seconds=45,
+        ),
+        3,
+    )  # fmt: skip
+    assert watched(net) == []
+    assert held_twice(net) == held_by_nobody(net) == misplaced(net) == led_elsewhere(net) == []
+    assert net.report().counts == dict.fromkeys(net.report().counts, 0)
+
+
 def test_nodes_that_come_share_what_one_held_and_give_it_back_when_they_go() -> None:
     net = Network(scheme="meet", nodes=6, founders=1, seed=3, timing=Timing(quiet_s=150.0))
     names = [net.subscribe(f"symbol = 'S{number}'") for number in range(60)]
@@ -75,6 +92,6 @@ def test_a_mutant_that_keeps_what_it_gave_is_seen(monkeypatch: pytest.MonkeyPatc
         given, after = split(holding, arc, home)
         return given, Holding(after.version, holding.arcs, after.given, after.taken)
 
-    monkeypatch.setattr("meetpoint.rendezvous.custody.split", wrong)
+    monkeypatch.setattr("meetpoint.rendezvous.seeking.split", wrong)
     net = Network(scheme="meet", nodes=4, founders=1, seed=1)
     assert watched(net)

@@ -129,7 +129,7 @@ def test_what_was_given_away_during_a_visit_is_not_taken_for_unused() -> None:
     assert bringing.count
     node = world.nodes[6]
     effects = node._services.begin(world.local(6))
-    world.scheme(6)._custody._seek_from(node.hosting.homes[home(6)], 0, {}, None)
+    world.scheme(6)._custody._seeking.begin(node.hosting.homes[home(6)])
     world._apply(6, node, effects)
     world.run(0.75)
     assert home(6) in world.arcs()
@@ -490,7 +490,7 @@ def test_a_foreign_arc_is_not_taken(arc: Arc) -> None:
     world.say(1, Take(3, home(1), HomeId(bytes(RING.node(7))), 5, Arc(b"\x00\x01", b"\x00\x02")))
     world.run(30)
     assert world.arcs() == before
-    assert world.scheme(1)._custody._pulling == {}
+    assert world.scheme(1)._custody._handing._pulling == {}
 
 
 def test_two_newcomers_in_one_arc_whose_holder_leaves() -> None:

@@ -22,6 +22,7 @@ from meetpoint.rendezvous.covered import CoveredPlacing
 from meetpoint.rendezvous.covering import Coverage
 from meetpoint.rendezvous.custody import Custody, Keeping
 from meetpoint.rendezvous.errands import Errands
+from meetpoint.rendezvous.following import Following
 from meetpoint.rendezvous.homes import Homes
 from meetpoint.rendezvous.messages import Entry, Errand
 from meetpoint.rendezvous.placing import Placing
@@ -54,7 +55,10 @@ class RendezvousScheme:
         self._services = services
         self._hosting = hosting
         self._homes = Homes(services, hosting)
-        self._custody = Custody(services, node, hosting, self._homes, keeping)
+        self._custody = Custody(services, node, hosting, self._homes, keeping, overlay.places)
+        self._following = (
+            None if overlay.places is None else Following(services, hosting, self._custody, keeping, overlay.places)
+        )
         self._atlas = Atlas(hosting.directory)
         self._errands = Errands(services, overlay, hosting, self._custody, self._atlas)
         if planter is None:
@@ -104,6 +108,8 @@ class RendezvousScheme:
         """A home serves here."""
         self._custody.home_started(home)
         self._placing.home_started(home)
+        if self._following is not None:
+            self._following.home_started()
 
     def home_stopped(self, home: HomeId) -> None:
         """A home serves here no longer."""
@@ -120,7 +126,9 @@ class RendezvousScheme:
             self._custody.free(home)
 
     def neighbours_changed(self) -> None:
-        """Who holds a key does not depend on the overlay."""
+        """Who holds a key does not depend on the overlay; it may follow, later."""
+        if self._following is not None:
+            self._following.neighbours_changed()
 
     def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
         """An errand that was routed has arrived."""

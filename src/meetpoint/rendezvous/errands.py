@@ -117,8 +117,13 @@ class Errands:
         running = Running(number, first, span, packed, answered, done)
         self._running[number] = running
         running.timer = self._services.after(running.wait, lambda: self._again(number))
-        self._send(running, first, last, straight)
+        self._send(running, first, last, straight and self._is_known(first))
         return number
+
+    def _is_known(self, key: bytes) -> bool:
+        """Whether an errand to a key may go straight: a home's id tells where it is, or it was heard of its holder."""
+        by_place = self._overlay.places is None
+        return by_place or self._custody.holder(key) is not None or self._atlas.holder(key) is not None
 
     def stop(self, number: int) -> None:
         """It need not be done any more."""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
 from meetpoint.protocol.records import HomeId
-from meetpoint.rendezvous.arcs import Arc, meets
+from meetpoint.protocol.ring import Ring
+from meetpoint.rendezvous.arcs import Arc, meets, without
 from meetpoint.rendezvous.messages import Entry
 
-__all__ = ["Given", "Holding", "is_on", "joined", "split"]
+__all__ = ["Given", "Holding", "Why", "cut", "is_on", "joined", "split"]
+
+Why = Literal["sought", "ending", "moved"]
+"""Why an arc is given: its new home asked for its place, its old one is to end, or it belongs elsewhere now."""
 
 
 class Given(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -19,8 +24,7 @@ class Given(msgspec.Struct, frozen=True, array_like=True, gc=False):
     number: int
     home: HomeId
     arc: Arc
-    ending: bool
-    """Whether the giver is to end, and tells the other."""
+    why: Why
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -32,7 +36,7 @@ class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):
     taken: tuple[tuple[HomeId, int], ...] = ()
     """Arcs that came from other homes, by the number there, until those have forgotten them."""
     placed: bool = True
-    """Whether the home has once held its own place; else it still seeks it."""
+    """Whether the home has once held its own place, or knows that it has none; else it still seeks it."""
 
     def arc(self, key: bytes) -> Arc | None:
         """The arc that a key lies on."""
@@ -47,9 +51,17 @@ def is_on(entry: Entry, arcs: Sequence[Arc]) -> bool:
 def split(holding: Holding, arc: Arc, home: HomeId) -> tuple[Given, Holding]:
     """Give a home the part of an arc that ends at its place."""
     number = holding.version + 1
-    given = Given(number, home, Arc(arc.low, bytes(home)), ending=False)
+    given = Given(number, home, Arc(arc.low, bytes(home)), "sought")
     rest = () if arc.high == home else (Arc(bytes(home), arc.high),)
     arcs = (*(each for each in holding.arcs if each is not arc), *rest)
+    return given, msgspec.structs.replace(holding, version=number, arcs=arcs, given=(*holding.given, given))
+
+
+def cut(ring: Ring, holding: Holding, arc: Arc, home: HomeId, why: Why) -> tuple[Given, Holding]:
+    """Give a home an arc that lies on those held."""
+    number = holding.version + 1
+    given = Given(number, home, arc, why)
+    arcs = without(ring, holding.arcs, (arc,))
     return given, msgspec.structs.replace(holding, version=number, arcs=arcs, given=(*holding.given, given))
 
 

@@ -300,10 +300,10 @@ def test_a_region_that_is_not_held_for_a_moment_goes_on_afterwards(moment: str) 
     MOMENTS[moment](scene)
     custody = scene.world.scheme(scene.parent)._custody
     (owner,) = custody.holdings
-    custody._hidden[owner] = list(custody.holdings[owner].arcs)
+    custody._kept.hidden[owner] = list(custody.holdings[owner].arcs)
     scene.world.run(0.3)
     assert scene.world.kept() is None
-    custody._hidden[owner] = []
+    custody._kept.hidden[owner] = []
     scene.world.run(30)
     scene.judge()
 

@@ -9,8 +9,9 @@ import pytest
 
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.rendezvous.filed import Filed
 from meetpoint.rendezvous.messages import Done, Entry, Errand
-from meetpoint.schemes.dmm.filed import Filed, item_name, read_body, read_kept, read_name, region_name
+from meetpoint.schemes.dmm.filed import item_name, read_body, read_kept, read_name, region_name
 from meetpoint.schemes.dmm.messages import (
     Close,
     Closed,

@@ -10,12 +10,14 @@ from meetpoint.protocol.effects import Stored
 from meetpoint.protocol.inputs import Leave, Subscribe, Update
 from meetpoint.protocol.messages import Message
 from meetpoint.protocol.records import HomeId
+from meetpoint.rendezvous.filed import Filed
 from meetpoint.rendezvous.messages import Errand
+from meetpoint.rendezvous.shelf import FEW_MAX
 from meetpoint.schemes.dmm import DmmSettings
 from meetpoint.schemes.dmm.driving import GONE_US, WITHDRAWN_US
-from meetpoint.schemes.dmm.filed import Filed, item_name, read_body
+from meetpoint.schemes.dmm.filed import item_name, read_body
 from meetpoint.schemes.dmm.messages import Plant
-from meetpoint.schemes.dmm.shelves import FEW_MAX, Region
+from meetpoint.schemes.dmm.shelves import Region
 from meetpoint.schemes.dmm.space import ROOT
 from tests.rendezvous.small_world import CODEC
 from tests.schemes.dmm.small_world import EAGER, NUMBERS, DmmWorld

@@ -28,8 +28,9 @@ from meetpoint.protocol.standing import attributes_of
 from meetpoint.rendezvous.base import RendezvousScheme
 from meetpoint.rendezvous.bringing import event_bytes
 from meetpoint.rendezvous.carrying import Attempt
+from meetpoint.rendezvous.filed import Filed
 from meetpoint.rendezvous.messages import Entry
-from meetpoint.schemes.dmm.filed import Filed, key_of
+from meetpoint.schemes.dmm.filed import key_of
 from meetpoint.schemes.dmm.messages import Match, Reaching
 from meetpoint.schemes.dmm.regions import Regions
 from meetpoint.schemes.dmm.settings import DmmSettings

@@ -248,7 +248,7 @@ class Driving:
             self._sow_page(task, child, list(pages(lot)))
 
     def _box(self, region: Region, item: Item) -> Box:
-        return region.items[item_name(item.home, item.number, region.code)][1].box
+        return region.items[item_name(item.home, item.number, region.code)].read.place
 
     def _sow_page(self, task: Task, child: Code, left: list[list[Item]]) -> None:
         def answered(answer: Message) -> None:

@@ -9,22 +9,18 @@ region it is. All of it lies at the region's key, so that it moves with the arc 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-from meetpoint.language.filters import Filter
-from meetpoint.language.normal import CONJUNCTIONS_MAX, Conjunction
 from meetpoint.protocol.records import HomeId
 from meetpoint.protocol.ring import Key, Ring
-from meetpoint.rendezvous.conjunctions import conjunction_in
+from meetpoint.rendezvous.filed import NUMBER_MAX, Read, read_filed
 from meetpoint.schemes.dmm.rules import Kept
 from meetpoint.schemes.dmm.space import Box, Code, Space
 
 __all__ = [
     "REGION",
-    "Filed",
-    "Read",
     "item_name",
     "key_of",
     "read_body",
@@ -34,36 +30,6 @@ __all__ = [
 ]
 
 REGION: Final = "region/"
-NUMBER_MAX: Final = 1 << 63
-SUBSCRIPTION_MAX: Final = 1 << 48
-
-
-class Filed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One conjunction of a subscription."""
-
-    number: int
-    """Of the subscription at its home."""
-    at: int
-    """Which conjunction of the filter it is."""
-    text: str
-
-    @property
-    def subid(self) -> int:
-        """The conjunction's id at its home."""
-        return self.number * CONJUNCTIONS_MAX + self.at
-
-
-class Read(NamedTuple):
-    """An entry that was read."""
-
-    filed: Filed
-    conjunction: Conjunction
-    box: Box
-
-    @property
-    def filter(self) -> Filter:
-        """What an index takes."""
-        return Filter(self.filed.text, (self.conjunction,))
 
 
 def key_of(ring: Ring, space: Space, code: Code) -> Key:
@@ -100,13 +66,7 @@ def read_kept(body: bytes) -> Kept | None:
         return None
 
 
-def read_body(body: bytes, space: Space) -> Read | None:
-    """An entry's body; None where it is malformed."""
-    try:
-        filed = msgspec.msgpack.decode(body, type=Filed)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    if not 0 <= filed.number < SUBSCRIPTION_MAX:
-        return None
-    conjunction = conjunction_in(filed.text, filed.at)
-    return None if conjunction is None else Read(filed, conjunction, space.box(conjunction))
+def read_body(body: bytes, space: Space) -> Read[Box] | None:
+    """An entry's body, and its box; None where it is malformed."""
+    found = read_filed(body)
+    return None if found is None else Read(*found, space.box(found[1]))

@@ -23,9 +23,10 @@ from meetpoint.protocol.standing import attributes_of
 from meetpoint.rendezvous.carrying import ATTEMPT_US
 from meetpoint.rendezvous.custody import Custody
 from meetpoint.rendezvous.errands import Errands, Reached
+from meetpoint.rendezvous.filed import NUMBER_MAX
 from meetpoint.rendezvous.messages import Entry
 from meetpoint.schemes.dmm import rules
-from meetpoint.schemes.dmm.filed import NUMBER_MAX, item_name, key_of, read_body, read_name, region_name
+from meetpoint.schemes.dmm.filed import item_name, key_of, read_body, read_name, region_name
 from meetpoint.schemes.dmm.messages import (
     Close,
     Closed,
@@ -176,7 +177,7 @@ class Regions:
             return
         item = plant.item
         read = read_body(item.body, self.space)
-        if read is None or not 0 <= item.number < NUMBER_MAX or not self.space.meets(region.code, read.box):
+        if read is None or not 0 <= item.number < NUMBER_MAX or not self.space.meets(region.code, read.place):
             self._services.observe("entry_malformed")
             return
         verdict = _verdict(region.kept, is_change=True)

@@ -1,26 +1,20 @@
-"""The regions at the homes here: where each stands, what lies in it, and which of that an event matches.
-
-A few conjunctions are tried one by one; many are the matcher's business (`matching.Index`).
-"""
+"""The regions at the homes here: where each stands, what lies in it, and which of that an event matches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
-from meetpoint.matching.matcher import Matcher
 from meetpoint.protocol.records import HomeId
 from meetpoint.protocol.services import Services
 from meetpoint.rendezvous.custody import Keeping
+from meetpoint.rendezvous.filed import Item, Read
 from meetpoint.rendezvous.messages import Entry
-from meetpoint.schemes.dmm.filed import REGION, Read, key_of, read_body, read_kept, read_name
+from meetpoint.rendezvous.shelf import Matched, Shelf, by_home
+from meetpoint.schemes.dmm.filed import REGION, key_of, read_body, read_kept, read_name
 from meetpoint.schemes.dmm.rules import ROOT_KEPT, Kept
-from meetpoint.schemes.dmm.space import ROOT, Code, Space
+from meetpoint.schemes.dmm.space import ROOT, Box, Code, Space
 
-__all__ = ["FEW_MAX", "Region", "Shelves"]
-
-FEW_MAX: Final = 2_000
-"""Entries of a region that are tried one by one."""
+__all__ = ["Region", "Shelves"]
 
 
 class Region:
@@ -29,10 +23,14 @@ class Region:
     def __init__(self, code: Code) -> None:
         self.code = code
         self.record: Kept | None = None
-        self.items: dict[str, tuple[HomeId, Read]] = {}
+        self._shelf: Shelf[Box, None] = Shelf(lambda _: None)
         self.withdrawn: dict[str, int] = {}
         """Entries that were withdrawn, by when this node heard of it."""
-        self._matcher: Matcher[str] | None = None
+
+    @property
+    def items(self) -> Mapping[str, Item[Box]]:
+        """The entries, by name."""
+        return self._shelf.items
 
     @property
     def kept(self) -> Kept | None:
@@ -44,35 +42,18 @@ class Region:
         """Whether there is nothing to know of it."""
         return self.record is None and not self.items and not self.withdrawn
 
-    def add(self, name: str, home: HomeId, read: Read) -> None:
+    def add(self, name: str, home: HomeId, read: Read[Box]) -> None:
         """One more entry."""
-        self.items[name] = home, read
-        if self._matcher is not None:
-            self._matcher.add(name, read.filter)
+        self._shelf.add(name, Item(home, read))
 
     def remove(self, name: str) -> None:
         """One less, of either sort."""
         self.withdrawn.pop(name, None)
-        if self.items.pop(name, None) is not None and self._matcher is not None:
-            self._matcher.remove(name)
+        self._shelf.remove(name)
 
-    def match(self, attributes: Mapping[str, object]) -> dict[HomeId, tuple[int, ...]]:
-        """By home, the SubIDs of the conjunctions that an event satisfies."""
-        if self._matcher is None and len(self.items) > FEW_MAX:
-            from meetpoint.matching.index import Index  # most regions hold few, and need no compiler
-
-            self._matcher = Index.from_filters((name, read.filter) for name, (_, read) in self.items.items())
-        elif self._matcher is not None and len(self.items) < FEW_MAX // 2:
-            self._matcher = None
-        if self._matcher is None:
-            names = [name for name, (_, read) in self.items.items() if read.conjunction.accepts(attributes)]
-        else:
-            names = self._matcher.match(attributes)
-        matched: dict[HomeId, set[int]] = {}
-        for name in names:
-            home, read = self.items[name]
-            matched.setdefault(home, set()).add(read.filed.subid)
-        return {home: tuple(sorted(matched[home])) for home in sorted(matched)}
+    def match(self, attributes: Mapping[str, object]) -> Matched:
+        """What an event satisfies."""
+        return by_home(self._shelf.match(attributes, lambda _: True))
 
 
 class Shelves(Keeping):

@@ -94,7 +94,7 @@ class Walker:
     def _box(self, entry: Entry) -> Box:
         read = read_body(entry.body, self._regions.space)
         assert read is not None, "an entry of a home here"
-        return read.box
+        return read.place
 
     # -- walks under way -----------------------------------------------------------------------------------------------
 

@@ -148,7 +148,7 @@ class Weighing:
             self._ask(judged, parts.halves, Weigh, partial(self._weighed, home, region.code, parts, judged))
 
     def _parts(self, region: Region) -> Parts | None:
-        return parts_of(self._regions.space, region.code, [read.box for _, read in region.items.values()])
+        return parts_of(self._regions.space, region.code, [item.read.place for item in region.items.values()])
 
     def _weighed(self, home: Home, code: Code, asked: Parts, judged: _Judged, answers: list[Message | None]) -> None:
         """Those who would hold the parts of a region have told their loads."""

@@ -1,0 +1,76 @@
+"""A conjunction as it is placed, whole: whose it is, its text, and where its scheme has it lie."""
+
+from __future__ import annotations
+
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from meetpoint.language.filters import Filter
+from meetpoint.language.normal import CONJUNCTIONS_MAX, Conjunction
+from meetpoint.protocol.records import HomeId
+from meetpoint.rendezvous.conjunctions import conjunction_in
+from meetpoint.rendezvous.planting import entry_name
+
+__all__ = ["NUMBER_MAX", "Filed", "Item", "Read", "owner_of", "read_filed"]
+
+NUMBER_MAX: Final = 1 << 63
+"""Numbers that homes give to what they place are below."""
+SUBSCRIPTION_MAX: Final = 1 << 48
+
+PlaceT = TypeVar("PlaceT")
+
+
+class Filed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One conjunction of a subscription: the body of its entry."""
+
+    number: int
+    """Of the subscription at its home."""
+    at: int
+    """Which conjunction of the filter it is."""
+    text: str
+
+    @property
+    def subid(self) -> int:
+        """The conjunction's id at its home."""
+        return self.number * CONJUNCTIONS_MAX + self.at
+
+
+class Read(NamedTuple, Generic[PlaceT]):
+    """One that was read, and where it lies, as the scheme sees it."""
+
+    filed: Filed
+    conjunction: Conjunction
+    place: PlaceT
+
+    @property
+    def filter(self) -> Filter:
+        """What an index takes."""
+        return Filter(self.filed.text, (self.conjunction,))
+
+
+class Item(NamedTuple, Generic[PlaceT]):
+    """And whose it is."""
+
+    home: HomeId
+    read: Read[PlaceT]
+
+
+def read_filed(body: bytes) -> tuple[Filed, Conjunction] | None:
+    """The body of an entry as a peer has sent it; None where it is malformed."""
+    try:
+        filed = msgspec.msgpack.decode(body, type=Filed)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    conjunction = conjunction_in(filed.text, filed.at)
+    return None if conjunction is None or not 0 <= filed.number < SUBSCRIPTION_MAX else (filed, conjunction)
+
+
+def owner_of(name: str) -> HomeId | None:
+    """Whose entry it is, by the name that `planting` gave it; None where it is none."""
+    home, _, number = name.partition("/")
+    try:
+        read = HomeId(bytes.fromhex(home)), int(number)
+    except ValueError:
+        return None
+    return read[0] if 0 <= read[1] < NUMBER_MAX and entry_name(*read) == name else None
