@@ -7,19 +7,21 @@ A node that crashes stays the host of its region until `repair`, which works wit
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
+from meetpoint.overlays.hypercube.invariant import UNEVEN_MAX, departures
 from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.overlays.hypercube.routing import next_hop
-from meetpoint.overlays.hypercube.rules import (
+from meetpoint.overlays.hypercube.rules import heir_point
+from tests.overlays.hypercube.members import (
     Change,
     Member,
     admit,
     dismiss,
     found,
     hand_over,
-    heir_point,
     merge,
     pass_join,
     pass_leave,
@@ -27,11 +29,56 @@ from meetpoint.overlays.hypercube.rules import (
     told,
 )
 
-__all__ = ["Cube", "Effort", "Made", "SiblingTakesOver", "even", "grown", "heir", "lopsided", "path"]
+__all__ = [
+    "Cube",
+    "Effort",
+    "Made",
+    "Seen",
+    "SiblingTakesOver",
+    "broken",
+    "even",
+    "grown",
+    "heir",
+    "lopsided",
+    "path",
+    "seen",
+]
 
 
 Made: TypeAlias = "Callable[[int, int, random.Random], Cube]"
 """Makes a network: dimensions, nodes, chance."""
+
+
+class Seen(NamedTuple):
+    """A node as the invariant sees it."""
+
+    pieces: tuple[tuple[Region, int], ...] = ()
+    sponsor: str | None = None
+    standbys: tuple[str, ...] = ()
+    links: tuple[tuple[Region, str], ...] = ()
+
+
+def broken(members: Mapping[Region, Member], dimensions: int, uneven_max: int = UNEVEN_MAX) -> str | None:
+    """What is wrong with members, and with those who stand by, in a sentence, or None."""
+    names = Counter(name for member in members.values() for name in (member.host, *member.standbys))
+    twice = [name for name, times in names.items() if times > 1]
+    if twice:
+        return f"{twice[0]} has {names[twice[0]]} places"
+    for region, member in members.items():
+        for link in member.links:
+            if link.region in members and link.spare != len(members[link.region].standbys):
+                return f"{region} takes {link.region} for what it is not: {link}"
+    return departures(seen(members), dimensions, uneven_max)
+
+
+def seen(members: Mapping[Region, Member]) -> dict[str, Seen]:
+    """All nodes, by their names."""
+    views = {}
+    for region, member in members.items():
+        links = tuple((link.region, link.host) for link in member.links)
+        views[member.host] = Seen(((region, 1),), None, member.standbys, links)
+        views |= {name: Seen(sponsor=member.host) for name in member.standbys}
+    return views
 
 
 class Effort(NamedTuple):

@@ -21,9 +21,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from meetpoint.overlays.hypercube.invariant import broken, not_hosted_once
+from meetpoint.overlays.hypercube.invariant import not_hosted_once
 from meetpoint.overlays.hypercube.regions import Region, are_neighbours
-from tests.overlays.hypercube.growing import Cube, Effort, SiblingTakesOver
+from tests.overlays.hypercube.growing import Cube, Effort, SiblingTakesOver, broken
 
 LONG = os.environ.get("MEETPOINT_EXAMPLES") == "new"
 

@@ -7,10 +7,11 @@ from math import log2
 
 import pytest
 
-from meetpoint.overlays.hypercube.invariant import broken, not_hosted_once
+from meetpoint.overlays.hypercube.invariant import not_hosted_once
 from meetpoint.overlays.hypercube.regions import WHOLE, Region
-from meetpoint.overlays.hypercube.rules import (
-    STANDBYS_MAX,
+from meetpoint.overlays.hypercube.rules import STANDBYS_MAX
+from tests.overlays.hypercube.growing import Cube, broken, grown, lopsided
+from tests.overlays.hypercube.members import (
     Link,
     Member,
     admit,
@@ -20,7 +21,6 @@ from meetpoint.overlays.hypercube.rules import (
     pass_leave,
     told,
 )
-from tests.overlays.hypercube.growing import Cube, grown, lopsided
 
 
 def four(dimensions: int = 4) -> Cube:

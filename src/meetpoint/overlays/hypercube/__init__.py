@@ -1,7 +1,13 @@
-"""The pure core of a hypercube whose nodes host ids by their suffix (paper C); `docs/reach.md` has what is there."""
+"""A hypercube whose nodes host ids by their suffix, after paper C: `docs/hypercube.md` has the protocol and limits."""
 
+from meetpoint.overlays.hypercube.hypercube import Hypercube
+from meetpoint.overlays.hypercube.messages import MESSAGES
 from meetpoint.overlays.hypercube.regions import DIMENSIONS_MAX, WHOLE, Region, are_neighbours, distance
 from meetpoint.overlays.hypercube.routing import next_hop
-from meetpoint.overlays.hypercube.rules import Change, Link, Member
+from meetpoint.overlays.hypercube.settings import HypercubeSettings
+from meetpoint.overlays.hypercube.table import HypercubeView
 
-__all__ = ["DIMENSIONS_MAX", "WHOLE", "Change", "Link", "Member", "Region", "are_neighbours", "distance", "next_hop"]
+__all__ = [
+    "DIMENSIONS_MAX", "MESSAGES", "WHOLE", "Hypercube", "HypercubeSettings", "HypercubeView", "Region",
+    "are_neighbours", "distance", "next_hop",
+]  # fmt: skip

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["DIMENSIONS_MAX", "WHOLE", "Region", "apart", "are_neighbours", "distance"]
+__all__ = ["DIMENSIONS_MAX", "WHOLE", "Region", "apart", "are_neighbours", "distance", "packed", "unpacked"]
 
 DIMENSIONS_MAX: Final = 4096
 """Bits of an id: as many as a schema has attributes. No path has more hops, and no node more than twice the links."""
@@ -80,3 +80,19 @@ def are_neighbours(one: Region, other: Region) -> bool:
 def distance(region: Region, point: int) -> int:
     """In how many of a region's bits an id differs from it."""
     return ((region.bits ^ point) & region.mask).bit_count()
+
+
+# -- on the wire -------------------------------------------------------------------------------------------------------
+
+
+def packed(region: Region) -> bytes:
+    """A region as bytes: its length, then its bits."""
+    return region.length.to_bytes(2, "big") + region.bits.to_bytes((region.length + 7) // 8, "big")
+
+
+def unpacked(data: bytes, dimensions: int) -> Region | None:
+    """The region that bytes stand for; None where they stand for none of so many dimensions."""
+    length, bits = int.from_bytes(data[:2], "big"), int.from_bytes(data[2:], "big")
+    if length > dimensions or len(data) != 2 + (length + 7) // 8 or bits.bit_length() > length:
+        return None
+    return Region(bits, length)

@@ -1,4 +1,4 @@
-"""How regions are split and merged when nodes come and go, as pure steps from state to state.
+"""Who splits, merges and takes over regions when nodes come and go: the decisions, as pure functions.
 
 After paper C (Reach), section 3.3. A *member* hosts one region and knows its neighbours: their regions, who hosts them,
 and how many stand by there. A region's *weight* is the length of its id, then how many stand by.
@@ -26,44 +26,29 @@ Deviations:
   attributes: refusing would turn away brokers that clients could use. One that stands by serves clients as others do,
   and is the first to host a region. There is a limit, `STANDBYS_MAX`, and beyond it a join is refused.
 
-Only the host of a region splits it, and two regions become one only with both in hand. So whatever a member believes of
-its neighbours, each id has one host: what is out of date can only make lengths uneven.
+What makes these steps safe while messages are lost and nodes decide on what is out of date is in `claims`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from meetpoint.overlays.hypercube.regions import WHOLE, Region, are_neighbours
+from meetpoint.overlays.hypercube.regions import Region
 
-__all__ = [
-    "STANDBYS_MAX",
-    "Admitted",
-    "Change",
-    "Link",
-    "Member",
-    "admit",
-    "dismiss",
-    "found",
-    "hand_over",
-    "heir_point",
-    "merge",
-    "pass_join",
-    "pass_leave",
-    "release",
-    "told",
-]
+__all__ = ["STANDBYS_MAX", "Link", "founding_regions", "heir_point", "pass_join", "pass_leave"]
+
+Name = TypeVar("Name")
 
 STANDBYS_MAX: Final = 16
 """How many stand by at one member."""
 
 
-class Link(NamedTuple):
+class Link(NamedTuple, Generic[Name]):
     """A region as its neighbours know it."""
 
     region: Region
-    host: str
+    host: Name
     spare: int = 0
     """How many stand by there."""
 
@@ -73,128 +58,45 @@ class Link(NamedTuple):
         return self.region.length, self.spare
 
 
-class Member(NamedTuple):
-    """What the host of a region knows: its region, who stands by, and its neighbours in order."""
+def founding_regions(count: int, dimensions: int) -> list[Region]:
+    """The regions of so many nodes that begin together, as if they had joined one by one; in the order of keys.
 
-    region: Region
-    host: str
-    standbys: tuple[str, ...] = ()
-    links: tuple[Link, ...] = ()
-
-    @property
-    def shown(self) -> Link:
-        """How neighbours are to know it."""
-        return Link(self.region, self.host, len(self.standbys))
+    Where there are more nodes than ids, the others stand by.
+    """
+    count = min(count, 1 << dimensions)
+    length = count.bit_length() - 1
+    regions = [_at(number, length) for number in range(1 << length)]
+    split = count - len(regions)
+    return [half for each in regions[:split] for half in (each.half(0), each.half(1))] + regions[split:]
 
 
-class Change(NamedTuple):
-    """What the neighbours of those concerned are told, all at once: which links are no more, and which are new."""
-
-    gone: tuple[Region, ...]
-    come: tuple[Link, ...]
-
-
-class Admitted(NamedTuple):
-    """A join that was accepted: the member that did it, the one that is new unless it stands by, what is told."""
-
-    member: Member
-    joined: Member | None
-    change: Change
-
-
-def found(host: str) -> Member:
-    """The first node hosts everything."""
-    return Member(WHOLE, host)
-
-
-def told(member: Member, change: Change) -> Member:
-    """A neighbour has changed."""
-    kept = [link for link in member.links if link.region not in change.gone]
-    return member._replace(links=_linked(member.region, (*kept, *change.come)))
+def _at(number: int, length: int) -> Region:
+    """The region whose keys are the so many-th of equal parts: the lowest bit of an id is the highest of a key."""
+    return Region(int(f"{number:0{length}b}"[::-1], 2) if length else 0, length)
 
 
 # -- joining -----------------------------------------------------------------------------------------------------------
 
 
-def pass_join(member: Member) -> Region | None:
-    """To whom a join is passed on; None: it is this member's."""
-    lightest = min(member.links, key=lambda link: (link.weight, link.region), default=None)
-    return lightest.region if lightest is not None and lightest.weight < member.shown.weight else None
-
-
-def admit(member: Member, joiner: str, dimensions: int) -> Admitted | None:
-    """A joiner gets half of the ids, or stands by where there is only one; None: as many as may stand by already."""
-    if member.region.length < dimensions:
-        return _split(member, joiner)
-    if len(member.standbys) >= STANDBYS_MAX:
-        return None
-    after = member._replace(standbys=(*member.standbys, joiner))
-    return Admitted(after, None, _replaced(after))
-
-
-def _split(member: Member, joiner: str) -> Admitted:
-    lower, upper = member.region.half(0), member.region.half(1)
-    kept = Member(lower, member.host, member.standbys)
-    given = Member(upper, joiner)
-    links = member.links
-    return Admitted(
-        kept._replace(links=_linked(lower, (*links, given.shown))),
-        given._replace(links=_linked(upper, (*links, kept.shown))),
-        Change((member.region,), (kept.shown, given.shown)),
-    )
+def pass_join(mine: Link[Name], links: Iterable[Link[Name]]) -> Link[Name] | None:
+    """To which of its neighbours a join is passed on; None: it is this region's."""
+    lightest = min(links, key=lambda link: (link.weight, link.region), default=None)
+    return lightest if lightest is not None and lightest.weight < mine.weight else None
 
 
 # -- leaving -----------------------------------------------------------------------------------------------------------
 
 
-def pass_leave(member: Member) -> Region | None:
-    """To whom the search for a new host is passed on; None: no neighbour is heavier.
+def pass_leave(mine: Link[Name], links: Iterable[Link[Name]]) -> Link[Name] | None:
+    """To which of its neighbours the search for a new host is passed on; None: none is heavier.
 
     It then ends here if someone stands by. Else the sibling is asked the same, and if it does not pass it on either,
     the two are the pair that is merged.
     """
-    heaviest = max(member.links, key=lambda link: (link.weight, link.region), default=None)
-    return heaviest.region if heaviest is not None and heaviest.weight > member.shown.weight else None
+    heaviest = max(links, key=lambda link: (link.weight, link.region), default=None)
+    return heaviest if heaviest is not None and heaviest.weight > mine.weight else None
 
 
 def heir_point(region: Region) -> int:
     """The id whose host sees to it that a region gets a new host when its own is silent."""
     return region.sibling.bits
-
-
-def merge(kept: Member, given: Member) -> tuple[Member, Change]:
-    """Two halves become one region, at the host of the first; that of the second is free."""
-    assert kept.region.sibling == given.region, "only halves of one region are merged"
-    parent = kept.region.parent
-    after = Member(parent, kept.host, kept.standbys + given.standbys)
-    after = after._replace(links=_linked(parent, (*kept.links, *given.links)))
-    return after, Change((kept.region, given.region), (after.shown,))
-
-
-def hand_over(member: Member, host: str) -> tuple[Member, Change]:
-    """A region gets another host: one that stood by, or one that is free."""
-    standbys = tuple(each for each in member.standbys if each != host)
-    after = member._replace(host=host, standbys=standbys)
-    return after, _replaced(after)
-
-
-def release(member: Member) -> tuple[Member, str, Change]:
-    """The first who stands by is needed elsewhere."""
-    after = member._replace(standbys=member.standbys[1:])
-    return after, member.standbys[0], _replaced(after)
-
-
-def dismiss(member: Member, name: str) -> tuple[Member, Change]:
-    """One who stood by has gone."""
-    after = member._replace(standbys=tuple(each for each in member.standbys if each != name))
-    return after, _replaced(after)
-
-
-def _replaced(member: Member) -> Change:
-    return Change((member.region,), (member.shown,))
-
-
-def _linked(region: Region, links: Iterable[Link]) -> tuple[Link, ...]:
-    """Those that are neighbours of a region, in order and none twice: what was said last counts."""
-    near = {link.region: link for link in links if are_neighbours(region, link.region)}
-    return tuple(near[each] for each in sorted(near))

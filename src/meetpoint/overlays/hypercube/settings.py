@@ -1,0 +1,88 @@
+"""What can be set of a node of a hypercube. All members of a network should use the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meetpoint.protocol.inputs import MICROSECONDS
+
+__all__ = ["HypercubeSettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class HypercubeSettings:
+    """Periods and limits.
+
+    A dead neighbour is found within `silent_us`, a period and `ask_tries` timeouts, and at once where the driver
+    reports the peer lost. Its region is then hosted by another at once, and kept for it for `fallow_us`.
+    """
+
+    dimensions: int = 64
+    """How many bits of a key choose its node, at most: 2^dimensions nodes can host something, others stand by. A scheme
+    that places things by ids of its own says itself how many bits these have."""
+
+    period_us: int = MICROSECONDS
+    """How often a node tells its neighbours that it is there; each time an eighth of it more or less, by chance."""
+
+    silent_us: int = 3 * MICROSECONDS
+    """A neighbour that was not heard of for so long is asked."""
+
+    ask_timeout_us: int = MICROSECONDS // 2
+    ask_tries: int = 2
+    """One that leaves so many questions in a row unanswered is taken for dead."""
+
+    again_us: int = MICROSECONDS // 10
+    """How long to wait before a question that was not answered is repeated."""
+
+    greet_us: int = MICROSECONDS
+    """How long to wait before one that is not known as a neighbour is greeted again."""
+
+    hole_us: int = 2 * MICROSECONDS
+    """So long an id next to this node may have no host that is known, before it is looked for."""
+
+    claim_us: int = 5 * MICROSECONDS
+    """So long, or up to twice that, before this node claims it."""
+
+    heir_us: int = MICROSECONDS
+    """So much later, one after another, do the neighbours of a dead node take over what its heir has not."""
+
+    fallow_us: int = 30 * MICROSECONDS
+    """So long a region is kept for the node that fell silent."""
+
+    tidy_us: int = 2 * MICROSECONDS
+    """How often, an eighth more or less, a host is looked for, where a node has a region too many."""
+
+    offer_us: int = 2 * MICROSECONDS
+    """How long an offer is waited for."""
+
+    join_retry_us: int = MICROSECONDS
+    rejoin_us: int = 15 * MICROSECONDS
+    """How often one that stands by asks for a region."""
+
+    joiners_max: int = 16
+    """So many joiners wait at a node until those before them have what they were offered."""
+
+    merge_share: float = 0.3
+    """In this share of the periods a peer of the passive list is asked."""
+
+    agreed_max: int = 8
+    """After so many answers in a row that know of one network, peers that were never suspected are left in peace."""
+
+    lookup_timeout_us: int = MICROSECONDS
+    lookup_tries: int = 5
+    lookups_max: int = 1024
+
+    hops_max: int = 400
+    """A message that was passed on so often is dropped; a path has as many hops as an id has bits."""
+
+    passive_max: int = 64
+    passive_told: int = 8
+    """So many peers of its passive list a node tells to one that it offers a region."""
+
+    known_max: int = 512
+
+    def __post_init__(self) -> None:
+        assert self.dimensions >= 1, "dimensions: an id has at least one bit"
+        assert self.ask_tries >= 1, "silence is heard only after a question"
+        assert self.silent_us > self.period_us, "a neighbour has time to speak"
+        assert self.lookup_tries >= 1, "a lookup is tried at least once"

@@ -1,0 +1,297 @@
+"""What a node hosts and whom it knows, and what follows from that: the next hop, neighbours, parts of a broadcast.
+
+A node hosts *pieces*: mostly one region; more for a while, after it took one over; none where it stands by, or looks
+for a place. Of others it knows their last *word*: what they claim, and their own neighbours. Its links are what is left
+of those claims when they are settled against each other (`claims`), as far as they are next to a piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from meetpoint.overlays.contacts import Contacts
+from meetpoint.overlays.hypercube.claims import Claim, overlap, settled
+from meetpoint.overlays.hypercube.messages import Life
+from meetpoint.overlays.hypercube.regions import WHOLE, Region, apart, are_neighbours, distance, packed, unpacked
+from meetpoint.overlays.hypercube.routing import next_hop
+from meetpoint.overlays.hypercube.rules import Link
+from meetpoint.protocol.messages import Peer
+from meetpoint.protocol.ring import Key, NodeId
+
+__all__ = ["HypercubeView", "Piece", "Table", "Word"]
+
+NOBODY: Final = b""
+"""The scope of a broadcast that goes no further."""
+
+
+@dataclass(frozen=True, slots=True)
+class HypercubeView:
+    """What may be seen of a node. While `version` stays the same, so does all of it."""
+
+    joined: bool
+    id: NodeId
+    pieces: tuple[tuple[Region, int], ...]
+    """The regions that it hosts, each with its epoch; in order."""
+    kept: tuple[tuple[Region, NodeId], ...]
+    """Those of them that are kept for the node that had them before."""
+    sponsor: NodeId | None
+    """Where it stands by."""
+    standbys: tuple[NodeId, ...]
+    """Who stands by here."""
+    links: tuple[tuple[Region, NodeId], ...]
+    """The regions next to its own and who hosts them, in order."""
+    version: int
+
+
+class Piece(msgspec.Struct):
+    """A region that this node hosts: since when, and for whom it is kept until when."""
+
+    epoch: int
+    since: int
+    kept: bytes = b""
+    until: int = 0
+
+
+class Word(msgspec.Struct):
+    """What another has said last, or what was said of it."""
+
+    life: Life
+    version: int
+    claims: tuple[Claim, ...]
+    spare: int = 0
+    links: tuple[Claim, ...] = ()
+    seen: int = 0
+    """The version of which the links are."""
+    fellows: tuple[bytes, ...] = ()
+    """Who stands by there, other than this node."""
+    hearsay: bool = False
+    """It has not spoken itself."""
+
+
+class Table:
+    """One node's."""
+
+    __slots__ = (
+        "_changed", "_hosts", "_shape", "_stale", "_tell", "_view", "contacts", "dimensions", "id", "joined", "links",
+        "pieces", "sponsor", "standbys", "version", "words",
+    )  # fmt: skip
+
+    def __init__(self, me: NodeId, dimensions: int, contacts: Contacts, tell: Callable[[], None]) -> None:
+        self.id = me
+        self.dimensions = dimensions
+        self.contacts = contacts
+        self.joined = False
+        """Whether this node has had a place, and has not left: one that looks for another is still a member."""
+        self.pieces: dict[Region, Piece] = {}
+        self.words: dict[bytes, Word] = {}
+        """By node, of all that are next to this one, stand by here, or at which it stands by."""
+        self.links: list[Claim] = []
+        """What others host next to this node; in order."""
+        self._hosts: dict[Region, bytes] = {}  # the same
+        self.sponsor: NodeId | None = None
+        self.standbys: dict[bytes, Life] = {}
+        self.version = 1
+        self._tell = tell
+        self._changed = False
+        self._stale = False
+        self._shape: object = None
+        self._view: HypercubeView | None = None
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Something has changed here; what follows from it is seen to by `refresh`."""
+        self._stale = True
+
+    def refresh(self) -> bool:
+        """Make the links anew; whether anything is other than before that others can see."""
+        if not self._stale:
+            return False
+        self._stale = False
+        claims = (claim for word in self.words.values() for claim in word.claims)
+        self.links = [each for each in settled(claims, list(self.pieces)) if self.is_near(each.region)]
+        self._hosts = {each.region: each.node for each in self.links}
+        spare = [(node, word.spare) for node, word in self.words.items() if word.spare]
+        pieces = sorted((region, piece.epoch, piece.kept) for region, piece in self.pieces.items())
+        shape = (self.joined, pieces, self.links, self.sponsor, list(self.standbys), spare)
+        if shape == self._shape:
+            return False
+        self._shape = shape
+        self.version += 1
+        self._view = None
+        self._changed = True
+        return True
+
+    def tell(self) -> None:
+        """Tell the node, once a step, that something has changed."""
+        if self._changed:
+            self._changed = False
+            self._tell()
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    @property
+    def main(self) -> Region:
+        """The piece that this node has had longest, of those that are not kept for others."""
+        return min(self.pieces, key=lambda each: (bool(self.pieces[each].kept), self.pieces[each].since, each))
+
+    def is_near(self, region: Region) -> bool:
+        """Whether a region is next to a piece."""
+        return any(are_neighbours(piece, region) for piece in self.pieces)
+
+    def concerns(self, claims: Iterable[Claim]) -> bool:
+        """Whether any of these is next to a piece, or overlaps it."""
+        regions = [claim.region for claim in claims]
+        return any(overlap(piece, each) or are_neighbours(piece, each) for piece in self.pieces for each in regions)
+
+    def hosts(self, point: int) -> bool:
+        """Whether an id is hosted here."""
+        return any(piece.hosts(point) for piece in self.pieces)
+
+    def around(self, point: int) -> Region:
+        """The piece that has an id."""
+        return next(piece for piece in self.pieces if piece.hosts(point))
+
+    def host_of(self, point: int) -> Claim | None:
+        """The link that has an id."""
+        return next((link for link in self.links if link.region.hosts(point)), None)
+
+    def near(self, region: Region) -> list[Link[bytes]]:
+        """What is next to a region, a piece or a part of one; other pieces of this node, too."""
+        links = [Link[bytes](each.region, each.node, self._spare(each.node)) for each in self.links]
+        links += [Link(each, self.id, len(self.standbys)) for each in self.pieces]
+        return [link for link in links if are_neighbours(link.region, region)]
+
+    def _spare(self, node: bytes) -> int:
+        word = self.words.get(node)
+        return word.spare if word is not None else 0
+
+    def live(self, node: bytes) -> Peer | None:
+        """The peer of an id, unless it is suspected."""
+        return self.contacts.live(node)
+
+    # -- routing -------------------------------------------------------------------------------------------------------
+
+    def next_hop(self, point: int, care: int = 0) -> Peer | None:
+        """The link to pass a message for an id on to; with more care another one, if there is one that leads nearer."""
+        if not self.pieces:
+            return None if self.sponsor is None else self.live(self.sponsor)
+        start = min(self.pieces, key=lambda each: (distance(each, point), each))
+        hosts = self._hosts
+        regions = list(hosts)
+        suspects = self.contacts.suspects
+        avoid = [each for each, node in hosts.items() if node in suspects] if suspects else []
+        best: Peer | None = None
+        for _ in range(care + 1):
+            region = next_hop(start, regions, point, avoid)
+            if region is None:
+                break
+            best = self.live(hosts[region])
+            avoid.append(region)
+        return best
+
+    # -- peers ---------------------------------------------------------------------------------------------------------
+
+    def neighbours(self) -> list[Peer]:
+        """All live links, those across the highest bit first: siblings; then who stands by, or where this one does."""
+        order: dict[bytes, None] = {}
+        pieces = sorted(self.pieces)
+        for each in sorted(self.links, key=lambda link: (-_across(pieces, link.region), link.region)):
+            order.setdefault(each.node)
+        order.update(dict.fromkeys(self.standbys))
+        if self.sponsor is not None:
+            word = self.words.get(self.sponsor)
+            order.setdefault(self.sponsor)
+            order.update(dict.fromkeys(each.node for each in (() if word is None else word.links)))
+        order.pop(self.id, None)
+        return [peer for node in order if (peer := self.live(node)) is not None]
+
+    def peers(self) -> tuple[Peer, ...]:
+        """All live links, who stands by here, and where this node does; in the order of their ids."""
+        nodes = {*(each.node for each in self.links), *self.standbys}
+        if self.sponsor is not None:
+            nodes.add(self.sponsor)
+        return tuple(peer for node in sorted(nodes) if (peer := self.live(node)) is not None)
+
+    def split(self, scope: bytes | None) -> list[tuple[Peer, bytes]]:
+        """The parts of a broadcast: a scope is a region, and behind it who has it already."""
+        if scope == NOBODY:
+            return []
+        if not self.pieces:
+            peer = None if self.sponsor is None or scope is not None else self.live(self.sponsor)
+            return [] if peer is None else [(peer, packed(WHOLE) + self.id)]
+        region, but = (WHOLE, b"") if scope is None else _read(scope, self.dimensions)
+        if region is None:
+            return []
+        parts: list[tuple[Peer, bytes]] = []
+        first = next((each for each in sorted(self.pieces) if region.holds(each)), None)
+        if first is not None:
+            self._part(region, first, parts)
+        elif not any(overlap(region, each) for each in self.pieces):
+            self._hand(region, [each for each in self.links if region.holds(each.region)], parts)
+        standbys = (self.live(node) for node in self.standbys if node != but)
+        return parts + [(peer, NOBODY) for peer in standbys if peer is not None]
+
+    def _part(self, scope: Region, piece: Region, parts: list[tuple[Peer, bytes]]) -> None:
+        """Hand on all of a scope but a piece in it: half by half, each to a neighbour in it."""
+        for length in range(scope.length, piece.length):
+            half = Region(piece.bits & (1 << length + 1) - 1 ^ 1 << length, length + 1)
+            mine = next((each for each in sorted(self.pieces) if half.holds(each)), None)
+            if mine is not None:
+                self._part(half, mine, parts)
+                continue
+            across = piece.bits ^ 1 << length
+            links = [each for each in self.links if half.holds(each.region)]
+            links.sort(key=lambda each: (not each.region.hosts(across), each.region))
+            self._hand(half, links, parts)
+
+    def _hand(self, scope: Region, links: Sequence[Claim], parts: list[tuple[Peer, bytes]]) -> None:
+        for link in links:
+            peer = self.live(link.node)
+            if peer is not None:
+                parts.append((peer, packed(scope)))
+                return
+
+    # -- watching ------------------------------------------------------------------------------------------------------
+
+    def view(self) -> HypercubeView:
+        """The table as it is; the same object until it changes."""
+        if self._view is None:
+            self._view = HypercubeView(
+                joined=self.joined,
+                id=self.id,
+                pieces=tuple(sorted((region, piece.epoch) for region, piece in self.pieces.items())),
+                kept=tuple(sorted((each, _node(piece.kept)) for each, piece in self.pieces.items() if piece.kept)),
+                sponsor=self.sponsor,
+                standbys=tuple(sorted(map(_node, self.standbys))),
+                links=tuple((link.region, _node(link.node)) for link in self.links),
+                version=self.version,
+            )
+        return self._view
+
+    def check(self) -> None:
+        """Assert what must hold of a node's table."""
+        pieces = list(self.pieces)
+        for at, one in enumerate(pieces):
+            assert one.length <= self.dimensions, "an id is too long"
+            assert not any(overlap(one, other) for other in pieces[:at]), "pieces overlap"
+        assert self.sponsor is None or not self.pieces, "one that stands by hosts nothing"
+
+
+def _node(node: bytes) -> NodeId:
+    return NodeId(Key(node))
+
+
+def _across(pieces: Sequence[Region], region: Region) -> int:
+    """The highest bit across which a region is next to a piece."""
+    return max((apart(piece, region).bit_length() for piece in pieces if are_neighbours(piece, region)), default=0)
+
+
+def _read(scope: bytes, dimensions: int) -> tuple[Region | None, bytes]:
+    """A scope's region, and who has the broadcast already."""
+    size = 2 + (int.from_bytes(scope[:2], "big") + 7) // 8
+    return unpacked(scope[:size], dimensions), scope[size:]

@@ -1,0 +1,476 @@
+"""Beats and claims: who hosts what, kept true with messages.
+
+In every period a node tells its neighbours what it hosts (a *beat*), and where they do not know them yet, its own
+neighbours; whenever what it hosts has changed, at once. All that they know of it follows from its last word, so that a
+lost beat costs a period and a repeated one nothing. Whom a node is told of, and would have as a neighbour or compete
+with, it greets, and believes only what that one says itself.
+
+Who is silent is asked (`doubts`), and what a dead node hosted is taken over (`heirs`). Whatever goes wrong in this, and
+whatever two sides of a torn network did meanwhile, is settled as `claims` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from meetpoint.overlays.hypercube.claims import EPOCH_MAX, Claim, minus, overlap, uncovered
+from meetpoint.overlays.hypercube.doubts import Doubts
+from meetpoint.overlays.hypercube.heirs import Heirs
+from meetpoint.overlays.hypercube.messages import Beat, Held, Leaving, Life, Near
+from meetpoint.overlays.hypercube.regions import Region, packed, unpacked
+from meetpoint.overlays.hypercube.table import Piece, Word
+
+if TYPE_CHECKING:
+    from meetpoint.overlays.hypercube.settings import HypercubeSettings
+    from meetpoint.overlays.hypercube.table import Table
+    from meetpoint.protocol.messages import Peer
+    from meetpoint.protocol.services import Services
+
+__all__ = ["Upkeep"]
+
+PIECES_MAX = 256
+LINKS_MAX = 2048
+"""A beat with more is none."""
+FELLOWS_MAX = 32
+NOT_SEEN = 0
+"""No version of anyone's links."""
+NO_LIFE: Life = (0, -1)
+
+
+class Upkeep:
+    """One node's beats."""
+
+    __slots__ = (
+        "_acked", "_announce", "_doubts", "_greeted_at", "_heard", "_heirs", "_services", "_settings", "_table",
+        "life", "look", "lost", "placeless", "see_to",
+    )  # fmt: skip
+
+    def __init__(self, services: Services, table: Table, settings: HypercubeSettings) -> None:
+        self._services = services
+        self._table = table
+        self._settings = settings
+        self.life: Life = NO_LIFE
+        """The life that this node is in."""
+        self.look: Callable[[int, Callable[[Peer], None]], None] = lambda point, then: None
+        """Finds the host of an id."""
+        self.see_to: Callable[[], None] = lambda: None
+        """Called in every step, to do what follows from it."""
+        self.lost: Callable[[], None] = lambda: None
+        """Called when this node has no place any more."""
+        self.placeless: Callable[[Peer, Life, bool], None] = lambda peer, life, here: None
+        """Called when another says that it hosts nothing: whether it would stand by here."""
+        self._heard: dict[bytes, tuple[Life, int]] = {}  # in which life a node spoke last, and when
+        self._acked: dict[bytes, int] = {}  # which version of this node's links another knows
+        self._greeted_at: dict[bytes, int] = {}
+        self._doubts = Doubts(services, settings, self._ask, self._is_dead, self.settle)
+        self._heirs = Heirs(services, table, settings, self.claim, self._look)
+        self._announce = False  # neighbours are told at the end of this step
+
+    # -- beginning and ending ------------------------------------------------------------------------------------------
+
+    def begin_life(self) -> None:
+        """This node begins to join, or to found: whatever it was before is over."""
+        self.life = (self._services.me.incarnation, int(self._services.now))
+
+    def leave(self) -> None:
+        """Tell all that this node goes."""
+        for node in list(self._partners()):
+            peer = self._table.contacts.peer(node)
+            if peer is not None:
+                self._services.send(peer, Leaving(self.life))
+        self._table.pieces.clear()
+        self._table.words.clear()
+        self._table.standbys.clear()
+        self._table.sponsor = None
+        self._heirs.clear()
+        self._doubts.clear()
+        self._announce = False
+
+    # -- pieces --------------------------------------------------------------------------------------------------------
+
+    def claim(self, region: Region, epoch: int, links: Iterable[Claim], kept: bytes = b"") -> None:
+        """This node hosts a region from now on; `links` are those next to it, as somebody knew them."""
+        now = self._services.now
+        for part in uncovered(region, list(self._table.pieces)):
+            self._table.pieces[part] = Piece(epoch, now, kept, now + self._settings.fallow_us if kept else 0)
+        self._table.sponsor = None
+        self.alter()
+        for each in links:
+            self.hear_of(each)
+
+    def alter(self) -> None:
+        """What this node hosts, or where it stands by, has changed: all that are concerned are told."""
+        self._table.touch()
+        self._announce = True
+
+    def hear_of(self, claim: Claim) -> None:
+        """Someone says what a node hosts: where it matters here that one is greeted, and counts until it answers.
+
+        One that is suspected is greeted, too, if it was not lately: others hear of it, so it may live.
+        """
+        contacts = self._table.contacts
+        peer = contacts.worth_asking(claim.node, self._services.now, self._settings.silent_us)
+        if peer is None:
+            return
+        patience = self._settings.period_us
+        matters = self.assume(claim, patience) if contacts.live(claim.node) else self._table.concerns((claim,))
+        if matters and not (self._announce and peer.id in self._table.words):
+            self.greet(peer)
+
+    def assume(self, claim: Claim, patience_us: int) -> bool:
+        """What a node hosts that has not spoken yet, and is asked if it does not; whether that matters, and is news."""
+        table = self._table
+        word = table.words.get(claim.node) or Word(NO_LIFE, 0, (), hearsay=True)
+        if not word.hearsay or claim in word.claims or not table.concerns((claim,)):
+            return False
+        if len(table.words) >= self._settings.known_max or len(word.claims) >= PIECES_MAX:
+            return False
+        word.claims += (claim,)
+        table.words[claim.node] = word
+        at = self._services.now + patience_us - self._settings.silent_us
+        self._heard[claim.node] = (self._heard.get(claim.node, (NO_LIFE, 0))[0], at)
+        table.touch()
+        return True
+
+    def _cede(self, claims: Iterable[Claim]) -> bool:
+        """Let go of what others claim with more right; whether any of them has claimed something with less."""
+        weaker = False
+        for claim in claims:
+            for region in [each for each in self._table.pieces if overlap(each, claim.region)]:
+                piece = self._table.pieces[region]
+                if claim.strength < (piece.epoch, self._table.id):
+                    weaker = True
+                    continue
+                del self._table.pieces[region]
+                for part in minus(region, claim.region):
+                    self._table.pieces[part] = msgspec.structs.replace(piece)
+                self.alter()
+        return weaker
+
+    def settle(self) -> None:
+        """At the end of every step: see to what follows from it, and tell others."""
+        self._table.refresh()
+        self._heirs.see_to()
+        self.see_to()
+        self._table.refresh()
+        if self._announce:
+            self._announce = False
+            for node in list(self._partners()):
+                word = self._table.words.get(node)
+                self.beat(node, asks=word is not None and word.hearsay)
+            self._forget()
+        if self._table.joined and not self._table.pieces and self._table.sponsor is None:
+            self.lost()
+        self._table.tell()
+
+    def _partners(self) -> Iterable[bytes]:
+        """With whom beats are exchanged."""
+        table = self._table
+        partners = dict.fromkeys((*table.words, *table.standbys))
+        if table.sponsor is not None:
+            partners[table.sponsor] = None
+        return partners
+
+    def _forget(self) -> None:
+        """Forget the words of those who are no neighbours any more."""
+        table = self._table
+        for node in [node for node, word in table.words.items() if not self._matters(node, word.claims)]:
+            del table.words[node]
+            self._doubts.drop(node)
+            table.touch()
+        table.refresh()
+
+    def _matters(self, node: bytes, claims: Iterable[Claim]) -> bool:
+        table = self._table
+        return node in table.standbys or node == table.sponsor or table.concerns(claims)
+
+    # -- beats ---------------------------------------------------------------------------------------------------------
+
+    def greet(self, peer: Peer) -> None:
+        """Tell a node what this one hosts, and ask the same; not too often."""
+        now = self._services.now
+        at = self._greeted_at.get(peer.id)
+        if peer.id == self._table.id or (at is not None and now - at < self._settings.greet_us):
+            return
+        self._greeted_at[peer.id] = now
+        self._send_beat(peer, asks=True)
+
+    def beat(self, node: bytes, asks: bool = False) -> None:
+        """Tell a node what this one hosts."""
+        peer = self._table.contacts.peer(node)
+        if peer is not None:
+            self._send_beat(peer, asks)
+
+    def _send_beat(self, peer: Peer, asks: bool, seen: int | None = None) -> None:
+        table = self._table
+        table.refresh()
+        word = table.words.get(peer.id)
+        knows = self._acked.get(peer.id) == table.version
+        if seen is None:
+            seen = NOT_SEEN if word is None else word.seen
+        pieces = tuple(Held(packed(each), piece.epoch, piece.kept) for each, piece in sorted(table.pieces.items()))
+        links, fellows = (None, ()) if knows else (self.links(table.links), self._fellows(peer.id))
+        spare, sponsor = len(table.standbys), table.sponsor or b""
+        self._services.send(
+            peer, Beat(self.life, table.version, seen, pieces, spare, sponsor, asks, links, fellows)
+        )  # fmt: skip
+
+    def _fellows(self, node: bytes) -> tuple[Peer, ...]:
+        """Who stands by here; to be told to one of them: and next to here."""
+        table = self._table
+        fellows = list(table.standbys)
+        if node in table.standbys:
+            fellows += [each for word in table.words.values() for each in word.fellows if each not in fellows]
+        peers = (table.contacts.live(each) for each in fellows if each != node)
+        return tuple(peer for peer in peers if peer is not None)[:FELLOWS_MAX]
+
+    def links(self, claims: Iterable[Claim]) -> tuple[Near, ...]:
+        """Claims as they are told, as far as their nodes are known."""
+        peers = ((claim, self.peer(claim.node)) for claim in claims)
+        return tuple(Near(packed(claim.region), claim.epoch, peer) for claim, peer in peers if peer is not None)
+
+    def peer(self, node: bytes) -> Peer | None:
+        """The peer of an id, this one too."""
+        return self._services.me if node == self._table.id else self._table.contacts.peer(node)
+
+    def read(self, links: Sequence[Near]) -> list[Claim] | None:
+        """Claims as they were told; None where they are malformed."""
+        claims = []
+        holds = self._services.ring.holds
+        for near in links[: LINKS_MAX + 1]:
+            region = self.read_region(near.region, near.epoch)
+            if region is None or not holds(near.peer.id) or not near.peer.address:
+                return None
+            claims.append(Claim(region, near.epoch, near.peer.id))
+        return None if len(claims) > LINKS_MAX else claims
+
+    def read_region(self, data: bytes, epoch: int) -> Region | None:
+        """A region that is claimed in an epoch; None where it is malformed."""
+        return unpacked(data, self._table.dimensions) if abs(epoch) < EPOCH_MAX else None
+
+    def learn(self, links: Iterable[Near]) -> None:
+        """Their peers, once they are read."""
+        for near in links:
+            self._table.contacts.learn(near.peer)
+
+    def _learn_fellows(self, fellows: Sequence[Peer]) -> tuple[bytes, ...]:
+        well = [peer for peer in fellows[:FELLOWS_MAX] if self._services.ring.holds(peer.id) and peer.address]
+        for peer in well:
+            self._table.contacts.learn(peer)
+        return tuple(peer.id for peer in well)
+
+    def on_beat(self, source: Peer, message: Beat) -> None:
+        """Another says what it hosts."""
+        if self._is_known(source.id, message):
+            self.meet(source, message.life)
+            self._acked[source.id] = message.seen
+            return
+        read = self._read(source, message)
+        if read is None:
+            self._services.observe("hypercube_malformed")
+            return
+        claims, links = read
+        if not self.meet(source, message.life):
+            return
+        table = self._table
+        old = table.words.get(source.id)
+        if old is not None and not old.hearsay and old.version > message.version:
+            self._services.observe("hypercube_late")
+            return
+        if old is not None and old.hearsay and not message.pieces:
+            self._bury(source.id, left=False)  # it has begun anew before it was ever heard
+            old = None
+        self._acked[source.id] = message.seen
+        self._stands(source, message)
+        seen = message.version
+        if links is not None:
+            self.learn(message.links or ())
+        if self._matters(source.id, claims) and (old is not None or len(table.words) < self._settings.known_max):
+            word = Word(message.life, message.version, claims, message.spare)
+            if links is not None:
+                word.links, word.seen, word.fellows = tuple(links), seen, self._learn_fellows(message.fellows)
+            elif old is not None:
+                word.links, word.seen, word.fellows = old.links, old.seen, old.fellows
+            seen = word.seen
+            table.words[source.id] = word
+            if old is None or old.claims != claims or old.spare != message.spare:
+                table.touch()
+        elif old is not None:
+            del table.words[source.id]
+            table.touch()
+        weaker = self._cede(claims)
+        self._compare(claims)
+        for claim in links or ():
+            if claim.node not in table.words:
+                self.hear_of(claim)
+        table.refresh()
+        if message.asks or message.seen != table.version:
+            self._send_beat(source, asks=False, seen=seen)
+        elif weaker:
+            self.greet(source)
+
+    def _is_known(self, node: bytes, message: Beat) -> bool:
+        """Whether a beat says only what its sender has said before, and needs no answer: as nearly all do."""
+        table = self._table
+        word = table.words.get(node)
+        if word is None or message.asks or message.links is not None or message.seen != table.version:
+            return False
+        if (word.life, word.version, word.seen) != (message.life, message.version, message.version):
+            return False
+        return bool(message.pieces) and not any(overlap(p, claim.region) for p in table.pieces for claim in word.claims)
+
+    def _read(self, source: Peer, message: Beat) -> tuple[tuple[Claim, ...], list[Claim] | None] | None:
+        """What a beat claims, and which links it tells; None where it is malformed."""
+        links = None if message.links is None else self.read(message.links)
+        if (links is None) != (message.links is None) or len(message.pieces) > PIECES_MAX or message.spare < 0:
+            return None
+        claims = []
+        for held in message.pieces:
+            region = self.read_region(held.region, held.epoch)
+            if region is None or (held.kept and not self._services.ring.holds(held.kept)):
+                return None
+            claims.append(Claim(region, held.epoch, source.id, held.kept))
+        return tuple(claims), links
+
+    def _stands(self, source: Peer, message: Beat) -> None:
+        """See to who stands by here, and where this node does."""
+        table = self._table
+        here = message.sponsor == table.id and not message.pieces
+        if not here and table.standbys.pop(source.id, None) is not None:
+            table.touch()
+        if not message.pieces and source.id not in table.standbys and (here or not message.sponsor):
+            self.placeless(source, message.life, here)
+        if source.id == table.sponsor and not message.pieces:
+            table.sponsor = None
+            self.alter()
+
+    def _compare(self, claims: Sequence[Claim]) -> None:
+        """Others who claim the same shall hear of it: this node's links, that they are told, say who has it."""
+        table = self._table
+        for node, word in list(table.words.items()):
+            for claim in claims:
+                if node != claim.node and any(overlap(claim.region, each.region) for each in word.claims):
+                    self._acked.pop(node, None)
+                    peer = table.contacts.peer(node)
+                    if peer is not None:
+                        self.greet(peer)
+                    break
+
+    # -- lives ---------------------------------------------------------------------------------------------------------
+
+    def meet(self, peer: Peer, life: Life) -> bool:
+        """A node speaks in a life of it; whether that counts.
+
+        An earlier life than is known is a message that was late, or a node that has lost its disk. The latter it is
+        where the later life has been silent for long.
+        """
+        table, now = self._table, self._services.now
+        known, at = self._heard.get(peer.id, (life, now))
+        if life < known and now - at < self._settings.silent_us:
+            self._services.observe("hypercube_former_life")
+            return False
+        self._heard[peer.id] = (life, now)
+        table.contacts.heard(peer)
+        self._doubts.drop(peer.id)
+        word = table.words.get(peer.id)
+        if word is not None and not word.hearsay and word.life != life:
+            self._bury(peer.id, left=False)
+            if table.standbys.pop(peer.id, None) is not None:
+                table.touch()
+        return True
+
+    def _bury(self, node: bytes, left: bool) -> None:
+        """A node is no more, or has begun anew: what it claimed has no host."""
+        word = self._table.words.pop(node, None)
+        self._acked.pop(node, None)
+        if word is not None:
+            self._table.touch()
+            self._heirs.lose(word, left)
+
+    def on_leaving(self, source: Peer, message: Leaving) -> None:
+        """A node has left."""
+        known, _ = self._heard.get(source.id, (message.life, 0))
+        if known != message.life and known != NO_LIFE:
+            return
+        self._table.contacts.suspect(source, self._services.now)
+        self._gone(source.id, left=True)
+
+    # -- the dead ------------------------------------------------------------------------------------------------------
+
+    def suspect(self, peer: Peer) -> None:
+        """The driver, or someone else, found a peer silent: it is asked, unless it was just now."""
+        self._table.contacts.suspect(peer, self._services.now)
+        if peer.id in self._partners():
+            self._doubts.reported(peer.id)
+        self.settle()
+
+    def _ask(self, node: bytes) -> None:
+        self.beat(node, asks=True)
+
+    def _is_dead(self, node: bytes) -> None:
+        peer = self._table.contacts.peer(node)
+        if peer is not None:
+            self._table.contacts.suspect(peer, self._services.now)
+        self._gone(node, left=False)
+
+    def _gone(self, node: bytes, left: bool) -> None:
+        table = self._table
+        self._doubts.drop(node)
+        self._bury(node, left)
+        if table.standbys.pop(node, None) is not None:
+            table.touch()
+        if table.sponsor == node:
+            table.sponsor = None
+            table.touch()
+
+    def _look(self, point: int) -> None:
+        self.look(point, self.greet)
+
+    # -- in every period -----------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Tell all neighbours that this node is there, ask the silent ones, and look for hosts that are missing."""
+        table, now = self._table, self._services.now
+        self._forget()
+        self._tell_rivals()
+        for region, piece in table.pieces.items():
+            if piece.kept and now >= piece.until:
+                table.pieces[region] = msgspec.structs.replace(piece, kept=b"")
+                self.alter()
+        for node in list(self._partners()):
+            if node in self._doubts:
+                continue
+            if now - self._heard.setdefault(node, (NO_LIFE, now))[1] >= self._settings.silent_us:
+                self._doubts.begin(node)
+            else:
+                self.beat(node)
+        self._heirs.look_round()
+        self._prune()
+
+    def _tell_rivals(self) -> None:
+        """Those whose claims do not count here are told again who has what they claim, until they are settled."""
+        table = self._table
+        for node, word in table.words.items():
+            if any(claim not in table.links for claim in word.claims if table.concerns((claim,))):
+                self._acked.pop(node, None)
+
+    def _prune(self) -> None:
+        """Forget what is known of nodes that are no contacts any more."""
+        table, most = self._table, 2 * self._settings.known_max
+        if table.contacts.too_many:
+            needed = {*self._partners(), *(each.node for word in table.words.values() for each in word.links)}
+            needed.update(self._heirs.needed())
+            table.contacts.prune(needed)
+        for known in (self._heard, self._acked, self._greeted_at):
+            if len(known) > most:
+                partners = self._partners()
+                for node in [node for node in known if node not in partners]:
+                    known.pop(node)
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        assert len(self._table.words) <= self._settings.known_max, "words have a limit"
+        self._heirs.check()

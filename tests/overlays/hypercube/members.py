@@ -1,0 +1,152 @@
+"""The rules of joins and leaves as whole steps from state to state: a model in which nothing is lost or late.
+
+A *member* hosts one region and knows its neighbours. Only the host of a region splits it, and two regions become one
+only with both in hand. So whatever a member believes of its neighbours, each id has one host: what is out of date can
+only make lengths uneven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
+
+from meetpoint.overlays.hypercube import rules
+from meetpoint.overlays.hypercube.regions import WHOLE, Region, are_neighbours
+from meetpoint.overlays.hypercube.rules import STANDBYS_MAX
+
+__all__ = [
+    "Admitted",
+    "Change",
+    "Link",
+    "Member",
+    "admit",
+    "dismiss",
+    "found",
+    "hand_over",
+    "merge",
+    "pass_join",
+    "pass_leave",
+    "release",
+    "told",
+]
+
+Link: TypeAlias = rules.Link[str]
+"""With the names of hosts."""
+
+
+class Member(NamedTuple):
+    """What the host of a region knows: its region, who stands by, and its neighbours in order."""
+
+    region: Region
+    host: str
+    standbys: tuple[str, ...] = ()
+    links: tuple[Link, ...] = ()
+
+    @property
+    def shown(self) -> Link:
+        """How neighbours are to know it."""
+        return Link(self.region, self.host, len(self.standbys))
+
+
+class Change(NamedTuple):
+    """What the neighbours of those concerned are told, all at once: which links are no more, and which are new."""
+
+    gone: tuple[Region, ...]
+    come: tuple[Link, ...]
+
+
+class Admitted(NamedTuple):
+    """A join that was accepted: the member that did it, the one that is new unless it stands by, what is told."""
+
+    member: Member
+    joined: Member | None
+    change: Change
+
+
+def found(host: str) -> Member:
+    """The first node hosts everything."""
+    return Member(WHOLE, host)
+
+
+def told(member: Member, change: Change) -> Member:
+    """A neighbour has changed."""
+    kept = [link for link in member.links if link.region not in change.gone]
+    return member._replace(links=_linked(member.region, (*kept, *change.come)))
+
+
+# -- joining -----------------------------------------------------------------------------------------------------------
+
+
+def pass_join(member: Member) -> Region | None:
+    """To whom a join is passed on; None: it is this member's."""
+    lightest = rules.pass_join(member.shown, member.links)
+    return None if lightest is None else lightest.region
+
+
+def admit(member: Member, joiner: str, dimensions: int) -> Admitted | None:
+    """A joiner gets half of the ids, or stands by where there is only one; None: as many as may stand by already."""
+    if member.region.length < dimensions:
+        return _split(member, joiner)
+    if len(member.standbys) >= STANDBYS_MAX:
+        return None
+    after = member._replace(standbys=(*member.standbys, joiner))
+    return Admitted(after, None, _replaced(after))
+
+
+def _split(member: Member, joiner: str) -> Admitted:
+    lower, upper = member.region.half(0), member.region.half(1)
+    kept = Member(lower, member.host, member.standbys)
+    given = Member(upper, joiner)
+    links = member.links
+    return Admitted(
+        kept._replace(links=_linked(lower, (*links, given.shown))),
+        given._replace(links=_linked(upper, (*links, kept.shown))),
+        Change((member.region,), (kept.shown, given.shown)),
+    )
+
+
+# -- leaving -----------------------------------------------------------------------------------------------------------
+
+
+def pass_leave(member: Member) -> Region | None:
+    """To whom the search for a new host is passed on; None: no neighbour is heavier."""
+    heaviest = rules.pass_leave(member.shown, member.links)
+    return None if heaviest is None else heaviest.region
+
+
+def merge(kept: Member, given: Member) -> tuple[Member, Change]:
+    """Two halves become one region, at the host of the first; that of the second is free."""
+    assert kept.region.sibling == given.region, "only halves of one region are merged"
+    parent = kept.region.parent
+    after = Member(parent, kept.host, kept.standbys + given.standbys)
+    after = after._replace(links=_linked(parent, (*kept.links, *given.links)))
+    return after, Change((kept.region, given.region), (after.shown,))
+
+
+def hand_over(member: Member, host: str) -> tuple[Member, Change]:
+    """A region gets another host: one that stood by, or one that is free."""
+    standbys = tuple(each for each in member.standbys if each != host)
+    after = member._replace(host=host, standbys=standbys)
+    return after, _replaced(after)
+
+
+def release(member: Member) -> tuple[Member, str, Change]:
+    """The first who stands by is needed elsewhere."""
+    after = member._replace(standbys=member.standbys[1:])
+    return after, member.standbys[0], _replaced(after)
+
+
+def dismiss(member: Member, name: str) -> tuple[Member, Change]:
+    """One who stood by has gone."""
+    after = member._replace(standbys=tuple(each for each in member.standbys if each != name))
+    return after, _replaced(after)
+
+
+def _replaced(member: Member) -> Change:
+    return Change((member.region,), (member.shown,))
+
+
+def _linked(region: Region, links: Iterable[Link]) -> tuple[Link, ...]:
+    """Those that are neighbours of a region, in order and none twice: what was said last counts."""
+    near = {link.region: link for link in links if are_neighbours(region, link.region)}
+    return tuple(near[each] for each in sorted(near))
