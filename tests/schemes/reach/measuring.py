@@ -15,7 +15,6 @@ from meetpoint.language import Attribute, Conjunction, Schema, Type, parse_filte
 from meetpoint.overlays.hypercube import Region
 from meetpoint.schemes.reach import AttributeIds, Ids, SignatureIds, is_required, is_subset, tree_of
 from tests.overlays.hypercube.growing import Cube, SiblingTakesOver, even, grown, path
-from tests.schemes.reach.quenching import Quenched
 from tests.schemes.reach.test_printed import simulated
 from tests.schemes.reach.walking import walk
 
@@ -93,32 +92,6 @@ def measure_paths() -> None:
             cube = grown(12, count, random.Random(seed))
             lengths += [len(path(cube, a, b.bits)) - 1 for a in cube.members for b in cube.members]
         say(f"  {count:3} nodes: {mean(lengths):.2f} {max(lengths)}  ({(count.bit_length() - 1) / 2:.1f})")
-
-
-def measure_quenching() -> None:
-    """What quenching saves, and what its bits cost."""
-    say("quenching: 64 nodes, ids of 8 bits, 500 events of 4 bits, subscriptions of 1 to 3; 5 seeds")
-    say("  subscriptions   sends an event: without  with   needed | bits said a subscription")
-    for count in (1, 4, 16, 64, 256):
-        plain, quenched, needed, said = [], [], [], []
-        for seed in SEEDS:
-            rng = random.Random(seed)
-            network = Quenched(even(8, 6))
-            network.settle()
-            network.sent = 0
-            ids = [sum(1 << bit for bit in rng.sample(range(8), rng.randint(1, 3))) for _ in range(count)]
-            for bits in ids:
-                network.subscribe(bits)
-            network.settle()
-            said.append(network.sent / count)
-            for number in range(500):
-                event = sum(1 << bit for bit in rng.sample(range(8), 4))
-                root, tree = network.cube.owner(event), tree_of(f"{seed}.{number}", 6)
-                plain.append(len(walk(network.cube, root, event, tree).edges))
-                quenched.append(len(walk(network.cube, root, event, tree, network.wants).edges))
-                holding = {network.cube.owner(bits) for bits in ids if is_subset(bits, event)}
-                needed.append(len(holding - {root}))
-        say(f"  {count:13} {mean(plain):24.2f} {mean(quenched):5.2f} {mean(needed):8.2f} | {mean(said):.2f}")
 
 
 def measure_trees() -> None:
@@ -203,7 +176,6 @@ PARTS = {
     "paths": measure_paths,
     "printed": measure_printed,
     "trees": measure_trees,
-    "quenching": measure_quenching,
     "ids": measure_ids,
 }
 

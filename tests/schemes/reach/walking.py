@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import NamedTuple
 
 from meetpoint.overlays.hypercube import Region
@@ -29,13 +28,7 @@ def required(cube: Cube, event: int) -> set[Region]:
     return found
 
 
-def walk(
-    cube: Cube,
-    start: Region,
-    event: int,
-    tree: Tree,
-    wants: Callable[[Region, Region], bool] = lambda here, there: True,
-) -> Walk:
+def walk(cube: Cube, start: Region, event: int, tree: Tree) -> Walk:
     """From where an event is published to the host of its id, and down the tree."""
     way = path(cube, start, event)
     times: Counter[Region] = Counter((way[-1],))
@@ -45,8 +38,7 @@ def walk(
         for part in parts(here, event, duty, tree):
             point = head_point(event, part)
             [there] = [link for link in cube.links(here) if link.hosts(point)]  # it is a neighbour: one hop
-            if wants(here, there):
-                times[there] += 1
-                edges.append((here, there))
-                waiting.append((there, part))
+            times[there] += 1
+            edges.append((here, there))
+            waiting.append((there, part))
     return Walk(times, edges, len(way) - 1 + len(edges))

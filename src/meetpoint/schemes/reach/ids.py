@@ -26,16 +26,18 @@ value and a constraint that accepts it share a key.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from meetpoint.errors import SchemaError
 from meetpoint.language import Absent, Conjunction, Kind, Schema
 from meetpoint.language.constraints import Constraint
 from meetpoint.language.names import find, split_name
-from meetpoint.matching.keys import CELLS_MAX, KeyClass, KeyClasses, KeySort, MeetKey, candidates, canonical_name
+from meetpoint.matching.keys import CELLS_MAX, KeySort, MeetKey, Sizes, candidates, canonical_name, keys_of_event, walk
 from meetpoint.overlays.hypercube import DIMENSIONS_MAX
 
 __all__ = ["AttributeIds", "Ids", "SignatureIds", "is_subset"]
+
+_SIZES: Final[Sizes] = {(KeySort.THERE, ""): (0,), **{(KeySort.VALUE, kind): (0,) for kind in Kind}}
 
 
 def is_subset(conjunction: int, event: int) -> bool:
@@ -88,19 +90,16 @@ class SignatureIds:
     """Bits by hash, of attributes and of attributes with their values, so that values prune the tree too.
 
     Deviation: the paper has attributes only. An event sets up to two bits for each of its attributes; they should be
-    few beside `width`, or every node is a subset of every event.
+    few beside `width`, or every node is a subset of every event. Without a schema all attributes count.
     """
 
-    def __init__(self, schema: Schema, width: int) -> None:
-        if not len(schema):
+    def __init__(self, schema: Schema | None, width: int) -> None:
+        if schema is not None and not len(schema):
             raise SchemaError("reach: the schema has no attributes; ids need at least one: declare it")
         if not 1 <= width <= DIMENSIONS_MAX:
             raise SchemaError(f"reach: a signature of {width} bits; it has 1 to {DIMENSIONS_MAX}")
         self._width = width
-        self._names = frozenset(schema.names)
-        there = [KeyClass(KeySort.THERE, name) for name in schema.names]
-        values = [KeyClass(KeySort.VALUE, name, kind) for name in schema.names for kind in Kind]
-        self._classes = KeyClasses((*there, *values))
+        self._names = None if schema is None else frozenset(schema.names)
 
     @property
     def width(self) -> int:
@@ -109,8 +108,9 @@ class SignatureIds:
 
     def of_event(self, attributes: Mapping[str, object]) -> int:
         """What is there, and with which values."""
+        known = (name for name, _ in walk(attributes) if self._has(name))
         bits = 0
-        for key in self._classes.keys_of_event(attributes):
+        for key in keys_of_event(attributes, {}, dict.fromkeys(known, _SIZES)):
             if key.sort is not KeySort.ALWAYS:
                 bits |= self._bit(key)
         return bits
@@ -120,9 +120,12 @@ class SignatureIds:
         bits = 0
         for written, constraint in conjunction.constraints:
             name = canonical_name(written)
-            if name in self._names and not isinstance(constraint, Absent):
+            if self._has(name) and not isinstance(constraint, Absent):
                 bits |= self._bit(MeetKey(KeySort.THERE, name)) | self._bits_of_values(name, constraint)
         return bits
+
+    def _has(self, name: str) -> bool:
+        return self._names is None or name in self._names
 
     def _bits_of_values(self, name: str, constraint: Constraint) -> int:
         """The bits that all values which a constraint accepts have in common. An event it accepts has one of them."""

@@ -1,0 +1,416 @@
+"""Duties: an event at the ids of one duty, handled by whoever holds the key of its head (`subsets`).
+
+Whoever holds it serves the region around the head, as far as it holds that, and hands on the rest in parts. A part
+whose head is held here too is handled at once; any other is an errand, to the holder of its head's key. When its own
+homes have the event, and all parts are answered for, it answers.
+
+So every id of a duty is served by whoever holds it then, wherever arcs move to meanwhile: the ids of the parts have
+nothing in common and leave nothing out, whatever their order. How regions lie decides only how many messages it takes.
+
+- A home that does not say soon that it has the event is named in the answer, and the origin brings it there: a tree
+  does not wait for the slowest.
+- Nothing of it is kept on disk. What is lost with a relay is asked again by whoever handed it on.
+- The same duty of the same attempt that comes again, since an answer was late or lost, joins the one under way, or gets
+  the same answer. One of another attempt is handled anew: what is stored may have changed (`carrying`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+
+from meetpoint.errors import EventError
+from meetpoint.overlays.hypercube.regions import Region
+from meetpoint.protocol.home import Home
+from meetpoint.protocol.hosting import Hosting
+from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.protocol.messages import Message, Peer
+from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.protocol.services import Services
+from meetpoint.protocol.standing import attributes_of
+from meetpoint.rendezvous.atlas import Atlas
+from meetpoint.rendezvous.bringing import Bringing, event_bytes
+from meetpoint.rendezvous.carrying import ATTEMPT_US
+from meetpoint.rendezvous.custody import Custody
+from meetpoint.rendezvous.errands import RETRY_US, Errands, Reached
+from meetpoint.rendezvous.shelf import Matched, by_home
+from meetpoint.schemes.reach.cube import Cube
+from meetpoint.schemes.reach.messages import Busy, Handle, Handled, packed, unpacked
+from meetpoint.schemes.reach.shelves import Part, Shelf, Shelves
+from meetpoint.schemes.reach.subsets import FLOOR_MAX, Duty, Tree, head_point, parts, tree_of
+
+__all__ = ["BRING_US", "Copies", "Duties", "Quench"]
+
+BRING_US: Final = MICROSECONDS // 2
+"""How long a home may take to have an event, before that is left to the event's origin: less than whoever handed the
+duty on waits before it asks again, with some steps up and down in between."""
+assert BRING_US < RETRY_US
+WORKING_MAX: Final = 4_096
+"""Duties that are under way at a node; any further one is asked again."""
+RECENT_MAX: Final = 1_024
+"""Answers that are remembered."""
+PARTS_MAX: Final = 4_096
+"""Into how many parts a duty is parted at one node. With a tree that fits the regions they are far fewer."""
+HOPS_MAX: Final = 10_000
+"""More messages than that take no event anywhere."""
+HEARD_US: Final = 60 * MICROSECONDS
+"""How long a region counts that an answer told of."""
+
+Answer: TypeAlias = Callable[[Message], None]
+
+
+class Quench(Protocol):
+    """What is known of regions where nothing is wanted."""
+
+    def is_idle(self, region: Region) -> bool:
+        """Whether nothing is wanted in a region, and in any whose bits are a subset of its."""
+
+    def wish(self, region: Region) -> None:
+        """It would help to know that of a region."""
+
+
+class Copy(Protocol):
+    """What lies in a region elsewhere, as it is known here."""
+
+    @property
+    def region(self) -> Region:
+        """The region."""
+
+    @property
+    def home(self) -> HomeId:
+        """The home that holds it."""
+
+    @property
+    def shelf(self) -> Shelf:
+        """What lies there."""
+
+
+class Copies(Protocol):
+    """Copies of what lies elsewhere, where that is busy."""
+
+    def copy(self, point: int) -> Copy | None:
+        """A copy of what lies around an id, if there is one that is good now."""
+
+    def served(self, home: HomeId, region: Region) -> None:
+        """A duty of another node was served at a region of a home here."""
+
+    def is_busy(self, home: HomeId) -> bool:
+        """Whether those who hand duties to a home here should have a copy."""
+
+    def heard(self, peer: Peer, home: HomeId, region: Region) -> None:
+        """Whoever a duty was handed to says that it is busy."""
+
+
+class _Place(NamedTuple):
+    """Where a duty can be served from here."""
+
+    home: HomeId
+    region: Region
+    shelf: Shelf
+    is_copy: bool
+
+
+class _Key(NamedTuple):
+    """A duty of an attempt to carry an event."""
+
+    event: EventKey
+    attempt: int
+    duty: Duty
+
+
+class _Work:
+    """A duty under way: who waits for it, and what it waits for."""
+
+    __slots__ = ("busy", "errands", "left", "served", "shortest", "stood_in", "timers", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: list[Answer] = []
+        self.errands: dict[int, None] = {}
+        self.timers: list[int] = []
+        self.left: dict[HomeId, tuple[int, ...]] = {}
+        self.served = 0
+        self.stood_in = 0
+        self.shortest = FLOOR_MAX
+        self.busy: Busy | None = None
+
+
+class _Parted(NamedTuple):
+    """What becomes of a duty at a node."""
+
+    places: list[tuple[_Place, Duty]]
+    handed: list[Duty]
+
+
+class Duties:
+    """All duties that come to this node."""
+
+    def __init__(
+        self,
+        services: Services,
+        hosting: Hosting,
+        custody: Custody,
+        errands: Errands,
+        atlas: Atlas,
+        bringing: Bringing,
+        shelves: Shelves,
+        cube: Cube,
+    ) -> None:
+        self._services = services
+        self._hosting = hosting
+        self._custody = custody
+        self._errands = errands
+        self._atlas = atlas
+        self._bringing = bringing
+        self._shelves = shelves
+        self._cube = cube
+        self._working: dict[_Key, _Work] = {}
+        self._recent: dict[_Key, Handled] = {}
+        self._floor: tuple[tuple[object, ...], int] | None = None
+        self._heard: dict[int, int] = {}  # lengths of regions that answers told of, and until when they count
+        self.quench: Quench | None = None
+        self.copies: Copies | None = None
+        errands.do(Handle, self._handle)
+
+    # -- handing on ----------------------------------------------------------------------------------------------------
+
+    def hand(self, point: int, handle: Handle, then: Callable[[Handled, bool], None]) -> int:
+        """Have a duty handled at the holder of its head; `then` with the answer, and whether it is another node's.
+
+        The number returned stops it.
+        """
+        answers: list[tuple[Handled, bool]] = []
+
+        def answered(answer: Message, from_afar: bool) -> None:
+            if isinstance(answer, Handled) and all(self._services.ring.holds(home) for home, _ in answer.left):
+                answers.append((answer, from_afar))
+            else:
+                self._services.observe("duty_malformed")
+
+        def done() -> None:
+            if answers:
+                then(*answers[0])  # else it was answered with something else: whoever waits gives up in time
+
+        key = self._cube.key(point)
+        here = self._custody.holder(key) is not None
+        return self._errands.run(key, key, handle, done, answered=answered, straight=here)
+
+    @property
+    def floor(self) -> int:
+        """No region is shorter than this, as far as is known: how many bits a tree may turn (`subsets`)."""
+        holdings = self._custody.holdings.values()
+        known = (self._atlas.heard, len(self._hosting.directory.homes()), *(each.version for each in holdings))
+        if self._floor is None or self._floor[0] != known:
+            arcs = [*self._atlas.arcs(), *(arc for holding in holdings for arc in holding.arcs)]
+            # So many regions cannot all be longer than that.
+            fewest = max(len(self._hosting.directory.homes()), 1).bit_length() - 1
+            self._floor = known, min((fewest, FLOOR_MAX, *(self._cube.shortest(arc) for arc in arcs)))
+        now = self._services.now
+        return min((self._floor[1], *(length for length, until in self._heard.items() if until > now)))
+
+    # -- handling ------------------------------------------------------------------------------------------------------
+
+    def _handle(self, home: Home, reached: Reached, handle: Handle, answer: Answer) -> None:
+        fixed, bits = (unpacked(each, self._cube.width) for each in (handle.fixed, handle.bits))
+        numbers = (handle.floor, handle.settled, handle.hops)
+        if fixed is None or bits is None or bits & ~fixed or min(numbers) < 0 or handle.hops > HOPS_MAX:
+            self._services.observe("duty_malformed")
+            return
+        try:
+            attributes = attributes_of(handle.content)
+        except EventError:
+            self._services.observe("event_malformed")
+            return
+        duty, event = Duty(fixed, bits), self._cube.of_event(attributes)
+        if bits & ~event or reached.key != self._cube.key(head_point(event, duty)):
+            self._services.observe("duty_malformed")
+            return
+        key = _Key(handle.event, handle.attempt, duty)
+        if key in self._recent:
+            answer(self._recent[key])
+        elif key in self._working:
+            self._working[key].waiting.append(answer)
+        elif len(self._working) >= WORKING_MAX:
+            self._services.observe("reach_crowded")
+        else:
+            if reached.hops and self.copies is not None:
+                self.copies.served(home.id, self._region(home, head_point(event, duty)))
+            hops = handle.hops + reached.hops
+            self._services.observe("event_hops", hops)
+            self._begin(key, msgspec.structs.replace(handle, hops=hops), attributes, event, answer)
+
+    def _begin(self, key: _Key, handle: Handle, attributes: Mapping[str, object], event: int, answer: Answer) -> None:
+        floor = min(handle.floor, self.floor)
+        parted = self._part(event, key.duty, tree_of(event_bytes(key.event).hex(), floor))
+        if parted is None:
+            self._services.observe("reach_overparted")
+            return
+        work = self._working[key] = _Work()
+        work.waiting.append(answer)
+        matched = self._match(work, attributes, event, parted)
+        self._trace(handle, parted, matched)
+        first = parted.places[0][0]
+        if self.copies is not None and not first.is_copy and self.copies.is_busy(first.home):
+            work.busy = Busy(self._services.me, first.home, first.region.length)
+        within = min(max(handle.within_us, 0), ATTEMPT_US)
+        work.timers.append(self._services.after(within, partial(self._give_up, key)))
+        pending = 1 + len(parted.handed)
+
+        def one_is_done() -> None:
+            nonlocal pending
+            pending -= 1
+            if not pending and self._working.get(key) is work:
+                self._finish(key, work)
+
+        for each in parted.handed:
+            self._hand_on(work, event, each, handle, floor, one_is_done)
+        self._bring(work, handle, matched, one_is_done)
+
+    def _part(self, event: int, duty: Duty, tree: Tree) -> _Parted | None:
+        """Which places serve a duty here, and what goes elsewhere; None where it falls into too many parts."""
+        parted = _Parted([], [])
+        todo = [duty]
+        for _ in range(PARTS_MAX):
+            if not todo:
+                return parted
+            each = todo.pop()
+            place = self._place(head_point(event, each))
+            if place is None:
+                parted.handed.append(each)
+                continue
+            parted.places.append((place, each))
+            below = parts(place.region, event, each, tree)
+            todo += [part for part in below if not self._is_quenched(place.region, each, part)]
+        return None
+
+    def _place(self, point: int) -> _Place | None:
+        """Where what lies around an id is known here."""
+        home = self._custody.holder(self._cube.key(point))
+        if home is not None:
+            return _Place(home.id, self._region(home, point), self._shelves.at(home.id), is_copy=False)
+        copy = None if self.copies is None else self.copies.copy(point)
+        return None if copy is None else _Place(copy.home, copy.region, copy.shelf, is_copy=True)
+
+    def _region(self, home: Home, point: int) -> Region:
+        return self._cube.around(self._custody.arc(home.id, self._cube.key(point)), point)
+
+    def _is_quenched(self, region: Region, duty: Duty, part: Duty) -> bool:
+        """Whether nothing is wanted at any id of a part: all of them lie below the region with that bit cleared."""
+        if self.quench is None:
+            return False
+        cleared = part.fixed & ~part.bits & ~duty.fixed
+        below = Region(region.bits & ~cleared, region.length)
+        if self.quench.is_idle(below):
+            self._services.observe("reach_quenched")
+            return True
+        self.quench.wish(below)
+        return False
+
+    def _match(self, work: _Work, attributes: Mapping[str, object], event: int, parted: _Parted) -> Matched:
+        """What an event satisfies here."""
+        asked: dict[int, tuple[Shelf, list[Part]]] = {}  # one look at each shelf
+        for place, duty in parted.places:
+            asked.setdefault(id(place.shelf), (place.shelf, []))[1].append(Part(place.region, duty))
+        found = [item for shelf, wanted in asked.values() for item in shelf.match_parts(attributes, event, wanted)]
+        work.served = len(parted.places)
+        work.shortest = min((FLOOR_MAX, *(place.region.length for place, _ in parted.places)))
+        work.stood_in = sum(place.is_copy for place, _ in parted.places)
+        self._services.observe("reach_served", work.served)
+        if work.stood_in:
+            self._services.observe("reach_stood_in", work.stood_in)
+        return by_home(found)
+
+    def _trace(self, handle: Handle, parted: _Parted, matched: Mapping[HomeId, object]) -> None:
+        if not self._services.tracing:
+            return
+        for home in dict.fromkeys(place.home for place, _ in parted.places):
+            regions = ", ".join(f"{place.region}" for place, _ in parted.places if place.home == home)
+            stands_in = any(place.is_copy and place.home == home for place, _ in parted.places)
+            instead = " by its copy" if stands_in else ""
+            told = f"at {regions}{instead}; matches of {len(matched)} homes, handed on to {len(parted.handed)}"
+            self._services.trace(handle.event, "visited", home, detail=told)
+
+    def _bring(
+        self, work: _Work, handle: Handle, matched: Mapping[HomeId, tuple[int, ...]], done: Callable[[], None]
+    ) -> None:
+        ended = False
+
+        def end() -> None:
+            nonlocal ended
+            if not ended:
+                ended = True
+                done()
+
+        def late() -> None:
+            if not ended:
+                work.left.update((home, matched[home]) for home in open_)
+                end()
+
+        timer = self._services.after(BRING_US, late)
+        work.timers.append(timer)
+        open_ = self._bringing.bring(
+            handle.event, handle.settled, handle.content, matched, BRING_US, lambda well: end() if well else None
+        )  # fmt: skip
+
+    def _hand_on(
+        self, work: _Work, event: int, duty: Duty, handle: Handle, floor: int, done: Callable[[], None]
+    ) -> None:
+        self._services.observe("reach_handed")
+        point = head_point(event, duty)
+        packed_duty = {"fixed": packed(duty.fixed), "bits": packed(duty.bits), "floor": floor}
+
+        def then(handled: Handled, from_afar: bool) -> None:
+            work.errands.pop(number, None)
+            for home, subids in handled.left:
+                work.left[home] = tuple(sorted({*work.left.get(home, ()), *subids}))
+            work.served += max(handled.served, 0)
+            work.stood_in += max(handled.stood_in, 0)
+            work.shortest = min(work.shortest, max(handled.shortest, 0))
+            busy = handled.busy
+            if busy is not None and from_afar and self.copies is not None and 0 <= busy.length <= self._cube.width:
+                region = Region(point & (1 << busy.length) - 1, busy.length)
+                self.copies.heard(busy.host, busy.home, region)
+            done()
+
+        number = 0
+        number = self.hand(point, msgspec.structs.replace(handle, **packed_duty), then)
+        work.errands[number] = None
+
+    def _finish(self, key: _Key, work: _Work) -> None:
+        handled = Handled(tuple(sorted(work.left.items())), work.served, work.stood_in, work.shortest, work.busy)
+        self._heard[work.shortest] = self._services.now + HEARD_US
+        self._recent[key] = handled
+        if len(self._recent) > RECENT_MAX:
+            del self._recent[next(iter(self._recent))]
+        self._end(key, work)
+        for answer in work.waiting:
+            answer(handled)
+
+    def _give_up(self, key: _Key) -> None:
+        """It has taken too long: nobody waits for it any more."""
+        work = self._working[key]
+        self._services.observe("reach_given_up")
+        self._end(key, work)
+
+    def _end(self, key: _Key, work: _Work) -> None:
+        del self._working[key]
+        for timer in work.timers:
+            self._services.cancel(timer)
+        for number in work.errands:
+            self._errands.stop(number)
+
+    # -- seen from outside ---------------------------------------------------------------------------------------------
+
+    def under_way(self) -> Iterator[tuple[EventKey, Duty]]:
+        """The duties that are under way."""
+        for key in self._working:
+            yield key.event, key.duty
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        assert len(self._working) <= WORKING_MAX
+        assert len(self._recent) <= RECENT_MAX
+        assert len(self._heard) <= FLOOR_MAX + 1
+        assert all(work.waiting for work in self._working.values())

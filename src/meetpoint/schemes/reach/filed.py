@@ -1,0 +1,27 @@
+"""What is kept of a conjunction at whoever holds the key of its id."""
+
+from __future__ import annotations
+
+import msgspec
+
+from meetpoint.language.normal import Conjunction
+from meetpoint.rendezvous.filed import Filed, Read, read_filed
+from meetpoint.rendezvous.messages import Entry
+from meetpoint.schemes.reach.cube import Cube
+
+__all__ = ["entry_of", "read_entry"]
+
+
+def entry_of(cube: Cube, filed: Filed, conjunction: Conjunction) -> Entry:
+    """A conjunction, where it is to lie."""
+    key = bytes(cube.key(cube.of_conjunction(conjunction)))
+    return Entry(key, key, msgspec.msgpack.encode(filed))
+
+
+def read_entry(cube: Cube, entry: Entry) -> Read[int] | None:
+    """An entry as a peer has sent it, with its id; None where it is malformed, or lies elsewhere than its id does."""
+    found = read_filed(entry.body)
+    if found is None:
+        return None
+    point = cube.of_conjunction(found[1])
+    return Read(*found, point) if entry.low == entry.high == cube.key(point) else None

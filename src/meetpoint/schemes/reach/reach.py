@@ -1,0 +1,148 @@
+"""The scheme `reach`: subset routing (paper C), corrected, on any overlay that routes keys.
+
+- Attributes are bits: a conjunction has an id, the bits that it needs, an event the bits that it has, and what matches
+  is a subset (`ids`). An id lies at a key (`cube`), with whoever holds that; on the hypercube, ids that differ in one
+  bit lie at one node or at neighbours.
+- A conjunction lies, whole, at its id. An event goes to the holder of its own id, and from there down to the holders
+  of all its subsets, each once (`duties`).
+- The holder matches, brings the event to the homes of those that it satisfies, and answers when they have it.
+
+Homes check again what comes, so that an entry too many costs a message and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from meetpoint.language.filters import Filter
+from meetpoint.protocol.home import Home
+from meetpoint.protocol.hosting import Hosting
+from meetpoint.protocol.messages import Message
+from meetpoint.protocol.overlay import Handler, Overlay
+from meetpoint.protocol.records import HomeId
+from meetpoint.protocol.services import Services
+from meetpoint.protocol.settings import NodeSettings
+from meetpoint.protocol.standing import attributes_of
+from meetpoint.rendezvous.base import RendezvousScheme
+from meetpoint.rendezvous.bringing import event_bytes
+from meetpoint.rendezvous.carrying import ATTEMPT_US, Attempt
+from meetpoint.rendezvous.filed import Filed
+from meetpoint.rendezvous.messages import Entry, Stored
+from meetpoint.schemes.reach.copying import Copying
+from meetpoint.schemes.reach.cube import Cube
+from meetpoint.schemes.reach.duties import Duties
+from meetpoint.schemes.reach.filed import entry_of, read_entry
+from meetpoint.schemes.reach.messages import Handle, Handled
+from meetpoint.schemes.reach.pushing import Pushing
+from meetpoint.schemes.reach.quenching import Quenching
+from meetpoint.schemes.reach.settings import ReachSettings, ids_of
+from meetpoint.schemes.reach.shelves import Shelves
+
+__all__ = ["Reach"]
+
+
+class Reach(RendezvousScheme):
+    """One node's part."""
+
+    def __init__(
+        self, services: Services, overlay: Overlay, hosting: Hosting, node: NodeSettings, settings: ReachSettings
+    ) -> None:
+        self._cube = Cube(services.ring, ids_of(settings))
+        self._shelves = Shelves(services, self._cube)
+        super().__init__(services, overlay, hosting, node, self._shelves)
+        self._duties = Duties(
+            services, hosting, self._custody, self._errands, self._atlas, self._bringing, self._shelves, self._cube
+        )  # fmt: skip
+        self._numbers = services.random.getrandbits(48)  # in each life others: a late word is of no attempt
+        self._quenching: Quenching | None = None
+        self._copying: Copying | None = None
+        self._pushing: Pushing | None = None
+        if settings.quench == "quenched":
+            self._quenching = self._duties.quench = Quenching(
+                services, self._errands, self._custody, self._cube, self._shelves, settings.lease_us
+            )
+            self._shelves.fellows.append(self._quenching)
+        if settings.copies == "copied":
+            self._copying = self._duties.copies = Copying(
+                services, self._custody, self._cube, self._shelves, settings.lease_us, settings.busy_per_s
+            )
+            self._shelves.fellows.append(self._copying)
+        if settings.pushing == "pushed":
+            self._pushing = self._shelves.marks = Pushing(
+                services, hosting, self._homes, self._custody, self._cube, self._shelves, settings.push_above,
+                follows=overlay.places is not None,
+            )  # fmt: skip
+
+    def handlers(self) -> dict[type[Message], Handler]:
+        """Which messages are the scheme's."""
+        own = [each.handlers() for each in (self._quenching, self._copying) if each is not None]
+        return {kind: handler for each in (*own, super().handlers()) for kind, handler in each.items()}
+
+    def start(self) -> None:
+        """What a node has too much of is looked at from now on."""
+        if self._pushing is not None:
+            self._pushing.start()
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        super().check()
+        self._duties.check()
+        for each in (self._quenching, self._copying):
+            if each is not None:
+                each.check()
+
+    # -- placing -------------------------------------------------------------------------------------------------------
+
+    def _entries(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Entry]:
+        return [entry_of(self._cube, Filed(number, at, filter_.text), filter_.conjunctions[at])]
+
+    def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
+        """An entry is to be placed at a home here."""
+        read = read_entry(self._cube, entry)
+        if read is None:
+            self._services.observe("entry_malformed")
+            return
+
+        def are_told() -> None:
+            """Nobody keeps events from it any more: now copies are to have it."""
+            if self._copying is None:
+                answer(Stored())
+            else:
+                self._copying.put(home.id, name, entry, read.place, lambda: answer(Stored()))
+
+        def is_safe() -> None:
+            if self._quenching is None:
+                are_told()
+            else:
+                self._quenching.put(home.id, read.place, are_told)
+
+        self._custody.put(home, name, entry, is_safe)
+
+    # -- carrying events -----------------------------------------------------------------------------------------------
+
+    def _begin(self, attempt: Attempt) -> None:
+        self._numbers += 1
+        event = self._cube.of_event(attributes_of(attempt.content))
+        floor, until = self._duties.floor, self._services.now + ATTEMPT_US
+        handle = Handle(
+            attempt.event, self._numbers, attempt.settled, b"", b"", floor, ATTEMPT_US, 0, attempt.content
+        )  # fmt: skip
+
+        def handled(answer: Handled, from_afar: bool) -> None:
+            if attempt.alive:
+                self._services.observe("regions_served", answer.served, event_bytes(attempt.event))
+                self._bring_the_rest(attempt, dict(answer.left), until - self._services.now)
+
+        number = self._duties.hand(event, handle, handled)
+        if attempt.alive:
+            attempt.on_end = lambda: self._errands.stop(number)
+
+    def _bring_the_rest(self, attempt: Attempt, left: dict[HomeId, tuple[int, ...]], within_us: int) -> None:
+        """All places have served an event; some homes have not said that they have it."""
+        if left:
+            self._services.observe("reach_left", len(left))
+        open_ = self._bringing.bring(
+            attempt.event, attempt.settled, attempt.content, left, within_us,
+            lambda well: attempt.complete() if well else None,
+        )  # fmt: skip
+        attempt.may_reach = lambda home: home in open_

@@ -1,0 +1,151 @@
+"""What brokers that run `reach` say to each other beside events: where nothing is wanted, copies, and loads."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from meetpoint.overlays.hypercube.regions import Region
+from meetpoint.protocol.messages import Message, Peer, Query, Reply
+from meetpoint.protocol.records import HomeId
+from meetpoint.protocol.ring import NodeId
+from meetpoint.rendezvous.messages import Entry
+from meetpoint.schemes.reach.messages import packed, unpacked
+
+__all__ = [
+    "SIDE_MESSAGES",
+    "Amend",
+    "Amended",
+    "Awake",
+    "Awoken",
+    "Borrow",
+    "IsIdle",
+    "IsIdleFor",
+    "Lent",
+    "Weigh",
+    "Weighed",
+    "Where",
+]
+
+
+class Where(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A region as it travels."""
+
+    bits: bytes
+    length: int
+
+    @staticmethod
+    def of(region: Region) -> Where:
+        """From a region."""
+        return Where(packed(region.bits), region.length)
+
+    def region(self, width: int) -> Region | None:
+        """The region, of ids with so many bits; None where it is none."""
+        if not 0 <= self.length <= width:
+            return None
+        bits = unpacked(self.bits, self.length)
+        return None if bits is None else Region(bits, self.length)
+
+
+# -- where nothing is wanted -------------------------------------------------------------------------------------------
+
+
+class IsIdle(Message, frozen=True, array_like=True, gc=False, tag="r.idle"):
+    """Errand, to all who hold ids of a region: is nothing wanted there, and at no subset of what lies there?"""
+
+    where: Where
+    origin: Peer
+    life: int
+    """Of the origin, in which it will know what it was told."""
+    wait_us: int
+    """How long the origin waits."""
+
+
+class IsIdleFor(Message, frozen=True, array_like=True, gc=False, tag="r.idle_for"):
+    """Nothing is wanted, as far as this holder goes, for so long; 0: something is, or may be."""
+
+    us: int
+
+
+class Awake(Query, frozen=True, array_like=True, gc=False, tag="r.awake"):
+    """A region of which you were told that nothing is wanted there: something is now. Tell those who know by you."""
+
+    life: int
+    where: Where
+
+
+class Awoken(Reply, frozen=True, array_like=True, gc=False, tag="r.awoken"):
+    """Nobody relies on it any more. Not known: it was told to a former life, and others may still rely on that."""
+
+    known: bool
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------
+
+
+class Borrow(Query, frozen=True, array_like=True, gc=False, tag="r.borrow"):
+    """A copy of what lies in a region at this home, from one name on."""
+
+    home: HomeId
+    where: Where
+    life: int
+    number: int
+    """Under which it was begun; 0: it begins."""
+    after: str | None
+    """None: it is here, and is to be good for longer."""
+
+
+class Lent(Reply, frozen=True, array_like=True, gc=False, tag="r.lent"):
+    """Some of it; number 0: it is not to be had."""
+
+    number: int
+    us: int
+    """How long it is good."""
+    entries: tuple[tuple[str, Entry], ...]
+    more: bool
+
+
+class Amend(Query, frozen=True, array_like=True, gc=False, tag="r.amend"):
+    """Something has come to what was copied under this number."""
+
+    life: int
+    number: int
+    name: str
+    entry: Entry
+
+
+class Amended(Reply, frozen=True, array_like=True, gc=False, tag="r.amended"):
+    """The copy has it, or is not there any more."""
+
+
+# -- who has much ------------------------------------------------------------------------------------------------------
+
+
+class Weigh(Query, frozen=True, array_like=True, gc=False, tag="r.weigh"):
+    """How many entries lie at the node of this home?"""
+
+    home: HomeId
+
+
+class Weighed(Reply, frozen=True, array_like=True, gc=False, tag="r.weighed"):
+    """So many."""
+
+    entries: int
+    node: NodeId
+    takes: bool
+    """Whether the home is here, and may be given more."""
+
+
+SIDE_MESSAGES: Final[tuple[type[Message], ...]] = (
+    IsIdle,
+    IsIdleFor,
+    Awake,
+    Awoken,
+    Borrow,
+    Lent,
+    Amend,
+    Amended,
+    Weigh,
+    Weighed,
+)

@@ -1,0 +1,117 @@
+"""The small world of `tests/rendezvous` with nodes that run `reach`, and a count of what they hand on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from meetpoint.overlays.hypercube import Region
+from meetpoint.protocol.inputs import Started
+from meetpoint.protocol.messages import Message, Peer
+from meetpoint.protocol.node import Node
+from meetpoint.protocol.records import EventKey
+from meetpoint.rendezvous.messages import Done, Errand
+from meetpoint.schemes.reach import Duty, Reach, ReachSettings, head_point
+from meetpoint.schemes.reach.messages import Handle, unpacked
+from tests.protocol.world import RING
+from tests.rendezvous.small_world import CODEC, MeetWorld
+from tests.schemes.dmm.small_world import RoutingTable
+
+NAMES = "abcdef"
+"""Attribute i is bit i."""
+SCHEMA = "attributes:\n" + "".join(f"  {name}: integer\n" for name in NAMES)
+PLAIN = ReachSettings(schema=SCHEMA, quench="unquenched", copies="uncopied", pushing="unpushed")
+
+SIXTEEN = (4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 45, 49, 53, 57, 61, 65)
+"""Nodes whose arcs are the 16 regions of four bits: the last key of an id of each lies before its node's."""
+UNEVEN = (4, 8, 12, 16, 32, 49, 50, 65)
+"""Some regions of four bits, some of fewer, and one node whose arc has ids of two regions."""
+
+
+def attributes(event: int) -> dict[str, Any]:
+    """An event with an id."""
+    return {name: 1 for place, name in enumerate(NAMES) if event >> place & 1}
+
+
+def duty_of(handle: Handle) -> Duty:
+    """What a message is about."""
+    fixed, bits = unpacked(handle.fixed, 64), unpacked(handle.bits, 64)
+    assert fixed is not None
+    assert bits is not None
+    return Duty(fixed, bits)
+
+
+class ReachWorld(MeetWorld):
+    """Nodes with `reach`. `handed` is every message with a duty: from whom, to whom, and the duty."""
+
+    def __init__(self, numbers: Iterable[int] = SIXTEEN, *, seed: int = 1, reach: ReachSettings = PLAIN) -> None:
+        self.reach = reach
+        self.handed: list[tuple[int, int, EventKey, Duty]] = []
+        super().__init__(0, seed=seed)
+        founders = tuple(Peer(RING.node(1000 * number), f"n{number}", 1) for number in numbers)
+        for number in numbers:
+            self.start(number, founders=founders)
+
+    def start(self, number: int, *, founders: tuple[Peer, ...] = (), contacts: Iterable[int] = ()) -> None:
+        node = Node(
+            Peer(RING.node(1000 * number), f"n{number}", 1),
+            RING,
+            self.random.getrandbits(30),
+            CODEC,
+            lambda services, upcalls: RoutingTable(self, services, upcalls),
+            lambda services, overlay, hosting: Reach(services, overlay, hosting, self.settings, self.reach),
+            self.settings,
+        )
+        self.nodes[number] = node
+        records = tuple(self.disks.setdefault(number, {}).values())
+        peers = tuple(Peer(RING.node(1000 * each), f"n{each}", 0) for each in contacts)
+        self._handle(number, node, Started(records, founders, peers))
+
+    def _send(self, node: Node, effect: Any) -> None:
+        handle = handle_in(effect.message)
+        if handle is not None:
+            source, to = (RING.number(peer.id) // 1000 for peer in (node.me, effect.to))
+            self.handed.append((source, to, handle.event, duty_of(handle)))
+        super()._send(node, effect)
+
+    # -- what is there -------------------------------------------------------------------------------------------------
+
+    def others(self, *but: int) -> list[int]:
+        """Nodes that are not these."""
+        return [number for number in sorted(self.nodes) if number not in but]
+
+    def holder(self, point: int) -> int:
+        """The node that holds an id."""
+        key = self.scheme(self.others()[0])._cube.key(point)
+        return next(number for number in self.others() if self.scheme(number)._custody.holder(key) is not None)
+
+    def regions(self) -> Iterator[tuple[int, Region]]:
+        """All regions, the largest at each node, with their nodes; by looking at every id."""
+        found: dict[tuple[int, Region], None] = {}
+        for point in range(1 << len(NAMES)):
+            number = self.holder(point)
+            scheme = self.scheme(number)
+            key = scheme._cube.key(point)
+            home = scheme._custody.holder(key)
+            found[number, scheme._cube.around(scheme._custody.arc(home.id, key), point)] = None
+        yield from found
+
+    def under_way(self) -> list[tuple[int, Duty]]:
+        """The duties that any node still works at."""
+        return [(number, duty) for number in self.others() for _, duty in self.scheme(number)._duties.under_way()]
+
+
+def handle_in(message: Message) -> Handle | None:
+    """The duty that a message brings, if it brings one."""
+    if isinstance(message, Errand):
+        body = CODEC.decode(message.body)
+        return body if isinstance(body, Handle) else None
+    return None
+
+
+def answer_in(message: Message) -> Message | None:
+    """What a message answers to an errand, if it does."""
+    return CODEC.decode(message.body) if isinstance(message, Done) else None
+
+
+__all__ = ["NAMES", "PLAIN", "SIXTEEN", "UNEVEN", "ReachWorld", "answer_in", "attributes", "handle_in", "head_point"]

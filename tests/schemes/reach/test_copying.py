@@ -1,0 +1,147 @@
+"""A copy that is good lacks nothing that was acknowledged (`lending`); and mutants' copies do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from meetpoint.protocol.messages import Peer, Reply
+from meetpoint.protocol.records import HomeId
+from meetpoint.rendezvous.messages import Entry
+from meetpoint.schemes.reach import copying
+from meetpoint.schemes.reach.copying import Copying, Loan
+from meetpoint.schemes.reach.side_messages import Amend, Amended, Lent
+from tests.schemes.reach.lending import BrokenError, Story, World, entry_at
+
+
+@pytest.fixture(autouse=True)
+def pages_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "PAGE_MAX", 2)
+    monkeypatch.setattr(copying, "PAUSE_US", 300_000)
+
+
+@pytest.mark.parametrize("seed", range(0, 20, 5))
+def test_a_copy_that_is_good_lacks_nothing(seed: int) -> None:
+    good = 0
+    for each in range(seed, seed + 5):
+        story = Story(each)
+        story.live(20)
+        good += story.world.good
+    assert good > 1_000, "nothing was copied"
+
+
+class AtOnce(Copying):
+    """Acknowledges an entry before copies have it."""
+
+    def put(self, home: HomeId, name: str, entry: Entry, point: int, then: Callable[[], None]) -> None:
+        super().put(home, name, entry, point, lambda: None)
+        then()
+
+
+class NotTold(Copying):
+    """Takes what comes, and does not put it into its copy."""
+
+    def _amend(self, source: Peer, message: Amend) -> None:
+        self._services.send(source, Amended(message.request))
+
+
+class NotSpoilt(Copying):
+    """Believes a first page that was overtaken by news."""
+
+    def _amend(self, source: Peer, message: Amend) -> None:
+        super()._amend(source, message)
+        for loan in self._loans.values():
+            loan.spoilt = False
+
+
+class FromTheAnswer(Copying):
+    """Counts the time from when the last page came."""
+
+    def _count_from(self, loan: Loan, asked_at: int, us: int) -> None:
+        super()._count_from(loan, self._services.now, us)
+
+
+class NothingOwed(Copying):
+    """Gives arcs away and does not tell of copies."""
+
+    def owed_us(self, home: HomeId) -> int:
+        return 0
+
+
+class ReadyAtOnce(Copying):
+    """Does not wait for copies of before."""
+
+    def began(self, home: HomeId, owed_us: int | None) -> None:
+        super().began(home, 0)
+
+
+class HalfAPage(Copying):
+    """Is content with the first page."""
+
+    def _fetched(self, loan: Loan, reply: Reply | None) -> None:
+        if isinstance(reply, Lent):
+            reply = Lent(reply.request, reply.number, reply.us, reply.entries, False)
+        super()._fetched(loan, reply)
+
+
+MUTANTS: list[type[Copying]] = [
+    AtOnce, NotTold, NotSpoilt, FromTheAnswer, NothingOwed, ReadyAtOnce, HalfAPage,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MUTANTS)
+def test_a_mutant_is_seen(kind: type[Copying]) -> None:
+    def is_caught(seed: int) -> bool:
+        try:
+            Story(seed, kind).live(20)
+        except BrokenError:
+            return True
+        return False
+
+    assert any(is_caught(seed) for seed in range(1_000, 1_150))
+
+
+# -- what is rare, by hand ---------------------------------------------------------------------------------------------
+
+
+class RenewedAfterAMove(Copying):
+    """Renews a copy though the arc was away meanwhile, and something may have come there."""
+
+    def began(self, home: HomeId, owed_us: int | None) -> None:
+        self._promises.began(home, owed_us)
+
+
+def goes_and_comes_back(kind: type[Copying]) -> None:
+    """An entry comes to an arc while it is away, and waits there for copies of before; then the arc comes back."""
+
+    class Mine(World):
+        pass
+
+    Mine.kind = kind
+    world = Mine(1)
+    world.calm = True
+    first, second = world.homes[0], world.homes[1]
+    (arc,) = first.arcs
+    point = 0
+    world.use(4, point)
+    world.run(0.2)
+    world.give(first, second, arc)
+    world.run(0.5)
+    name, entry = entry_at(1, point)
+    world.wanted[name] = entry
+    second.add(name, entry)
+    node = world.nodes[second.node]
+    world.step(node, lambda: node.copying.put(second.id, name, entry, point, lambda: world.acked.update({name: entry})))
+    world.give(second, first, arc)
+    for _ in range(40):
+        world.use(4, point)
+        world.run(0.1)
+    assert name in world.acked
+    assert name in first.entries
+
+
+def test_what_has_come_while_an_arc_was_away_is_in_no_copy_that_is_renewed() -> None:
+    goes_and_comes_back(Copying)
+    with pytest.raises(BrokenError):
+        goes_and_comes_back(RenewedAfterAMove)

@@ -1,0 +1,174 @@
+"""Whole networks: what an event costs on a hypercube at rest; and nothing is missed under faults, on any overlay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from meetpoint.catalog import OVERLAYS, NetworkConfig
+from meetpoint.overlays.hypercube import Region
+from meetpoint.protocol.messages import Message, Peer
+from meetpoint.protocol.records import EventKey
+from meetpoint.protocol.standing import attributes_of
+from meetpoint.rendezvous.messages import Errand
+from meetpoint.schemes.reach import ReachSettings
+from meetpoint.schemes.reach.messages import Handle
+from meetpoint.sim.engine import Process
+from meetpoint.sim.families import family_of
+from meetpoint.sim.plans import read_plan
+from meetpoint.sim.scenario import Network, Phase, Timing
+from tests.schemes.dmm.seeing import schemes
+
+NAMES = "abcdefg"
+SCHEMA = "attributes:\n" + "".join(f"  {name}: integer\n" for name in NAMES)
+PLAIN = ReachSettings(schema=SCHEMA, quench="unquenched", copies="uncopied", pushing="unpushed")
+FIGURE_2 = 0b1100111
+FAULTS = ("none", "churn", "partition", "lossy", "disk", "all")
+
+
+def network(
+    overlay: str, nodes: int, seed: int, settings: ReachSettings, faults: str = "none", founders: int | None = None
+) -> Network:
+    """A network that runs `reach`."""
+    plan = read_plan(faults)
+    if plan.faults:
+        plan = msgspec.structs.replace(plan, seconds=20)
+    kin = family_of(NetworkConfig(overlay=overlay, scheme="reach", reach=settings))
+    timing = Timing(recovery_s=45, quiet_s=60)
+    return Network(overlay, "reach", nodes, seed, plan, kin=kin, founders=founders, timing=timing)
+
+
+# -- what an event costs -----------------------------------------------------------------------------------------------
+
+
+class Sends:
+    """Reads along: by event, the nodes from and to which messages with a duty went."""
+
+    def __init__(self, net: Network) -> None:
+        self._codec: Any = net.kin.codec
+        self.went: dict[EventKey, list[tuple[bytes, bytes]]] = {}
+        self.ids: dict[EventKey, int] = {}
+        net.tell(self)
+
+    def sent(self, now: int, source: Process, to: Peer, message: Message, payload: bytes) -> None:
+        inner: Any = message
+        while not isinstance(inner, Handle):
+            if not (type(inner).__name__ == "Routed" or isinstance(inner, Errand)):
+                return
+            inner = self._codec.decode(inner.body)
+        self.went.setdefault(inner.event, []).append((bytes(source.peer.id), bytes(to.id)))
+        attributes = attributes_of(inner.content)
+        self.ids[inner.event] = sum(1 << place for place, name in enumerate(NAMES) if name in attributes)
+
+    def received(self, now: int, source: Process, target: Process, message: Message, payload: bytes) -> None:
+        """Counted when it was sent."""
+
+    def happened(self, now: int, process: Process, thing: object) -> None:
+        """No matter."""
+
+
+def regions(net: Network) -> dict[bytes, Region]:
+    """By node, its region."""
+    found = {}
+    for process in net.cluster.processes:
+        view: Any = process.node.overlay.view()  # type: ignore[union-attr]
+        ((region, _),) = view.pieces
+        found[bytes(process.peer.id)] = region
+    return found
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 4])
+def test_with_ids_of_one_length_an_event_takes_2_to_the_b_less_1_and_l_sends(length: int) -> None:
+    """Figure 2 has 16 nodes, and n = 7; the node of the empty suffix is one of those that are required."""
+    net = network("hypercube", 1 << length, length, PLAIN)
+    sends = Sends(net)
+    random = Random(length)
+    for _ in range(6):
+        names = [name for name in NAMES if random.random() < 0.4]
+        net.subscribe(" AND ".join(f"{name} = 1" for name in names) or "TRUE")
+    events = [FIGURE_2, *(random.randrange(1 << len(NAMES)) for _ in range(25))]
+    for event in events:
+        net.publish({name: 1 for place, name in enumerate(NAMES) if event >> place & 1}, phase="after")
+    net.run()
+    report = net.report()
+    assert report.good, report.problems
+    assert report.event_hops.max <= 2 * length, "to the root, and from there down"
+    place = regions(net)
+    assert sorted(place.values()) == [Region(bits, length) for bits in range(1 << length)]
+    suffixes = [event & (1 << length) - 1 for event in events]
+    assert report.observed["regions_served"] == sum(2 ** suffix.bit_count() for suffix in suffixes)
+    for key, went in sends.went.items():
+        suffix = sends.ids[key] & (1 << length) - 1
+        path = [(place[source], place[to]) for source, to in went]
+        way = (place[key.home].bits ^ suffix).bit_count()
+        assert len(went) == 2 ** suffix.bit_count() - 1 + way
+        assert all((source.bits ^ to.bits).bit_count() == 1 for source, to in path), "to neighbours"
+        reached = sorted([suffix, *(to.bits for _, to in path[way:])])
+        assert reached == [bits for bits in range(1 << length) if bits & ~suffix == 0], "each once, and 0 too"
+        assert not way or path[way - 1][1].bits == suffix
+    assert length < 3 or FIGURE_2 in sends.ids.values()
+
+
+# -- under faults ------------------------------------------------------------------------------------------------------
+
+
+def draw_filter(random: Random) -> str:
+    def one() -> str:
+        name = random.choice(NAMES[:5])
+        return random.choice((f"{name} = {random.randrange(4)}", f"{name} > 1", f"{name} IS NULL", f"{name} IN (1, 3)"))
+
+    either = [" AND ".join(one() for _ in range(random.randrange(1, 4))) for _ in range(random.choice((1, 1, 2)))]
+    return " OR ".join(f"({each})" for each in either)
+
+
+def draw_event(random: Random) -> dict[str, object]:
+    return {name: random.randrange(4) for name in NAMES if random.random() < 0.5}
+
+
+def make(seed: int, faults: str, overlay: str, settings: ReachSettings) -> Network:
+    """Subscriptions and events at all times."""
+    random = Random(f"reach/{seed}")
+    net = network(overlay, 10, seed, settings, faults, 5 if seed % 2 else None)
+    names = [net.subscribe(draw_filter(random)) for _ in range(24)]
+    phases: tuple[Phase, ...] = ("faults", "faults", "recovery", "after")
+    actions: list[Callable[[], object]] = [
+        *(partial(net.unsubscribe, name, phase=random.choice(phases)) for name in random.sample(names, 10)),
+        *(partial(net.update, name, draw_filter(random), phase="faults") for name in random.sample(names, 6)),
+        *(partial(net.subscribe, draw_filter(random), phase="faults") for _ in range(10)),
+        *(partial(net.publish, draw_event(random), phase=("load", *phases)[number % 5]) for number in range(50)),
+    ]
+    random.shuffle(actions)
+    for action in actions:
+        action()
+    return net
+
+
+def run(net: Network) -> dict[str, int]:
+    """Run, judge, and say what was observed."""
+    net.run()
+    report = net.report()
+    assert report.good, report.problems
+    assert [each for scheme in schemes(net) for each in scheme._duties.under_way()] == []
+    assert not [name for name in report.observed if name.endswith(("_malformed", "_overparted", "_crowded"))]
+    return report.observed
+
+
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"ids": "signatures", "width": 8},
+    {"quench": "unquenched", "copies": "uncopied", "pushing": "unpushed"},
+    {"ids": "signatures", "schema": "", "width": 40},
+)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("faults", FAULTS)
+def test_whatever_befalls_a_network_nothing_is_missed(overlay: str, faults: str) -> None:
+    seed = 2 * FAULTS.index(faults) + list(OVERLAYS).index(overlay)
+    settings = msgspec.structs.replace(ReachSettings(schema=SCHEMA), **OPTIONS[seed % len(OPTIONS)])
+    assert run(make(seed, faults, overlay, settings))["reach_served"] > 50
