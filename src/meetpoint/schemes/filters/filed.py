@@ -1,0 +1,24 @@
+"""What is kept of a conjunction, at whoever holds the key of its home's id."""
+
+from __future__ import annotations
+
+import msgspec
+
+from meetpoint.protocol.records import HomeId
+from meetpoint.rendezvous.filed import Filed, Item, Read, owner_of, read_filed
+from meetpoint.rendezvous.messages import Entry
+
+__all__ = ["entry_of", "read_entry"]
+
+
+def entry_of(home: HomeId, filed: Filed) -> Entry:
+    """A conjunction of a home, where it is to lie."""
+    return Entry(bytes(home), bytes(home), msgspec.msgpack.encode(filed))
+
+
+def read_entry(name: str, entry: Entry) -> Item[HomeId] | None:
+    """An entry as a peer has sent it; None where it is malformed, or lies elsewhere than at its home's id."""
+    owner, found = owner_of(name), read_filed(entry.body)
+    if owner is None or found is None or not entry.low == entry.high == owner:
+        return None
+    return Item(owner, Read(*found, owner))

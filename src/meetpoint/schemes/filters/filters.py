@@ -1,0 +1,198 @@
+"""The scheme `filters`: events go down the edges of a graph where something is wanted behind them (paper E), corrected.
+
+- A conjunction lies, whole, at the key of its home's id, with whoever holds that: on a ring with the home itself, so
+  that nothing is sent to place it. Elsewhere its home may hold no key at all, and another answers for it.
+- Whoever holds keys is a member of the graph (`members`) and tells others what is wanted at these (`edges`). An entry
+  is placed when all who may rely on being told know of it.
+- An event goes round the whole circle from where it is published (`passing`). What the graph leaves, its origin brings
+  there by errands, straight to whoever holds the keys: an event is complete only when every key was answered for.
+
+So edges may be wrong, and nodes come and go: it costs messages and time, and never a match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from meetpoint.language.filters import Filter
+from meetpoint.protocol.home import Home
+from meetpoint.protocol.hosting import Hosting
+from meetpoint.protocol.messages import Message
+from meetpoint.protocol.overlay import Handler, Overlay
+from meetpoint.protocol.records import HomeId
+from meetpoint.protocol.services import Services
+from meetpoint.protocol.settings import NodeSettings
+from meetpoint.protocol.standing import attributes_of
+from meetpoint.rendezvous.base import RendezvousScheme
+from meetpoint.rendezvous.bringing import Bringing, event_bytes
+from meetpoint.rendezvous.carrying import ATTEMPT_US, Attempt
+from meetpoint.rendezvous.errands import Errands
+from meetpoint.rendezvous.filed import Filed
+from meetpoint.rendezvous.messages import Entry, Stored
+from meetpoint.rendezvous.shelf import Matched
+from meetpoint.schemes.filters.filed import entry_of, read_entry
+from meetpoint.schemes.filters.members import Members
+from meetpoint.schemes.filters.messages import Carry, Serve, Served, Stretch
+from meetpoint.schemes.filters.passing import WITHIN_US, Event, Outcome, Passing, merged
+from meetpoint.schemes.filters.ranges import Range
+from meetpoint.schemes.filters.settings import FiltersSettings
+from meetpoint.schemes.filters.shelves import Shelves
+
+__all__ = ["Filters"]
+
+
+class Filters(RendezvousScheme):
+    """One node's part."""
+
+    def __init__(
+        self, services: Services, overlay: Overlay, hosting: Hosting, node: NodeSettings, settings: FiltersSettings
+    ) -> None:
+        self._shelves = Shelves(services)
+        super().__init__(services, overlay, hosting, node, self._shelves, straight=True)
+        self._members = self._shelves.fellow = Members(
+            services, hosting, self._custody, self._errands, self._atlas, self._shelves, settings,
+            by_place=overlay.places is None,
+        )  # fmt: skip
+        self._passing = Passing(
+            services, hosting, self._custody, self._errands, self._bringing, self._shelves, self._members
+        )  # fmt: skip
+
+    def handlers(self) -> dict[type[Message], Handler]:
+        """Which messages are the scheme's."""
+        return {**super().handlers(), **self._members.handlers(), **self._passing.handlers()}
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        super().check()
+        self._members.check()
+        self._passing.check()
+
+    # -- placing -------------------------------------------------------------------------------------------------------
+
+    def _entries(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Entry]:
+        return [entry_of(home, Filed(number, at, filter_.text))]
+
+    def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
+        """An entry is to be placed at a home here."""
+        if read_entry(name, entry) is None:
+            self._services.observe("entry_malformed")
+            return
+        self._custody.put(
+            home, name, entry, lambda: self._members.when_safe(home.id, name, lambda: answer(Stored()))
+        )  # fmt: skip
+
+    # -- carrying events -----------------------------------------------------------------------------------------------
+
+    def _begin(self, attempt: Attempt) -> None:
+        attributes = attributes_of(attempt.content)
+        event = Event(attempt.event, attempt.settled, attempt.content, attributes)
+        root = self._members.root(attempt.event.home)
+        until = self._services.now + ATTEMPT_US
+        size = self._services.ring.size
+
+        def passed(outcome: Outcome) -> None:
+            if attempt.alive:
+                self._services.observe("members_served", outcome.served, event_bytes(attempt.event))
+                _Rest(self._services, self._errands, self._bringing, attempt, outcome, until)
+
+        if root is not None:
+            everything = Range(root.edges.graph.own.begin, size)
+            self._passing.pass_on(root, everything, event, 0, WITHIN_US, passed)
+            return
+        # This node holds no keys: whoever has that of the home's id begins for it.
+        key = bytes(attempt.event.home)
+        everything = Range(self._services.ring.number(key), size)
+
+        def answered(answer: Message, from_afar: bool) -> None:
+            outcome = self._passing.carried(answer, everything)
+            if outcome is not None:
+                passed(outcome)
+
+        carry = Carry(attempt.event, attempt.settled, WITHIN_US, attempt.content)
+        number = self._errands.run(key, key, carry, lambda: None, answered=answered, straight=True)
+        attempt.on_end = lambda: self._errands.stop(number)
+
+
+class _Rest:
+    """What the graph has left of an event: ranges, seen to by errands, and homes, to which it is brought."""
+
+    def __init__(
+        self,
+        services: Services,
+        errands: Errands,
+        bringing: Bringing,
+        attempt: Attempt,
+        outcome: Outcome,
+        until: int,
+    ) -> None:
+        self._services = services
+        self._bringing = bringing
+        self._attempt = attempt
+        self._until = until
+        self._ranges: dict[int, Range] = {}
+        self._open: list[Mapping[HomeId, None]] = []
+        ring = services.ring
+        ranges = merged(outcome.left, ring.size)
+        self._pending = 1 + len(ranges)
+        numbers: list[int] = []
+
+        def stop() -> None:
+            for number in numbers:
+                errands.stop(number)
+
+        attempt.may_reach = self._may_reach
+        attempt.on_end = stop
+        if ranges:
+            services.observe("filters_left", len(ranges))
+        self._ranges = dict(enumerate(ranges))
+        self._bring(outcome.homes)
+        for at, range_ in enumerate(ranges):
+            serve = Serve(Stretch.of(ring, range_), attempt.event, attempt.settled, 0, attempt.content)
+            first = bytes(ring.key(range_.begin))
+            last = bytes(ring.add(first, range_.length - 1))
+            numbers.append(
+                errands.run(first, last, serve, partial(self._range_is_done, at), answered=self._heard, straight=True)
+            )
+        self._one_is_done()
+
+    def _heard(self, answer: Message, from_afar: bool) -> None:
+        if isinstance(answer, Served) and all(self._services.ring.holds(home) for home, _ in answer.homes):
+            self._bring(dict(answer.homes))
+        else:
+            self._services.observe("event_malformed")
+            self._pending += 1  # nobody answered for those keys: the attempt is in vain
+
+    def _bring(self, homes: Matched) -> None:
+        """Bring the event to homes that did not say that they have it."""
+        if not homes or not self._attempt.alive:
+            return
+        self._services.observe("filters_homes_left", len(homes))
+        self._pending += 1
+        attempt = self._attempt
+        self._open.append(
+            self._bringing.bring(
+                attempt.event,
+                attempt.settled,
+                attempt.content,
+                homes,
+                self._until - self._services.now,
+                lambda well: self._one_is_done() if well else None,
+            )
+        )
+
+    def _range_is_done(self, at: int) -> None:
+        del self._ranges[at]
+        self._one_is_done()
+
+    def _one_is_done(self) -> None:
+        self._pending -= 1
+        if not self._pending:
+            self._attempt.complete()
+
+    def _may_reach(self, home: HomeId) -> bool:
+        """The entries of a home lie at its id."""
+        ring = self._services.ring
+        if any(home in open_ for open_ in self._open):
+            return True
+        return any(range_.holds(ring.number(home), ring.size) for range_ in self._ranges.values())

@@ -1,0 +1,337 @@
+"""Events on their way down the graph: whoever gets one for a range serves its own keys, and hands on the rest.
+
+A member answers when the homes that want the event in its own keys have it, and all parts that it handed on are
+answered for. A part in which nobody wants it, by a filter that is good now, is answered for by that. What is not is
+*left*, and named in the answer: ranges without an edge, or of members that are silent or slow; and homes that did not
+say soon enough that they have it. The event's origin sees to these itself (`filters`).
+
+Parts have nothing in common, so nobody gets it twice by the graph. Nothing of it is kept: what is lost is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from meetpoint.errors import EventError
+from meetpoint.protocol.home import Home
+from meetpoint.protocol.hosting import Hosting
+from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.protocol.messages import Message, Peer, Reply
+from meetpoint.protocol.overlay import Handler
+from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.protocol.services import Services
+from meetpoint.protocol.standing import attributes_of
+from meetpoint.rendezvous.bringing import Bringing
+from meetpoint.rendezvous.custody import Custody
+from meetpoint.rendezvous.errands import Errands, Reached
+from meetpoint.rendezvous.shelf import Matched, by_home
+from meetpoint.schemes.filters.graph import Part
+from meetpoint.schemes.filters.members import Member, Members
+from meetpoint.schemes.filters.messages import Carried, Carry, Hand, Handed, Serve, Served, Stretch
+from meetpoint.schemes.filters.messages import Member as Named
+from meetpoint.schemes.filters.ranges import Range
+from meetpoint.schemes.filters.shelves import Shelves
+
+__all__ = ["WITHIN_US", "Event", "Outcome", "Passing", "merged"]
+
+WITHIN_US: Final = 3 * MICROSECONDS // 2
+"""How long an event's origin waits for the graph."""
+STEP_US: Final = MICROSECONDS // 10
+"""How much sooner whoever hands on gives up waiting than whoever handed it to it."""
+BRING_US: Final = MICROSECONDS // 2
+"""How long a home may take to have an event, before that is left to the event's origin."""
+WORKING_MAX: Final = 4_096
+"""Ranges that a node works at; any further one is left."""
+LEFT_MAX: Final = 256
+"""Ranges that are named in an answer; more are drawn together."""
+HOPS_MAX: Final = 1_000
+
+
+class Event(NamedTuple):
+    """An event on its way."""
+
+    key: EventKey
+    settled: int
+    content: bytes
+    attributes: Mapping[str, object]
+
+
+class Outcome:
+    """What became of an event in a range."""
+
+    __slots__ = ("homes", "left", "served")
+
+    def __init__(self) -> None:
+        self.left: list[Range] = []
+        self.homes: Matched = {}
+        self.served = 0
+
+    def leave(self, homes: Iterable[tuple[HomeId, tuple[int, ...]]]) -> None:
+        """Some homes have not said that they have it."""
+        for home, subids in homes:
+            self.homes[home] = tuple(sorted({*self.homes.get(home, ()), *subids}))
+
+
+class Passing:
+    """All events that come by this node."""
+
+    def __init__(
+        self,
+        services: Services,
+        hosting: Hosting,
+        custody: Custody,
+        errands: Errands,
+        bringing: Bringing,
+        shelves: Shelves,
+        members: Members,
+    ) -> None:
+        self._services = services
+        self._hosting = hosting
+        self._custody = custody
+        self._bringing = bringing
+        self._shelves = shelves
+        self._members = members
+        self._working = 0
+        errands.do(Serve, self._serve)
+        errands.do(Carry, self._carry)
+
+    def handlers(self) -> dict[type[Message], Handler]:
+        """Which messages are about events."""
+        return {Hand: self._hand}  # type: ignore[dict-item]
+
+    # -- for a range ---------------------------------------------------------------------------------------------------
+
+    def pass_on(
+        self, member: Member, range_: Range, event: Event, hops: int, within_us: int, then: Callable[[Outcome], None]
+    ) -> None:
+        """Bring an event to all in a range who want it; `then` once, in time."""
+        split = member.edges.split(range_, event.attributes, self._services.now)
+        outcome = Outcome()
+        outcome.left += split.left
+        parts = split.parts
+        if within_us < 2 * STEP_US or hops >= HOPS_MAX:
+            outcome.left += [part.range for part in parts]
+            parts = []
+        self._members.sample(event.attributes)
+        pending = 1 + len(parts)
+        self._working += 1
+
+        def one_is_done() -> None:
+            nonlocal pending
+            pending -= 1
+            if not pending:
+                self._working -= 1
+                then(outcome)
+
+        for part in parts:
+            self._hand_on(member, part, event, hops, within_us - STEP_US, outcome, one_is_done)
+        if split.mine.length:
+            outcome.served += 1
+            self._services.observe("event_hops", hops)
+            size = self._services.ring.size
+            number = self._services.ring.number
+            bring_us = min(BRING_US, within_us - STEP_US)
+            matched = self._bring(
+                member.home, event, lambda home: split.mine.holds(number(home), size), bring_us, outcome, one_is_done
+            )
+            if self._services.tracing:
+                told = f"matches of {len(matched)} homes, handed on to {len(parts)}"
+                self._services.trace(event.key, "visited", member.home, detail=told)
+        else:
+            one_is_done()
+
+    def _hand_on(
+        self,
+        member: Member,
+        part: Part,
+        event: Event,
+        hops: int,
+        within_us: int,
+        outcome: Outcome,
+        done: Callable[[], None],
+    ) -> None:
+        ring = self._services.ring
+        home, place = member.homes.get(part.node), bytes(ring.key(part.node))
+        host = None if home is None else self._hosting.directory.host(home)
+        if home is None or host is None:
+            outcome.left.append(part.range)
+            done()
+            return
+        self._services.observe("filters_handed")
+
+        def passed(found: Outcome) -> None:
+            outcome.left += found.left
+            outcome.leave(found.homes.items())
+            outcome.served += found.served
+            done()
+
+        if host.id == self._services.me.id:
+            below = self._members.find(home, place)
+            if below is None:
+                outcome.left.append(part.range)
+                done()
+            else:
+                self.pass_on(below, part.range, event, hops, within_us, passed)
+            return
+
+        def answered(reply: Reply | None) -> None:
+            if isinstance(reply, Handed):
+                passed(self._read(reply, part.range))
+                return
+            self._services.observe("filters_unanswered")
+            self._members.missed(home)
+            outcome.left.append(part.range)
+            done()
+
+        stretch = Stretch.of(ring, part.range)
+        self._services.ask(
+            host,
+            lambda each: Hand(
+                each, Named(home, place), stretch, event.key, event.settled, hops + 1, within_us, event.content
+            ),
+            answered,
+            within_us,
+        )
+
+    def _read(self, reply: Handed | Carried, asked: Range) -> Outcome:
+        """An answer as it came: what makes no sense answers for nothing."""
+        ring = self._services.ring
+        found = Outcome()
+        ranges = [each.range(ring) for each in reply.left]
+        if any(each is None for each in ranges) or not all(ring.holds(home) for home, _ in reply.homes):
+            self._services.observe("event_malformed")
+            found.left.append(asked)
+            return found
+        found.left = [each for each in ranges if each is not None]
+        found.leave(reply.homes)
+        found.served = min(max(reply.served, 0), 1 << 32)
+        return found
+
+    def _bring(
+        self,
+        home: HomeId,
+        event: Event,
+        is_asked: Callable[[HomeId], bool],
+        within_us: int,
+        outcome: Outcome,
+        done: Callable[[], None],
+    ) -> Matched:
+        """Bring an event to the homes that want it, of those whose entries lie at a home here."""
+        matched = by_home(self._shelves.at(home).match(event.attributes, is_asked))
+        ended = False
+
+        def end() -> None:
+            nonlocal ended
+            if not ended:
+                ended = True
+                self._services.cancel(timer)
+                done()
+
+        def late() -> None:
+            if not ended:
+                outcome.leave((each, matched[each]) for each in open_)
+                end()
+
+        timer = self._services.after(within_us, late)
+        open_ = self._bringing.bring(
+            event.key, event.settled, event.content, matched, within_us, lambda well: end() if well else None
+        )
+        return matched
+
+    # -- what comes from others ----------------------------------------------------------------------------------------
+
+    def _event(self, key: EventKey, settled: int, content: bytes) -> Event | None:
+        try:
+            if settled < 0:
+                raise EventError("settled")
+            return Event(key, settled, content, attributes_of(content))
+        except EventError:
+            self._services.observe("event_malformed")
+            return None
+
+    def _hand(self, source: Peer, hand: Hand) -> None:
+        ring = self._services.ring
+        range_ = hand.range.range(ring)
+        well = ring.holds(hand.to.home) and ring.holds(hand.to.place) and 0 <= hand.hops <= HOPS_MAX
+        event = self._event(hand.event, hand.settled, hand.content)
+        if range_ is None or event is None or not well:
+            self._services.observe("event_malformed")
+            return
+        member = self._members.find(hand.to.home, hand.to.place)
+        if member is None or self._working >= WORKING_MAX:
+            self._services.observe("filters_elsewhere")
+            self._services.send(source, Handed(hand.request, (hand.range,), (), 0))
+            return
+
+        def passed(outcome: Outcome) -> None:
+            left = tuple(Stretch.of(ring, each) for each in merged(outcome.left, ring.size))
+            self._services.send(source, Handed(hand.request, left, tuple(outcome.homes.items()), outcome.served))
+
+        within_us = min(max(hand.within_us, 0), WITHIN_US)
+        self.pass_on(member, range_, event, hand.hops, within_us - STEP_US // 2, passed)
+
+    def _carry(self, home: Home, reached: Reached, carry: Carry, answer: Callable[[Message], None]) -> None:
+        ring = self._services.ring
+        event = self._event(carry.event, carry.settled, carry.content)
+        root = self._members.root(home.id)
+        if event is None or root is None or self._working >= WORKING_MAX:
+            return
+
+        def passed(outcome: Outcome) -> None:
+            left = tuple(Stretch.of(ring, each) for each in merged(outcome.left, ring.size))
+            answer(Carried(left, tuple(outcome.homes.items()), outcome.served))
+
+        within_us = min(max(carry.within_us, 0), WITHIN_US)
+        everything = Range(root.edges.graph.own.begin, ring.size)
+        self.pass_on(root, everything, event, min(reached.hops, HOPS_MAX), within_us, passed)
+
+    def carried(self, answer: Message, everything: Range) -> Outcome | None:
+        """What became of an event that another carried."""
+        return self._read(answer, everything) if isinstance(answer, Carried) else None
+
+    def _serve(self, home: Home, reached: Reached, serve: Serve, answer: Callable[[Message], None]) -> None:
+        ring = self._services.ring
+        range_ = serve.range.range(ring)
+        event = self._event(serve.event, serve.settled, serve.content)
+        if range_ is None or event is None:
+            self._services.observe("event_malformed")
+            return
+        arc = self._custody.arc(home.id, reached.key)
+        outcome = Outcome()
+        self._services.observe("event_hops", min(max(serve.hops, 0), HOPS_MAX) + reached.hops)
+        matched = self._bring(
+            home.id,
+            event,
+            lambda owner: arc.holds(owner) and range_.holds(ring.number(owner), ring.size),
+            BRING_US,
+            outcome,
+            lambda: answer(Served(tuple(outcome.homes.items()))),
+        )
+        if self._services.tracing:
+            told = f"matches of {len(matched)} homes, by an errand"
+            self._services.trace(event.key, "visited", home.id, detail=told)
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        assert self._working >= 0
+
+
+def merged(ranges: Iterable[Range], size: int) -> list[Range]:
+    """The same keys in as few ranges as may be; where they are too many, more keys in one."""
+    runs: list[tuple[int, int]] = []
+    for each in ranges:
+        end = each.begin + each.length
+        if each.length:
+            runs += [(each.begin, end)] if end <= size else [(each.begin, size), (0, end - size)]
+    out: list[tuple[int, int]] = []
+    for first, end in sorted(runs):
+        if out and first <= out[-1][1]:
+            out[-1] = (out[-1][0], max(out[-1][1], end))
+        else:
+            out.append((first, end))
+    if len(out) > 1 and out[0][0] == 0 and out[-1][1] == size:
+        out = [*out[1:-1], (out[-1][0], size + out[0][1])]
+    if len(out) > LEFT_MAX:
+        return [Range(out[0][0], out[-1][1] - out[0][0])]
+    return [Range(first, end - first) for first, end in out]

@@ -1,0 +1,26 @@
+"""What a network that runs `filters` may choose."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from meetpoint.protocol.inputs import MICROSECONDS
+
+__all__ = ["FiltersSettings"]
+
+
+class FiltersSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The same for all nodes of a network."""
+
+    strategy: Literal["simple", "identity", "covering", "merging", "imperfect"] = "covering"
+    """How what is wanted behind an edge is drawn together, from many rows to few (`tables`)."""
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.1
+    """Of the events that go down an edge, how many may do so for nothing, where rows are merged imperfectly."""
+    lease_us: Annotated[int, msgspec.Meta(ge=1)] = 10 * MICROSECONDS
+    """How long others may rely on what they were told. A subscription may wait so long for a broker that is silent, and
+    one at a broker that has just restarted, or just got keys, does."""
+    period_us: Annotated[int, msgspec.Meta(ge=1)] = MICROSECONDS
+    """How often a broker asks where its edges lead. A lease must last for as many of these as a tree has levels, and
+    some more."""
