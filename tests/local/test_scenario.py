@@ -3,56 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 import pytest
 
 from meetpoint import sim
 from meetpoint.errors import EventError, FilterError, MeetpointError
 from meetpoint.local import scenario
-
-Network: TypeAlias = sim.Network | scenario.Network
-
-
-def prices(net: Network) -> None:
-    """README's: one that matches, one that does not."""
-    net.subscribe("price BETWEEN 8.30 AND 8.70 AND symbol LIKE 'OT%'")
-    net.publish({"symbol": "OTE", "price": 8.5})
-    net.publish({"symbol": "OTE", "price": 8.75})
-
-
-def changes(net: Network) -> None:
-    """Subscriptions that are updated and ended between events."""
-    updated, ended = net.subscribe("n = 1"), net.subscribe("n = 1 OR n = 2")
-    net.subscribe("n > 0 AND NOT side = 'buy'", phase="faults")
-    for n in (1, 2):
-        net.publish({"n": n, "side": "sell"}, phase="load")
-    net.update(updated, "n = 2")
-    net.unsubscribe(ended)
-    for n in (1, 2, 3):
-        net.publish({"n": n, "side": "sell"}, phase="after")
-    net.publish({"n": 2, "side": "buy"}, phase="after")
-
-
-def mixture(net: Network) -> None:
-    """Several attributes and types, filters with OR and IN, text patterns, missing values."""
-    for filter_ in (
-        "symbol IN ('A', 'B') AND price >= 10",
-        "symbol LIKE 'A%' OR halted",
-        "price < 5.5",
-        "note IS NULL AND price > 2",
-        "NOT (symbol = 'A')",
-        "TRUE",
-    ):
-        net.subscribe(filter_)
-    for number in range(12):
-        event: dict[str, object] = {"symbol": "ABC"[number % 3], "price": number + 0.25, "halted": number == 7}
-        if number % 4:
-            event["note"] = f"note {number}"
-        net.publish(event)
-    net.lookup()
-    net.lookup(net.kin.ring.key(0))
-
+from tests.scripts import Network, changes, mixture, prices
 
 CASES = [
     *(("chord", scheme, prices, 4) for scheme in ("flood", "lists", "lists:hybrid:order", "meet", "dmm")),
@@ -60,6 +17,12 @@ CASES = [
     *(("chord", scheme, mixture, 5) for scheme in ("flood", "lists", "lists:hybrid:order", "meet", "dmm")),
     *(("pastry", scheme, changes, 3) for scheme in ("flood", "lists", "meet", "dmm")),
     *(("pastry", scheme, mixture, 4) for scheme in ("lists", "meet", "dmm", "dmm:always:uncovered:unicast")),
+    *(("hypercube", scheme, changes, 3) for scheme in ("flood", "lists", "meet", "dmm")),
+    *(("hypercube", "reach", script, nodes) for script, nodes in ((prices, 4), (changes, 3), (mixture, 5))),
+    ("hypercube", "reach:signatures:unquenched", mixture, 4),
+    ("chord", "reach", changes, 4),
+    *(("chord", "filters", script, nodes) for script, nodes in ((prices, 4), (changes, 3), (mixture, 5))),
+    ("hypercube", "filters:merging", changes, 3),
 ]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from meetpoint.catalog import SCHEMES, NetworkConfig, difference, network_config, way_of
+from meetpoint.catalog import OVERLAYS, SCHEMES, NetworkConfig, difference, network_config, way_of
 from meetpoint.catalog.agreeing import AGREED
 from meetpoint.net.errors import BrokerError
+from meetpoint.overlays.hypercube import HypercubeSettings
 from meetpoint.schemes.dmm import DmmSettings
 from tests.net.talking import broker, run
 
@@ -32,8 +33,22 @@ def test_what_must_be_the_same_makes_a_difference_and_the_rest_none() -> None:
         assert (difference(way_of(one), way_of(other)) is None) is same
 
 
+def test_nodes_of_a_hypercube_agree_on_its_dimensions_and_no_others_need_to() -> None:
+    one, other = (HypercubeSettings(dimensions=dimensions) for dimensions in (16, 17))
+    for overlay, same in (("hypercube", False), ("chord", True)):
+        ways = [way_of(NetworkConfig(overlay=overlay, hypercube=settings)) for settings in (one, other)]
+        assert (difference(*ways) is None) is same
+    assert "set meet.children and meet.plan and hypercube.dimensions as" in str(
+        difference(*(way_of(NetworkConfig(overlay="hypercube", hypercube=settings)) for settings in (one, other)))
+    )
+    quick = HypercubeSettings(dimensions=16, period_us=500_000)
+    assert way_of(NetworkConfig(overlay="hypercube", hypercube=quick)) == way_of(
+        NetworkConfig(overlay="hypercube", hypercube=one)
+    )
+
+
 def test_each_overlay_and_scheme_differs_from_each_other() -> None:
-    ways = [way_of(network_config(overlay, scheme)) for overlay in ("chord", "pastry") for scheme in SCHEMES]
+    ways = [way_of(network_config(overlay, scheme)) for overlay in OVERLAYS for scheme in SCHEMES]
     for one in ways:
         assert [other for other in ways if difference(one, other) is None] == [one]
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from meetpoint.net import Broker, BrokerConfig
+from meetpoint.net.config import ConfigError
 from meetpoint.net.errors import BrokerError
 from meetpoint.net.fitting import advice
 from meetpoint.schemes.dmm.settings import DmmSettings
+from meetpoint.schemes.reach import ReachSettings
 from tests.net.talking import broker, calling, config, run
 
 ATTRIBUTES = DmmSettings(schema="attributes: {price: float}")
@@ -57,6 +59,23 @@ def test_dmm_without_attributes_is_advised_against(scheme: str, dmm: DmmSettings
     said = advice(BrokerConfig(scheme=scheme, dmm=dmm))
     assert bool(said) is told
     assert not told or "dmm.schema" in said["todo"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "told"),
+    [("reach", True), ("reach:unquenched", True), ("reach:signatures", False), ("dmm:always", False)],
+)
+def test_reach_without_attributes_is_advised_against(scheme: str, told: bool) -> None:
+    said = advice(BrokerConfig(scheme=scheme, dmm=ATTRIBUTES))
+    assert bool(said) is told
+    assert not told or "reach.schema" in said["todo"]
+    assert not advice(BrokerConfig(scheme=scheme, dmm=ATTRIBUTES, reach=ReachSettings(schema=ATTRIBUTES.schema)))
+
+
+def test_a_schema_that_reach_can_do_nothing_with_is_refused() -> None:
+    for schema in ("attributes: {}", "what"):
+        with pytest.raises(ConfigError, match=r"reach\.schema"):
+            BrokerConfig(reach=ReachSettings(schema=schema))
 
 
 def test_the_advice_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:

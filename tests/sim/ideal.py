@@ -11,13 +11,14 @@ from meetpoint.protocol.hosting import Hosting
 from meetpoint.protocol.kinds import MESSAGES
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.node import Node
-from meetpoint.protocol.overlay import Handler, Overlay, Upcalls
+from meetpoint.protocol.overlay import Handler, Overlay, Places, Upcalls
 from meetpoint.protocol.ring import Key, Ring
 from meetpoint.protocol.scheme import Scheme
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
 from meetpoint.schemes import flood
 from meetpoint.sim.checkers import first_from
+from meetpoint.sim.history import Members
 from meetpoint.wire import Codec
 
 LOOK_US = 300_000
@@ -36,6 +37,7 @@ class IdealOverlay:
         self.family = family
         self.services = services
         self.upcalls = upcalls
+        self.places: Places | None = None
         self.joined = False
         self.shown = View(False)
         self.known: list[bytes] = []
@@ -142,6 +144,9 @@ class IdealFamily:
     def is_ready(self, node: Any) -> bool:
         return bool(node.state == "ready")
 
+    def place(self, view: Any) -> object:
+        return None
+
     def viewing(self, node: Any) -> Callable[[], object]:
         return node.overlay.view  # type: ignore[no-any-return]
 
@@ -157,5 +162,5 @@ class IdealFamily:
     def departures(self, views: Mapping[bytes, Any]) -> str | None:
         return None
 
-    def responsible(self, members: Sequence[bytes], key: bytes) -> bytes:
-        return first_from(members, key)
+    def responsible(self, members: Members, key: bytes) -> Sequence[bytes]:
+        return [first_from(members.ids, key)]

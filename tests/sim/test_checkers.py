@@ -20,7 +20,7 @@ from meetpoint.protocol.records import EventKey
 from meetpoint.sim import Network, Report
 from meetpoint.sim.checkers import Judging, Verdict, check_lookups, check_notifications, closest_to, first_from
 from meetpoint.sim.clients import EPOCH
-from meetpoint.sim.history import Change, Delivery, History, LookedUp, Publication, Subscription, Truth
+from meetpoint.sim.history import Change, Delivery, History, LookedUp, Members, Publication, Subscription, Truth
 from meetpoint.sim.workload import Workload
 from tests.sim.toy import ToyFamily, ToyNode, ToyView
 
@@ -312,6 +312,10 @@ def test_events_of_a_publisher_come_in_order(came: list[tuple[int, int, bool]], 
 # -- lookups -----------------------------------------------------------------------------------------------------------
 
 
+def first(members: Members, key: bytes) -> list[bytes]:
+    return [first_from(members.ids, key)]
+
+
 def truth() -> Truth:
     """Members 1, 5 and 9; 5 is gone from 100 to 200, 7 comes at 150."""
     truth = Truth()
@@ -341,13 +345,35 @@ def truth() -> Truth:
 def test_a_lookup_is_right_if_it_was_at_some_moment(key: int, asked: int, answered: int, right: set[int]) -> None:
     for found in (1, 5, 7, 9):
         lookup = LookedUp(bytes([key]), asked, "n1", answered, bytes([found]), 1)
-        assert (not check_lookups([lookup], truth(), since=0, responsible=first_from)) is (found in right)
-        assert check_lookups([lookup], truth(), since=asked + 1, responsible=first_from) == []
+        assert (not check_lookups([lookup], truth(), since=0, responsible=first)) is (found in right)
+        assert check_lookups([lookup], truth(), since=asked + 1, responsible=first) == []
+
+
+def test_a_lookup_is_right_if_the_place_it_found_was_there_at_some_moment() -> None:
+    """Where members move, ids alone do not say who has a key: it is who had a place at it, if anyone."""
+    moved = Truth()
+    for number, place in ((1, 4), (5, None)):
+        moved.change(0, bytes([number]), member=True, place=place)
+    moved.change(100, b"\x01", member=True)
+    moved.change(150, b"\x05", member=True, place=4)
+
+    def placed(members: Members, key: bytes) -> list[bytes]:
+        return [id_ for id_ in members.ids if members.places[id_] == key[0]]
+
+    def wrong(asked: int, answered: int) -> list[bool]:
+        lookups = [LookedUp(b"\x04", asked, "n1", answered, bytes([found]), 1) for found in (1, 5)]
+        return [bool(check_lookups([lookup], moved, since=0, responsible=placed)) for lookup in lookups]
+
+    assert wrong(10, 20) == [False, True]
+    assert wrong(10, 120) == [False, True]
+    assert wrong(101, 149) == [True, True], "nobody had it"
+    assert wrong(10, 150) == [False, False]
+    assert wrong(160, 170) == [True, False]
 
 
 def test_a_lookup_that_finds_nobody_is_wrong() -> None:
-    assert check_lookups([LookedUp(b"\x04", 10, "n1")], truth(), since=0, responsible=first_from) != []
-    assert check_lookups([LookedUp(b"\x04", 10, "n1")], truth(), since=11, responsible=first_from) == []
+    assert check_lookups([LookedUp(b"\x04", 10, "n1")], truth(), since=0, responsible=first) != []
+    assert check_lookups([LookedUp(b"\x04", 10, "n1")], truth(), since=11, responsible=first) == []
 
 
 @given(st.sets(st.integers(0, 63), min_size=1), st.integers(0, 63))

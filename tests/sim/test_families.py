@@ -10,10 +10,13 @@ from meetpoint.catalog import BITS, OVERLAYS, NetworkConfig
 from meetpoint.errors import MeetpointError
 from meetpoint.language.schema import Schema
 from meetpoint.overlays.chord import ChordView
+from meetpoint.overlays.hypercube import HypercubeSettings, HypercubeView, Region
+from meetpoint.overlays.hypercube.keys import key_of
 from meetpoint.overlays.pastry import PastryView
 from meetpoint.protocol.ring import Key, NodeId
 from meetpoint.sim import Network, Timing
 from meetpoint.sim.families import FAMILIES, family_of, simulated
+from meetpoint.sim.history import Members, Moment
 from meetpoint.sim.run import RunConfig, make_network, run
 from meetpoint.sim.workload import Workload
 from tests.sim.ideal import IdealFamily
@@ -136,10 +139,47 @@ def test_ready_nodes_of_pastry_that_overlap_are_seen() -> None:
     assert kin.differ(view(0), views[ids[0]])
     assert kin.differ(view(1), views[ids[1]])
     assert not kin.differ(view(0), view(0))
+    members = Members()
+    for id_ in ids:
+        members.apply(Moment(0, id_, member=True))
     key = bytes([15]) * 16
-    assert kin.responsible(ids, key) == ids[0], "of two that are as near, the one before"
-    assert kin.responsible(ids, key[:-1] + bytes([16])) == ids[1]
-    assert kin.responsible(ids, bytes(16)) == ids[0]
+    assert kin.responsible(members, key) == (ids[0],), "of two that are as near, the one before"
+    assert kin.responsible(members, key[:-1] + bytes([16])) == (ids[1],)
+    assert kin.responsible(members, bytes(16)) == (ids[0],)
+
+
+def test_what_is_wrong_with_a_hypercube_is_seen() -> None:
+    kin = family_of(NetworkConfig(overlay="hypercube", hypercube=HypercubeSettings(dimensions=2)))
+    kin.founders(3)
+    one, two, three = (NodeId(Key(bytes([number]) * 20)) for number in (1, 2, 3))
+
+    def view(me: NodeId, *own: str, **links: NodeId) -> HypercubeView:
+        near = tuple(sorted((Region.read(text.strip("_")), host) for text, host in links.items()))
+        pieces = tuple((Region.read(text), 1) for text in own)
+        return HypercubeView(True, me, pieces, (), None, (), near, 1)
+
+    views = {
+        bytes(one): view(one, "0", _01=two, _11=three),
+        bytes(two): view(two, "01", _0=one, _11=three),
+        bytes(three): view(three, "11", _0=one, _01=two),
+    }
+    assert kin.broken(views) is None
+    assert kin.departures(views) is None
+    assert kin.stands(views)
+    assert kin.stands({node: views[node] for node in (one, three)})
+    assert not kin.stands({one: views[one]}), "nobody would be left to copy to"
+    both = {**views, two: view(two, "01", "11", _0=one)}
+    assert kin.broken(both) is None, "a claim that not all have heard of"
+    assert kin.departures(both) is not None
+    assert kin.broken({**views, two: view(two, "01", _0=one, _1=three)}) is not None
+    assert kin.differ(views[one], both[two])
+    assert not kin.differ(views[one], views[one])
+    members = Members()
+    for id_, seen in both.items():
+        members.apply(Moment(0, id_, True, kin.place(seen)))
+    assert kin.responsible(members, key_of(kin.ring, 0b10, 2)) == [one]
+    assert kin.responsible(members, key_of(kin.ring, 0b01, 2)) == [two]
+    assert kin.responsible(members, key_of(kin.ring, 0b11, 2)) == [two, three]
 
 
 def test_pastry_stands_as_long_as_each_knows_the_next() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from meetpoint.catalog import make_codec
 from meetpoint.overlays.chord.messages import Routed
+from meetpoint.overlays.hypercube.messages import Routed as CubeRouted
 from meetpoint.overlays.pastry.messages import Routed as PastryRouted
 from meetpoint.protocol.effects import Persist, Send
 from meetpoint.protocol.home import Home
@@ -28,8 +29,10 @@ from meetpoint.rendezvous.holdings import Holding
 from meetpoint.rendezvous.messages import MESSAGES as RENDEZVOUS
 from meetpoint.rendezvous.messages import Entry
 from meetpoint.schemes.dmm.messages import MESSAGES as DMM
+from meetpoint.schemes.filters import MESSAGES as FILTERS
 from meetpoint.schemes.lists.messages import MESSAGES as LISTS
 from meetpoint.schemes.meet.messages import MESSAGES as MEET
+from meetpoint.schemes.reach import MESSAGES as REACH
 from meetpoint.sim.engine import Process, SimulatedNode
 from meetpoint.sim.run import RunConfig, make_network
 from meetpoint.sim.scenario import Network
@@ -37,7 +40,11 @@ from meetpoint.wire import WireError
 from tests.rendezvous.eyes import held_twice
 
 CODEC = make_codec()
-STRANGERS = {"chord": Peer(Ring().node(12345), "nobody", 3), "pastry": Peer(Ring(128).node(12345), "nobody", 3)}
+STRANGERS = {
+    "chord": Peer(Ring().node(12345), "nobody", 3),
+    "hypercube": Peer(Ring().node(12345), "nobody", 3),
+    "pastry": Peer(Ring(128).node(12345), "nobody", 3),
+}
 
 
 class Listener:
@@ -146,6 +153,12 @@ def outlive(node: SimulatedNode, item: Received, now: Instant) -> None:
 SCHEMES = ["flood", "meet", "lists", "lists:distributed", "lists:hybrid:order", "dmm:always"]
 NETWORKS = [
     *(("chord", scheme) for scheme in SCHEMES),
+    ("chord", "reach"),
+    ("chord", "filters"),
+    ("hypercube", "flood"),
+    ("hypercube", "meet"),
+    ("hypercube", "reach"),
+    ("hypercube", "filters"),
     ("pastry", "flood"),
     ("pastry", "meet"),
     ("pastry", "dmm:always"),
@@ -183,7 +196,9 @@ def test_no_message_kills_a_node(seed: int, overlay: str, scheme: str) -> None:
 def test_no_message_about_keys_kills_a_network_that_goes_on(overlay: str, scheme: str) -> None:
     """What a message leads to counts as well: errands that go on, answers, timers. And no key gets two holders."""
     net, heard = network(overlay, scheme)
-    kinds: tuple[type[Message], ...] = (*RENDEZVOUS, *MEET, *LISTS, *DMM, Routed, PastryRouted)
+    kinds: tuple[type[Message], ...] = (
+        *RENDEZVOUS, *MEET, *LISTS, *DMM, *REACH, *FILTERS, Routed, PastryRouted, CubeRouted,
+    )  # fmt: skip
     payloads = [each for each in heard if isinstance(CODEC.decode(each[1]), kinds)]
     rng = random.Random(7)
     messages = changed(payloads, rng)

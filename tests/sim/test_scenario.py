@@ -69,7 +69,7 @@ def test_updates_and_ends_of_subscriptions_are_obeyed() -> None:
 def test_nodes_may_come_one_after_another() -> None:
     net = Network(nodes=6, founders=2, kin=ToyFamily(), timing=Timing(between_joins_s=1))
     net.run()
-    times = [at for at, member, _ in net.cluster.truth.changes if member]
+    times = [moment.at for moment in net.cluster.truth.changes if moment.member]
     assert len(times) == 6
     assert len(set(times)) == 5  # two at once, four later
 

@@ -37,21 +37,27 @@ SCHEMES = (
     "flood",
     *(f"lists:{mode}:{hash_}" for mode in ("coordinated", "distributed", "hybrid") for hash_ in ("plain", "order")),
     "meet",
-    "meet",  # twice: it is what most networks run
     "dmm",
     "dmm:always",
     "dmm:always:uncovered:unicast",
     "dmm:unicast",
     "dmm:never:uncovered",
+    "reach",
+    "reach:signatures",
+    "reach:unquenched:uncopied:unpushed",
+    "filters",
+    "filters:imperfect",
 )
 KINDS = [(overlay, scheme) for overlay in OVERLAYS for scheme in SCHEMES]
+KINDS += [("chord", "meet"), ("hypercube", "reach")]  # once more: what most networks run, and what depends most on both
 CONDITIONS = [(*size, *plan) for size in ((8, None), (12, 5)) for plan in PLANS]
 
 
 def dealt(number: int) -> RunConfig:
     """The number-th configuration: kinds of networks take turns, and so do the conditions that each kind meets.
 
-    In as many rounds as there are plans every kind meets every plan, half of them with nodes that join.
+    In less than four rounds every scheme meets every plan, on one overlay or another, half of them with nodes that
+    join. In as many rounds as there are plans each does so on every overlay.
     """
     turn, at = divmod(number, len(KINDS))
     overlay, scheme = KINDS[at]
@@ -90,10 +96,14 @@ def _wrong(report: Report) -> str:
     return "\n  ".join([f"seed {report.seed}: {counts} never: {report.never_injected}", *report.problems[:3]])
 
 
-def test_the_seeds_are_dealt_to_every_scheme_on_every_overlay_under_every_plan() -> None:
+def test_the_seeds_are_dealt_to_every_scheme_on_every_overlay_and_under_every_plan() -> None:
     run_now = [CONFIGS[seed % len(CONFIGS)] for seed in range(FIRST, FIRST + SEEDS)]
-    met = {(each.overlay, each.scheme, each.faults, each.detector) for each in run_now}
-    assert met >= {(*kind, *plan) for kind in KINDS for plan in PLANS}
+    assert {(each.overlay, each.scheme) for each in run_now} == {*KINDS}
+    for kinds, name in ((SCHEMES, "scheme"), (OVERLAYS, "overlay")):
+        met = {(getattr(each, name), each.faults, each.detector) for each in run_now}
+        assert met == {(kind, *plan) for kind in kinds for plan in PLANS}
+    every = {(each.overlay, each.scheme, each.faults, each.detector) for each in CONFIGS}
+    assert every == {(*kind, *plan) for kind in KINDS for plan in PLANS}, "soaks meet all of it"
     assert {scheme.partition(":")[0] for scheme in SCHEMES} == set(KNOWN)
     assert {each.founders for each in run_now} == {None, 5}
 

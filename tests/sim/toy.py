@@ -32,6 +32,7 @@ from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.records import EventKey, Record, home_of
 from meetpoint.protocol.ring import Ring
 from meetpoint.sim.checkers import first_from
+from meetpoint.sim.history import Members
 from meetpoint.wire import Codec
 
 TICK_US = 500_000
@@ -175,6 +176,9 @@ class ToyFamily:
     def is_ready(self, node: Any) -> bool:
         return bool(node.member)
 
+    def place(self, view: Any) -> object:
+        return None
+
     def viewing(self, node: Any) -> Callable[[], object]:
         return node.view  # type: ignore[no-any-return]
 
@@ -190,5 +194,5 @@ class ToyFamily:
     def departures(self, views: Mapping[bytes, Any]) -> str | None:
         return None
 
-    def responsible(self, members: Sequence[bytes], key: bytes) -> bytes:
-        return first_from(members, key)
+    def responsible(self, members: Members, key: bytes) -> Sequence[bytes]:
+        return [first_from(members.ids, key)]

@@ -21,6 +21,8 @@ AGREED: Final[Mapping[str, tuple[str, ...]]] = {
     "lists": ("mode", "hash", "schema", "first", "quantiles"),
     "meet": ("children", "plan"),
     "dmm": ("schema", "depth"),
+    "reach": ("schema", "ids", "width"),
+    "filters": ("lease_us",),
 }
 """By scheme, the settings by which brokers would miss each other."""
 
@@ -29,6 +31,8 @@ def way_of(config: NetworkConfig) -> str:
     """The overlay, the scheme, and a digest of the settings that must be the same: `chord meet 1f2e3d4c5b6a7980`."""
     settings = getattr(config, config.scheme, None)
     values = [(name, getattr(settings, name)) for name in AGREED[config.scheme]]
+    if config.overlay == "hypercube":
+        values.append(("dimensions", config.dimensions))
     said = msgspec.json.encode((config.ring.bits, values), order="deterministic")
     return f"{config.overlay} {config.scheme} {hashlib.blake2b(said, digest_size=8).hexdigest()}"
 
@@ -41,5 +45,6 @@ def difference(network: str, own: str) -> str | None:
     for what, there, here in zip(("overlay", "scheme"), theirs, ours, strict=False):
         if there != here:
             return f"the network has the {what} {there}, not {here}; set {what} as the network has it"
-    names = " and ".join(f"{theirs[1]}.{name}" for name in AGREED.get(theirs[1], ())) or "the width of ids"
-    return f"the network has other settings of {theirs[1]}; set {names} as its other brokers have them"
+    places = ("hypercube.dimensions",) if theirs[0] == "hypercube" else ()
+    names = (*(f"{theirs[1]}.{name}" for name in AGREED.get(theirs[1], ())), *places) or ("the width of ids",)
+    return f"the network has other settings of {theirs[1]}; set {' and '.join(names)} as its other brokers have them"

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from meetpoint.errors import SetupError
-from meetpoint.overlays import chord, pastry
+from meetpoint.overlays import chord, hypercube, pastry
 from meetpoint.protocol.hosting import Hosting
 from meetpoint.protocol.kinds import MESSAGES
 from meetpoint.protocol.messages import Message, Peer
@@ -19,7 +19,7 @@ from meetpoint.protocol.scheme import Scheme
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
 from meetpoint.rendezvous.messages import MESSAGES as RENDEZVOUS_MESSAGES
-from meetpoint.schemes import dmm, flood, lists, meet
+from meetpoint.schemes import dmm, filters, flood, lists, meet, reach
 from meetpoint.wire import Codec
 from meetpoint.wire.handshake import IAm
 
@@ -36,9 +36,12 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeSettings = NodeSettings()
     chord: chord.ChordSettings = chord.ChordSettings()
     pastry: pastry.PastrySettings = pastry.PastrySettings()
+    hypercube: hypercube.HypercubeSettings = hypercube.HypercubeSettings()
     lists: lists.ListsSettings = lists.ListsSettings()
     meet: meet.MeetSettings = meet.MeetSettings()
     dmm: dmm.DmmSettings = dmm.DmmSettings()
+    reach: reach.ReachSettings = reach.ReachSettings()
+    filters: filters.FiltersSettings = filters.FiltersSettings()
 
     def __post_init__(self) -> None:
         for what, name, known in (("overlay", self.overlay, OVERLAYS), ("scheme", self.scheme, SCHEMES)):
@@ -50,6 +53,12 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
         """The circle of the network's ids."""
         return Ring(BITS[self.overlay] if self.bits is None else self.bits)
 
+    @property
+    def dimensions(self) -> int:
+        """How many bits choose a node of the hypercube: those of the scheme's ids, where it places things by them."""
+        of_ids = reach.dimensions_of(self.reach) if self.scheme == "reach" else self.hypercube.dimensions
+        return min(of_ids, self.ring.bits)
+
 
 def _chord(config: NetworkConfig, services: Services, upcalls: Upcalls) -> Overlay:
     return chord.Chord(services, upcalls, config.chord)
@@ -57,6 +66,10 @@ def _chord(config: NetworkConfig, services: Services, upcalls: Upcalls) -> Overl
 
 def _pastry(config: NetworkConfig, services: Services, upcalls: Upcalls) -> Overlay:
     return pastry.Pastry(services, upcalls, config.pastry)
+
+
+def _hypercube(config: NetworkConfig, services: Services, upcalls: Upcalls) -> Overlay:
+    return hypercube.Hypercube(services, upcalls, config.hypercube, config.dimensions)
 
 
 def _flood(config: NetworkConfig, services: Services, overlay: Overlay, hosting: Hosting) -> Scheme:
@@ -75,27 +88,41 @@ def _dmm(config: NetworkConfig, services: Services, overlay: Overlay, hosting: H
     return dmm.Dmm(services, overlay, hosting, config.node, config.dmm)
 
 
+def _reach(config: NetworkConfig, services: Services, overlay: Overlay, hosting: Hosting) -> Scheme:
+    return reach.Reach(services, overlay, hosting, config.node, config.reach)
+
+
+def _filters(config: NetworkConfig, services: Services, overlay: Overlay, hosting: Hosting) -> Scheme:
+    return filters.Filters(services, overlay, hosting, config.node, config.filters)
+
+
 OVERLAYS: Final[dict[str, Callable[[NetworkConfig, Services, Upcalls], Overlay]]] = {
     "chord": _chord,
     "pastry": _pastry,
+    "hypercube": _hypercube,
 }
-BITS: Final[dict[str, int]] = {"chord": 160, "pastry": 128}
-"""The width of ids, as each overlay's paper has it."""
+BITS: Final[dict[str, int]] = {"chord": 160, "pastry": 128, "hypercube": 160}
+"""The width of ids, as each overlay's paper has it; that of the hypercube leaves it open, and has Chord's."""
 SCHEMES: Final[dict[str, Callable[[NetworkConfig, Services, Overlay, Hosting], Scheme]]] = {
     "flood": _flood,
     "lists": _lists,
     "meet": _meet,
     "dmm": _dmm,
+    "reach": _reach,
+    "filters": _filters,
 }
 _KINDS: Final[tuple[type[Message], ...]] = (
     *MESSAGES,
     *RENDEZVOUS_MESSAGES,
     *chord.MESSAGES,
     *pastry.MESSAGES,
+    *hypercube.MESSAGES,
     *flood.MESSAGES,
     *lists.MESSAGES,
     *meet.MESSAGES,
     *dmm.MESSAGES,
+    *reach.MESSAGES,
+    *filters.MESSAGES,
 )
 
 

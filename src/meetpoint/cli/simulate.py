@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
@@ -24,22 +25,29 @@ FAILURES_TOLD = 5
 """How many failing seeds are told with all that was wrong."""
 PROBLEMS_TOLD = 5
 SEEDS_MAX = 1_000_000
+SCHEME = "meet"
+LOOKUPS = 100
+PER_SECOND = 50.0
 
 
 def sim(
     overlay: Annotated[str, typer.Option("--overlay", help="How nodes find each other.")] = "chord",
     scheme: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             "--scheme",
             metavar="NAME[:OPTION…]",
-            help="How events find subscriptions, such as flood or lists:hybrid:order; none: only the overlay.",
+            help="How events find subscriptions, such as flood or lists:hybrid:order; none: only the overlay. "
+            "Several to --compare, with commas or repeated.",
+            show_default=SCHEME,
         ),
-    ] = "meet",
+    ] = None,
     nodes: Annotated[int, typer.Option("--nodes", min=1, max=100_000, help="How many there are at first.")] = 64,
     subscriptions: Annotated[int, typer.Option("--subscriptions", min=0, help="How many are made.")] = 500,
     events: Annotated[int, typer.Option("--events", min=0, help="How many are published.")] = 500,
-    lookups: Annotated[int, typer.Option("--lookups", min=0, help="How many keys are looked up.")] = 100,
+    lookups: Annotated[
+        int | None, typer.Option("--lookups", min=0, help="How many keys are looked up.", show_default=str(LOOKUPS))
+    ] = None,
     faults: Annotated[
         str, typer.Option("--faults", metavar="PLAN", help="none, churn, partition, lossy, disk, all, or a .yaml file.")
     ] = "none",
@@ -64,28 +72,87 @@ def sim(
         str | None,
         typer.Option("--story", metavar="WHAT", help="Tell the story of an event (e7) or subscription (s3)."),
     ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="What each scheme costs, without faults; all schemes, or those named.")
+    ] = False,
+    filters: Annotated[
+        str | None,
+        typer.Option("--filters", "--subs", metavar="FILE", help="To compare: your subscriptions, as match has them."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", "--events-file", metavar="FILE", help="To compare: your events, as match has them."),
+    ] = None,
+    schema: Annotated[
+        Path | None, typer.Option("--schema", metavar="FILE", help="To compare: the schema that schemes are told.")
+    ] = None,
+    rejects: Annotated[
+        str | None, typer.Option("--rejects", metavar="FILE", help="To compare: where rows that are set aside go.")
+    ] = None,
+    per_second: Annotated[
+        float | None,
+        typer.Option(
+            "--per-second",
+            min=0.1,
+            max=100_000,
+            help="To compare: how many events are published a second.",
+            show_default=f"{PER_SECOND:g}",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Simulate a network under faults; exit with 1 if anything was missing, repeated, wrong or broken."""
+    schemes = [name.strip() for given in scheme or () for name in given.split(",")]
+    to_compare = {
+        "--filters": filters,
+        "--data": data,
+        "--schema": schema,
+        "--rejects": rejects,
+        "--per-second": per_second,
+    }
+    to_hurt = {
+        "--faults": None if faults == "none" else faults,
+        "--detector": None if detector == "imperfect" else detector,
+        "--lookups": lookups,
+        "--founders": founders,
+        "--fault-seconds": fault_seconds,
+        "--recovery-seconds": recovery_seconds,
+        "--seeds": seeds,
+        "--story": story,
+    }
+    for option, value in (to_hurt if compare else to_compare).items():
+        if value is not None:
+            said = "does not go with --compare; leave it out." if compare else "is for --compare; add that."
+            raise typer.BadParameter(f"it {said}", param_hint=option)
+    if compare:
+        from meetpoint.cli.comparing import Wanted, compare_schemes
+
+        rate = PER_SECOND if per_second is None else per_second
+        wanted = Wanted(schemes, overlay, nodes, seed, subscriptions, events, rate, filters, data, schema, rejects)
+        compare_schemes(wanted, as_json)
+        return
+    if len(schemes) > 1:
+        raise typer.BadParameter("several schemes are for --compare; name one.", param_hint="--scheme")
     from meetpoint.catalog.spelling import network_config
     from meetpoint.sim.run import RunConfig
     from meetpoint.sim.scenario import NO_SCHEME
 
+    chosen = schemes[0] if schemes else SCHEME
     if detector not in ("perfect", "imperfect"):
         raise typer.BadParameter(f"{detector!r} is no detector; it is perfect or imperfect.", param_hint="--detector")
     if seeds is not None and story is not None:
         raise typer.BadParameter("a story is of one run; name one --seed.", param_hint="--story")
     many = None if seeds is None else read_seeds(seeds)
-    if scheme == NO_SCHEME:
+    if chosen == NO_SCHEME:
         subscriptions = events = 0
-    network_config(overlay, "meet" if scheme == NO_SCHEME else scheme)
+    network_config(overlay, SCHEME if chosen == NO_SCHEME else chosen)
     config = RunConfig(
         overlay=overlay,
-        scheme=scheme,
+        scheme=chosen,
         nodes=nodes,
         subscriptions=subscriptions,
         events=events,
-        lookups=lookups,
+        lookups=LOOKUPS if lookups is None else lookups,
         faults=faults,
         detector=cast(Literal["perfect", "imperfect"], detector),
         founders=founders,

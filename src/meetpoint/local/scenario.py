@@ -66,8 +66,10 @@ class Network:
                 f"local: faults {faults!r} are the simulator's; say none, or use meetpoint.sim.Network"
             )
         self._told = {"overlay": overlay, "scheme": scheme, "nodes": nodes, "seed": seed, "detector": "imperfect"}
-        dmm = simulated(overlay, scheme).dmm
-        self._local = Local(nodes, scheme, None, {"overlay": overlay, "dmm": dmm, **settings})
+        small = simulated(overlay, scheme)
+        self._local = Local(
+            nodes, scheme, None, {"overlay": overlay, "dmm": small.dmm, "reach": small.reach, **settings}
+        )  # fmt: skip
         self.kin = family_of(self._local.network)
         self._random = Random(f"network/{seed}")
         self._scripts: dict[Phase, list[_Action]] = {"load": [], "faults": [], "recovery": [], "after": []}
@@ -148,17 +150,22 @@ class Network:
         self._wrong_lookups = check_lookups(self.history.lookups, self._truth, 0, self.kin.responsible)
 
     async def _run(self) -> None:
-        for number in range(len(self._local.addresses)):
-            self._truth.change(0, bytes(self._local.broker(number).node.me.id), member=True)
         async with AsyncExitStack() as stack:
             for number in range(len(self._local.addresses)):
                 self._clients.append(await stack.enter_async_context(connect(self._local.url_of(number))))
             for actions in self._scripts.values():
                 for action in actions:
+                    self._look_who_is_where()
                     await action()
                     await self._rest()
         if self._readers:
             await asyncio.gather(*self._readers)
+
+    def _look_who_is_where(self) -> None:
+        now = _now() if self._truth.changes else 0
+        for number in range(len(self._local.addresses)):
+            node = self._local.broker(number).node
+            self._truth.change(now, bytes(node.me.id), member=True, place=self.kin.place(node.overlay.view()))
 
     async def _rest(self) -> None:
         """Wait until nothing is on its way: all brokers are looked at in one moment."""

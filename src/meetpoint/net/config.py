@@ -21,11 +21,14 @@ from meetpoint.catalog import NetworkConfig, read_scheme, way_of
 from meetpoint.errors import MeetpointError, SchemaError
 from meetpoint.language.schema import Schema
 from meetpoint.overlays.chord import ChordSettings
+from meetpoint.overlays.hypercube.settings import HypercubeSettings
 from meetpoint.overlays.pastry.settings import PastrySettings
 from meetpoint.protocol.settings import NodeSettings
 from meetpoint.schemes.dmm.settings import DmmSettings
+from meetpoint.schemes.filters.settings import FiltersSettings
 from meetpoint.schemes.lists import ListsSettings
 from meetpoint.schemes.meet import MeetSettings
+from meetpoint.schemes.reach.settings import ReachSettings, ids_of
 from meetpoint.wire import FRAME_MAX
 from meetpoint.wire.handshake import SPOKEN
 
@@ -118,10 +121,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     data: str | None = None
     """The folder for what must survive a restart; without one it is kept in memory, and survives only elsewhere."""
     scheme: str = "meet"
-    """How events find subscriptions: dmm, flood, lists or meet, with options behind colons (`lists:hybrid:order`). The
-    same at all brokers of a network."""
+    """How events find subscriptions: dmm, filters, flood, lists, meet or reach, with options behind colons
+    (`lists:hybrid:order`). The same at all brokers of a network."""
     overlay: str = "chord"
-    """How brokers find each other: chord or pastry. The same at all brokers of a network."""
+    """How brokers find each other: chord, hypercube or pastry. The same at all brokers of a network."""
     admin: str | None = "127.0.0.1:7480"
     """Where /healthz, /readyz and /metrics are served; none serves them nowhere."""
     wire_versions: tuple[int, int] = SPOKEN
@@ -140,12 +143,18 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Times and counts of the overlay `chord`."""
     pastry: PastrySettings = PastrySettings()
     """Times and counts of the overlay `pastry`."""
+    hypercube: HypercubeSettings = HypercubeSettings()
+    """Times and counts of the overlay `hypercube`. The dimensions are the same at all brokers of a network."""
     lists: ListsSettings = ListsSettings()
     """Choices of the scheme `lists`. The same at all brokers of a network."""
     meet: MeetSettings = MeetSettings()
     """Choices of the scheme `meet`. The same at all brokers of a network."""
     dmm: DmmSettings = DmmSettings()
     """Choices of the scheme `dmm`. The same at all brokers of a network."""
+    reach: ReachSettings = ReachSettings()
+    """Choices of the scheme `reach`. The same at all brokers of a network."""
+    filters: FiltersSettings = FiltersSettings()
+    """Choices of the scheme `filters`. The lease is the same at all brokers of a network."""
 
     def __post_init__(self) -> None:
         if parse_address(self.listen, "listen").host in _ANYWHERE and self.advertise is None:
@@ -168,7 +177,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"wire_versions: [{low}, {high}] is not the lowest and the highest of versions "
                 f"{SPOKEN[0]} to {SPOKEN[1]}; leave it out for both"
             )
-        timed = {"node": self.node, "chord": self.chord, "pastry": self.pastry, "meet": self.meet}
+        timed = {"node": self.node, "chord": self.chord, "pastry": self.pastry, "hypercube": self.hypercube}
+        timed |= {"meet": self.meet, "reach": self.reach, "filters": self.filters}
         for table, settings in timed.items():
             for key in fields_of(type(settings)):
                 value = getattr(settings, key)
@@ -179,6 +189,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 Schema.from_yaml(schema) if schema else None
             except SchemaError as error:
                 raise ConfigError(f"{table}.schema: {error}") from None
+        try:
+            ids_of(self.reach)
+        except SchemaError as error:
+            raise ConfigError(f"reach.schema: {error}") from None
         self.network_config()
 
     @property
@@ -193,8 +207,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def network_config(self) -> NetworkConfig:
         """What a node is made of."""
-        said: dict[str, Any] = {"chord": self.chord, "pastry": self.pastry}
-        said |= {"lists": self.lists, "meet": self.meet, "dmm": self.dmm}
+        said: dict[str, Any] = {"chord": self.chord, "pastry": self.pastry, "hypercube": self.hypercube}
+        said |= {"lists": self.lists, "meet": self.meet, "dmm": self.dmm, "reach": self.reach}
+        said |= {"filters": self.filters}
         options = read_scheme(self.scheme)
         name = options["scheme"]
         if name in options and name in said:

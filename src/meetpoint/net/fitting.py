@@ -40,9 +40,11 @@ def check_met(config: BrokerConfig, address: str, welcome: Welcome, me: Peer, na
 
 def advice(config: BrokerConfig) -> dict[str, str]:
     """What is allowed and hardly wanted, and what to do: the fields of a warning; empty where there is nothing."""
-    if config.network_config().scheme != "dmm" or config.dmm.schema:
+    network = config.network_config()
+    told = {"dmm": network.dmm.schema, "reach": network.reach.schema or network.reach.ids == "signatures"}
+    if told.get(network.scheme, True):
         return {}
     return {
-        "problem": "dmm without attributes: one broker holds all subscriptions",
-        "todo": "list them as YAML in dmm.schema, the same at all brokers (docs/dmm.md)",
+        "problem": f"{network.scheme} without attributes: one broker holds all subscriptions",
+        "todo": f"list them as YAML in {network.scheme}.schema, the same at all brokers (docs/{network.scheme}.md)",
     }

@@ -15,7 +15,7 @@
   event that is older than the subscription may come to it whenever it is matched again. A home may stop waiting for
   what comes before after `HOLD_US`; so what came that long after it was published is not counted.
 
-*Lookups*: right, if the node that was found was the right one at some moment between question and answer, among the
+*Lookups*: right, if the node that was found was a right one at some moment between question and answer, among the
 members that were up. *Bounded state*: what a node holds after a time of quiet, when nothing is left to do.
 """
 
@@ -30,7 +30,7 @@ import msgspec
 from meetpoint.matching import Scan
 from meetpoint.protocol.inputs import MICROSECONDS
 from meetpoint.sim.clock import told
-from meetpoint.sim.history import Change, Delivery, History, LookedUp, Publication, Subscription, Truth, apply
+from meetpoint.sim.history import Change, Delivery, History, LookedUp, Members, Moment, Publication, Subscription, Truth
 
 __all__ = ["Judging", "Verdict", "check_lookups", "check_notifications", "check_state", "closest_to", "first_from"]
 
@@ -210,16 +210,16 @@ def check_lookups(
     lookups: Iterable[LookedUp],
     truth: Truth,
     since: int,
-    responsible: Callable[[Sequence[bytes], bytes], bytes],
+    responsible: Callable[[Members, bytes], Sequence[bytes]],
 ) -> list[str]:
     """Which lookups begun from a time on found the wrong node, or none; `responsible` is the overlay's rule."""
     wrong = []
-    members: list[bytes] = []
+    members = Members()
     done = 0
     changes = truth.changes
     for lookup in sorted(lookups, key=lambda each: each.asked):
-        while done < len(changes) and changes[done][0] <= lookup.asked:
-            apply(members, changes[done][1], changes[done][2])
+        while done < len(changes) and changes[done].at <= lookup.asked:
+            members.apply(changes[done])
             done += 1
         if lookup.asked < since:
             continue
@@ -227,25 +227,26 @@ def check_lookups(
         if lookup.found is None or lookup.answered is None:
             wrong.append(f"{asked} found nobody")
         elif not _was_right(lookup, members, changes[done:], responsible):
-            wrong.append(f"{asked} found {lookup.found.hex()}, which is not {responsible(members, lookup.key).hex()}")
+            right = " or ".join(id_.hex() for id_ in responsible(members, lookup.key)) if members.ids else ""
+            wrong.append(f"{asked} found {lookup.found.hex()}, not {right or 'nobody'}")
     return wrong
 
 
 def _was_right(
     lookup: LookedUp,
-    members: Sequence[bytes],
-    later: Sequence[tuple[int, bool, bytes]],
-    responsible: Callable[[Sequence[bytes], bytes], bytes],
+    members: Members,
+    later: Sequence[Moment],
+    responsible: Callable[[Members, bytes], Sequence[bytes]],
 ) -> bool:
-    if members and responsible(members, lookup.key) == lookup.found:
+    if members.ids and lookup.found in responsible(members, lookup.key):
         return True
-    then = list(members)
+    then = members.copy()
     assert lookup.answered is not None
-    for at, member, id_ in later:
-        if at > lookup.answered:
+    for moment in later:
+        if moment.at > lookup.answered:
             break
-        apply(then, member, id_)
-        if then and responsible(then, lookup.key) == lookup.found:
+        then.apply(moment)
+        if then.ids and lookup.found in responsible(then, lookup.key):
             return True
     return False
 

@@ -47,6 +47,9 @@ class Family(Protocol):
     def is_member(self, view: Any) -> bool:
         """Whether a node with such a view has become a member and still is one."""
 
+    def place(self, view: Any) -> object:
+        """What of a member's view decides which keys are its, beside its id; None where its id says all."""
+
 
 class Cluster:
     """All processes, and the true list of members."""
@@ -63,6 +66,7 @@ class Cluster:
         self._random = Random(f"cluster/{seed}")
         self._alive: list[Process] | None = None
         self._member: dict[str, bytes] = {}
+        self._place: dict[str, object] = {}
         self._waiting: dict[str, tuple[str, ...]] = {}
         engine.on_stop = self._stopped
 
@@ -184,19 +188,23 @@ class Cluster:
 
     def _cease(self, process: Process) -> None:
         id_ = self._member.pop(process.address, None)
+        self._place.pop(process.address, None)
         if id_ is not None:
             self.truth.change(self.engine.now, id_, member=False)
 
     def look(self, process: Process) -> None:
-        """The view of a process has changed: see whether it has become a member, or is one no longer."""
-        if process.alive and self.family.is_member(process.view) != (process.address in self._member):
-            if process.address in self._member:
-                self._cease(process)
-            else:
-                id_ = process.peer.id
-                self._member[process.address] = id_
-                self._waiting.pop(process.address, None)
-                self.truth.change(self.engine.now, id_, member=True)
+        """The view of a process has changed: see whether it has become a member, and where, or is one no longer."""
+        address, id_ = process.address, process.peer.id
+        if not process.alive:
+            return
+        if not self.family.is_member(process.view):
+            self._cease(process)
+            return
+        place = self.family.place(process.view)
+        if address not in self._member or place != self._place[address]:
+            self._member[address], self._place[address] = id_, place
+            self._waiting.pop(address, None)
+            self.truth.change(self.engine.now, id_, member=True, place=place)
 
     def _word(self, process: Process, word: str) -> None:
         if self.engine.story is not None:

@@ -13,20 +13,35 @@ import msgspec
 
 from meetpoint.catalog import NetworkConfig, make_codec, make_node, network_config
 from meetpoint.overlays.chord import invariant as chord_invariant
+from meetpoint.overlays.hypercube import invariant as hypercube_invariant
+from meetpoint.overlays.hypercube.keys import point_of
 from meetpoint.overlays.pastry import invariant as pastry_invariant
 from meetpoint.protocol.messages import Peer
 from meetpoint.sim.checkers import closest_to, first_from
 from meetpoint.sim.engine import Codec, SimulatedNode
+from meetpoint.sim.history import Members
 from meetpoint.sim.scenario import Kin
 from meetpoint.sim.workload import SCHEMA
 
-__all__ = ["FAMILIES", "ChordFamily", "Making", "OverlayFamily", "PastryFamily", "WholeNodes", "family_of", "simulated"]
+__all__ = [
+    "FAMILIES",
+    "ChordFamily",
+    "HypercubeFamily",
+    "Making",
+    "OverlayFamily",
+    "PastryFamily",
+    "WholeNodes",
+    "family_of",
+    "simulated",
+]
 
 
 DMM: Final = {"schema": SCHEMA, "threshold": 4, "depth": 5, "growth": 0.75, "relief": 0.0}
 """How `dmm` is set in small runs: it knows the workload's attributes, its regions bear so few entries that they split,
 and splits are refused less often, since half of the workload's filters meet nearly every region. For the same reason
 its space is halved only a few times: `dmm:always` makes a region of every part."""
+REACH: Final = {"schema": SCHEMA}
+"""How `reach` is set in small runs: the workload's attributes are the bits of its ids."""
 
 
 class Making(Protocol):
@@ -72,6 +87,10 @@ class OverlayFamily:
         """Whether a node with such a view has become a member and still is one."""
         return bool(view.joined)
 
+    def place(self, view: Any) -> object:
+        """A member's keys follow from the ids, in most overlays."""
+        return None
+
     def viewing(self, node: Any) -> Callable[[], object]:
         """What gives the node's pointers: the same object until they change."""
         view: Callable[[], object] = node.overlay.view
@@ -115,9 +134,9 @@ class ChordFamily(OverlayFamily):
         """Which pointer is not ideal."""
         return chord_invariant.departures(views, self._length)
 
-    def responsible(self, members: Sequence[bytes], key: bytes) -> bytes:
+    def responsible(self, members: Members, key: bytes) -> Sequence[bytes]:
         """Who has a key: the first member at or after it."""
-        return first_from(members, key)
+        return (first_from(members.ids, key),)
 
 
 class PastryFamily(OverlayFamily):
@@ -142,14 +161,48 @@ class PastryFamily(OverlayFamily):
         """Which leaf set is not ideal, or who is not ready."""
         return pastry_invariant.departures(views, self.config.pastry.half)
 
-    def responsible(self, members: Sequence[bytes], key: bytes) -> bytes:
+    def responsible(self, members: Members, key: bytes) -> Sequence[bytes]:
         """Who has a key: the member nearest to it."""
-        return closest_to(members, key, self.ring.size)
+        return (closest_to(members.ids, key, self.ring.size),)
+
+
+class HypercubeFamily(OverlayFamily):
+    """The hypercube: a member's place is what it claims, and claims are settled one by one."""
+
+    def founders(self, count: int) -> None:
+        """Any number will do."""
+
+    def place(self, view: Any) -> object:
+        """What it claims."""
+        return view.pieces
+
+    def differ(self, old: Any, new: Any) -> bool:
+        """The invariant is about all of a view."""
+        return bool(old != new)
+
+    def broken(self, views: Mapping[bytes, Any]) -> str | None:
+        """What is wrong with who hosts what."""
+        return hypercube_invariant.broken(views, self.config.dimensions)
+
+    def stands(self, views: Mapping[bytes, Any]) -> bool:
+        """Whether these, if they were all that is left, host something and hang together."""
+        return len(views) > 1 and self.broken(views) is None and hypercube_invariant.stands(views)
+
+    def departures(self, views: Mapping[bytes, Any]) -> str | None:
+        """Which id has not one host, and who does not know its neighbours."""
+        return hypercube_invariant.departures(views, self.config.dimensions)
+
+    def responsible(self, members: Members, key: bytes) -> Sequence[bytes]:
+        """Who hosts the id that a key stands for. For a while two may: one that gives it away, until it was taken."""
+        point = point_of(self.ring, key, self.config.dimensions)
+        places: Mapping[bytes, Any] = members.places
+        return [id_ for id_ in members.ids if any(region.hosts(point) for region, _ in places[id_])]
 
 
 FAMILIES: Final[Mapping[str, Callable[[NetworkConfig, Making | None], Kin]]] = {
     "chord": ChordFamily,
     "pastry": PastryFamily,
+    "hypercube": HypercubeFamily,
 }
 """By overlay; all that the catalog has."""
 
@@ -162,4 +215,7 @@ def family_of(config: NetworkConfig, making: Making | None = None) -> Kin:
 def simulated(overlay: str, scheme: str) -> NetworkConfig:
     """The network of an overlay and a scheme in one word, with such settings as small runs need to show anything."""
     config = network_config(overlay, scheme)
-    return msgspec.structs.replace(config, dmm=msgspec.structs.replace(config.dmm, **DMM))
+    dmm, reach = (
+        msgspec.structs.replace(settings, **changed) for settings, changed in ((config.dmm, DMM), (config.reach, REACH))
+    )
+    return msgspec.structs.replace(config, dmm=dmm, reach=reach)

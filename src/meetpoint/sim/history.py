@@ -6,14 +6,14 @@ Nothing here comes from inside a node. Times are virtual microseconds; None is n
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
 from meetpoint.language.event import Event
 from meetpoint.language.filters import Filter
 
-__all__ = ["Change", "Delivery", "History", "LookedUp", "Publication", "Subscription", "Truth"]
+__all__ = ["Change", "Delivery", "History", "LookedUp", "Members", "Moment", "Publication", "Subscription", "Truth"]
 
 
 class Change(msgspec.Struct):
@@ -82,38 +82,47 @@ class History:
         self.unanswered: list[tuple[int, str]] = []
 
 
-class Truth:
-    """Who was a live member when. Kept as changes, so that a large network costs nothing while it runs."""
+class Moment(NamedTuple):
+    """A node became a member, got another place, or is a member no longer."""
+
+    at: int
+    id: bytes
+    member: bool
+    place: object = None
+    """What decides which keys are its, beside its id (`cluster.Family.place`); None where its id says all."""
+
+
+class Members:
+    """Who is a live member at one moment: their ids in order, and their places."""
 
     def __init__(self) -> None:
-        self.changes: list[tuple[int, bool, bytes]] = []
-        self._members: list[bytes] = []
+        self.ids: list[bytes] = []
+        self.places: dict[bytes, object] = {}
 
-    def change(self, at: int, id_: bytes, member: bool) -> None:
-        """A node became a member, or is one no longer."""
-        self.changes.append((at, member, id_))
-        apply(self._members, member, id_)
+    def apply(self, moment: Moment) -> None:
+        """One change."""
+        id_ = moment.id
+        if moment.member:
+            if id_ not in self.places:
+                insort(self.ids, id_)
+            self.places[id_] = moment.place
+        else:
+            assert id_ in self.places, "who was no member cannot cease to be one"
+            del self.ids[bisect_left(self.ids, id_)], self.places[id_]
 
-    @property
-    def members(self) -> list[bytes]:
-        """The ids of the members of now, in order."""
-        return self._members
-
-    def members_at(self, time: int, before: Iterable[bytes] = ()) -> list[bytes]:
-        """The ids of the members at a time."""
-        members = list(before)
-        for at, member, id_ in self.changes:
-            if at > time:
-                break
-            apply(members, member, id_)
-        return members
+    def copy(self) -> Members:
+        """The same, apart."""
+        other = Members()
+        other.ids, other.places = self.ids.copy(), self.places.copy()
+        return other
 
 
-def apply(members: list[bytes], member: bool, id_: bytes) -> None:
-    """One change to a sorted list."""
-    if member:
-        insort(members, id_)
-    else:
-        at = bisect_left(members, id_)
-        assert members[at] == id_, "who was no member cannot cease to be one"
-        del members[at]
+class Truth:
+    """Who was a live member when, and where. Kept as changes, so that a large network costs nothing while it runs."""
+
+    def __init__(self) -> None:
+        self.changes: list[Moment] = []
+
+    def change(self, at: int, id_: bytes, member: bool, place: object = None) -> None:
+        """A node became a member, got another place, or is a member no longer."""
+        self.changes.append(Moment(at, id_, member, place))

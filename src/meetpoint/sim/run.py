@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from functools import partial
-from itertools import islice
-from multiprocessing import active_children, get_context
 from random import Random
 
 import msgspec
@@ -23,11 +19,12 @@ from meetpoint.errors import MeetpointError
 from meetpoint.sim.clock import told
 from meetpoint.sim.engine import Detector, Story
 from meetpoint.sim.plans import Plan, read_plan
+from meetpoint.sim.pool import cores, in_processes
 from meetpoint.sim.report import Report
 from meetpoint.sim.scenario import Kin, Network, Phase, Timing
 from meetpoint.sim.workload import Workload
 
-__all__ = ["RunConfig", "command", "make_network", "run", "run_many"]
+__all__ = ["RunConfig", "command", "finish", "make_network", "run", "run_many"]
 
 LATE_SHARE = 0.15
 """The share of subscriptions that come while faults happen."""
@@ -36,9 +33,6 @@ ENDED_SHARE = 0.1
 """The shares that are changed, and ended, while faults happen or after."""
 _EVENTS: Sequence[tuple[Phase, float]] = (("load", 0.1), ("faults", 0.5), ("recovery", 0.15), ("after", 0.25))
 _LOOKUPS: Sequence[tuple[Phase, float]] = (("faults", 0.3), ("after", 0.7))
-
-
-_NO_INTERRUPT = (signal.SIGINT, signal.SIG_IGN)
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,10 +125,15 @@ def _phases(shares: Sequence[tuple[Phase, float]], count: int) -> Iterator[Phase
 
 
 def run(config: RunConfig, seed: int, story: Story | None = None, kin: Kin | None = None) -> Report:
-    """One run. What fails inside a node is told in the report, with its place; the seed repeats it."""
+    """One run."""
     net = make_network(config, seed, kin)
     if story is not None:
         net.tell(story)
+    return finish(net)
+
+
+def finish(net: Network) -> Report:
+    """Let a network run. What fails inside a node is told in the report, with its place; the seed repeats it."""
     try:
         net.run()
     except MeetpointError:
@@ -151,23 +150,9 @@ def run(config: RunConfig, seed: int, story: Story | None = None, kin: Kin | Non
 
 def run_many(config: RunConfig, seeds: Sequence[int], jobs: int | None = None) -> Iterator[Report]:
     """The reports of many seeds, as they come, from as many processes as there are cores."""
-    workers = min(jobs or os.cpu_count() or 1, len(seeds))
-    if workers <= 1:
+    workers = min(jobs or cores(), len(seeds))
+    if workers > 1:
+        yield from in_processes(partial(run, config), seeds, workers)
+    else:
         for seed in seeds:
             yield run(config, seed)
-        return
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=signal.signal, initargs=_NO_INTERRUPT)
-    try:
-        ahead = iter(seeds)
-        running = {pool.submit(run, config, seed) for seed in islice(ahead, 2 * workers)}
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                running |= {pool.submit(run, config, seed) for seed in islice(ahead, 1)}
-                yield future.result()
-    except BaseException:  # whoever stops us does not want to wait for what is running
-        for process in active_children():
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)

@@ -10,7 +10,7 @@
 A run has phases: the network *starts*, clients *load* their subscriptions, *faults* happen while clients go on, all
 heals and the network *recovers* within a stated time, *after* which everything must work, and at last it is *quiet*,
 so that whatever is still to come can come. Then the checkers judge. What clients do is said beforehand, each thing with
-its phase; the things of one phase happen at even distances, in the order in which they were said.
+its phase; the things of one phase happen at even distances, in the order in which they were said, but for rests.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from meetpoint.sim.clock import BEGINNING, told
 from meetpoint.sim.cluster import Cluster, Family
 from meetpoint.sim.engine import Detector, Engine, Process, Story
 from meetpoint.sim.faults import HEALING_US, Faults
-from meetpoint.sim.history import History
+from meetpoint.sim.history import History, Members
 from meetpoint.sim.plans import Plan, read_plan
 from meetpoint.sim.report import PROBLEMS_SHOWN, Report, spread
 from meetpoint.sim.watch import Overseer, Watch
@@ -82,8 +82,8 @@ class Kin(Family, Overseer, Protocol):
     def is_ready(self, node: Any) -> bool:
         """Whether a node serves clients."""
 
-    def responsible(self, members: Sequence[bytes], key: bytes) -> bytes:
-        """Who has a key."""
+    def responsible(self, members: Members, key: bytes) -> Sequence[bytes]:
+        """Who has a key: one, but while it passes from one to another."""
 
 
 class Network:
@@ -122,6 +122,7 @@ class Network:
         self._founders = nodes if founders is None else min(founders, nodes)
         self._random = Random(f"network/{seed}")
         self._scripts: dict[Phase, list[Callable[[], object]]] = {"load": [], "faults": [], "recovery": [], "after": []}
+        self._rests: dict[Phase, list[tuple[int, float]]] = {"load": [], "faults": [], "recovery": [], "after": []}
         self._names = self._events = 0
         self._ran = False
         self._judging = Judging(0, 0)
@@ -164,6 +165,10 @@ class Network:
         """Ask some node who is responsible for a key, or for one drawn at random."""
         wanted = self._key() if key is None else key
         self._say(phase, partial(self._at_some_node, lambda at: self.clients.lookup(wanted, at)), is_lookup=True)
+
+    def rest(self, seconds: float, *, phase: Phase = "faults") -> None:
+        """Clients do nothing for so long, of the time that the phase lasts, after what has been said of it so far."""
+        self._rests[phase].append((len(self._scripts[phase]), seconds))
 
     def tell(self, story: Story) -> None:
         """Let someone read along."""
@@ -269,9 +274,11 @@ class Network:
         self.engine.run(self.engine.now + int(seconds * MICROSECONDS))
 
     def _schedule(self, phase: Phase, seconds: float) -> None:
-        actions = self._scripts[phase]
+        actions, rests = self._scripts[phase], self._rests[phase]
+        busy = max(0.0, seconds - sum(rest for _, rest in rests))
         for number, action in enumerate(actions):
-            at = int((number + 0.5) / len(actions) * seconds * MICROSECONDS)
+            rested = sum(rest for before, rest in rests if before <= number)
+            at = int(((number + 0.5) / len(actions) * busy + rested) * MICROSECONDS)
             self.engine.call(self.engine.now + at, action)
 
     def _wait(self, done: Callable[[], bool], seconds_max: float) -> None:

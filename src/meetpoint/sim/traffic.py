@@ -25,30 +25,35 @@ Purpose: TypeAlias = Literal["events", "placing", "summaries", "safekeeping", "u
 
 _KINDS: Final[Mapping[Purpose, str]] = {
     "events": (
-        "flooding flooded c.ro p.ro errand errand_done elsewhere bring brought spread spread_done visit visited "
+        "flooding flooded c.ro p.ro h.ro errand errand_done elsewhere bring brought spread spread_done visit visited "
         "matched collect collected chain accepted told heard carry carried watermark watermarked "
-        "d.match d.matched d.reaching"
+        "d.match d.matched d.reaching r.handle r.handled f.hand f.handed f.carry f.carried f.serve f.served"
     ),
     # Where subscriptions lie, and regions that split and merge.
     "placing": (
         "put stored crowded withdraw removed d.plant d.uproot d.planted "
-        "d.sow d.open d.close d.dissolve d.obeyed d.closed d.low d.heeded d.weigh d.weighed"
+        "d.sow d.open d.close d.dissolve d.obeyed d.closed d.low d.heeded d.weigh d.weighed "
+        "r.weigh r.weighed"
     ),
-    "summaries": "used noted",
+    "summaries": (
+        "used noted r.idle r.idle_for r.awake r.awoken r.borrow r.lent r.amend r.amended "
+        "f.want f.filter f.known f.absent"
+    ),
     # What was published, and what waits for subscribers, on two disks.
     "safekeeping": "copy copied",
     # The ring, the directory, homes and arcs that move: all that goes on when nobody publishes. Also lookups: rings
     # look for each other by them all the time, while schemes route.
     "upkeep": (
         "c.as c.ts c.pe c.sr c.pi c.po c.cl c.hi c.lv c.sk c.pl c.fi c.lo p.gr p.gd p.st p.jo p.we p.lv p.fi p.lo "
+        "h.be h.lv h.ke h.jo h.of h.sb h.no h.wa h.fi h.lo "
         "sync synced fetch fetched holding released keep kept adopt adopted confirm confirmed "
-        "seek_arc sought_arc pull pulled took forgot take taken where where_is"
+        "seek_arc sought_arc pull pulled took forgot take taken where where_is f.where f.where_is"
     ),
 }
 PURPOSES: Final[Mapping[str, Purpose]] = {tag: purpose for purpose, tags in _KINDS.items() for tag in tags.split()}
 """What each kind of message is for, by its tag."""
 
-ENVELOPES: Final = frozenset({"c.ro", "p.ro", "errand", "errand_done"})
+ENVELOPES: Final = frozenset({"c.ro", "p.ro", "h.ro", "errand", "errand_done"})
 """The kinds whose `body` is another message."""
 
 PARTS: Final[Mapping[str, tuple[str, Purpose]]] = {"visited": ("summary", "summaries")}

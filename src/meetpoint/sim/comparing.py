@@ -1,0 +1,430 @@
+"""What each scheme costs for the same filters and events: one network without faults for each, from one seed.
+
+Subscriptions are loaded, and settle; then events are published, each at some node: the same ones in all networks.
+Messages are told by what they are for (`traffic`), and begin to count as *placing* with the first subscription, and as
+an event's with the first event. What a scheme does with a single event cannot be told from messages alone, since not
+all of them name it, so now and then an event is published *alone*: nobody publishes for a while before and after it,
+and what is said meanwhile by nodes that it has come to is about it. That gives the nodes that it visits, and the
+longest way to a subscriber, message after message.
+
+What goes on when clients have done nothing for a while is upkeep, whatever it is for, and is taken from the rest: some
+schemes tell again and again what is wanted. Only safekeeping then is of what was published before.
+
+Schemes have the settings that brokers have by default; those that may be told a schema are told it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from meetpoint.catalog import NetworkConfig, network_config
+from meetpoint.catalog.catalog import OVERLAYS, SCHEMES
+from meetpoint.protocol.effects import Notify
+from meetpoint.protocol.inputs import MICROSECONDS, Asked, Publish, Subscribe
+from meetpoint.protocol.messages import Message, Peer
+from meetpoint.rendezvous.keeping import PLACED
+from meetpoint.sim.engine import Codec, Process
+from meetpoint.sim.families import family_of
+from meetpoint.sim.given import Given
+from meetpoint.sim.pool import advance, cores, in_processes
+from meetpoint.sim.report import Report, Spread, spread
+from meetpoint.sim.run import finish
+from meetpoint.sim.scenario import Network, Timing
+from meetpoint.sim.traffic import PURPOSES, Meter, Purpose, Traffic
+
+__all__ = [
+    "CAUSED",
+    "Costs",
+    "Each",
+    "Trial",
+    "Watcher",
+    "compare",
+    "configured",
+    "everything",
+    "measure",
+    "overlay_of",
+]
+
+CAUSED: Final[tuple[Purpose, ...]] = ("events", "summaries", "safekeeping", "placing")
+"""What an event causes: all but upkeep, which goes on when nobody publishes."""
+OWN_OVERLAYS: Final = {"reach": "hypercube"}
+"""Schemes that belong to one overlay, whichever one the others are compared on."""
+
+LOADED_PER_S = 50.0
+LOAD_S_MAX = 30.0
+ACKNOWLEDGED_S_MAX = 600.0
+"""How fast subscriptions come, in how long at most, and how long all may take to be acknowledged."""
+SETTLE_S = 15.0
+"""How long after the last subscription the first event comes: time to split and to merge what was placed."""
+QUIET_S = 45.0
+IDLE_S = 25.0
+"""How long the run goes on after the last event, and after how much of that the network is idle."""
+ALONE = 40
+IN_A_ROW = 4
+"""About how many events are published alone, at most, and how many of them one after another."""
+REST_S = 2.0
+"""How long before and after these nobody publishes: longer than a home waits for what comes before an event."""
+STILL_S = 0.05
+"""How long before such an event nobody may have spoken of others: else it is not alone, and not looked at."""
+CHECK_EVERY = 64
+"""How often nodes check themselves."""
+PROBLEMS_TOLD = 5
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """One scheme on one overlay."""
+
+    scheme: str
+    overlay: str = "chord"
+    nodes: int = 64
+    seed: int = 7
+    per_s: float = 50.0
+    """How many events are published in a second of virtual time, at all nodes together."""
+
+
+class Each(msgspec.Struct, frozen=True):
+    """Messages and bytes for each of something."""
+
+    messages: float
+    bytes: float
+
+
+class Costs(msgspec.Struct, kw_only=True):
+    """What a scheme cost. None: there was nothing to measure it by."""
+
+    scheme: str
+    overlay: str
+    counts: dict[str, int]
+    """The six that must be 0."""
+    problems: list[str]
+    notifications: int
+    notifications_expected: int
+
+    event: Each | None
+    """For each event, all that it caused."""
+    event_by_purpose: dict[Purpose, Each]
+    event_delay_ms: Spread | None
+    """Until a subscriber was notified."""
+    event_hops: Spread | None
+    """Messages, one after another, until an event came to the node that notified of it; of those published alone."""
+    visited: float | None
+    """The share of nodes that an event comes to, that where it is published among them; of those published alone."""
+    alone: int
+    """How many events that is the mean of."""
+    busiest: float | None
+    """The share of all messages with events that go to the node to which the most go."""
+
+    subscription: Each | None
+    """For each subscription, until the first event: all but upkeep."""
+    subscription_ms: Spread | None
+    """Until it was acknowledged."""
+    entries: float | None
+    """How many are placed for each subscription; 0: it is nowhere but at its home."""
+    fullest: float | None
+    """The share of all entries that lies at the node where the most do; None where there are none."""
+
+    upkeep: Each
+    """For each node and second, when clients do nothing."""
+    virtual_s: float
+    cpu_s: float
+
+    @property
+    def good(self) -> bool:
+        """Whether the oracle has nothing to say."""
+        return not any(self.counts.values())
+
+
+# -- what is compared --------------------------------------------------------------------------------------------------
+
+
+def everything() -> tuple[str, ...]:
+    """All schemes, each as it is by default."""
+    return tuple(SCHEMES)
+
+
+def overlay_of(scheme: str, chosen: str) -> str:
+    """The overlay that a scheme in one word is compared on."""
+    own = OWN_OVERLAYS.get(scheme.split(":")[0], chosen)
+    return own if own in OVERLAYS else chosen
+
+
+def configured(trial: Trial, schema: str) -> NetworkConfig:
+    """The network of a trial; a scheme that may be told a schema is told it."""
+    config = network_config(trial.overlay, trial.scheme)
+    settings: Any = getattr(config, config.scheme, None)
+    if settings is None or "schema" not in settings.__struct_fields__:
+        return config
+    return msgspec.structs.replace(config, **{config.scheme: msgspec.structs.replace(settings, schema=schema)})
+
+
+def compare(
+    trials: Sequence[Trial], given: Given, step: Callable[[int], None] = lambda steps: None, jobs: int | None = None
+) -> Iterator[Costs]:
+    """The costs of each trial, as they come; a step is a subscription or an event of one of them."""
+    workers = min(jobs or cores(), len(trials))
+    if workers > 1:
+        yield from in_processes(partial(_measure_apart, given), trials, workers, step)
+    else:
+        for trial in trials:
+            yield measure(trial, given, step)
+
+
+def _measure_apart(given: Given, trial: Trial) -> Costs:
+    return measure(trial, given, advance)
+
+
+# -- one trial ---------------------------------------------------------------------------------------------------------
+
+
+def measure(trial: Trial, given: Given, step: Callable[[int], None] = lambda steps: None) -> Costs:
+    """One network from its beginning to its judgement."""
+    net = Network(
+        trial.overlay,
+        trial.scheme,
+        trial.nodes,
+        trial.seed,
+        timing=_timing(trial, given),
+        check_every=CHECK_EVERY,
+        kin=family_of(configured(trial, given.schema)),
+    )
+    alone = _alone(len(given.events))
+    watcher = Watcher(net.kin.codec, alone, step)
+    net.tell(watcher)
+    for text in given.filters:
+        net.subscribe(text)
+    net.rest(SETTLE_S, phase="load")
+    for number, event in enumerate(given.events):
+        if _rests_before(number, alone):
+            net.rest(REST_S, phase="after")
+        net.publish(event, phase="after")
+    report = finish(net)
+    watcher.end()
+    return _costs(trial, given, net, watcher, report)
+
+
+def _alone(events: int) -> frozenset[int]:
+    """Which events are published alone, by their numbers."""
+    apart = max(IN_A_ROW, -(-events * IN_A_ROW // ALONE))
+    return frozenset(number for number in range(events) if (number + apart // 2) % apart < IN_A_ROW)
+
+
+def _rests_before(number: int, alone: frozenset[int]) -> bool:
+    return number in alone or number - 1 in alone
+
+
+def _timing(trial: Trial, given: Given) -> Timing:
+    load_s = min(LOAD_S_MAX, len(given.filters) / LOADED_PER_S) + SETTLE_S
+    alone = _alone(len(given.events))
+    rests = sum(_rests_before(number, alone) for number in range(len(given.events)))
+    after_s = len(given.events) / trial.per_s + REST_S * rests
+    return Timing(load_s=load_s, load_s_max=ACKNOWLEDGED_S_MAX, calm_s=0.0, after_s=after_s, quiet_s=QUIET_S)
+
+
+class Watcher(Meter):
+    """A meter that also counts what comes before the first event, who is spoken to, and how far single events go."""
+
+    def __init__(self, codec: Codec, alone: frozenset[int], step: Callable[[int], None] = lambda steps: None) -> None:
+        super().__init__(codec)
+        self.loading = Meter(codec)
+        self.idle = Meter(codec)
+        """What was said while clients did nothing, at the end."""
+        self.received_by: Counter[str] = Counter()
+        """By node, the messages with events that were sent to it."""
+        self.followed: list[Followed] = []
+        """The events that were alone."""
+        self._alone = alone
+        self._step = step
+        self._asked: int | None = None
+        self._published = 0
+        self._spoke = 0
+        self._following: Followed | None = None
+
+    def sent(self, now: int, source: Process, to: Peer, message: Message, payload: bytes) -> None:
+        """A message was sent."""
+        if self._asked is not None and now - self._asked >= IDLE_S * MICROSECONDS:
+            if self.idle.began is None:
+                self.idle.began = now
+            self.idle.sent(now, source, to, message, payload)
+        if self.began is None:
+            self.loading.sent(now, source, to, message, payload)
+            return
+        super().sent(now, source, to, message, payload)
+        tag, _ = self._innermost(message)
+        if PURPOSES[tag] == "events":
+            self._spoke = now
+            self.received_by[to.address] += 1
+            if self._following is not None:
+                self._following.sent(source, payload)
+
+    def received(self, now: int, source: Process, target: Process, message: Message, payload: bytes) -> None:
+        """A message arrived."""
+        if self._following is not None:
+            self._following.received(target, payload)
+
+    def happened(self, now: int, process: Process, thing: object) -> None:
+        """What clients ask, and what they are notified of."""
+        super().happened(now, process, thing)
+        if isinstance(thing, Asked) and isinstance(thing.what, Subscribe | Publish):
+            self._asked = now
+            self._step(1)
+            if isinstance(thing.what, Publish):
+                self._publish(now, process, thing.what.event)
+            elif self.loading.began is None:
+                self.loading.began = now
+        elif isinstance(thing, Notify) and self._following is not None:
+            self._following.notified(process, thing)
+
+    def end(self) -> None:
+        """The run is over."""
+        if self._following is not None:
+            self.followed.append(self._following)
+            self._following = None
+
+    def _publish(self, now: int, process: Process, content: bytes) -> None:
+        self.end()
+        if self._published in self._alone and now - self._spoke >= STILL_S * MICROSECONDS:
+            self._following = Followed(process, content)
+        self._published += 1
+
+
+class Followed:
+    """One event, as long as nobody speaks of others: which nodes it comes to, and after how many messages."""
+
+    def __init__(self, origin: Process, content: bytes) -> None:
+        self._origin = origin
+        self._content = content
+        self._flying: dict[int, tuple[bytes, int]] = {}
+        self._reached: dict[str, int] = {origin.address: 0}
+        """By node, how many messages, one after another, came before what it says now."""
+        self._brought: dict[str, int] = {}
+        """By node, how many before the event itself was there last."""
+        self.hops: list[int] = []
+        """By notification at another node than the event's own, so many messages."""
+
+    @property
+    def nodes(self) -> int:
+        """How many it came to, that where it was published among them."""
+        return len(self._reached)
+
+    def sent(self, source: Process, payload: bytes) -> None:
+        """Someone speaks of an event: of this one, if it has come there."""
+        reached = self._reached.get(source.address)
+        if reached is not None:
+            self._flying[id(payload)] = payload, reached + 1  # kept, so that no other has this id
+
+    def received(self, target: Process, payload: bytes) -> None:
+        """A message arrived."""
+        _, hops = self._flying.pop(id(payload), (b"", 0))
+        if hops:
+            self._reached[target.address] = hops
+            if self._content in payload:
+                self._brought[target.address] = hops
+
+    def notified(self, process: Process, thing: Notify) -> None:
+        """Subscribers are notified."""
+        if thing.content == self._content and process is not self._origin:
+            self.hops += [self._brought.get(process.address, 0)] * len(thing.names)
+
+
+# -- the figures -------------------------------------------------------------------------------------------------------
+
+
+def _costs(trial: Trial, given: Given, net: Network, watcher: Watcher, report: Report) -> Costs:
+    events, filters = len(given.events), len(given.filters)
+    now = net.engine.now
+    idle = _Idle(watcher.idle, now)
+    by_purpose = idle.taken_from(watcher, now)
+    loaded = idle.taken_from(watcher.loading, now if watcher.began is None else watcher.began)
+    hops = [each for followed in watcher.followed for each in followed.hops]
+    acknowledged = [
+        (change.acknowledged - change.asked) // 1000
+        for subscription in net.clients.history.subscriptions.values()
+        for change in subscription.changes
+        if change.acknowledged is not None
+    ]
+    entries = _entries(net)
+    return Costs(
+        scheme=trial.scheme,
+        overlay=trial.overlay,
+        counts=report.counts,
+        problems=report.problems[:PROBLEMS_TOLD],
+        notifications=report.notifications,
+        notifications_expected=report.notifications_expected,
+        event=_sum(by_purpose, events),
+        event_by_purpose={purpose: _each(by_purpose[purpose], events) for purpose in CAUSED if events},
+        event_delay_ms=report.event_delay_ms if report.notifications else None,
+        event_hops=spread(hops) if hops else None,
+        visited=_mean([followed.nodes / trial.nodes for followed in watcher.followed]),
+        alone=len(watcher.followed),
+        busiest=_largest(watcher.received_by),
+        subscription=_sum(loaded, filters),
+        subscription_ms=spread(acknowledged) if acknowledged else None,
+        entries=sum(entries.values()) / filters if filters else None,
+        fullest=_largest(entries),
+        upkeep=idle.each_s(trial.nodes),
+        virtual_s=report.virtual_s,
+        cpu_s=report.cpu_s,
+    )
+
+
+class _Idle:
+    """What goes on when clients do nothing."""
+
+    def __init__(self, meter: Meter, now: int) -> None:
+        self._by_purpose = {**meter.by_purpose(), "safekeeping": Traffic()}
+        self._seconds = 0.0 if meter.began is None else (now - meter.began) / MICROSECONDS
+
+    def taken_from(self, meter: Meter, until: int) -> dict[Purpose, Each]:
+        """What a meter counted until then, without as much as would have gone on anyway."""
+        seconds = 0.0 if meter.began is None else (until - meter.began) / MICROSECONDS
+        share = seconds / self._seconds if self._seconds else 0.0
+        return {
+            purpose: Each(
+                max(0.0, traffic.messages - self._by_purpose[purpose].messages * share),
+                max(0.0, traffic.bytes - self._by_purpose[purpose].bytes * share),
+            )
+            for purpose, traffic in meter.by_purpose().items()
+        }
+
+    def each_s(self, nodes: int) -> Each:
+        """For each node and second."""
+        total = Traffic()
+        for traffic in self._by_purpose.values():
+            total.add(traffic)
+        return _each(total, nodes * self._seconds) if self._seconds else Each(0.0, 0.0)
+
+
+def _sum(by_purpose: dict[Purpose, Each], count: int) -> Each | None:
+    caused = [by_purpose[purpose] for purpose in CAUSED]
+    total = Each(sum(each.messages for each in caused), sum(each.bytes for each in caused))
+    return _each(total, count) if count else None
+
+
+def _each(traffic: Traffic | Each, count: float) -> Each:
+    return Each(traffic.messages / count, traffic.bytes / count)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _largest(counted: Counter[str]) -> float | None:
+    total = sum(counted.values())
+    return max(counted.values()) / total if total else None
+
+
+def _entries(net: Network) -> Counter[str]:
+    """By node, how many entries lie at the homes that it has: what is on its disk under the name of an entry."""
+    found: Counter[str] = Counter()
+    for process in net.cluster.alive():
+        homes = set(process.node.snapshot().homes)  # type: ignore[union-attr]
+        found[process.address] = sum(
+            record.home in homes and record.name.startswith(PLACED) and record.value is not None
+            for record in process.disk.recover()
+        )
+    return found
