@@ -50,6 +50,8 @@ bench: $(STAMP) ## run the benchmarks
 	@$(RUN) benchmarks.balance
 	@$(RUN) benchmarks.dmm
 	@$(RUN) benchmarks.trees
+	@$(RUN) benchmarks.reach
+	@$(RUN) benchmarks.reach_ids
 	@$(RUN) benchmarks.store
 	@$(RUN) benchmarks.brokers --only meetpoint1,meetpoint8,rabbitmq,nats,1,100,10000
 	@$(RUN) benchmarks.spark

@@ -600,8 +600,8 @@ def test_whatever_the_overlay_says_and_whoever_crashes(seed: int) -> None:
 
 
 def test_a_mutant_that_keeps_what_it_gave_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(ring: object, holding: Holding, part: Arc, to: HomeId, why: object) -> tuple[Given, Holding]:
-        given, after = cut(RING, holding, part, to, "moved")
+    def wrong(ring: object, holding: Holding, part: Arc, to: HomeId, *, ending: bool) -> tuple[Given, Holding]:
+        given, after = cut(RING, holding, part, to, ending=ending)
         return given, Holding(after.version, holding.arcs, after.given, after.taken)
 
     monkeypatch.setattr("meetpoint.rendezvous.custody.cut", wrong)

@@ -171,7 +171,7 @@ class Custody:
             return False
         if without(self._services.ring, (arc,), holding.arcs):
             return False
-        given, holding = cut(self._services.ring, holding, arc, to, "moved")
+        given, holding = cut(self._services.ring, holding, arc, to, ending=False)
         self._handing.give(home, holding, (given,))
         return True
 
@@ -182,7 +182,7 @@ class Custody:
             return False
         if not holding.placed and self._places is None:
             return False  # its place is still to come
-        return len(holding.given) < GIVEN_MAX and all(given.why != "ending" for given in holding.given)
+        return len(holding.given) < GIVEN_MAX and not any(given.ending for given in holding.given)
 
     def is_free(self, home: Home) -> bool:
         """Whether a home holds nothing and owes nothing: it may end."""
@@ -198,7 +198,7 @@ class Custody:
         if holding.given or holding.taken:
             return  # something is on its way
         for arc in holding.arcs:
-            _, holding = cut(self._services.ring, holding, arc, heir, "ending")
+            _, holding = cut(self._services.ring, holding, arc, heir, ending=True)
         self._handing.give(home, holding, holding.given)
 
     def _heir(self, home: HomeId) -> HomeId:

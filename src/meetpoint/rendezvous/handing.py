@@ -155,7 +155,7 @@ class Handing:
         if home is None or unknown or not self._kept.is_arc(question.arc):
             return  # not here, or not yet, or from nobody: the question comes again
         holding = self._kept.holdings.get(question.home, Holding(0, (), placed=False))
-        if any(given.why == "ending" for given in holding.given):
+        if any(given.ending for given in holding.given):
             return  # about to end itself: nothing is to come any more
         if (question.holder, question.number) not in holding.taken:
             self.pull(home, question.holder, question.number, question.arc)

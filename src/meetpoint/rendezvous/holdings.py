@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 
@@ -12,10 +11,7 @@ from meetpoint.protocol.ring import Ring
 from meetpoint.rendezvous.arcs import Arc, meets, without
 from meetpoint.rendezvous.messages import Entry
 
-__all__ = ["Given", "Holding", "Why", "cut", "is_on", "joined", "split"]
-
-Why = Literal["sought", "ending", "moved"]
-"""Why an arc is given: its new home asked for its place, its old one is to end, or it belongs elsewhere now."""
+__all__ = ["Given", "Holding", "cut", "is_on", "joined", "split"]
 
 
 class Given(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -24,7 +20,15 @@ class Given(msgspec.Struct, frozen=True, array_like=True, gc=False):
     number: int
     home: HomeId
     arc: Arc
-    why: Why
+    ending: bool
+    """Whether the giver is to end, and tells the other."""
+    moved: bool = False
+    """Whether the arc belongs elsewhere now, and the giver, which goes on, tells the other."""
+
+    @property
+    def sought(self) -> bool:
+        """Whether the other home asked for it."""
+        return not (self.ending or self.moved)
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -51,16 +55,16 @@ def is_on(entry: Entry, arcs: Sequence[Arc]) -> bool:
 def split(holding: Holding, arc: Arc, home: HomeId) -> tuple[Given, Holding]:
     """Give a home the part of an arc that ends at its place."""
     number = holding.version + 1
-    given = Given(number, home, Arc(arc.low, bytes(home)), "sought")
+    given = Given(number, home, Arc(arc.low, bytes(home)), ending=False)
     rest = () if arc.high == home else (Arc(bytes(home), arc.high),)
     arcs = (*(each for each in holding.arcs if each is not arc), *rest)
     return given, msgspec.structs.replace(holding, version=number, arcs=arcs, given=(*holding.given, given))
 
 
-def cut(ring: Ring, holding: Holding, arc: Arc, home: HomeId, why: Why) -> tuple[Given, Holding]:
+def cut(ring: Ring, holding: Holding, arc: Arc, home: HomeId, *, ending: bool) -> tuple[Given, Holding]:
     """Give a home an arc that lies on those held."""
     number = holding.version + 1
-    given = Given(number, home, arc, why)
+    given = Given(number, home, arc, ending=ending, moved=not ending)
     arcs = without(ring, holding.arcs, (arc,))
     return given, msgspec.structs.replace(holding, version=number, arcs=arcs, given=(*holding.given, given))
 

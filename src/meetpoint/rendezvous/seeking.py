@@ -157,7 +157,7 @@ class Seeking:
         if question.home == question.holder or not listed:
             reply(Sought(question.request, None, 0, holding.version, holding.arcs, False, digest))
             return
-        given = next((each for each in holding.given if each.home == question.home and each.why == "sought"), None)
+        given = next((each for each in holding.given if each.home == question.home and each.sought), None)
         if given is None:
             arc = holding.arc(question.home) if self._by_place else None
             if arc is None or self._kept.hidden.get(home.id):

@@ -56,6 +56,10 @@ WAITING_MAX: Final = 16
 """Answers that wait for one entry: it is asked for again and again."""
 SOON_US: Final = 20_000
 """How soon others are told of a change here that came without a message."""
+PROBES_MAX: Final = 4
+"""How many such errands a member begins at a time."""
+PROBE_AGAIN: Final = 2
+"""In every how many periods a member looks again for one of those that it knows."""
 SAMPLE_MAX: Final = 256
 """Events that are remembered, as what those to come will be like."""
 
@@ -358,25 +362,27 @@ class Members:
                 self._send(home, self._want(root, Named(home, place), empty))
 
     def _probe(self, member: Member) -> None:
-        """Look who holds the next key at which a finger begins."""
-        ring = self._services.ring
-        now = self._services.now
+        """Look who holds the keys at which fingers begin: those of which nothing is known, and now and then others."""
+        ring, now = self._services.ring, self._services.now
         for key in [key for key, until in self._probes.items() if until <= now]:
             del self._probes[key]
-        distances = [1]
-        for place in member.edges.graph.nodes:
-            gap = (place - member.edges.place) % ring.size
-            distances.append(1 << gap.bit_length())
+        gaps = [(place - member.edges.place) % ring.size for place in member.edges.graph.nodes]
+        steps = dict.fromkeys([1, *(1 << gap.bit_length() for gap in gaps)])
+        keys = [bytes(ring.add(member.place, step)) for step in steps if step < ring.size]
+        keys = [key for key in keys if not member.arc.holds(key)]
+        unknown = [key for key in keys if self._atlas.holder(key) is None][:PROBES_MAX]
         self._turn += 1
-        targets = [1, *(each for each in distances if 1 < each < ring.size)]
-        step = targets[self._turn // 2 % len(targets)] if self._turn % 2 else 1
-        key = bytes(ring.add(member.place, step))
-        if member.arc.holds(key) or key in self._probes:
-            return
-        within = PROBE_PERIODS * self._settings.period_us
-        self._probes[key] = now + within
-        number = self._errands.run(key, key, Where(), lambda: None, straight=False)
-        self._services.after(within, lambda: self._errands.stop(number))
+        if keys and self._turn % PROBE_AGAIN == 0:
+            unknown.append(keys[self._turn // PROBE_AGAIN % len(keys)])
+        for key in unknown:
+            if key not in self._probes:
+                self._look_for(key)
+
+    def _look_for(self, key: bytes) -> None:
+        within_us = PROBE_PERIODS * self._settings.period_us
+        self._probes[key] = self._services.now + within_us
+        number = self._errands.run(key, key, Where(), lambda: None)
+        self._services.after(within_us, lambda: self._errands.stop(number))
 
     def _where(self, home: object, reached: Reached, where: Where, answer: Callable[[Message], None]) -> None:
         answer(WhereIs())
