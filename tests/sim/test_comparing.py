@@ -17,13 +17,14 @@ from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.records import EventKey, HomeId
 from meetpoint.protocol.ring import Ring
 from meetpoint.schemes.flood.messages import Flooded, Flooding
-from meetpoint.sim import Network, Timing
+from meetpoint.sim import Network, Report, Timing, comparing, run
 from meetpoint.sim.clients import Clients
 from meetpoint.sim.comparing import (
     ALONE,
     CAUSED,
     IDLE_S,
     IN_A_ROW,
+    SETTLE_S,
     Costs,
     Followed,
     Trial,
@@ -129,6 +130,20 @@ def test_nothing_to_measure_is_none_and_not_zero() -> None:
     costs = measure(Trial(scheme="meet", nodes=2), Given(filters=(), events=({"a": 1},)))
     assert costs.event is not None and costs.event.messages > 0  # noqa: PT018
     assert costs.event_delay_ms is None
+
+
+def test_subscriptions_settle_before_the_first_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    nets: list[Network] = []
+
+    def finish(net: Network) -> Report:
+        nets.append(net)
+        return run.finish(net)
+
+    monkeypatch.setattr(comparing, "finish", finish)
+    measure(Trial(scheme="flood", nodes=2), drawn(2, 3, 2))
+    history = nets[0].clients.history
+    loaded = max(change.acknowledged or 0 for each in history.subscriptions.values() for change in each.changes)
+    assert min(each.asked for each in history.publications.values()) - loaded >= (SETTLE_S - 1) * MICROSECONDS
 
 
 def test_what_the_oracle_misses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
