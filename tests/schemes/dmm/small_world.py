@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from heapq import heappop
 from typing import Any
 
-from meetpoint.protocol.inputs import MICROSECONDS, Started, Subscribe, Unsubscribe
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.node import Node
-from meetpoint.protocol.ring import Key
+from meetpoint.protocol.hosting import Hosting
+from meetpoint.protocol.inputs import MICROSECONDS, Subscribe, Unsubscribe
+from meetpoint.protocol.overlay import Overlay
+from meetpoint.protocol.services import Services
 from meetpoint.schemes.dmm import Dmm, DmmSettings
 from meetpoint.schemes.dmm.rules import Kept
 from meetpoint.schemes.dmm.space import ROOT, Code
-from tests.protocol.world import RING, Table
-from tests.rendezvous.small_world import CODEC, MeetWorld
 from tests.schemes.dmm.seeing import kept_of, misplaced, served_by_nobody, served_twice
+from tests.schemes.small_world import SchemeWorld
 
 SCHEMA = """
 attributes:
@@ -30,46 +29,15 @@ NUMBERS = (3, 10, 20, 30, 40, 64)
 """Nodes such that the root and its halves lie at different ones: 40, 20 and 30, with a depth of 1 at 10, 64 and 3."""
 
 
-class RoutingTable(Table):
-    """Routes in one hop, to the member that follows a key."""
-
-    def route(self, key: Key, body: Message) -> None:
-        hop = self.next_hop(key)
-        if hop is None:
-            self._upcalls.delivered(key, body, self._services.me, 0)
-        else:
-            self._services.send(hop, body)
-
-    def next_hop(self, key: Key) -> Peer | None:
-        members = (*self._others(), self._services.me)
-        first = min(members, key=lambda peer: RING.distance(key, peer.id))
-        return None if first.id == self._services.me.id else first
-
-
-class DmmWorld(MeetWorld):
+class DmmWorld(SchemeWorld):
     """Nodes with `dmm`."""
 
     def __init__(self, *, seed: int = 1, dmm: DmmSettings = EAGER) -> None:
         self.dmm = dmm
-        super().__init__(0, seed=seed)
-        founders = tuple(Peer(RING.node(1000 * number), f"n{number}", 1) for number in NUMBERS)
-        for number in NUMBERS:
-            self.start(number, founders=founders)
+        super().__init__(NUMBERS, seed=seed)
 
-    def start(self, number: int, *, founders: tuple[Peer, ...] = (), contacts: Iterable[int] = ()) -> None:
-        node = Node(
-            Peer(RING.node(1000 * number), f"n{number}", 1),
-            RING,
-            self.random.getrandbits(30),
-            CODEC,
-            lambda services, upcalls: RoutingTable(self, services, upcalls),
-            lambda services, overlay, hosting: Dmm(services, overlay, hosting, self.settings, self.dmm),
-            self.settings,
-        )
-        self.nodes[number] = node
-        records = tuple(self.disks.setdefault(number, {}).values())
-        peers = tuple(Peer(RING.node(1000 * each), f"n{each}", 0) for each in contacts)
-        self._handle(number, node, Started(records, founders, peers))
+    def make(self, services: Services, overlay: Overlay, hosting: Hosting) -> Dmm:
+        return Dmm(services, overlay, hosting, self.settings, self.dmm)
 
     def stepped(self) -> None:
         twice = served_twice(self.schemes())

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from meetpoint.protocol.inputs import Started
-from meetpoint.protocol.messages import Peer
+from meetpoint.protocol.hosting import Hosting
 from meetpoint.protocol.node import Node
+from meetpoint.protocol.overlay import Overlay
+from meetpoint.protocol.services import Services
 from meetpoint.schemes.filters import Filters, FiltersSettings, Rows
 from meetpoint.schemes.filters.members import Member
 from meetpoint.schemes.filters.messages import Hand
 from tests.protocol.world import RING
-from tests.rendezvous.small_world import CODEC, MeetWorld
-from tests.schemes.dmm.small_world import RoutingTable
+from tests.schemes.small_world import SchemeWorld
 
 NUMBERS = (4, 8, 12, 20, 28, 32, 41, 60)
 QUICK = FiltersSettings(lease_us=4_000_000, period_us=400_000)
@@ -21,31 +21,16 @@ QUICK = FiltersSettings(lease_us=4_000_000, period_us=400_000)
 __all__ = ["NUMBERS", "QUICK", "FiltersWorld"]
 
 
-class FiltersWorld(MeetWorld):
+class FiltersWorld(SchemeWorld):
     """Nodes with `filters`. `handed` is every message with a part: from whom, and to whom."""
 
     def __init__(self, numbers: Iterable[int] = NUMBERS, *, seed: int = 1, filters: FiltersSettings = QUICK) -> None:
         self.filters = filters
         self.handed: list[tuple[int, int, Hand]] = []
-        super().__init__(0, seed=seed)
-        founders = tuple(Peer(RING.node(1000 * number), f"n{number}", 1) for number in numbers)
-        for number in numbers:
-            self.start(number, founders=founders)
+        super().__init__(numbers, seed=seed)
 
-    def start(self, number: int, *, founders: tuple[Peer, ...] = (), contacts: Iterable[int] = ()) -> None:
-        node = Node(
-            Peer(RING.node(1000 * number), f"n{number}", 1),
-            RING,
-            self.random.getrandbits(30),
-            CODEC,
-            lambda services, upcalls: RoutingTable(self, services, upcalls),
-            lambda services, overlay, hosting: Filters(services, overlay, hosting, self.settings, self.filters),
-            self.settings,
-        )
-        self.nodes[number] = node
-        records = tuple(self.disks.setdefault(number, {}).values())
-        peers = tuple(Peer(RING.node(1000 * each), f"n{each}", 0) for each in contacts)
-        self._handle(number, node, Started(records, founders, peers))
+    def make(self, services: Services, overlay: Overlay, hosting: Hosting) -> Filters:
+        return Filters(services, overlay, hosting, self.settings, self.filters)
 
     def _send(self, node: Node, effect: Any) -> None:
         if isinstance(effect.message, Hand):

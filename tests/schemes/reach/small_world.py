@@ -6,16 +6,18 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from meetpoint.overlays.hypercube import Region
-from meetpoint.protocol.inputs import Started
-from meetpoint.protocol.messages import Message, Peer
+from meetpoint.protocol.hosting import Hosting
+from meetpoint.protocol.messages import Message
 from meetpoint.protocol.node import Node
+from meetpoint.protocol.overlay import Overlay
 from meetpoint.protocol.records import EventKey
+from meetpoint.protocol.services import Services
 from meetpoint.rendezvous.messages import Done, Errand
 from meetpoint.schemes.reach import Duty, Reach, ReachSettings, head_point
 from meetpoint.schemes.reach.messages import Handle, unpacked
 from tests.protocol.world import RING
-from tests.rendezvous.small_world import CODEC, MeetWorld
-from tests.schemes.dmm.small_world import RoutingTable
+from tests.rendezvous.small_world import CODEC
+from tests.schemes.small_world import SchemeWorld
 
 NAMES = "abcdef"
 """Attribute i is bit i."""
@@ -41,31 +43,16 @@ def duty_of(handle: Handle) -> Duty:
     return Duty(fixed, bits)
 
 
-class ReachWorld(MeetWorld):
+class ReachWorld(SchemeWorld):
     """Nodes with `reach`. `handed` is every message with a duty: from whom, to whom, and the duty."""
 
     def __init__(self, numbers: Iterable[int] = SIXTEEN, *, seed: int = 1, reach: ReachSettings = PLAIN) -> None:
         self.reach = reach
         self.handed: list[tuple[int, int, EventKey, Duty]] = []
-        super().__init__(0, seed=seed)
-        founders = tuple(Peer(RING.node(1000 * number), f"n{number}", 1) for number in numbers)
-        for number in numbers:
-            self.start(number, founders=founders)
+        super().__init__(numbers, seed=seed)
 
-    def start(self, number: int, *, founders: tuple[Peer, ...] = (), contacts: Iterable[int] = ()) -> None:
-        node = Node(
-            Peer(RING.node(1000 * number), f"n{number}", 1),
-            RING,
-            self.random.getrandbits(30),
-            CODEC,
-            lambda services, upcalls: RoutingTable(self, services, upcalls),
-            lambda services, overlay, hosting: Reach(services, overlay, hosting, self.settings, self.reach),
-            self.settings,
-        )
-        self.nodes[number] = node
-        records = tuple(self.disks.setdefault(number, {}).values())
-        peers = tuple(Peer(RING.node(1000 * each), f"n{each}", 0) for each in contacts)
-        self._handle(number, node, Started(records, founders, peers))
+    def make(self, services: Services, overlay: Overlay, hosting: Hosting) -> Reach:
+        return Reach(services, overlay, hosting, self.settings, self.reach)
 
     def _send(self, node: Node, effect: Any) -> None:
         handle = handle_in(effect.message)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from meetpoint.overlays.assembled import Assembled
 from meetpoint.overlays.chord.finding import Finding
 from meetpoint.overlays.chord.fingers import Fingers
 from meetpoint.overlays.chord.joining import Joining
@@ -20,7 +21,6 @@ from meetpoint.overlays.chord.rules import Rules, State
 from meetpoint.overlays.chord.settings import ChordSettings
 from meetpoint.overlays.chord.table import ChordView, Table
 from meetpoint.overlays.chord.upkeep import Upkeep
-from meetpoint.overlays.common import Common
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.overlay import Handler, Places, Upcalls
@@ -30,7 +30,7 @@ from meetpoint.protocol.services import Services
 __all__ = ["Chord"]
 
 
-class Chord(Common):
+class Chord(Assembled):
     """An `Overlay`."""
 
     places: Places | None = None

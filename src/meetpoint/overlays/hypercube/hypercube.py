@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from meetpoint.overlays.common import Common
+from meetpoint.overlays.assembled import Assembled
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.overlays.hypercube.claims import FIRST, Claim
 from meetpoint.overlays.hypercube.finding import Finding
@@ -73,7 +73,7 @@ class HypercubePlaces:
         self._finding.host_of(key, then)
 
 
-class Hypercube(Common):
+class Hypercube(Assembled):
     """An `Overlay`."""
 
     __slots__ = (

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from meetpoint.overlays.common import Common
+from meetpoint.overlays.assembled import Assembled
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.overlays.pastry.finding import Finding
 from meetpoint.overlays.pastry.joining import Joining
@@ -30,7 +30,7 @@ from meetpoint.protocol.services import Services
 __all__ = ["Pastry"]
 
 
-class Pastry(Common):
+class Pastry(Assembled):
     """An `Overlay`."""
 
     places: Places | None = None

@@ -1,4 +1,4 @@
-"""What every overlay here hands on to its parts: the table that it has, its upkeep, and how it finds keys."""
+"""An overlay that is put together of a table, its upkeep, and a way to find keys: what it just hands on to these."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from meetpoint.protocol.messages import Message, Peer
     from meetpoint.protocol.ring import Key
 
-__all__ = ["Common"]
+__all__ = ["Assembled"]
 
 
 class Checked(Protocol):
@@ -57,8 +57,8 @@ class Parts(Protocol):
     def _upkeep(self) -> Checked: ...
 
 
-class Common:
-    """The methods of an `Overlay` that are the same in all."""
+class Assembled:
+    """The methods of an `Overlay` that are the same in all that are put together so."""
 
     __slots__ = ()
 

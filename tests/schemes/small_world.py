@@ -1,0 +1,63 @@
+"""The small world of `tests/rendezvous` with nodes that run any scheme, on an overlay that routes in one hop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from meetpoint.protocol.hosting import Hosting
+from meetpoint.protocol.inputs import Started
+from meetpoint.protocol.messages import Message, Peer
+from meetpoint.protocol.node import Node
+from meetpoint.protocol.overlay import Overlay
+from meetpoint.protocol.ring import Key
+from meetpoint.protocol.scheme import Scheme
+from meetpoint.protocol.services import Services
+from tests.protocol.world import RING, Table
+from tests.rendezvous.small_world import CODEC, MeetWorld
+
+__all__ = ["RoutingTable", "SchemeWorld"]
+
+
+class RoutingTable(Table):
+    """Routes in one hop, to the member that follows a key."""
+
+    def route(self, key: Key, body: Message) -> None:
+        hop = self.next_hop(key)
+        if hop is None:
+            self._upcalls.delivered(key, body, self._services.me, 0)
+        else:
+            self._services.send(hop, body)
+
+    def next_hop(self, key: Key) -> Peer | None:
+        members = (*self._others(), self._services.me)
+        first = min(members, key=lambda peer: RING.distance(key, peer.id))
+        return None if first.id == self._services.me.id else first
+
+
+class SchemeWorld(MeetWorld):
+    """Nodes of these numbers, who begin together. What they run says whoever makes more of it (`make`)."""
+
+    def __init__(self, numbers: Iterable[int], *, seed: int = 1) -> None:
+        super().__init__(0, seed=seed)
+        founders = tuple(Peer(RING.node(1000 * number), f"n{number}", 1) for number in numbers)
+        for number in numbers:
+            self.start(number, founders=founders)
+
+    def make(self, services: Services, overlay: Overlay, hosting: Hosting) -> Scheme:
+        """A node's part of the scheme."""
+        raise NotImplementedError
+
+    def start(self, number: int, *, founders: tuple[Peer, ...] = (), contacts: Iterable[int] = ()) -> None:
+        node = Node(
+            Peer(RING.node(1000 * number), f"n{number}", 1),
+            RING,
+            self.random.getrandbits(30),
+            CODEC,
+            lambda services, upcalls: RoutingTable(self, services, upcalls),
+            self.make,
+            self.settings,
+        )
+        self.nodes[number] = node
+        records = tuple(self.disks.setdefault(number, {}).values())
+        peers = tuple(Peer(RING.node(1000 * each), f"n{each}", 0) for each in contacts)
+        self._handle(number, node, Started(records, founders, peers))
