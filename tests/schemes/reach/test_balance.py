@@ -95,6 +95,10 @@ def test_a_busy_place_is_answered_for_by_those_above_it() -> None:
     events = publish(world, 6)
     assert len(world.handed) - before[0] <= 6 * 4
     assert world.observed["reach_stood_in"] - before[1] >= 6 * 10
+    root = world.holder(EVERYTHING)
+    answered = {pair for handled in world.scheme(root)._duties._recent.values() for pair in handled.stood_in}
+    assert (home(world.holder(0)), world.nodes[root].me.id) in answered, "the answer says for whom, and who"
+    assert all(bytes(whose) != bytes(node) for whose, node in answered)
     came = world.came()
     assert all((f"s{number}", event) in came for number in range(4) for event in events)
 

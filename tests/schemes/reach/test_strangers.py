@@ -62,7 +62,7 @@ WRONG: dict[str, tuple[Message, int, str]] = {
     "more messages than there are": (handle(hops=1 << 40), 0b11, "duty_malformed"),
     "settled below 0": (handle(settled=-1), 0b11, "duty_malformed"),
     "no event": (handle(content=b"what"), 0b11, "event_malformed"),
-    "an answer as an errand": (Handled((), 1, 0, 0), 0b11, "errand_malformed"),
+    "an answer as an errand": (Handled((), 1, (), 0), 0b11, "errand_malformed"),
     "no entry": (Put(home(8), 1, Entry(entry().low, entry().low, b"what")), 0b11, "entry_malformed"),
     "no filter": (Put(home(8), 1, entry("a =")), 0b11, "entry_malformed"),
     "no such conjunction": (Put(home(8), 1, entry(at=3)), 0b11, "entry_malformed"),
@@ -130,8 +130,8 @@ def test_a_duty_that_falls_into_too_many_parts_is_not_handled(monkeypatch: pytes
 
 ODD = [
     Stored(),
-    Handled(((HomeId(b"nowhere at all"), (1,)),), 1, 0, 0),
-    Handled(((HomeId(b""), ()),), 1, 0, 0),
+    Handled(((HomeId(b"nowhere at all"), (1,)),), 1, (), 0),
+    Handled(((HomeId(b""), ()),), 1, (), 0),
 ]
 
 
@@ -172,7 +172,7 @@ def test_an_answer_with_odd_numbers_is_no_matter() -> None:
         nonlocal changed
         if isinstance(message, Done) and isinstance(CODEC.decode(message.body), Handled) and not changed:
             changed += 1
-            odd = Handled((), -7, -7, -7, Busy(NOBODY, home(8), 1 << 40))
+            odd = Handled((), -7, ((HomeId(b""), NOBODY.id),), -7, Busy(NOBODY, home(8), 1 << 40))
             world.say(to, msgspec.structs.replace(message, body=CODEC.encode(odd)))
             return ()
         return None

@@ -2,7 +2,7 @@
 
 After paper C, section 4.4. A home that many duties come to says so in its answers. Whoever handed it one asks for a
 copy of the region around its head, page by page, and from then on serves that region, and hands on what is below, as
-the home would. The answer says how many regions others answered for.
+the home would. The answer says who answered, and for which homes.
 
 A copy is good for a time (`promises`), and is kept while it is used. What is placed in the region is told to all who
 have copies, and acknowledged when they have it, or their time is over: so a copy that is good has everything that was

@@ -29,6 +29,7 @@ from meetpoint.protocol.hosting import Hosting
 from meetpoint.protocol.inputs import MICROSECONDS
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.protocol.ring import NodeId
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.standing import attributes_of
 from meetpoint.rendezvous.atlas import Atlas
@@ -132,7 +133,7 @@ class _Work:
         self.timers: list[int] = []
         self.left: dict[HomeId, tuple[int, ...]] = {}
         self.served = 0
-        self.stood_in = 0
+        self.stood_in: dict[tuple[HomeId, NodeId], None] = {}
         self.shortest = FLOOR_MAX
         self.busy: Busy | None = None
 
@@ -316,10 +317,11 @@ class Duties:
         found = [item for shelf, wanted in asked.values() for item in shelf.match_parts(attributes, event, wanted)]
         work.served = len(parted.places)
         work.shortest = min((FLOOR_MAX, *(place.region.length for place, _ in parted.places)))
-        work.stood_in = sum(place.is_copy for place, _ in parted.places)
+        copied = [place.home for place, _ in parted.places if place.is_copy]
+        work.stood_in = dict.fromkeys((home, self._services.me.id) for home in copied)
         self._services.observe("reach_served", work.served)
-        if work.stood_in:
-            self._services.observe("reach_stood_in", work.stood_in)
+        if copied:
+            self._services.observe("reach_stood_in", len(copied))
         return by_home(found)
 
     def _trace(self, handle: Handle, parted: _Parted, matched: Mapping[HomeId, object]) -> None:
@@ -366,7 +368,7 @@ class Duties:
             for home, subids in handled.left:
                 work.left[home] = tuple(sorted({*work.left.get(home, ()), *subids}))
             work.served += max(handled.served, 0)
-            work.stood_in += max(handled.stood_in, 0)
+            work.stood_in.update(dict.fromkeys(handled.stood_in))
             work.shortest = min(work.shortest, max(handled.shortest, 0))
             busy = handled.busy
             if busy is not None and from_afar and self.copies is not None and 0 <= busy.length <= self._cube.width:
@@ -379,7 +381,8 @@ class Duties:
         work.errands[number] = None
 
     def _finish(self, key: _Key, work: _Work) -> None:
-        handled = Handled(tuple(sorted(work.left.items())), work.served, work.stood_in, work.shortest, work.busy)
+        left, stood_in = tuple(sorted(work.left.items())), tuple(sorted(work.stood_in))
+        handled = Handled(left, work.served, stood_in, work.shortest, work.busy)
         self._heard[work.shortest] = self._services.now + HEARD_US
         self._recent[key] = handled
         if len(self._recent) > RECENT_MAX:

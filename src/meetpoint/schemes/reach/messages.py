@@ -8,6 +8,7 @@ import msgspec
 
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.protocol.ring import NodeId
 
 __all__ = ["MESSAGES", "Busy", "Handle", "Handled", "packed", "unpacked"]
 
@@ -47,8 +48,8 @@ class Handled(Message, frozen=True, array_like=True, gc=False, tag="r.handled"):
     """Homes that did not say in time that they have it, each with the SubIDs that matched there."""
     served: int
     """At how many regions it was served."""
-    stood_in: int
-    """How many of them others answered for."""
+    stood_in: tuple[tuple[HomeId, NodeId], ...]
+    """Homes of which regions were answered for by a copy, each with the node that did."""
     shortest: int
     """How many bits the shortest of them has."""
     busy: Busy | None = None
