@@ -1,0 +1,87 @@
+"""Reading an archive in one process: the events of a span of time, each once.
+
+A publisher that gets no answer publishes an event again, maybe at another broker, and both may be accepted: the archive
+has both, under two keys and one id. Subscribers get one of them; so does whoever reads here, of what lies no more than
+an hour apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from meetpoint.archive.parts import NOTE, ArchiveError, list_parts
+from meetpoint.language.event import Event
+from meetpoint.language.event_msgpack import from_msgpack
+from meetpoint.protocol.records import EventKey, HomeId
+
+__all__ = ["Archived", "read_accepted", "read_archive"]
+
+BATCH_ROWS = 8192
+_COLUMNS = ["accepted_at", "tenant", "home", "stream", "number", "event"]
+
+
+class Archived(msgspec.Struct, frozen=True, gc=False):
+    """An event of an archive, and what is known of its acceptance."""
+
+    key: EventKey
+    at_us: int
+    tenant: str
+    event: Event
+
+
+def read_archive(
+    folder: str | Path, *, since: datetime | None = None, until: datetime | None = None, tenant: str | None = None
+) -> Iterator[Event]:
+    """The events that brokers accepted from one moment on and before another, hour by hour; of one tenant, or of all.
+
+    Give them to `backtest` or `match` as they come: `mp.backtest(filter, mp.read_archive(folder))`.
+    """
+    return (each.event for each in read_accepted(folder, since=since, until=until, tenant=tenant))
+
+
+def read_accepted(
+    folder: str | Path, *, since: datetime | None = None, until: datetime | None = None, tenant: str | None = None
+) -> Iterator[Archived]:
+    """The same, with what is known of each event's acceptance."""
+    since_us, until_us = _micros(since, "since"), _micros(until, "until")
+    within = Path(folder)
+    if not (within / NOTE).exists():
+        raise ArchiveError(f"{within}: is no archive; give the folder that brokers archive to")
+    hour, ids, before = "", set[tuple[str, str]](), set[tuple[str, str]]()
+    for part in list_parts(within, since_us, until_us):
+        if part.hour != hour:
+            hour, ids, before = part.hour, set(), ids
+        try:
+            for each in _events(part.path, since_us, until_us, tenant):
+                known = each.tenant, each.event.id
+                if known not in ids and known not in before:
+                    ids.add(known)
+                    yield each
+        except (pa.ArrowException, OSError) as error:
+            said = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ArchiveError(f"{part.path}: cannot be read: {said}; put back a copy of it") from None
+
+
+def _events(path: Path, since_us: int | None, until_us: int | None, tenant: str | None) -> Iterator[Archived]:
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(BATCH_ROWS, columns=_COLUMNS):
+            at_us = batch.column("accepted_at").cast(pa.int64()).to_pylist()
+            names = [batch.column(name).to_pylist() for name in _COLUMNS[1:]]
+            for at, whose, home, stream, number, content in zip(at_us, *names, strict=True):
+                is_within = (since_us is None or at >= since_us) and (until_us is None or at < until_us)
+                if is_within and tenant in (None, whose):
+                    yield Archived(EventKey(HomeId(home), stream, number), at, whose, from_msgpack(content))
+
+
+def _micros(moment: datetime | None, what: str) -> int | None:
+    if moment is None:
+        return None
+    if moment.tzinfo is None:
+        raise ArchiveError(f"{what}: {moment.isoformat()} has no time zone; give one, as datetime(…, tzinfo=UTC)")
+    return round(moment.timestamp() * 1_000_000)

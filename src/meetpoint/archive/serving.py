@@ -1,0 +1,151 @@
+"""What a broker answers from its archive: how far each stream has come, and its events, page by page.
+
+Folders of hours that are over hardly ever change: each is listed again only when its time of change is another one. A
+file that was merged into another meanwhile (`merging`) is gone; then everything is listed anew.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from meetpoint.archive.parts import ArchiveError, Part, hour_name, hours, parts_within
+from meetpoint.language.event import Event
+from meetpoint.language.event_msgpack import from_msgpack
+from meetpoint.protocol.records import HomeId
+
+__all__ = ["ArchiveShelf", "Page", "Row", "StreamKey"]
+
+FRESH_NS: Final = 2_000_000_000
+"""A folder that changed so short a while ago may change again without showing it."""
+PAGE_BYTES: Final = 512 << 10
+"""About how many bytes a page holds."""
+PAGE_LOOKED_MAX: Final = 20_000
+"""So many events are looked at for one page, whether they are wanted or not."""
+_COLUMNS: Final = ["number", "accepted_at", "tenant", "event"]
+
+StreamKey = tuple[HomeId, int]
+
+
+class Row(NamedTuple):
+    """An event of a page."""
+
+    number: int
+    at_us: int
+    content: bytes
+
+
+class Page(NamedTuple):
+    """Some events of a stream in the order of their numbers; all that are wanted up to `reached` are in it."""
+
+    rows: list[Row]
+    reached: int
+
+
+class ArchiveShelf:
+    """One folder, as it is read by threads of a broker."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._hours: dict[str, tuple[int, list[Part]]] = {}
+
+    def streams(self) -> dict[StreamKey, int]:
+        """The highest number that is there of every stream."""
+        found: dict[StreamKey, int] = {}
+        for part in self._parts():
+            key = part.home, part.stream
+            found[key] = max(found.get(key, 0), part.last)
+        return found
+
+    def page(
+        self, stream: StreamKey, after: int, upto: int, since_us: int, wanted: Callable[[str, Event], bool]
+    ) -> Page:
+        """Events of a stream beyond one number and up to another, accepted from a moment on; `wanted` is asked with
+        the tenant and the event.
+        """
+        try:
+            return self._page(stream, after, upto, since_us, wanted)
+        except FileNotFoundError:
+            with self._lock:
+                self._hours.clear()
+            return self._page(stream, after, upto, since_us, wanted)
+
+    def _page(
+        self, stream: StreamKey, after: int, upto: int, since_us: int, wanted: Callable[[str, Event], bool]
+    ) -> Page:
+        first_hour = hour_name(since_us)
+        parts = [
+            part
+            for part in self._parts()
+            if (part.home, part.stream) == stream
+            and part.last > after
+            and part.first <= upto
+            and part.hour >= first_hour
+        ]
+        parts.sort(key=lambda part: (part.first, part.last))
+        rows: list[Row] = []
+        size = looked = 0
+        reached = after
+        while parts:
+            # What overlaps in numbers (`writing`: one file with the struct, one without) is read together.
+            last, together = parts[0].last, [parts.pop(0)]
+            while parts and parts[0].first <= last:
+                last = max(last, parts[0].last)
+                together.append(parts.pop(0))
+            for number, at_us, tenant, content in sorted(_rows(together, after, upto)):
+                looked += 1
+                if at_us >= since_us and wanted(tenant, from_msgpack(content)):
+                    rows.append(Row(number, at_us, content))
+                    size += len(content) + 32
+                reached = number
+                if size >= PAGE_BYTES or looked >= PAGE_LOOKED_MAX:
+                    return Page(rows, reached)
+            reached = min(last, upto)
+        return Page(rows, upto)
+
+    def _parts(self) -> Iterator[Part]:
+        with self._lock:
+            known = self._hours
+            found: dict[str, tuple[int, list[Part]]] = {}
+            for within in hours(self._folder):
+                try:
+                    changed = within.stat().st_mtime_ns
+                    before = known.get(within.name)
+                    is_old = time.time_ns() - changed > FRESH_NS
+                    if before is None or before[0] != changed or not is_old:
+                        before = changed, parts_within(within)
+                    found[within.name] = before
+                except FileNotFoundError:
+                    continue  # it has become too old meanwhile
+            self._hours = found
+        for _, parts in found.values():
+            yield from parts
+
+
+def _rows(parts: list[Part], after: int, upto: int) -> Iterator[tuple[int, int, str, bytes]]:
+    for part in parts:
+        try:
+            with pq.ParquetFile(part.path) as file:
+                place = file.schema_arrow.get_field_index("number")
+                groups = [group for group in range(file.num_row_groups) if _may_have(file, group, place, after, upto)]
+                for batch in file.iter_batches(row_groups=groups, columns=_COLUMNS):
+                    numbers, at_us = batch.column("number").to_pylist(), batch.column("accepted_at").cast(pa.int64())
+                    rest = batch.column("tenant").to_pylist(), batch.column("event").to_pylist()
+                    for row in zip(numbers, at_us.to_pylist(), *rest, strict=True):
+                        if after < row[0] <= upto:
+                            yield row
+        except pa.ArrowException as error:
+            said = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ArchiveError(f"{part.path}: cannot be read: {said}; put back a copy of it") from None
+
+
+def _may_have(file: pq.ParquetFile, group: int, place: int, after: int, upto: int) -> bool:
+    statistics = file.metadata.row_group(group).column(place).statistics
+    return statistics is None or not statistics.has_min_max or (statistics.max > after and statistics.min <= upto)
