@@ -17,7 +17,7 @@ endif
 
 unexport PYTHONHOME PYTHONPATH
 
-.PHONY: help demo test soak check bench setup clean
+.PHONY: help demo test soak fuzz check bench setup clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -34,6 +34,11 @@ test: $(STAMP) ## run the tests
 soak: $(STAMP) ## look for new failures with examples and seeds never drawn before (two hours and more)
 	@MEETPOINT_EXAMPLES=new MEETPOINT_KILL_CYCLES=1000 $(RUN) pytest -q -n 2 --dist loadgroup tests/language tests/matching \
 		tests/overlays tests/sim tests/store tests/brokers tests/spark/test_streaming.py
+
+fuzz: $(STAMP) ## let atheris look for inputs that break the parser, the framer or the reader of events (ten minutes)
+	@$(RUN) tests.fuzz parser --runs 1000000
+	@$(RUN) tests.fuzz frames --runs 1000000
+	@$(RUN) tests.fuzz events --runs 1000000
 
 check: $(STAMP) ## lint, formatting, types, layers
 	@$(RUN) ruff check .
@@ -52,8 +57,12 @@ bench: $(STAMP) ## run the benchmarks
 	@$(RUN) benchmarks.trees
 	@$(RUN) benchmarks.reach
 	@$(RUN) benchmarks.reach_ids
+	@$(RUN) benchmarks.feedback
 	@$(RUN) benchmarks.store
+	@$(RUN) benchmarks.tls
+	@$(RUN) benchmarks.tokens
 	@$(RUN) benchmarks.brokers --only meetpoint1,meetpoint8,rabbitmq,nats,1,100,10000
+	@$(RUN) benchmarks.hostile
 	@$(RUN) benchmarks.spark
 
 setup: $(STAMP) ## only set up

@@ -24,6 +24,7 @@ from meetpoint.language import (
 from meetpoint.matching import Matcher, Scan
 
 if TYPE_CHECKING:
+    from meetpoint.archive import read_archive
     from meetpoint.client import NetworkError, connect, connect_sync
     from meetpoint.local.local import local
     from meetpoint.matching.index import Index, JsonEvents
@@ -60,6 +61,7 @@ __all__ = [
     "merge",
     "overlaps",
     "parse_filter",
+    "read_archive",
     "satisfiable",
 ]
 
@@ -73,6 +75,7 @@ _LATE = {
     "connect": "meetpoint.client",
     "connect_sync": "meetpoint.client",
     "local": "meetpoint.local.local",
+    "read_archive": "meetpoint.archive",
 }
 """Names that are loaded when they are first used."""
 

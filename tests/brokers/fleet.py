@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from meetpoint.bench.brokers.servers import free_port
 from meetpoint.wire.handshake import SPOKEN
+from tests.brokers.machine import Machine
 from tests.brokers.proxy import Doors, host_of
 
 __all__ = ["Fleet", "Member"]
@@ -39,6 +40,10 @@ class Member:
         self.has_left = False
         self.versions = SPOKEN
         self.starts = 0
+        self.machine: Machine | None = None
+        """Where it runs, if something is to go wrong there."""
+        self.within: tuple[str, ...] = ()
+        """What its command comes after: see `disks`."""
 
     @property
     def is_up(self) -> bool:
@@ -61,8 +66,8 @@ class Fleet:
 
     # -- coming and going ----------------------------------------------------------------------------------------------
 
-    async def begin(self, count: int, versions: tuple[int, int] = SPOKEN) -> None:
-        """A network of so many brokers, all ready."""
+    async def begin(self, count: int = 0, versions: tuple[int, int] = SPOKEN) -> None:
+        """A network of so many brokers, and of those that are prepared, all ready."""
         for _ in range(count):
             await self.prepare(versions)
         self.start(self.members[0])
@@ -94,9 +99,12 @@ class Fleet:
         with member.log.open("ab") as out:
             out.write(f"-- start {member.starts} at {time.monotonic_ns()}\n".encode())
             out.flush()
+            machine = member.machine
+            command = MEETPOINT if machine is None else machine.command
             member.process = subprocess.Popen(
-                [*BROKER, "--config", str(config)], stdin=subprocess.PIPE, stdout=out, stderr=out,
-                start_new_session=True,
+                [*member.within, *command, "broker", "--attached", "--config", str(config)],
+                stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True,
+                pass_fds=() if machine is None else (machine.descriptor,),
             )  # fmt: skip
 
     def _config(self, member: Member) -> str:
@@ -119,7 +127,7 @@ class Fleet:
         """Have it hand everything over and go, and wait until it is gone."""
         assert member.process is not None
         member.process.send_signal(signal.SIGUSR1)
-        code = await self._ended(member, STOP_S)
+        code = await self.ended(member)
         assert code == 0, f"broker {member.number} was to leave, and {_how(code)}; see {member.log}"
         member.has_left = True
 
@@ -127,10 +135,11 @@ class Fleet:
         """SIGTERM: it drains, and ends."""
         assert member.process is not None
         member.process.terminate()
-        code = await self._ended(member, STOP_S)
+        code = await self.ended(member)
         assert code == 0, f"broker {member.number} was to stop, and {_how(code)}; see {member.log}"
 
-    async def _ended(self, member: Member, within: float) -> int | None:
+    async def ended(self, member: Member, within: float = STOP_S) -> int | None:
+        """Wait until its process has ended; its code, None where it has not."""
         assert member.process is not None
         until = time.monotonic() + within
         while member.process.poll() is None and time.monotonic() < until:
@@ -240,7 +249,7 @@ class Fleet:
                 member.process.terminate()
         until = time.monotonic() + STOP_S
         for member in self.members:
-            await self._ended(member, max(0.0, until - time.monotonic())) if member.process else None
+            await self.ended(member, max(0.0, until - time.monotonic())) if member.process else None
         self.kill(self.members)
         for member in self.members:
             if member.process is not None:
@@ -258,8 +267,7 @@ def _how(code: int | None) -> str:
     return "still runs" if code is None else f"ended with code {code}"
 
 
-BROKER = (sys.executable, "-m", "meetpoint.cli", "broker", "--attached")
-"""The command that runs a broker, which ends should this process end."""
+MEETPOINT = (sys.executable, "-m", "meetpoint.cli")
 
 
 class Client:

@@ -153,7 +153,7 @@ class Load:
         (self._folder / "subscribe.json").write_bytes(msgspec.json.encode(subscribing))
         (self._folder / "publish.json").write_bytes(msgspec.json.encode(publishing))
         self._start_subscribers()
-        await self._until(lambda: self._count("subscribed") >= len(SUBSCRIPTIONS), 60, "all subscriptions are made")
+        await self._until(lambda: self.count("subscribed") >= len(SUBSCRIPTIONS), 60, "all subscriptions are made")
         self._publishers = self._start("publish", "publish")
         self._unanswered = Unanswered(self._folder / "publish.jsonl")
         await self.until_acknowledged(1)
@@ -175,10 +175,16 @@ class Load:
 
     async def until_acknowledged(self, more: int) -> None:
         """Wait until so many more events are acknowledged."""
-        before = self._count("acknowledged")
-        await self._until(lambda: self._count("acknowledged") >= before + more, 60, f"{more} events are acknowledged")
+        before = self.count("acknowledged")
+        await self._until(lambda: self.count("acknowledged") >= before + more, 60, f"{more} events are acknowledged")
 
-    def _count(self, kind: str) -> int:
+    async def until_delivered(self, more: int) -> None:
+        """Wait until so many more events have come to subscribers."""
+        before = self.count("delivered")
+        await self._until(lambda: self.count("delivered") >= before + more, 60, f"{more} events are delivered")
+
+    def count(self, kind: str) -> int:
+        """How many entries of a kind the logs of clients have by now."""
         mark = f'{{"kind":"{kind}",'.encode()
         return sum(path.read_bytes().count(mark) for path in self._folder.glob("*.jsonl"))
 

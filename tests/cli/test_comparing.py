@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,8 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from meetpoint.catalog import SCHEMES
+from meetpoint.cli.costs import columns_of, told_best
 from meetpoint.sim import comparing
 from meetpoint.sim.clients import Clients
+from meetpoint.sim.comparing import Costs, Each
 from tests.cli.conftest import Command
 
 FEW = ("--nodes", 3, "--subscriptions", 6, "--events", 3)
@@ -64,6 +67,83 @@ def test_programs_get_one_object_with_the_same_figures(meetpoint: Command) -> No
     shown = meetpoint(*arguments, "--overlay", "pastry").out.splitlines()
     row = next(line for line in shown if line.startswith("ms until notified, median"))
     assert row.split()[4] == f"{meet['event_delay_ms']['p50']:,.0f}"
+
+
+def test_several_seeds_give_means_with_how_far_the_farthest_is(meetpoint: Command) -> None:
+    arguments = ("sim", "--compare", *FEW, "--scheme", "flood,lists,filters:merging")
+    ran = meetpoint(*arguments, "--seeds", "3..5", "--json")
+    told = json.loads(ran.out)
+    assert (ran.code, ran.err, told["seeds"], "seed" in told) == (0, "", [3, 4, 5], False)
+    assert [(each["scheme"], each["seed"]) for each in told["schemes"]] == [
+        (scheme, seed) for scheme in ("flood", "lists", "filters:merging") for seed in (3, 4, 5)
+    ]
+    alone = json.loads(meetpoint(*arguments, "--seed", 4, "--json").out)["schemes"]
+    for one, many in zip(alone, told["schemes"][1::3], strict=True):
+        assert {**one, "cpu_s": 0} == {**many, "cpu_s": 0}  # a seed is a run, whatever comes before it
+    head, columns, _, *rows = meetpoint(*arguments, "--seed", 3, "--seeds", 3).out.splitlines()
+    assert ", seeds 3 to 5, no faults; " in head
+    assert columns.split() == ["flood", "lists", "filters:merging"]
+    row = next(row for row in rows if row.startswith("bytes an event"))
+    shown = [text.split("±") for text in re.sub(" +±", "±", row.removeprefix("bytes an event")).split()]
+    assert len(shown) == 3
+    for at, (mean, farthest) in enumerate(shown):
+        values = [each["event"]["bytes"] for each in told["schemes"][3 * at : 3 * at + 3]]
+        expected = sum(values) / 3
+        assert mean == f"{expected:,.0f}"
+        assert farthest == f"{max(expected - min(values), max(values) - expected) / expected:.0%}"
+    assert any(row.startswith("figures are means of 3 seeds, ±") for row in rows)
+
+
+def costs_of(scheme: str, seed: int, messages: float, wrong: int = 0) -> Costs:
+    return Costs(
+        scheme=scheme,
+        overlay="chord",
+        seed=seed,
+        counts={"missing": wrong},
+        problems=[],
+        notifications=1,
+        notifications_expected=1,
+        event=Each(messages, 100.0),
+        event_by_purpose={},
+        event_delay_ms=None,
+        event_hops=None,
+        visited=None,
+        alone=1,
+        busiest=None,
+        subscription=None,
+        subscription_ms=None,
+        entries=None,
+        fullest=None,
+        upkeep=Each(1.0, 1.0),
+        virtual_s=1.0,
+        cpu_s=1.0,
+    )
+
+
+def test_best_is_who_was_best_on_a_seed_and_never_wrong() -> None:
+    first, second = costs_of("meet", 1, 5.0), costs_of("meet", 2, 9.0)
+    runs = [
+        first,
+        second,
+        costs_of("dmm", 1, 6.0),
+        costs_of("dmm", 2, 6.0),
+        costs_of("flood", 1, 9),
+        costs_of("flood", 2, 9),
+    ]
+    assert told_best(columns_of(runs)) == ["meet and dmm: fewest messages an event"]  # and all bytes are the same
+    runs[1] = costs_of("meet", 2, 4.0, wrong=1)
+    assert told_best(columns_of(runs)) == ["dmm: fewest messages an event"]
+    assert told_best(columns_of(runs[:4])) == []  # there is nobody else
+
+
+def test_your_own_files_are_the_same_for_all_seeds(meetpoint: Command, own: tuple[object, ...]) -> None:
+    ran = meetpoint("sim", "--compare", *own, "--nodes", 4, "--scheme", "flood", "--seeds", 2, "--json")
+    told = json.loads(ran.out)
+    assert told["seeds"] == [7, 8]
+    assert [each["notifications_expected"] for each in told["schemes"]] == [3, 3]
+    assert told["schemes"][0]["event_delay_ms"] != told["schemes"][1]["event_delay_ms"]  # but not the nodes
+    shown = meetpoint("sim", "--compare", *own, "--nodes", 2, "--scheme", "flood", "--seeds", 2).out
+    assert "; 3 matches (1.0 an event)" in shown
 
 
 def test_your_own_files_are_read_as_match_reads_them(meetpoint: Command, own: tuple[object, ...]) -> None:
@@ -140,6 +220,14 @@ def test_a_scheme_that_is_wrong_is_exit_code_1_with_the_command_that_repeats_it(
     )
     assert "never came to" in second
     assert "missing" in next(row for row in ran.out.splitlines() if row.startswith("wrong, by the oracle"))
+    few = ("--nodes", 2, "--subscriptions", 30, "--events", 3, "--scheme", "flood,meet")
+    ran = meetpoint("sim", "--compare", *few, "--seeds", "4..5")
+    told = [line for line in ran.err.splitlines() if "repeat it with" in line]
+    assert [line.split(": missing")[0] for line in told] == [
+        f"meetpoint: {scheme}, seed {seed}" for scheme in ("flood", "meet") for seed in (4, 5)
+    ]
+    assert [line.partition(" --seed ")[2][:1] for line in told] == ["4", "5", "4", "5"]
+    assert "fewest" not in ran.out  # who is wrong is not the best
 
 
 @pytest.mark.parametrize(
@@ -151,7 +239,8 @@ def test_a_scheme_that_is_wrong_is_exit_code_1_with_the_command_that_repeats_it(
         (("--compare", "--scheme", "none"), "none is only the overlay"),
         (("--compare", "--overlay", "cord"), "overlay: there is no 'cord'; choose from: chord"),
         (("--compare", "--faults", "churn"), "Invalid value for --faults: it does not go with --compare"),
-        (("--compare", "--seeds", "1..5"), "Invalid value for --seeds: it does not go with --compare"),
+        (("--compare", "--seeds", "5..1"), "the second number is not below the first"),
+        (("--compare", "--seeds", "0"), "'0' are no seeds; the second number is not below the first, and there are 1"),
         (("--compare", "--lookups", "5"), "Invalid value for --lookups: it does not go with --compare"),
         (("--compare", "--filters", "a.csv"), "--filters and --data go together; name both files"),
         (("--compare", "--data", "a.csv"), "--filters and --data go together; name both files"),

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from meetpoint.cli import app as cli
-from meetpoint.cli.outputs import RejectFile, TableFile, refuse_overlap
+from meetpoint.cli.outputs import RejectFile, TableFile, refuse_overlap, write_text
 from meetpoint.cli.streams import json_text
 from meetpoint.matching.csv_source import csv_batches
 from meetpoint.matching.rejects import RAW_MAX, REASON_MAX, Reject, SourceError, reject
@@ -238,3 +238,20 @@ def test_a_csv_file_that_is_written_reads_back_whatever_its_texts_hold(tmp_path:
     rejects: list[Reject] = []
     (batch,) = csv_batches(str(tmp_path / "out.csv"), rejects.append, None)
     assert (batch.columns.values("x"), rejects) == (texts, [])
+
+
+def test_ctrl_c_in_the_moment_in_which_a_file_is_made_leaves_no_half_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = Path.open
+
+    def interrupted(path: Path, *arguments: Any, **named: Any) -> Any:
+        make(path, *arguments, **named).close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt), TableFile(str(tmp_path / "pairs.jsonl")):
+        raise AssertionError("it was never opened")
+    with pytest.raises(KeyboardInterrupt):
+        write_text(str(tmp_path / "schema.yaml"), "text")
+    assert list(tmp_path.iterdir()) == []

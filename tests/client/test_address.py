@@ -9,23 +9,25 @@ from meetpoint.client.errors import NetworkError
 
 
 @pytest.mark.parametrize(
-    ("url", "addresses"),
+    ("url", "addresses", "is_tls"),
     [
-        ("mp://localhost:7400", ("localhost:7400",)),
-        ("mp://localhost", ("localhost:7400",)),
-        ("mp://localhost:7400/", ("localhost:7400",)),
-        ("localhost:1", ("localhost:1",)),
-        ("mp://a:1,b:2, a:1", ("a:1", "b:2")),
-        ("mp://[::1]:7400", ("[::1]:7400",)),
-        ("mp://127.0.0.1:65535", ("127.0.0.1:65535",)),
+        ("mp://localhost:7400", ("localhost:7400",), False),
+        ("mp://localhost", ("localhost:7400",), False),
+        ("mp://localhost:7400/", ("localhost:7400",), False),
+        ("localhost:1", ("localhost:1",), False),
+        ("mp://a:1,b:2, a:1", ("a:1", "b:2"), False),
+        ("mp://[::1]:7400", ("[::1]:7400",), False),
+        ("mp://127.0.0.1:65535", ("127.0.0.1:65535",), False),
+        ("mps://localhost", ("localhost:7400",), True),
+        ("mps://a:1,b:2", ("a:1", "b:2"), True),
     ],
 )
-def test_a_url_names_addresses(url: str, addresses: tuple[str, ...]) -> None:
-    assert read_url(url) == addresses
+def test_a_url_names_addresses(url: str, addresses: tuple[str, ...], is_tls: bool) -> None:
+    assert read_url(url) == (addresses, is_tls)
 
 
 @pytest.mark.parametrize(
-    "url", ["", "mp://", "http://localhost:7400", "mp://a:0", "mp://a:65536", "mp://a:x", "mp://a b:1", "mp://a:1,,b:2",
+    "url", ["", "mp://", "mps://", "http://localhost:7400", "mp://a:0", "mp://a:65536", "mp://a:x", "mp://a b:1", "mp://a:1,,b:2",
             "mp://user@host:1", "mp://host:1/path", "mp://::1:7400"]
 )  # fmt: skip
 def test_what_names_nothing_is_refused_with_an_example(url: str) -> None:

@@ -51,6 +51,21 @@ def test_a_hostile_pattern_ends() -> None:
     assert not filter_.accepts({"a": "a" * 5000})
 
 
+def test_one_long_piece_is_not_tried_anew_at_every_place() -> None:
+    """Place by place this would take minutes: a quarter of a million places, and at each nearly all of the piece."""
+    filter_ = parse_filter(f"a LIKE '%{'a_' * 498}b%'")
+    assert not filter_.accepts({"a": "a" * 250_000})
+    assert filter_.accepts({"a": "a" * 250_000 + "b" + "a" * 250_000})
+
+
+def test_a_pattern_with_wildcards_has_a_greatest_length() -> None:
+    assert parse_filter(f"a LIKE '{'_' * 1000}'")
+    assert parse_filter(f"a LIKE '{'x' * 1001}%'")
+    for escape in ("", " ESCAPE '!'"):
+        with pytest.raises(FilterError, match="1001 characters, and the limit for one with _ is 1000"):
+            parse_filter(f"a LIKE '{'_' * 1001}'{escape}")
+
+
 def test_only_percent_underscore_and_the_escape_may_follow_it() -> None:
     for good in (r"\\%", r"\\_", r"\\\\", "x"):
         assert parse_filter(f"a LIKE '{good}'")

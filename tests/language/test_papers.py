@@ -24,24 +24,7 @@ from meetpoint.language import (
     parse_filter,
 )
 from meetpoint.matching import Scan
-
-STOCKS = Schema.from_yaml(
-    """
-    attributes:
-      Exchange: string
-      Symbol: string
-      Price: {type: decimal, min: 0.0, max: 20.0, precision: 0.01}
-      High: {type: decimal, min: 0.0, max: 20.0, precision: 0.01}
-      Low: {type: decimal, min: 0.0, max: 20.0, precision: 0.01}
-    """
-)
-FIGURE_1 = {
-    "Exchange": "NYSE",
-    "Symbol": "OTE",
-    "Price": Decimal("8.40"),
-    "High": Decimal("8.80"),
-    "Low": Decimal("8.22"),
-}
+from tests.stocks import FIGURE_1, STOCKS
 
 
 def accepts(text: str, **attributes: object) -> bool:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from meetpoint.errors import FilterError, LimitError
 from meetpoint.language.lexer import TEXT_LENGTH_MAX
+from meetpoint.language.names import NAME_LENGTH_MAX
 from meetpoint.language.parser import NESTING_MAX, parse_tree
 from meetpoint.language.tree import (
     And,
@@ -296,6 +297,13 @@ def test_length_is_refused_past_its_limit_and_not_before() -> None:
     assert parse_tree(text)
     with pytest.raises(LimitError, match="65536"):
         parse_tree(text + " ")
+
+
+def test_names_are_refused_past_their_length_and_not_before() -> None:
+    assert parse_tree("a" * NAME_LENGTH_MAX + " = 1")
+    for name in ("a" * (NAME_LENGTH_MAX + 1), ".".join("a" * 501), f"`{'é' * 999}`"):
+        with pytest.raises(LimitError, match="1001 characters, and the limit is 1000"):
+            parse_tree(f"b = 2 AND {name} = 1")
 
 
 def test_the_pointer_shows_the_line_and_the_piece() -> None:

@@ -196,6 +196,14 @@ def test_a_problem_is_one_sentence(attributes: dict[str, Any], problem: str) -> 
     assert str(caught.value) == f"event: {problem}: change the event, or the schema"
 
 
+def test_the_tenant_of_an_event_need_not_be_declared() -> None:
+    attributes = {"symbol": "OTE", "$tenant": "acme"}
+    assert SCHEMA.problems(attributes) == []
+    assert SCHEMA.conform(attributes) == attributes
+    assert SCHEMA.problems({"order": {"$tenant": "acme"}}) != []
+    assert SCHEMA.problems({"$other": "acme"}) != []
+
+
 def test_all_problems_are_listed() -> None:
     assert (
         SCHEMA.problems({"symbol": 5, "price": Decimal(-1), "order": {"side": 1, "x": 1}})

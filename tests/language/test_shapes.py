@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meetpoint.errors import FilterError, LimitError
-from meetpoint.language.filters import _LITERAL, Filter, FilterParser, parse_filter
+from meetpoint.language.filters import _LITERAL, SHAPES_WEIGHT_MAX, Filter, FilterParser, parse_filter
 from meetpoint.language.literals import NUMBER, STRING
 from tests.workloads import NUMBER_TEXTS, PATTERNS, STRINGS, quote, random_filter
 
@@ -103,6 +103,19 @@ def test_shapes_are_forgotten_past_their_limit() -> None:
     for number in range(10):
         parser.parse(f"a{number}x = 1")
     assert len(parser._shapes) == 3
+
+
+def test_large_shapes_are_not_remembered_and_many_of_middle_size_only_in_part() -> None:
+    parser = FilterParser()
+    parser.parse(f"a IN ({', '.join('1' * 3000)})")
+    either = [f"(a{n} = 1 OR b{n} = 2)" for n in range(6)]
+    parser.parse(" AND ".join(either + [f"c{n} = 1" for n in range(50)]))
+    assert not parser._shapes
+    parser.parse("a = 1")
+    for number in range(300):
+        parser.parse(f"a{number}x IN ({', '.join('1' * 800)})")
+    assert 50 < len(parser._shapes) < 200
+    assert parser._weight == sum(shape.weight for shape in parser._shapes.values()) <= SHAPES_WEIGHT_MAX
 
 
 def test_a_filter_survives_pickling() -> None:

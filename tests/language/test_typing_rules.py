@@ -24,6 +24,8 @@ SCHEMA = Schema.from_yaml(
         "symbol = 'OTE' AND price > 8.30 AND volume >= 1e3 AND live AND at < TIMESTAMP '2026-01-01'",
         "order.side LIKE 'b%' OR order IS NULL",
         "price IS NULL OR NOT live = FALSE",
+        "(price > 1) AND `$tenant` = 'acme'",
+        "(price > 1) AND `$tenant` IS NULL",
     ],
 )
 def test_kinds_that_fit_are_accepted(text: str) -> None:
@@ -43,6 +45,7 @@ def test_kinds_that_fit_are_accepted(text: str) -> None:
         ("prize > 5", "prize > 5", "no attribute prize; did you mean price"),
         ("Price > 5", "Price > 5", "no attribute Price; did you mean price"),
         ("zzz IS NULL", "zzz IS NULL", "no attribute zzz; its attributes are symbol, price"),
+        ("order.`$tenant` = 'a'", "order.`$tenant` = 'a'", "no attribute order"),
         ("order = 5", "order = 5", "order is an object; name one of its attributes: order.side"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -161,23 +162,31 @@ def _unexpected(error: Exception) -> None:
 
 
 @contextlib.asynccontextmanager
-async def raw(address: str) -> AsyncIterator[Caller]:
-    """A connection on which nothing has been said."""
+async def raw(address: str, context: ssl.SSLContext | None = None) -> AsyncIterator[Caller]:
+    """A connection on which nothing has been said; with a context it is TLS."""
     host, port = address.rsplit(":", 1)
-    caller = Caller(*await asyncio.open_connection(host, int(port)))
+    caller = Caller(*await asyncio.open_connection(host, int(port), ssl=context))
     try:
         yield caller
     finally:
         caller.close()
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
             await caller.writer.wait_closed()
 
 
 @contextlib.asynccontextmanager
-async def calling(address: str, *, speaks: tuple[int, int] = (1, 2), peer: Peer | None = None) -> AsyncIterator[Caller]:
-    """A client, or a broker, that was welcomed."""
+async def calling(
+    address: str,
+    *,
+    speaks: tuple[int, int] = (1, 2),
+    peer: Peer | None = None,
+    client: str = "tester",
+    token: str = "",
+) -> AsyncIterator[Caller]:
+    """A client, or a broker, that was welcomed. A client with a token is whose it is."""
     async with raw(address) as caller:
-        caller.send(Hello(speaks, "" if peer is None else "meetpoint", peer, "tester" if peer is None else ""))
+        client = "" if peer is not None or token else client
+        caller.send(Hello(speaks, "" if peer is None else "meetpoint", peer, client, token))
         welcome = await caller.next(Welcome)
         caller.version = caller.frames.version = welcome.version
         caller.codec = FROM_BROKER

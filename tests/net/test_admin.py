@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import ssl
+from pathlib import Path
+
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from meetpoint.net import Broker, BrokerError
+from meetpoint.net.config import Access
 from meetpoint.net.metrics import HELP, Histogram
+from tests.net.securing import secured
 from tests.net.talking import broker, calling, config, event, run
+from tests.security.authorities import TestAuthority
+
+OPEN = "127.1:0"
+"""Loopback in a spelling that a broker takes for the address of another interface, to be on the safe side."""
 
 
-async def get(one: Broker, path: str) -> tuple[int, str]:
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"http://{one.admin_address}{path}") as response,
-    ):
+async def get(one: Broker, path: str, ca: str | None = None, authorization: str = "") -> tuple[int, str]:
+    context = True if ca is None else ssl.create_default_context(cafile=ca)
+    url = f"{'http' if ca is None else 'https'}://{one.admin_address}{path}".replace("127.1:", "127.0.0.1:")
+    headers = {"Authorization": authorization} if authorization else {}
+    async with aiohttp.ClientSession() as session, session.get(url, ssl=context, headers=headers) as response:
         return response.status, await response.text()
 
 
@@ -69,6 +78,38 @@ def test_an_address_that_is_taken_is_named_and_everything_is_closed_again() -> N
             with pytest.raises(BrokerError, match=f"admin {one.admin_address}: .*in use"):
                 await other.start()
             assert other.exit_code == 0
+
+    run(main())
+
+
+def test_elsewhere_than_on_loopback_it_is_https_and_metrics_need_a_token(tmp_path: Path) -> None:
+    async def main() -> None:
+        ours = TestAuthority(tmp_path)
+        access = Access(**ours.access)
+        async with secured(ours, "a", admin=OPEN, access=access) as one:
+            assert await get(one, "/healthz", ours.ca) == (200, "ok\n")
+            assert await get(one, "/readyz", ours.ca) == (200, "ready\n")
+            for authorization, says in (
+                ("", "metrics need a token"),
+                ("Basic abc", "metrics need a token"),
+                ("Bearer abc", "token"),
+                (f"Bearer {ours.token('c')}", "the token of c has not the role observe"),
+                (f"Bearer {ours.token('c', roles=('observe',), seconds=1, begins=1.0)}", "expired"),
+            ):
+                status, text = await get(one, "/metrics", ours.ca, authorization)
+                assert status == 401
+                assert says in text
+            assert one.counts.refusals["http"] == 5
+            for role in ("observe", "operate"):
+                status, text = await get(one, "/metrics", ours.ca, f"Bearer {ours.token('c', roles=(role,))}")
+                assert status == 200
+                assert 'meetpoint_refusals_total{kind="http"} 5.0' in text
+            with pytest.raises(aiohttp.ClientError):
+                await get(one, "/healthz")
+        async with secured(ours, "a", admin="127.0.0.1:0", access=access) as one:
+            assert (await get(one, "/metrics"))[0] == 200
+        async with broker(admin=OPEN, insecure=True) as one:
+            assert (await get(one, "/metrics"))[0] == 200
 
     run(main())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sqlite3
 from pathlib import Path
 
@@ -138,6 +139,33 @@ def test_a_broker_waits_for_one_to_join_and_joins_it_when_it_comes() -> None:
     run(main())
 
 
+def test_brokers_that_found_each_other_first_still_find_the_one_that_begins_the_network() -> None:
+    """As when all are started at once, and the first one is slow."""
+
+    async def main() -> None:
+        places = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+        addresses = [f"127.0.0.1:{place.getsockname()[1]}" for place in places]
+        for place in places:
+            place.close()
+        brokers = [
+            Broker(config(name=name, listen=own, join=tuple(each for each in addresses if each != own) * (name != "a")))
+            for name, own in zip("abc", addresses, strict=True)
+        ]
+        try:
+            await brokers[1].start()
+            await brokers[2].start()
+            await until(lambda: all(each.node.state == "starting" for each in brokers[1:]), "they wait for each other")
+            await brokers[0].start()
+            for each in brokers:
+                await each.wait_ready(PATIENCE_S)
+            assert all(len(each.node.directory.others()) == 2 for each in brokers)
+        finally:
+            for each in brokers:
+                await each.stop()
+
+    run(main())
+
+
 def test_mistakes_at_the_start_are_one_line(tmp_path: Path) -> None:
     async def start(**said: object) -> None:
         one = Broker(config(**said))
@@ -152,14 +180,14 @@ def test_mistakes_at_the_start_are_one_line(tmp_path: Path) -> None:
                 await start(listen=one.address)
             with pytest.raises(BrokerError, match=r"join .*: it was refused: .*network 'meetpoint', not of 'other'"):
                 await start(join=(one.address,), network="other")
-            with pytest.raises(BrokerError, match="has this broker's name, 'one'"):
+            with pytest.raises(BrokerError, match="a broker of your name is here"):
                 await start(join=(one.address,), name="one")
             with pytest.raises(MeetpointError, match=r"another process|in use|running"):
                 await start(data=str(tmp_path / "one"))
         with pytest.raises(MeetpointError, match="one"):
             await start(data=str(tmp_path / "one"), name="two")
         with pytest.raises(BrokerError, match=r"listen 192\.0\.2\.1:1: "):
-            await start(listen="192.0.2.1:1")
+            await start(listen="192.0.2.1:1", insecure=True)
         with pytest.raises(MeetpointError, match="nowhere"):
             await start(schema=str(tmp_path / "nowhere.yaml"))
         with pytest.raises(BrokerError, match="names this broker only"):

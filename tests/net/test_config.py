@@ -46,6 +46,7 @@ def test_every_part_of_a_file_is_read(tmp_path: Path) -> None:
             data = "kept"
             scheme = "lists:hybrid"
             admin = "none"
+            insecure = true
             [limits]
             stall_s = 2
             [log]
@@ -115,6 +116,11 @@ def test_what_is_said_beside_the_file_counts_more(tmp_path: Path) -> None:
         ("[pastry]\nlookup_timeout_us = 0", "pastry.lookup_timeout_us: 0 is no time"),
         ("[node]\ngossip_us = 0", "node.gossip_us: 0 is no time; write microseconds, 1 or more"),
         ("listen =", "Invalid value (at"),
+        ("[tls]\ncertificate = 'c.pem'", "tls.key: is missing; TLS needs certificate, key and ca"),
+        ("[tls]\ncertificate = 'c.pem'\nkey = 'k.pem'", "tls.ca: is missing"),
+        ("[tls]\nrevoked = 'r.crl'", "tls.certificate: is missing"),
+        ("[access]\nrevoked = 'r.txt'", "access.keys: is missing, and access.revoked is of no use without"),
+        ("[limits]\npublish_per_s = -1", "limits.publish_per_s: Expected `float` >= 0.0"),
     ],
 )
 def test_a_mistake_is_one_line_with_file_and_key(tmp_path: Path, text: str, says: str) -> None:
@@ -125,6 +131,54 @@ def test_a_mistake_is_one_line_with_file_and_key(tmp_path: Path, text: str, says
     assert said.startswith(f"{path}: ")
     assert says in said
     assert "\n" not in said
+
+
+TLS = "[tls]\ncertificate = 'c'\nkey = 'k'\nca = 'a'\n"
+TOKENS = "[access]\nkeys = 't'\n"
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "listen = '10.0.0.1:7400'",
+        "listen = 'broker.example.org:7400'",
+        "listen = '0.0.0.0:7400'\nadvertise = 'broker.example.org:7400'",
+        "listen = '[::]:7400'\nadvertise = 'broker.example.org:7400'",
+        "admin = '0.0.0.0:7480'",
+        "admin = '[fe80::1]:7480'",
+    ],
+)
+def test_other_machines_connect_only_with_tls_and_tokens_or_where_it_is_said_that_they_may(
+    tmp_path: Path, where: str
+) -> None:
+    key = where.partition(" ")[0]
+    for guards, missing in (
+        ("", "no certificate ([tls]) and no keys of tokens ([access])"),
+        (TLS, "no keys of tokens ([access])"),
+        (TOKENS, "no certificate ([tls])"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            read_config(written(tmp_path, f"{where}\n{guards}"))
+        assert f"{key}: " in str(caught.value)
+        assert f"can be reached from other machines, and there is {missing}; give both" in str(caught.value)
+        assert "--insecure" in str(caught.value)
+        assert read_config(written(tmp_path, f"{where}\ninsecure = true\n{guards}")).unguarded
+    assert not read_config(written(tmp_path, f"{where}\n{TLS}{TOKENS}")).unguarded
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "[::1]", "localhost", "LOCALHOST"])
+def test_on_loopback_nothing_is_needed(host: str) -> None:
+    assert BrokerConfig(listen=f"{host}:1", admin=f"{host}:2").open_address is None
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    found = read_config(written(tmp_path, f"{TLS}revoked = 'r'\n{TOKENS}revoked = '/x/y'\n"))
+    assert found.tls.certificate == str(tmp_path / "c")
+    assert found.tls.key == str(tmp_path / "k")
+    assert found.tls.ca == str(tmp_path / "a")
+    assert found.tls.revoked == str(tmp_path / "r")
+    assert found.access.keys == str(tmp_path / "t")
+    assert found.access.revoked == "/x/y"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +192,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, make: Any) -> None:
 
 
 def test_values_from_elsewhere_are_checked_as_a_file_is() -> None:
-    assert make_config({"listen": "h:1"}).listen == "h:1"
+    assert make_config({"listen": "[::1]:1"}).listen == "[::1]:1"
     with pytest.raises(ConfigError, match=r"^journal_lines: Expected `int` >= 0"):
         make_config({"journal_lines": -1})
 

@@ -9,6 +9,7 @@ import random
 import msgspec
 import pytest
 
+from meetpoint.bench.hostile.inventing import Inventor
 from meetpoint.catalog import make_link_codec
 from meetpoint.net import Broker, Limits
 from meetpoint.protocol.directory import Sync
@@ -18,7 +19,6 @@ from meetpoint.protocol.ring import Key, NodeId, Ring
 from meetpoint.wire import frame, frames
 from meetpoint.wire.clients import Ask, Brokers, BrokersAre
 from meetpoint.wire.handshake import Hello, IAm, Unwelcome, Welcome
-from tests.net.inventing import Inventor
 from tests.net.talking import HANDSHAKE, broker, calling, event, network, raw, run, until
 
 STRANGER = Peer(NodeId(Ring().hash(b"stranger")), "127.0.0.1:9", 0)

@@ -10,10 +10,14 @@ import pytest
 from meetpoint.net import Broker, BrokerConfig
 from meetpoint.net.config import ConfigError
 from meetpoint.net.errors import BrokerError
-from meetpoint.net.fitting import advice
+from meetpoint.net.fitting import advice, advice_on_tls
+from meetpoint.net.tls import Guard
 from meetpoint.schemes.dmm.settings import DmmSettings
 from meetpoint.schemes.reach import ReachSettings
+from meetpoint.store import StoreError
+from tests.net.securing import tls_of
 from tests.net.talking import broker, calling, config, run
+from tests.security.authorities import TestAuthority
 
 ATTRIBUTES = DmmSettings(schema="attributes: {price: float}")
 
@@ -32,6 +36,18 @@ def test_data_of_another_overlay_is_refused(tmp_path: Path, before: str, after: 
         )
         async with broker(name="a", data=str(tmp_path), overlay=before):
             """Nothing has happened to it."""
+
+    run(main())
+
+
+def test_data_of_another_scheme_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with broker(name="a", data=str(tmp_path), scheme="lists:hybrid") as one, calling(one.address) as caller:
+            await caller.subscribe("kept", "n > 0")
+        with pytest.raises(StoreError, match=f"store {tmp_path}: was kept by the scheme lists, not meet; set scheme"):
+            await Broker(config(name="a", data=str(tmp_path))).start()
+        async with broker(name="a", data=str(tmp_path), scheme="lists"):
+            """Options of a scheme may change."""
 
     run(main())
 
@@ -58,7 +74,7 @@ def test_a_network_of_another_overlay_is_not_joined() -> None:
 def test_dmm_without_attributes_is_advised_against(scheme: str, dmm: DmmSettings, told: bool) -> None:
     said = advice(BrokerConfig(scheme=scheme, dmm=dmm))
     assert bool(said) is told
-    assert not told or "dmm.schema" in said["todo"]
+    assert not told or "dmm.schema" in said[0].todo
 
 
 @pytest.mark.parametrize(
@@ -68,8 +84,30 @@ def test_dmm_without_attributes_is_advised_against(scheme: str, dmm: DmmSettings
 def test_reach_without_attributes_is_advised_against(scheme: str, told: bool) -> None:
     said = advice(BrokerConfig(scheme=scheme, dmm=ATTRIBUTES))
     assert bool(said) is told
-    assert not told or "reach.schema" in said["todo"]
+    assert not told or "reach.schema" in said[0].todo
     assert not advice(BrokerConfig(scheme=scheme, dmm=ATTRIBUTES, reach=ReachSettings(schema=ATTRIBUTES.schema)))
+
+
+def test_a_broker_that_is_open_to_all_is_warned_of() -> None:
+    (said,) = advice(BrokerConfig(listen="10.0.0.1:1", insecure=True))
+    assert said.problem.startswith("insecure: other machines can connect to listen: 10.0.0.1:1, and there is no cert")
+    assert not advice(BrokerConfig(insecure=True))
+
+
+def test_a_certificate_that_ends_or_names_another_host_is_warned_of(tmp_path: Path) -> None:
+    ours = TestAuthority(tmp_path)
+    for hosts, days, says in (
+        (("127.0.0.1", "Broker.Example.org"), 15, []),
+        (("127.0.0.1",), 13, ["ends in 13.0 days"]),
+        (("elsewhere.example.org",), 15, ["does not name 127.0.0.1, where this broker is reached"]),
+    ):
+        said = BrokerConfig(tls=tls_of(ours.broker("a", *hosts, days=days)))
+        found = advice_on_tls(said, Guard(said), "127.0.0.1:7400")
+        assert len(found) == len(says)
+        assert all(part in each.problem for part, each in zip(says, found, strict=True))
+    assert not advice_on_tls(BrokerConfig(), Guard(BrokerConfig()), "127.0.0.1:7400")
+    said = BrokerConfig(tls=tls_of(ours.broker("a", "Broker.Example.org")))
+    assert not advice_on_tls(said, Guard(said), "broker.EXAMPLE.org:7400")
 
 
 def test_a_schema_that_reach_can_do_nothing_with_is_refused() -> None:

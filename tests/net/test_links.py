@@ -12,6 +12,8 @@ from meetpoint.net.connection import Turn
 from meetpoint.net.links import Links
 from meetpoint.net.logs import Log
 from meetpoint.net.metrics import Counts
+from meetpoint.net.refusals import Refusals
+from meetpoint.net.tls import Guard
 from meetpoint.protocol.directory import Sync
 from meetpoint.protocol.inputs import Input, Lost
 from meetpoint.protocol.messages import Message, Peer
@@ -32,7 +34,15 @@ class Here:
         self.inputs: list[Input] = []
         self.counts = Counts()
         self.links = Links(
-            config(**said), Turn(asyncio.get_running_loop()), CODEC, self.counts, Log(), ME, self.inputs.append
+            config(**said),
+            Guard(config(**said)),
+            Turn(asyncio.get_running_loop()),
+            CODEC,
+            self.counts,
+            Log(),
+            Refusals(self.counts, Log()),
+            ME,
+            self.inputs.append,
         )
 
     def lost(self) -> list[Peer]:

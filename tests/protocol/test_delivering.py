@@ -702,3 +702,29 @@ def test_many_subscriptions_are_matched_by_an_index_that_keeps_in_step() -> None
     world.publish(1, "c", price=50)
     world.run(2)
     assert [name for name, _, _ in world.notified] == ["s39"]
+
+
+# -- sent again --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["safe when the other is", "safe later"])
+def test_an_event_that_was_sent_again_and_comes_first_by_that_has_the_place_of_the_earlier_one(first: bool) -> None:
+    world = World(2)
+    world.run(1)
+    subscribed(world, 1, "s")
+    home = world.nodes[1].hosting.find("s")
+    assert home is not None
+
+    def take(number: int, sequence: int) -> None:
+        at = parse_timestamp("2026-11-16T09:00:00Z")
+        event = Event(f"e{sequence}", "p", sequence, at, {"price": 3})
+        world.run_in(1, lambda: home.take(EventKey(HomeId(b"\x77\x77"), 1, number), to_msgpack(event), lambda: None))
+
+    take(1103, 524)
+    if first:
+        world.run(1)
+    take(901, 529)
+    take(896, 524)
+    world.run_in(1, lambda: home.skip_to(EventKey(HomeId(b"\x77\x77"), 1, 901), 900))
+    world.run(1)
+    assert came(world) == [("e524", False), ("e529", False)]

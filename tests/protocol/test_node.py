@@ -547,7 +547,7 @@ def test_lost_messages_cost_time_and_nothing_else(seed: int) -> None:
     [
         (Subscribe("s", "price >"), "filter, column"),
         (Subscribe("", "price > 1"), "0 characters"),
-        (Subscribe("n" * 201, "price > 1"), "201 characters"),
+        (Subscribe("n" * 513, "price > 1"), "513 characters"),
         (Subscribe("known", "price > 2"), "another filter"),
         (Update("known", "price >"), "filter, column"),
     ],

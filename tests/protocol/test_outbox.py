@@ -38,6 +38,8 @@ def test_what_is_unsettled_is_what_was_put_and_not_settled(steps: list[int], fir
         some, reached = outbox.unsettled(1, below, 2)
         assert some == sorted(number for number in model if number < reached)
         assert len(some) == min(2, len(model))
+        later, _ = outbox.unsettled(1, below, 100, first + 3)
+        assert later == sorted(number for number in model if number > first + 3)
         for number, rung in waiting.values():
             assert bool(rung) == (not any(each < number for each in model) or bool(rung))
         outbox.check()

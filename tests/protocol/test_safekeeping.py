@@ -173,7 +173,7 @@ def record(name: str, version: int) -> Record:
 
 def holder() -> tuple[Desk, Copies]:
     desk = Desk(ANN)
-    copies = Copies(desk.services, NodeSettings(), lambda: b"digest", lambda home: False)
+    copies = Copies(desk.services, NodeSettings(), lambda: b"digest", lambda home: False, lambda home: None)
     return desk, copies
 
 
@@ -282,7 +282,8 @@ def test_copies_are_whole_from_the_end_of_everything_until_it_begins_again() -> 
 @pytest.mark.parametrize(("after", "names", "more"), [("", ["a", "b"], True), ("b", ["c"], False), ("c", [], False)])
 def test_copies_are_given_back_page_by_page(after: str, names: list[str], more: bool) -> None:
     desk = Desk(ANN)
-    copies = Copies(desk.services, NodeSettings(copy_bytes_max=30), lambda: b"digest", lambda home: False)
+    settings = NodeSettings(copy_bytes_max=30)
+    copies = Copies(desk.services, settings, lambda: b"digest", lambda home: False, lambda home: None)
     desk.do(lambda: copies._copy(ME, copy(1, record("c", 1), record("a", 1), record("b", 1))))
     desk.do(lambda: copies._fetch(ME, Fetch(9, HOME, after)))
     ((_, page),) = desk.sent(Fetched)

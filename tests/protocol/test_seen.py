@@ -11,9 +11,10 @@ ADD = st.tuples(st.just("add"), st.integers(1, 30), st.just(0))
 RAISE = st.tuples(st.just("raise"), st.integers(1, 30), st.just(0))
 RANGE = st.tuples(st.just("range"), st.integers(1, 30), st.integers(1, 30))
 ALL_BUT = st.tuples(st.just("all but"), st.integers(1, 30), st.integers(1, 30))
+ABOVE = st.tuples(st.just("all but, above"), st.integers(1, 30), st.integers(1, 30))
 
 
-@given(st.lists(st.one_of(ADD, RAISE, RANGE, ALL_BUT)))
+@given(st.lists(st.one_of(ADD, RAISE, RANGE, ALL_BUT, ABOVE)))
 def test_seen_is_a_set_of_numbers(steps: list[tuple[str, int, int]]) -> None:
     seen, model = Seen(), set[int]()
     for how, a, b in steps:
@@ -26,9 +27,12 @@ def test_seen_is_a_set_of_numbers(steps: list[tuple[str, int, int]]) -> None:
         elif how == "range":
             seen.add_range(a, b)
             model |= set(range(a, b + 1))
-        else:
+        elif how == "all but":
             seen.add_all_but([b, 2 * b], a)
             model |= set(range(1, a)) - {b, 2 * b}
+        else:
+            seen.add_all_but([2 * b], a, b)
+            model |= set(range(b + 1, a)) - {2 * b}
         assert [number in seen for number in range(1, 35)] == [number in model for number in range(1, 35)]
         assert seen.floor == next(number for number in range(35) if number + 1 not in model)
         assert list(seen.above()) == sorted(number for number in model if number > seen.floor)

@@ -17,6 +17,7 @@ from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
 from meetpoint.language.timestamps import parse_timestamp
 from meetpoint.protocol.effects import (
+    Accepted,
     Answer,
     Ended,
     Notify,
@@ -41,6 +42,7 @@ from meetpoint.protocol.inputs import (
     Received,
     RequestOf,
     Started,
+    Withdrawn,
 )
 from meetpoint.protocol.kinds import MESSAGES
 from meetpoint.protocol.messages import Message, Peer
@@ -146,8 +148,11 @@ class World:
         self.ended: list[tuple[str, str]] = []
         self.traces: list[tuple[int, Trace]] = []
         self.keys: dict[str, EventKey] = {}
+        self.accepted: list[tuple[int, Accepted]] = []
         self.acknowledges = True
         self.away: set[str] = set()  # names that nobody takes; the driver says so when it is to notify one
+        self.full: set[int] = set()  # whose disk is: what it is to write waits
+        self.writes: dict[int, int] = {}
         self.joins_fail = False
         self.parts: list[frozenset[NodeId]] = []
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
@@ -187,9 +192,7 @@ class World:
 
     def _changed(self, number: int, node: Node) -> None:
         if self.nodes.get(number) is node and node.state != "new":
-            effects = node._services.begin(Instant(self.now))
-            node.neighbours_changed()
-            self._apply(number, node, effects)
+            self.run_in(number, node.neighbours_changed)
 
     def is_cut(self, a: NodeId, b: NodeId) -> bool:
         return any((a in part) != (b in part) for part in self.parts)
@@ -203,6 +206,9 @@ class World:
         self.members_changed()
 
     # -- clients -------------------------------------------------------------------------------------------------------
+
+    def withdraw(self, number: int, request: int) -> None:
+        self._handle(number, self.nodes[number], Withdrawn(request))
 
     def ask(self, number: int, what: RequestOf) -> int:
         self._serial += 1
@@ -220,6 +226,13 @@ class World:
         return self.ask(number, Publish(to_msgpack(event), last))
 
     # -- time ----------------------------------------------------------------------------------------------------------
+
+    def run_in(self, number: int, call: Callable[[], None]) -> None:
+        """Have a part of a node do something, as its node would."""
+        node = self.nodes[number]
+        effects = node._services.begin(Instant(self.now))
+        call()
+        self._apply(number, node, effects)
 
     def run(self, seconds: float) -> None:
         until = self.now + int(seconds * MICROSECONDS)
@@ -245,6 +258,7 @@ class World:
                 fired = Fired(effect.timer)
                 self._later(effect.at - self.now, lambda fired=fired: self._handle(number, node, fired))  # type: ignore[misc]
             elif isinstance(effect, Persist):
+                self.writes[number] = self.writes.get(number, 0) + 1
                 self._later(2_000, lambda effect=effect: self._persist(number, node, effect))  # type: ignore[misc]
             elif isinstance(effect, Answer):
                 self.answers[effect.request] = effect.outcome
@@ -256,6 +270,8 @@ class World:
                 self.traces.append((number, effect))
             elif isinstance(effect, Observe):
                 self.observed[effect.name] = self.observed.get(effect.name, 0) + effect.value
+            elif isinstance(effect, Accepted):
+                self.accepted.append((number, effect))
             elif isinstance(effect, Stop):
                 del self.nodes[number]
 
@@ -275,7 +291,9 @@ class World:
             self._later(self.random.randrange(5_000, 50_000), arrive)
 
     def _persist(self, number: int, node: Node, effect: Persist) -> None:
-        if self.nodes.get(number) is node:
+        if number in self.full:
+            self._later(MICROSECONDS, lambda: self._persist(number, node, effect))
+        elif self.nodes.get(number) is node:
             disk = self.disks[number]
             for record in effect.records:
                 disk[record.home, record.name] = record

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import Any
 
 from meetpoint.protocol.home import Home
 from meetpoint.protocol.records import home_of
@@ -11,16 +12,49 @@ from meetpoint.rendezvous.custody import Custody
 from meetpoint.rendezvous.messages import Entry
 from meetpoint.rendezvous.placing import Placing
 from meetpoint.rendezvous.planting import entry_name
+from meetpoint.sim.engine import Process
 from meetpoint.sim.scenario import Network
+
+
+class Overseen:
+    """A network that is looked at after every so many steps of nodes: what is wrong then ends the run."""
+
+    def __init__(self, net: Network, look: Callable[[], list[str]], every: int) -> None:
+        self._net = net
+        self._look = look
+        self._every = every
+        self._steps = 0
+        self._before = net.engine.after_step
+        self.looks = 0
+        net.engine.after_step = self._stepped
+
+    def _stepped(self, process: Process) -> None:
+        assert self._before is not None
+        self._before(process)
+        self._steps += 1
+        if not self._steps % self._every:
+            self.looks += 1
+            wrong = self._look()
+            assert not wrong, f"{wrong[0]} at {self._net.engine.now}"
+
+
+def nodes_up(net: Network) -> Iterator[tuple[Process, Any]]:
+    """All nodes that are up, with their processes."""
+    for process in net.cluster.processes:
+        if process.alive and process.node is not None:
+            yield process, process.node
+
+
+def schemes(net: Network) -> Iterator[Any]:
+    """The schemes of all nodes that are up."""
+    for _, node in nodes_up(net):
+        yield node.scheme
 
 
 def parts(net: Network) -> Iterator[tuple[str, Custody, Placing, dict[bytes, Home]]]:
     """The parts of all nodes that are up."""
-    for process in net.cluster.processes:
-        node = process.node
-        if process.alive and node is not None:
-            scheme = node.scheme  # type: ignore[attr-defined]
-            yield process.address, scheme._custody, scheme._placing, node.hosting.homes  # type: ignore[attr-defined]
+    for process, node in nodes_up(net):
+        yield process.address, node.scheme._custody, node.scheme._placing, node.hosting.homes
 
 
 def arcs_held(net: Network) -> list[tuple[str, Arc]]:
@@ -55,15 +89,12 @@ def held_by_nobody(net: Network) -> list[str]:
 def led_elsewhere(net: Network) -> list[str]:
     """What homes hold and the overlay, which says whose keys are, leads elsewhere; nothing when all is quiet."""
     wrong = []
-    for process in net.cluster.processes:
-        node = process.node
-        if process.alive and node is not None:
-            places = node.overlay.places  # type: ignore[attr-defined]
-            mine = [arc_of(net.kin.ring, span) for span in places.mine() or ()]
-            for home, holding in node.scheme._custody.holdings.items():  # type: ignore[attr-defined]
-                here = mine if home == home_of(node.me.id) else []
-                if without(net.kin.ring, holding.arcs, here) or holding.given or holding.taken or not holding.placed:
-                    wrong.append(f"{process.address}/{home.hex()[:6]} holds {holding}, and {here} lead there")
+    for process, node in nodes_up(net):
+        mine = [arc_of(net.kin.ring, span) for span in node.overlay.places.mine() or ()]
+        for home, holding in node.scheme._custody.holdings.items():
+            here = mine if home == home_of(node.me.id) else []
+            if without(net.kin.ring, holding.arcs, here) or holding.given or holding.taken or not holding.placed:
+                wrong.append(f"{process.address}/{home.hex()[:6]} holds {holding}, and {here} lead there")
     return wrong
 
 

@@ -15,6 +15,7 @@ from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
 from meetpoint.rendezvous import spreading
 from meetpoint.rendezvous.covered import CoveredPlacing
+from meetpoint.rendezvous.joint import JointBringing
 from meetpoint.schemes import meet
 from meetpoint.sim.run import RunConfig, make_network
 from meetpoint.sim.scenario import Network
@@ -37,7 +38,7 @@ class SparingMeet(meet.Meet):
         super().__init__(services, overlay, hosting, node, settings)
         placing = self._placing
         self._placing = CoveredPlacing(services, hosting, placing._wanted, placing._planter, _Codes())
-        self._bringing = self._spreading  # type: ignore[assignment]
+        self._joint = JointBringing(self._spreading.bring)
 
 
 def nested(chance: Random) -> str:

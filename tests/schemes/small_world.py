@@ -47,6 +47,10 @@ class SchemeWorld(MeetWorld):
         """A node's part of the scheme."""
         raise NotImplementedError
 
+    def others(self, *but: int) -> list[int]:
+        """Nodes that are not these."""
+        return [number for number in sorted(self.nodes) if number not in but]
+
     def start(self, number: int, *, founders: tuple[Peer, ...] = (), contacts: Iterable[int] = ()) -> None:
         node = Node(
             Peer(RING.node(1000 * number), f"n{number}", 1),

@@ -57,6 +57,8 @@ def test_many_seeds_are_summed_up(meetpoint: Command) -> None:
     told = json.loads(ran.out)
     assert (ran.code, told["seeds"], told["failed_seeds"], told["events"]) == (0, 3, [], 60)
     assert [told[name] for name in SIX] == [0] * 6
+    again = json.loads(meetpoint("sim", *SMALL, "--seed", 3, "--seeds", 3, "--json").out)
+    assert {**told, "cpu_s": 0, "messages_per_s": 0} == {**again, "cpu_s": 0, "messages_per_s": 0}
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,7 @@ def test_many_seeds_are_summed_up(meetpoint: Command) -> None:
         (("--detector", "perfect", "--faults", "lossy"), "does not go with a perfect failure detector"),
         (("--seeds", "5..3"), "the second number is not below the first"),
         (("--seeds", "1.."), "'1..' are no seeds; write FROM..TO"),
+        (("--seeds", "1000001"), "there are 1 to 1,000,000"),
         (("--seeds", "1..2", "--story", "e1"), "a story is of one run"),
         (("--nodes", "0"), "Invalid value for '--nodes'"),
     ],

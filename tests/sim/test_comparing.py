@@ -20,16 +20,10 @@ from meetpoint.schemes.flood.messages import Flooded, Flooding
 from meetpoint.sim import Network, Report, Timing, comparing, run
 from meetpoint.sim.clients import Clients
 from meetpoint.sim.comparing import (
-    ALONE,
     CAUSED,
-    IDLE_S,
-    IN_A_ROW,
     SETTLE_S,
     Costs,
-    Followed,
     Trial,
-    Watcher,
-    _alone,
     _Idle,
     compare,
     configured,
@@ -38,6 +32,7 @@ from meetpoint.sim.comparing import (
     overlay_of,
 )
 from meetpoint.sim.engine import Process
+from meetpoint.sim.following import ALONE, IDLE_S, IN_A_ROW, Followed, Watcher, alone_of
 from meetpoint.sim.given import Given, drawn
 from meetpoint.sim.workload import SCHEMA
 from tests.sim.toy import ToyFamily
@@ -107,18 +102,26 @@ def test_who_places_shows_where() -> None:
 
 
 def test_the_same_trial_costs_the_same_here_and_in_other_processes() -> None:
-    trials = [Trial(scheme=scheme, nodes=3) for scheme in ("flood", "meet")]
-    given = drawn(2, 3, 3)
+    trials = [Trial(scheme=scheme, nodes=3, seed=seed) for scheme in ("flood", "meet") for seed in (1, 2)]
     steps: list[int] = []
-    there = {costs.scheme: costs for costs in compare(trials, given, steps.append, jobs=2)}
+    asked: list[int] = []
+
+    def given(seed: int) -> Given:
+        asked.append(seed)
+        return drawn(seed, 30, 3)
+
+    there = {(costs.scheme, costs.seed): costs for costs in compare(trials, given, steps.append, jobs=2)}
     here = list(compare(trials, given, steps.append, jobs=1))
-    assert [each.scheme for each in here] == ["flood", "meet"]
+    assert asked == [1, 2, 1, 2]  # for each seed once
+    assert [(each.scheme, each.seed) for each in here] == [("flood", 1), ("meet", 1), ("flood", 2), ("meet", 2)]
     for costs in here:
-        other = there[costs.scheme]
+        other = there[costs.scheme, costs.seed]
         costs.cpu_s = other.cpu_s = 0.0
         assert costs == other
-    assert sum(steps) >= 2 * (3 + 3)  # those of other processes are looked at now and then
-    assert sum(steps) <= 4 * (3 + 3)
+    flood_1, meet_1, flood_2, meet_2 = (each.notifications_expected for each in here)
+    assert flood_1 == meet_1 != flood_2 == meet_2  # to all schemes the same, to each seed its own
+    assert sum(steps) >= 4 * (30 + 3)  # those of other processes are looked at now and then
+    assert sum(steps) <= 8 * (30 + 3)
 
 
 def test_nothing_to_measure_is_none_and_not_zero() -> None:
@@ -333,13 +336,13 @@ def test_a_rest_comes_between_what_was_said_before_and_after_it() -> None:
 
 
 def test_few_events_are_all_alone_and_of_many_some_are_in_rows() -> None:
-    assert _alone(0) == frozenset()
-    assert _alone(7) == frozenset(range(7))
+    assert alone_of(0) == frozenset()
+    assert alone_of(7) == frozenset(range(7))
     for events in (ALONE, 2 * ALONE, 500, 501, 519):
-        alone = _alone(events)
+        alone = alone_of(events)
         assert ALONE // 2 <= len(alone) <= ALONE + IN_A_ROW
         assert max(alone) < events
         begin = [number for number in alone if number - 1 not in alone]
         assert len(begin) <= len(alone) // IN_A_ROW + 1
-    assert len(_alone(500)) == ALONE
-    assert 0 not in _alone(500)  # when nobody knows anything yet
+    assert len(alone_of(500)) == ALONE
+    assert 0 not in alone_of(500)  # when nobody knows anything yet

@@ -25,6 +25,7 @@ from meetpoint.errors import MeetpointError
 from meetpoint.language import Attribute, Schema, Type
 
 EVENTS, FILTERS = 400, 120
+LIVE = 30
 PRICE_MAX = 90
 SCHEMA = Schema(
     (
@@ -197,6 +198,25 @@ def streamed(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
     }
 
 
+def live(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
+    """From brokers to a table, and from brokers to brokers."""
+    import meetpoint as mp
+    from meetpoint.net.config import Archiving
+
+    archive = Archiving(folder=str(folder / "archive"), flush_s=0.1)
+    with mp.local(brokers=1, archive=archive) as here, here.connect_sync() as net:
+        net.declare("attributes:\n  n: {type: integer}\n")
+        net.publish_many({"n": n} for n in range(LIVE))
+        out = net.subscribe("n < 0")
+        table = spark.read.format("meetpoint").option("url", here.url).load().select("attributes.n").toArrow()
+        source = spark.readStream.format("meetpoint").options(url=here.url, since="earliest", filter="n >= 0")
+        sink = source.load().selectExpr("-1 - attributes.n AS n").writeStream.format("meetpoint")
+        sink = sink.options(url=here.url, publisher="live", checkpointLocation=str(folder / "live"))
+        assert sink.trigger(availableNow=True).start().awaitTermination(120)
+        came = sorted(-1 - int(str(each["n"])) for each in out.events(timeout=1))
+    return {"live table": sorted(table["n"].to_pylist()), "live out": came}
+
+
 def spread(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
     """Where tasks run: how many executors had one."""
 
@@ -239,6 +259,7 @@ STEPS: dict[str, Step] = {
         measured,
         delivered,
         streamed,
+        live,
         spread,
         without_meetpoint,
     )

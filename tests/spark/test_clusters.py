@@ -32,6 +32,7 @@ from tests.spark.cluster_job import (
     BAD_FILTER,
     EVENTS,
     FILTERS,
+    LIVE,
     PRICE_MAX,
     Pairs,
     filters,
@@ -87,6 +88,8 @@ def known(expected: Pairs) -> dict[str, Any]:
         "stream": [[n, id_] for n, id_ in expected if n in set(good)],
         "stream dead": dead,
         "stream batches": [[batches, batches]] * 2,
+        "live table": list(range(LIVE)),
+        "live out": list(range(LIVE)),
         "executors": 2,
     }
 
@@ -199,7 +202,7 @@ def test_standalone_cluster_and_local_cluster_give_the_same_answers(tmp_path: Pa
             also = ["without_meetpoint", "local-cluster[2,1,1024]", "kernel_by_copy"]
             answers = job(tmp_path, address, *steps, *also)
     streamed = {"stream", "stream batches", "stream dead", "stream ended"}
-    compare(answers, expected, {"delivered", "measure", "rows", *streamed})
+    compare(answers, expected, {"delivered", "measure", "rows", "live table", "live out", *streamed})
     assert "the index is not on this worker; compile it to a directory that all machines share" in str(
         answers["lost index"]
     )
@@ -227,7 +230,7 @@ def test_spark_connect_gives_the_same_answers(tmp_path: Path, expected: Pairs) -
     with started(log, submit, *server, "spark-internal", PYSPARK_PYTHON=sys.executable) as process:
         said(process, log, "Spark Connect server started at")
         steps = ["match_by_copy", "set_aside", "validated", "backtested", "measured", "delivered"]
-        answers = job(tmp_path, f"sc://127.0.0.1:{port}", *steps, "streamed")
+        answers = job(tmp_path, f"sc://127.0.0.1:{port}", *steps, "streamed", "live")
     compare(answers, expected, {"executors", "kernel again", "kernel path", "rendezvous path"})
     assert "the index is not on this worker" in str(answers["lost index"])
     assert answers["delivered twice"][0] == "SourceError"

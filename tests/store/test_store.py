@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from meetpoint.protocol.effects import Persist
 from meetpoint.protocol.records import LOCAL, HomeId, Record
 from meetpoint.store import LATENCY_BOUNDS_S, Identity, Store, StoreError, StoreState
+from meetpoint.store import database as database_module
 from meetpoint.store import folder as folder_module
 from meetpoint.store import store as store_module
 from meetpoint.store.changes import Changes
@@ -423,6 +424,7 @@ def test_an_error_of_writing_or_syncing_ends_the_store_without_a_second_try(
         failing.statement = ""
         assert one.told == ([1, 2] if statement.startswith("PRAGMA") else [1])
     assert failing.times == 1
+    assert (tmp_path / "store.db-wal").stat().st_size, "closing it does not write and sync what was never certain"
     assert record("told") in kept(tmp_path)
     assert record("b") not in kept(tmp_path)
 
@@ -444,6 +446,37 @@ def test_a_store_belongs_to_the_broker_that_started_it_first(tmp_path: Path) -> 
                 store.set_identity(name, network)
     finally:
         store.close()
+
+
+def test_a_store_is_of_the_scheme_that_kept_it(tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    store.set_identity("a:7400", "trades")  # a former version did not say
+    store.set_identity("a:7400", "trades", "meet")
+    store.close()
+    store = Store.open(tmp_path)
+    try:
+        assert store.identity == Identity("a:7400", "trades", "meet")
+        store.set_identity("a:7400", "trades", "meet")
+        with pytest.raises(StoreError, match=r"was kept by the scheme meet, not lists; set scheme as it was, or use"):
+            store.set_identity("a:7400", "trades", "lists")
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("statement", ["PRAGMA quick_check", "PRAGMA journal_mode"])
+def test_a_disk_that_cannot_be_read_is_not_taken_for_damage(
+    tmp_path: Path, failing: type[Failing], statement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.open(tmp_path).close()
+    failing.statement = statement
+    with pytest.raises(StoreError, match=r"the disk does not read or write: .*SQLITE_IOERR_FSYNC") as said:
+        Store.open(tmp_path, factory=failing)
+    assert "is damaged" not in str(said.value)
+    monkeypatch.setattr(database_module, "ROOM_BYTES", 1 << 62)  # there is not even so much
+    with pytest.raises(StoreError, match=r"the disk is full; make room and start again"):
+        Store.open(tmp_path, factory=failing)
+    failing.statement = ""
+    Store.open(tmp_path).close()
 
 
 def test_a_store_is_open_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

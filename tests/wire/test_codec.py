@@ -79,6 +79,29 @@ def test_bytes_that_are_no_message_are_refused_by_kind(data: bytes, kind: str) -
     assert caught.value.kind == kind
 
 
+OUT_OF_BOUNDS = {
+    "an incarnation below 0": ["sync", 5, b"", [[b"h", 1, [b"n", "a", -1], False]]],
+    "an incarnation beyond": ["sync", 5, b"", [[b"h", 1, [b"n", "a", 2**62 + 1], False]]],
+    "an epoch below 0": ["sync", 5, b"", [[b"h", -1, [b"n", "a", 1], False]]],
+    "an epoch whose versions no disk holds": ["sync", 5, b"", [[b"h", 2**22, [b"n", "a", 1], False]]],
+    "an epoch to adopt": ["adopt", 5, b"h", 2**40],
+    "a version": ["copy", 1, b"h", 1, 1, [[b"h", "x", 2**63, None]], [], True, False],
+    "a version below 0": ["keep", 1, b"h", [[b"h", "x", -1, None]]],
+    "a serial": ["copy", 1, b"h", 1, 2**64 - 1, [], [], True, False],
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_BOUNDS)
+def test_numbers_that_are_counted_up_are_read_only_where_sums_of_them_are_numbers_too(name: str) -> None:
+    assert outcome(encoded(OUT_OF_BOUNDS[name])) == "malformed"
+
+
+def test_numbers_at_their_bounds_are_read() -> None:
+    entry = [b"h", 2**22 - 1, [b"n", "a", 2**62], False]
+    assert outcome(encoded(["sync", 5, b"", [entry]])) == "message"
+    assert outcome(encoded(["copy", 1, b"h", 0, 2**62, [[b"h", "x", 2**62, None]], [], True, False])) == "message"
+
+
 def test_a_message_of_the_largest_size_is_read_and_one_byte_more_is_not() -> None:
     data = CODEC.encode(SYNC)
     assert Codec((Sync,), size_max=len(data)).decode(data) == SYNC

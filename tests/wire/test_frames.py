@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from meetpoint.protocol.messages import Peer
 from meetpoint.protocol.ring import Ring
-from meetpoint.wire import Codec, FrameReader, WireError, frame, frames
+from meetpoint.wire import Codec, FrameReader, WireError, frame, frames, split
 from meetpoint.wire.clients import FROM_CLIENTS, TO_CLIENTS
-from meetpoint.wire.codec import MESSAGE_MAX
+from meetpoint.wire.codec import FRAME_MESSAGES_MAX, MESSAGE_MAX
 from meetpoint.wire.handshake import Hello, IAm
 
 PEER = Peer(Ring(16).node(7), "n7", 3)
@@ -90,6 +90,46 @@ def test_one_frame_at_a_time_may_be_read_and_the_rest_in_another_version() -> No
     assert reader.feed(stream, 1) == [b"\x01"]
     reader.version = 2
     assert reader.feed(b"") == [b"\x91\x02"]
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+def test_frames_before_a_bad_one_are_read_however_the_stream_is_cut(step: int) -> None:
+    """Found by fuzzing: those that came in one piece with it were lost."""
+    stream = frame(b"\x01") + frame(b"\x02") + (1 << 30).to_bytes(4, "big") + b"more"
+    reader = FrameReader()
+    found: list[bytes] = []
+    with pytest.raises(WireError, match="1073741824 bytes"):  # noqa: PT012 - it may come with any of the pieces
+        for at in range(0, len(stream), step):
+            found += map(bytes, reader.feed(stream[at : at + step]))
+            if reader.problem is not None:
+                raise reader.problem
+    assert found == [b"\x01", b"\x02"]
+    with pytest.raises(WireError, match="1073741824 bytes"):
+        reader.feed(b"")
+
+
+def test_a_frame_of_too_many_messages_is_refused_and_none_is_written() -> None:
+    many = [b"\x01"] * (FRAME_MESSAGES_MAX + 1)
+    pieces = FrameReader(version=2).feed(frames(many, 2))
+    assert [len(split(piece, 2)) for piece in pieces] == [FRAME_MESSAGES_MAX, 1]
+    for data in (msgspec.msgpack.encode([1] * (FRAME_MESSAGES_MAX + 1)), b"\xdd\xff\xff\xff\xff"):
+        with pytest.raises(WireError) as caught:
+            split(data, 2)
+        assert caught.value.kind == "oversized"
+
+
+def test_the_frames_that_were_returned_stay_as_they_are_while_others_come() -> None:
+    reader = FrameReader()
+    (first,) = reader.feed(frame(b"first") + frame(b"second")[:3])
+    (second,) = reader.feed(frame(b"second")[3:])
+    assert (bytes(first), bytes(second)) == (b"first", b"second")
+
+
+def test_what_is_said_of_bad_bytes_is_short_however_long_they_are() -> None:
+    with pytest.raises(WireError) as caught:
+        CODEC.decode(msgspec.msgpack.encode(["x" * 500_000]))
+    assert caught.value.kind == "unknown"
+    assert len(str(caught.value)) <= 500
 
 
 @given(st.binary(max_size=200), st.sampled_from([1, 2]))

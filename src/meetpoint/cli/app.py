@@ -17,6 +17,7 @@ import typer
 
 from meetpoint.cli.bench import bench_app
 from meetpoint.cli.brokers import broker, leave
+from meetpoint.cli.certificates import ca_app
 from meetpoint.cli.letters import dead_app
 from meetpoint.cli.messages import pub, sub
 from meetpoint.cli.networks import up
@@ -29,6 +30,7 @@ from meetpoint.cli.stages import need_spark
 from meetpoint.cli.stores import store_app
 from meetpoint.cli.streams import EXIT_REFUSED, EXIT_STOPPED, QuietConsole, complain, finish, print_json, tell
 from meetpoint.cli.subscriptions import subs_app
+from meetpoint.cli.tokens import token_app
 from meetpoint.cli.watching import top, why
 from meetpoint.errors import EventError, FilterError, MeetpointError
 
@@ -66,6 +68,8 @@ for command in (up, broker, leave, sub, pub, top, why):
 app.add_typer(subs_app, name="subs", rich_help_panel=_BROKERS)
 app.add_typer(dead_app, name="dead", rich_help_panel=_BROKERS)
 app.add_typer(store_app, name="store", rich_help_panel=_BROKERS)
+app.add_typer(ca_app, name="ca", rich_help_panel=_BROKERS)
+app.add_typer(token_app, name="token", rich_help_panel=_BROKERS)
 
 FilterText = Annotated[
     str, typer.Argument(metavar="FILTER", help="A filter, such as \"price > 8.30 AND symbol LIKE 'OT%'\".")
@@ -174,7 +178,9 @@ def lint(
 @app.command()
 def backtest(
     filter_text: FilterText,
-    events: Annotated[str, typer.Option("--events", metavar="DATA", help="History: .jsonl, .csv, .parquet or -.")],
+    events: Annotated[
+        str, typer.Option("--events", metavar="DATA", help="History: .jsonl, .csv, .parquet, an archive, or -.")
+    ],
     time: Annotated[
         str | None, typer.Option("--time", metavar="COLUMN", help="The timestamps for the timeline.")
     ] = None,
@@ -190,6 +196,7 @@ def backtest(
 ) -> None:
     """What a filter would have done on history: hits, when, on what, and what nearly fired."""
     need_arrow()
+    from meetpoint.archive import is_archive, read_archive
     from meetpoint.cli.outputs import RejectFile, refuse_overlap
     from meetpoint.cli.progress import progress
     from meetpoint.cli.reports import show_backtest
@@ -208,7 +215,8 @@ def backtest(
             result = _backtest_on_spark(filter_text, events, time, width, declared, aside, master, settings)
         else:
             with progress("backtesting") as step:
-                batches = watched(load_events(events, aside.add, declared), [wanted], mismatches)
+                history = read_archive(events) if is_archive(events) else events
+                batches = watched(load_events(history, aside.add, declared), [wanted], mismatches)
                 result = run(wanted, (step(len(b.rows)) or b for b in batches), time=time, width=width)
     _tell_mismatches(mismatches)
     if as_json:

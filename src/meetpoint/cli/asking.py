@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-import typer
+
+from meetpoint.cli.reaching import Reach
 
 if TYPE_CHECKING:
+    from meetpoint.client.dialling import Dialler
     from meetpoint.client.link import Link
     from meetpoint.protocol.messages import Peer
     from meetpoint.wire.clients import DeadLetter, Held, Question, Word
-    from meetpoint.wire.handshake import Hello
 
 __all__ = [
-    "DEFAULT_URL",
-    "At",
     "Brokers",
     "Reached",
     "all_dead",
@@ -30,19 +29,8 @@ __all__ = [
     "run",
 ]
 
-DEFAULT_URL = "mp://localhost:7400"
 PATIENCE_S = 3.0
 """How long one broker of many may take to be reached, and to answer."""
-
-At = Annotated[
-    str,
-    typer.Option(
-        "--at",
-        metavar="URL",
-        envvar="MEETPOINT_AT",
-        help="A broker of the network, or several: mp://one:7400,two:7400.",
-    ),
-]
 
 T = TypeVar("T")
 
@@ -79,10 +67,10 @@ class Reached(msgspec.Struct):
 class Brokers:
     """All brokers of a network, as the first that answered knows them; each is dialled once."""
 
-    def __init__(self, first: Link, hello: Hello, patience_s: float) -> None:
+    def __init__(self, first: Link, dialler: Dialler, patience_s: float) -> None:
         self.first = first
         self.patience_s = patience_s
-        self._hello = hello
+        self._dialler = dialler
         self._reached: dict[str, Reached] = {}
 
     async def all(self) -> list[Reached]:
@@ -99,7 +87,6 @@ class Brokers:
     async def to(self, peer: Peer) -> Reached:
         """One of them."""
         from meetpoint.client.errors import NetworkError
-        from meetpoint.client.link import dial
 
         known = self._reached.get(peer.address)
         if known is not None and known.link is not None and known.link.is_open:
@@ -108,7 +95,7 @@ class Brokers:
             one = Reached(peer, self.first)
         else:
             try:
-                one = Reached(peer, await dial(peer.address, self._hello, self.patience_s))
+                one = Reached(peer, await self._dialler.dial(peer.address, self.patience_s))
             except NetworkError as error:
                 one = Reached(peer, None, str(error))
         self._reached[peer.address] = one
@@ -141,18 +128,15 @@ class Brokers:
 
 
 @asynccontextmanager
-async def brokers_at(url: str, patience_s: float = PATIENCE_S) -> AsyncIterator[Brokers]:
+async def brokers_at(at: Reach, patience_s: float = PATIENCE_S) -> AsyncIterator[Brokers]:
     """The network at a url; NetworkError, in one line, where nobody is there."""
-    from meetpoint.client.address import read_url
     from meetpoint.client.errors import NetworkError, RefusedError
-    from meetpoint.client.link import dial
-    from meetpoint.wire.handshake import SPOKEN, Hello
 
-    hello = Hello(SPOKEN, "")
+    dialler = at.dialler()
     problems: list[str] = []
-    for address in read_url(url):
+    for address in dialler.url.addresses:
         try:
-            first = await dial(address, hello, PATIENCE_S)
+            first = await dialler.dial(address, PATIENCE_S)
             break
         except RefusedError:
             raise
@@ -160,7 +144,7 @@ async def brokers_at(url: str, patience_s: float = PATIENCE_S) -> AsyncIterator[
             problems.append(str(error))
     else:
         raise NetworkError("; ".join(problems))
-    brokers = Brokers(first, hello, patience_s)
+    brokers = Brokers(first, dialler, patience_s)
     try:
         yield brokers
     finally:

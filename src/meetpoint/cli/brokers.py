@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from meetpoint.cli.asking import answered, run
+from meetpoint.cli.reaching import HERE, Reach, reaching
 
 __all__ = ["broker", "leave"]
 
@@ -63,6 +64,28 @@ def broker(
     schema: Annotated[
         Path | None, typer.Option("--schema", metavar="FILE", help="Attributes that the network's schema shall have.")
     ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option("--certificate", metavar="FILE", help="Its certificate: then all connections are TLS."),
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="FILE", help="The private key of its certificate.")
+    ] = None,
+    ca: Annotated[
+        Path | None, typer.Option("--ca", metavar="FILE", help="The certificate of the network's authority.")
+    ] = None,
+    revoked: Annotated[
+        Path | None, typer.Option("--revoked", metavar="FILE", help="The authority's list of revoked certificates.")
+    ] = None,
+    token_keys: Annotated[
+        Path | None, typer.Option("--token-keys", metavar="FILE", help="Public keys of tokens: then clients need one.")
+    ] = None,
+    revoked_tokens: Annotated[
+        Path | None, typer.Option("--revoked-tokens", metavar="FILE", help="Tokens that count no more.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let other machines connect without TLS and tokens.")
+    ] = False,
     log_level: Annotated[
         str | None,
         typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.", show_default="info"),
@@ -85,20 +108,20 @@ def broker(
         "join": join or None,
         "listen": listen,
         "advertise": advertise,
-        "data": None if data is None else str(data),
+        "data": _text(data),
         "name": name,
         "network": network,
         "scheme": scheme,
         "overlay": overlay,
         "admin": admin,
-        "schema": None if schema is None else str(schema),
+        "schema": _text(schema),
+        "insecure": insecure or None,
+        "log": {"level": log_level, "format": log_format},
+        "tls": {"certificate": _text(certificate), "key": _text(key), "ca": _text(ca), "revoked": _text(revoked)},
+        "access": {"keys": _text(token_keys), "revoked": _text(revoked_tokens)},
     }
-    said = {key: value for key, value in said.items() if value is not None}
-    log = {key: value for key, value in (("level", log_level), ("format", log_format)) if value is not None}
-    if config is None:
-        made = make_config({**said, **({"log": log} if log else {})})
-    else:
-        made = read_config(config, **said, **({"log": {**_log_of(config), **log}} if log else {}))
+    said = _without_nothing(said)
+    made = make_config(said) if config is None else read_config(config, **said)
     if attached:
         threading.Thread(target=_stop_with_input, name="attached", daemon=True).start()
     if made.data is None and sys.stderr.isatty():
@@ -108,15 +131,14 @@ def broker(
         raise typer.Exit(code)
 
 
-def _log_of(config: Path) -> dict[str, Any]:
-    """The table `log` of a file, so that an option for one of its keys leaves the other as it is."""
-    import tomllib
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
-    try:
-        found = tomllib.loads(config.read_text(encoding="utf-8")).get("log", {})
-    except (OSError, ValueError):
-        return {}  # which is told when the file is read as a whole
-    return found if isinstance(found, dict) else {}
+
+def _without_nothing(said: dict[str, Any]) -> dict[str, Any]:
+    """What was said, without what was not."""
+    found = {key: _without_nothing(value) if isinstance(value, dict) else value for key, value in said.items()}
+    return {key: value for key, value in found.items() if value not in (None, {})}
 
 
 def _stop_with_input() -> None:
@@ -126,28 +148,28 @@ def _stop_with_input() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def leave(
-    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The broker that shall go.")],
-) -> None:
+_Gone = Annotated[str, typer.Argument(metavar="HOST:PORT", help="The broker that shall go; with TLS mps://HOST:PORT.")]
+
+
+@reaching(_Gone, ...)
+def leave(at: Reach = HERE) -> None:
     """Have a broker hand everything over to the others, and stop: nothing is lost, and its data is not needed again."""
-    run(_leave(address))
-    sys.stdout.write(f"{address} has handed everything over, and stops\n")
+    run(_leave(at))
+    sys.stdout.write(f"{at.url} has handed everything over, and stops\n")
 
 
-async def _leave(address: str) -> None:
+async def _leave(at: Reach) -> None:
     import asyncio
 
-    from meetpoint.client.address import read_url
     from meetpoint.client.errors import LinkLostError, NetworkError
-    from meetpoint.client.link import dial
     from meetpoint.protocol.effects import Stored
     from meetpoint.protocol.inputs import Leave
-    from meetpoint.wire.handshake import SPOKEN, Hello
 
-    addresses = read_url(address)
+    dialler, address = at.dialler(), at.url
+    addresses = dialler.url.addresses
     if len(addresses) > 1:
         raise NetworkError(f"{address}: these are {len(addresses)} brokers; name the one that shall go")
-    link = await dial(addresses[0], Hello(SPOKEN, ""))
+    link = await dialler.dial(addresses[0])
     try:
         async with asyncio.timeout(LEAVE_S):
             await answered(link, Leave(), Stored)

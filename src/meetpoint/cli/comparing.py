@@ -1,10 +1,14 @@
-"""`meetpoint sim --compare`: what each scheme costs for the same filters and events, in one table."""
+"""`meetpoint sim --compare`: what each scheme costs for the same filters and events, in one table.
+
+Filters and events are drawn from the seed, for each seed anew; those of a user's own files are the same for all seeds,
+and what differs are the nodes' ids, delays and who publishes what.
+"""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,15 +21,14 @@ from meetpoint.errors import MeetpointError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from meetpoint.cli.costs import Column
     from meetpoint.cli.outputs import RejectFile
-    from meetpoint.sim.comparing import Costs, Each, Trial
+    from meetpoint.sim.comparing import Costs, Trial
     from meetpoint.sim.given import Given
-    from meetpoint.sim.report import Spread
 
 __all__ = ["Wanted", "compare_schemes"]
 
 EXIT_WRONG = EXIT_SET_ASIDE
-NOTHING = "–"
 WIDE = 1_000
 """How long a line may be where nobody looks on."""
 
@@ -36,7 +39,7 @@ class Wanted(NamedTuple):
     schemes: Sequence[str]
     overlay: str
     nodes: int
-    seed: int
+    seeds: range
     subscriptions: int
     events: int
     per_s: float
@@ -45,10 +48,16 @@ class Wanted(NamedTuple):
     schema: Path | None
     rejects: str | None
 
-    def command(self, scheme: str) -> str:
-        """The command that repeats one of them."""
-        words = ["meetpoint", "sim", "--compare", "--scheme", scheme, "--overlay", self.overlay, "--nodes", self.nodes]
-        words += ["--subscriptions", self.subscriptions, "--events", self.events, "--seed", self.seed]
+    @property
+    def own_files(self) -> bool:
+        """Whether filters and events are a user's own, and so the same for all seeds."""
+        return self.filters is not None
+
+    def command(self, costs: Costs) -> str:
+        """The command that repeats one of the runs."""
+        words: list[object] = ["meetpoint", "sim", "--compare", "--scheme", costs.scheme, "--overlay", self.overlay]
+        words += ["--nodes", self.nodes, "--subscriptions", self.subscriptions, "--events", self.events]
+        words += ["--seed", costs.seed]
         words += ["--per-second", f"{self.per_s:g}"]
         for option, path in (("--filters", self.filters), ("--data", self.data), ("--schema", self.schema)):
             words += [] if path is None else [option, path]
@@ -64,21 +73,26 @@ def compare_schemes(wanted: Wanted, as_json: bool) -> None:
     trials = _trials(wanted)
     for trial in trials:
         configured(trial, given.schema)
-    found: list[Costs] = []
+
+    def given_of(seed: int) -> Given:
+        return given if wanted.own_files or seed == wanted.seeds[0] else _drawn(wanted, seed)
+
+    runs: list[Costs] = []
     total = len(trials) * (len(given.filters) + len(given.events))
-    with progress(f"comparing {_counted(len(trials), 'scheme')} on {_counted(wanted.nodes, 'node')}", total) as step:
-        found += compare(trials, given, step)
-    order = [(trial.scheme, trial.overlay) for trial in trials]
-    found.sort(key=lambda costs: order.index((costs.scheme, costs.overlay)))
+    what = f"comparing {_counted(len(trials) // len(wanted.seeds), 'scheme')} on {_counted(wanted.nodes, 'node')}"
+    with progress(what, total) as step:
+        runs += compare(trials, given_of, step)
+    order = {trial: number for number, trial in enumerate((t.scheme, t.overlay, t.seed) for t in trials)}
+    runs.sort(key=lambda costs: order[costs.scheme, costs.overlay, costs.seed])
     if as_json:
-        print_json(_plain(wanted, given, aside, found))
+        print_json(_plain(wanted, given, aside, runs))
     else:
-        _show(QuietConsole(width=None if sys.stdout.isatty() else WIDE), wanted, given, found)
-    for costs in found:
+        _show(QuietConsole(width=None if sys.stdout.isatty() else WIDE), wanted, given, runs)
+    for costs in runs:
         _tell_failure(wanted, costs)
     if aside is not None and (summary := aside.summary()) is not None:
         complain(summary)
-    if not all(costs.good for costs in found) or (aside is not None and aside.count):
+    if not all(costs.good for costs in runs) or (aside is not None and aside.count):
         raise typer.Exit(EXIT_WRONG)
 
 
@@ -94,10 +108,11 @@ def _trials(wanted: Wanted) -> list[Trial]:
             scheme=scheme,
             overlay=overlay_of(scheme, wanted.overlay),
             nodes=wanted.nodes,
-            seed=wanted.seed,
+            seed=seed,
             per_s=wanted.per_s,
         )
         for scheme in schemes
+        for seed in wanted.seeds
     ]
 
 
@@ -105,8 +120,6 @@ def _trials(wanted: Wanted) -> list[Trial]:
 
 
 def _given(wanted: Wanted) -> tuple[Given, RejectFile | None]:
-    from meetpoint.sim.given import drawn
-
     if wanted.filters is None or wanted.data is None:
         if wanted.filters is not None or wanted.data is not None:
             raise MeetpointError(
@@ -115,8 +128,14 @@ def _given(wanted: Wanted) -> tuple[Given, RejectFile | None]:
         for option, value in (("--schema", wanted.schema), ("--rejects", wanted.rejects)):
             if value is not None:
                 raise MeetpointError(f"sim: {option} is for your own files; name them with --filters and --data")
-        return drawn(wanted.seed, wanted.subscriptions, wanted.events), None
+        return _drawn(wanted, wanted.seeds[0]), None
     return _read(wanted, wanted.filters, wanted.data)
+
+
+def _drawn(wanted: Wanted, seed: int) -> Given:
+    from meetpoint.sim.given import drawn
+
+    return drawn(seed, wanted.subscriptions, wanted.events)
 
 
 def _read(wanted: Wanted, filters: str, data: str) -> tuple[Given, RejectFile]:
@@ -141,114 +160,42 @@ def _read(wanted: Wanted, filters: str, data: str) -> tuple[Given, RejectFile]:
     return given, aside
 
 
-# -- what is shown -----------------------------------------------------------------------------------------------------
+# -- what is told ------------------------------------------------------------------------------------------------------
 
 
-class Row(NamedTuple):
-    """A figure: its name, what it is of some costs, and how it is written."""
+def _show(console: Console, wanted: Wanted, given: Given, runs: Sequence[Costs]) -> None:
+    from meetpoint.cli.costs import columns_of, show_costs, told_alone, told_best
 
-    name: str
-    value: Callable[[Costs], float | None]
-    write: Callable[[float], str]
-    best: str = ""
-    """What is said of the scheme with the least, where that is best."""
-
-    @property
-    def is_part(self) -> bool:
-        """Whether it is part of another one: told where there is any."""
-        return self.name.startswith(" ")
-
-
-def _number(value: float) -> str:
-    return f"{value:,.{0 if value >= 1000 or value == int(value) else 1 if value >= 10 else 2}f}"
-
-
-def _share(value: float) -> str:
-    return f"{value:.0%}" if value >= 0.1 else f"{value:.1%}"
-
-
-def _whole(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def _messages(of: Callable[[Costs], Each | None]) -> Callable[[Costs], float | None]:
-    return lambda costs: None if (each := of(costs)) is None else each.messages
-
-
-def _bytes(of: Callable[[Costs], Each | None]) -> Callable[[Costs], float | None]:
-    return lambda costs: None if (each := of(costs)) is None else each.bytes
-
-
-def _of(of: Callable[[Costs], Spread | None], which: str) -> Callable[[Costs], float | None]:
-    return lambda costs: None if (spread := of(costs)) is None else getattr(spread, which)
-
-
-_PURPOSES = {
-    "events": "  bringing it and answering",
-    "summaries": "  summaries of what is wanted",
-    "safekeeping": "  keeping it on a second disk",
-    "placing": "  moving what is placed",
-}
-
-
-def _rows() -> list[Row]:
-    def of_purpose(purpose: Any) -> Callable[[Costs], Each | None]:
-        return lambda costs: costs.event_by_purpose.get(purpose)
-
-    return [
-        Row("messages an event", _messages(lambda costs: costs.event), _number, "fewest messages an event"),
-        *(Row(name, _messages(of_purpose(purpose)), _number) for purpose, name in _PURPOSES.items()),
-        Row("bytes an event", _bytes(lambda costs: costs.event), _whole, "fewest bytes an event"),
-        *(Row(name, _bytes(of_purpose(purpose)), _whole) for purpose, name in _PURPOSES.items()),
-        Row("ms until notified, median", _of(lambda costs: costs.event_delay_ms, "p50"), _whole, "soonest notified"),
-        Row("  the longest", _of(lambda costs: costs.event_delay_ms, "max"), _whole),
-        Row("messages on the way, mean", _of(lambda costs: costs.event_hops, "mean"), _number),
-        Row("  the most", _of(lambda costs: costs.event_hops, "max"), _whole),
-        Row("nodes an event visits", lambda costs: costs.visited, _share, "fewest nodes visited"),
-        Row("the busiest node's share of messages", lambda costs: costs.busiest, _share, "most even messages"),
-        Row("messages a subscription", _messages(lambda costs: costs.subscription), _number, "cheapest to subscribe"),
-        Row("bytes a subscription", _bytes(lambda costs: costs.subscription), _whole),
-        Row("  ms until acknowledged, median", _of(lambda costs: costs.subscription_ms, "p50"), _whole),
-        Row("entries placed for it", lambda costs: costs.entries, _number),
-        Row("the fullest node's share of entries", lambda costs: costs.fullest, _share, "most even entries"),
-        Row("upkeep: messages a node and second", lambda costs: costs.upkeep.messages, _number),
-        Row("upkeep: bytes a node and second", lambda costs: costs.upkeep.bytes, _whole),
-    ]
-
-
-def _show(console: Console, wanted: Wanted, given: Given, found: Sequence[Costs]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    for line in _head(wanted, given, found):
+    columns = columns_of(runs)
+    for line in _head(wanted, given, columns):
         console.print(line, highlight=False, markup=False)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for costs in found:
-        table.add_column(escape(costs.scheme), justify="right", overflow="fold")
-    table.add_row("overlay", *(escape(costs.overlay) for costs in found))
-    for row in _rows():
-        values = [row.value(costs) for costs in found]
-        if row.is_part and not any(values):
-            continue
-        written = [NOTHING if value is None else row.write(value) for value in values]
-        least = _least(row, found)
-        table.add_row(row.name, *(f"[bold]{text}[/]" if text == least else text for text in written))
-    wrong = [", ".join(f"{name} {count:,}" for name, count in costs.counts.items() if count) for costs in found]
-    table.add_row("wrong, by the oracle", *(f"[red]{text}[/]" if text else "[green]none[/]" for text in wrong))
-    console.print(table)
-    for line in _notes(wanted, given, found):
+    show_costs(console, columns)
+    notes = [told_alone(columns, wanted.nodes)]
+    if len(wanted.seeds) > 1:
+        notes.append(
+            f"figures are means of {len(wanted.seeds):,} seeds, ± how far the farthest is from it, in percent of it; "
+            "named as best is who was best on a seed"
+        )
+    if wanted.own_files and not given.schema and any(_is_told(column) for column in columns):
+        notes.append(
+            "without a schema dmm and reach keep all at one node, and lists puts ranges at every node; "
+            "meetpoint schema infer EVENTS writes one for --schema"
+        )
+    for line in notes + told_best(columns):
         console.print(line, highlight=False, markup=False)
 
 
-def _head(wanted: Wanted, given: Given, found: Sequence[Costs]) -> list[str]:
+def _head(wanted: Wanted, given: Given, columns: Sequence[Column]) -> list[str]:
+    from meetpoint.cli.costs import matches_told
+
+    first, last = wanted.seeds[0], wanted.seeds[-1]
     lines = [
         f"{_counted(wanted.nodes, 'node')}, {_counted(len(given.filters), 'subscription')}, "
-        f"{_counted(len(given.events), 'event')} at {wanted.per_s:g} a second, seed {wanted.seed}, no faults"
+        f"{_counted(len(given.events), 'event')} at {wanted.per_s:g} a second, "
+        f"{f'seed {first}' if first == last else f'seeds {first} to {last}'}, no faults"
     ]
-    if given.events and found:
-        matches = found[0].notifications_expected
-        lines[0] += f"; {matches:,} matches ({matches / len(given.events):,.1f} an event)"
+    if given.events:
+        lines[0] += f"; {matches_told(columns, len(given.events))}"
     for path, what, count, more, option in (
         (wanted.filters, "subscriptions", len(given.filters), given.more_filters, "--subscriptions"),
         (wanted.data, "events", len(given.events), given.more_events, "--events"),
@@ -259,46 +206,20 @@ def _head(wanted: Wanted, given: Given, found: Sequence[Costs]) -> list[str]:
     return lines
 
 
-def _notes(wanted: Wanted, given: Given, found: Sequence[Costs]) -> list[str]:
-    few, many = min(costs.alone for costs in found), max(costs.alone for costs in found)
-    lines = [
-        f"even would be {_share(1 / wanted.nodes)} a node; nodes visited and messages on the way are of "
-        f"{_counted(many, 'event') if few == many else f'{few:,} to {many:,} events'} published alone"
-    ]
-    if wanted.filters is not None and not given.schema and any(_is_told(costs) for costs in found):
-        lines.append(
-            "without a schema dmm and reach keep all at one node, and lists puts ranges at every node; "
-            "meetpoint schema infer EVENTS writes one for --schema"
-        )
-    best: dict[str, list[str]] = {}
-    for row in _rows():
-        if row.best and (least := _least(row, found)) is not None:
-            names = [c.scheme for c in found if (value := row.value(c)) is not None and row.write(value) == least]
-            best.setdefault(" and ".join(names), []).append(row.best)
-    lines += [f"{scheme}: {', '.join(figures)}" for scheme, figures in best.items()]
-    return lines
-
-
-def _is_told(costs: Costs) -> bool:
-    return costs.scheme.split(":")[0] in ("dmm", "lists", "reach")
-
-
-def _least(row: Row, found: Sequence[Costs]) -> str | None:
-    """The least of a figure as it is written, where one of several is best, of those that were right."""
-    values = [value for costs in found if costs.good and (value := row.value(costs)) is not None]
-    return row.write(min(values)) if row.best and len(values) > 1 and min(values) < max(values) else None
+def _is_told(column: Column) -> bool:
+    return column.scheme.split(":")[0] in ("dmm", "lists", "reach")
 
 
 def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _plain(wanted: Wanted, given: Given, aside: RejectFile | None, found: Sequence[Costs]) -> dict[str, Any]:
+def _plain(wanted: Wanted, given: Given, aside: RejectFile | None, runs: Sequence[Costs]) -> dict[str, Any]:
     import msgspec
 
     return {
         "nodes": wanted.nodes,
-        "seed": wanted.seed,
+        **({"seed": wanted.seeds[0]} if len(wanted.seeds) == 1 else {"seeds": list(wanted.seeds)}),
         "per_second": wanted.per_s,
         "filters": wanted.filters,
         "data": wanted.data,
@@ -308,15 +229,17 @@ def _plain(wanted: Wanted, given: Given, aside: RejectFile | None, found: Sequen
         "more_subscriptions": given.more_filters,
         "more_events": given.more_events,
         "set_aside": 0 if aside is None else aside.count,
-        "good": all(costs.good for costs in found),
-        "schemes": [msgspec.to_builtins(costs) for costs in found],
+        "good": all(costs.good for costs in runs),
+        "schemes": [msgspec.to_builtins(costs) for costs in runs],
     }
 
 
 def _tell_failure(wanted: Wanted, costs: Costs) -> None:
+    from meetpoint.cli.costs import wrong_told
+
     if costs.good:
         return
-    wrong = ", ".join(f"{name} {count:,}" for name, count in costs.counts.items() if count)
-    complain(f"{costs.scheme}: {wrong}; repeat it with: {wanted.command(costs.scheme)}")
+    which = costs.scheme if len(wanted.seeds) == 1 else f"{costs.scheme}, seed {costs.seed}"
+    complain(f"{which}: {wrong_told([costs])}; repeat it with: {wanted.command(costs)}")
     for problem in costs.problems:
         complain(f"  {problem}")

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.console import Console
 
+from meetpoint.cli.demo_live import tell_live
 from meetpoint.cli.spark_runs import running
 from meetpoint.matching.backtest import Backtest
 
@@ -54,6 +55,7 @@ def tell_spark(console: Console, told: Told) -> None:
         compiled = _as_table(console, spark, events, told, Path(folder, "alerts"))
         _as_stream(console, spark, flights, compiled, told, Path(folder))
         _as_history(console, events.drop("event"), told)
+        tell_live(console, spark, told.flights, told.filters, [id_ for id_, _ in told.counts.most_common()])
 
 
 def _write(flights: pa.Table, folder: Path) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meetpoint.cli.asking import DEFAULT_URL, At, run
+from meetpoint.cli.asking import run
+from meetpoint.cli.reaching import HERE, Reach, reaching
 from meetpoint.cli.streams import QuietConsole, json_text
 from meetpoint.errors import MeetpointError
 
@@ -20,17 +21,16 @@ dead_app = typer.Typer(no_args_is_help=True, help="Dead letters: events that a s
 
 
 @dead_app.command("list")
+@reaching()
 def dead_list(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="Only this subscription's.")] = "",
-    at: At = DEFAULT_URL,
+    at: Reach = HERE,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per letter, the event within.")] = False,
 ) -> None:
     """Dead letters, the oldest first: whose, when, why, and the event's id."""
 
     async def ask() -> list[Letter]:
-        from meetpoint.client import connect
-
-        async with connect(at) as net:
+        async with at.connect() as net:
             return await net.dead_letters(name or None)
 
     letters = run(ask())
@@ -42,17 +42,16 @@ def dead_list(
 
 
 @dead_app.command("discard")
+@reaching()
 def dead_discard(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The subscription whose dead letters are forgotten.")],
     event: Annotated[str | None, typer.Option("--event", metavar="ID", help="Only this event.")] = None,
-    at: At = DEFAULT_URL,
+    at: Reach = HERE,
 ) -> None:
     """Forget dead letters of a subscription; `meetpoint dead list NAME --json` keeps them in a file first."""
 
     async def discard() -> tuple[int, int]:
-        from meetpoint.client import connect
-
-        async with connect(at) as net:
+        async with at.connect() as net:
             letters = [one for one in await net.dead_letters(name) if event is None or one.event.id == event]
             for letter in letters:
                 await net.discard(letter)

@@ -7,13 +7,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meetpoint.cli.asking import DEFAULT_URL, At, labels_of, run
+from meetpoint.cli.asking import labels_of, run
 from meetpoint.cli.options import AsJson, need_arrow
+from meetpoint.cli.reaching import HERE, Reach, reaching
 from meetpoint.cli.streams import EXIT_SET_ASIDE, complain, finish, print_json, tell
 from meetpoint.errors import one_line
 
@@ -40,6 +42,7 @@ Labels = Annotated[
 # -- sub ---------------------------------------------------------------------------------------------------------------
 
 
+@reaching()
 def sub(
     filter_text: Annotated[
         str, typer.Argument(metavar="FILTER", help='A filter, such as "price > 120"; TRUE is every event.')
@@ -50,10 +53,16 @@ def sub(
             "--durable", metavar="NAME", help="Keep it under this name: what matches waits while you are away."
         ),
     ] = None,
-    at: At = DEFAULT_URL,
+    at: Reach = HERE,
     count: Annotated[int | None, typer.Option("--count", min=1, help="Stop after so many events.")] = None,
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="Stop when nothing came for so long.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="WHEN", help="First what was published since: 2026-11-16T09:00:00Z, or 30m, 12h, 7d ago."
+        ),
     ] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="If there is one of this name with another filter, give it this one.")
@@ -72,6 +81,7 @@ def sub(
     if replace and durable is None:
         raise typer.BadParameter("only a subscription with a name can be replaced.", param_hint="--replace")
     labels = labels_of(label)
+    moment = None if since is None else _moment(since)
     came = 0
 
     def write(line: bytes) -> None:
@@ -81,13 +91,13 @@ def sub(
         came += 1
 
     async def follow() -> str | None:
-        from meetpoint.client import RefusedError, connect
+        from meetpoint.client import RefusedError
 
-        async with connect(at, client=owner) as net:
+        async with at.connect(owner) as net:
             tell(f"subscribing at {_where(net)} …")
             try:
                 subscription = await net.subscribe(
-                    filter_text, durable=durable, labels=labels, lifetime=lifetime, replace=replace
+                    filter_text, durable=durable, labels=labels, lifetime=lifetime, replace=replace, since=moment
                 )
             except RefusedError as error:
                 raise RefusedError(str(error).replace("replace=True", "--replace")) from None
@@ -108,6 +118,22 @@ def sub(
     if count is not None and came < count:
         complain(f"{came:,} of {_counted(count)} came before {timeout:g} s without one were over")
         raise typer.Exit(EXIT_SET_ASIDE)
+
+
+def _moment(text: str) -> datetime:
+    """A moment, or how long ago it was."""
+    from meetpoint.errors import EventError
+    from meetpoint.language.timestamps import TimestampError, parse_timestamp
+    from meetpoint.matching.backtest import read_width
+
+    try:
+        return (
+            datetime.now(UTC) - read_width(text) if text[-1:].isalpha() and text[-1:] != "Z" else parse_timestamp(text)
+        )
+    except (EventError, TimestampError):
+        raise typer.BadParameter(
+            f"{text!r} is no moment; write 2026-11-16T09:00:00Z, or how long ago: 30m, 12h, 7d.", param_hint="--since"
+        ) from None
 
 
 async def _print_all(
@@ -147,6 +173,7 @@ def _where(net: Network) -> str:
 # -- pub ---------------------------------------------------------------------------------------------------------------
 
 
+@reaching()
 def pub(
     events: Annotated[
         str,
@@ -155,7 +182,7 @@ def pub(
             help="A JSON object; or events in a file: .jsonl, .csv or .parquet; - is JSON lines on standard input.",
         ),
     ],
-    at: At = DEFAULT_URL,
+    at: Reach = HERE,
     event_id: Annotated[
         str | None,
         typer.Option(
@@ -278,11 +305,10 @@ class _Publishing:
     It is used by one thread, which reads; answers come in the client's.
     """
 
-    def __init__(self, url: str, publisher: str) -> None:
-        from meetpoint.client import connect
+    def __init__(self, at: Reach, publisher: str) -> None:
         from meetpoint.client.background import Background
 
-        self._connecting = connect(url, client=publisher)
+        self._connecting = at.connect(publisher)
         self._background = Background("meetpoint pub")
         self._room = threading.BoundedSemaphore(IN_FLIGHT)
         self._refused: queue.SimpleQueue[tuple[int, str, str]] = queue.SimpleQueue()

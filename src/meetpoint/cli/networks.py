@@ -15,23 +15,22 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
 
+from meetpoint.cli.children import HOST, Child, ending
+from meetpoint.cli.securing import Keys
 from meetpoint.cli.streams import complain, tell
 from meetpoint.errors import MeetpointError, SetupError
 
 __all__ = ["up"]
 
-HOST = "127.0.0.1"
 PORT = 7400
 DATA = Path("meetpoint-data")
 BROKERS, OVERLAY, SCHEME = 8, "chord", "meet"
 BROKERS_MAX = 100
-ADMIN_PORTS_ABOVE = 80
-"""Where HTTP is served: so many ports above the brokers' own."""
 READY_S = 120.0
 """Within this all of them serve, or something is wrong."""
 POLL_S = 0.1
@@ -48,6 +47,8 @@ class _Notes(msgspec.Struct, forbid_unknown_fields=True):
     scheme: str
     brokers: list[int]
     overlay: str = OVERLAY
+    secure: str = ""
+    """The folder of its keys, where it has TLS and tokens."""
 
 
 def up(
@@ -73,12 +74,25 @@ def up(
     port: Annotated[
         int, typer.Option("--port", min=1, max=65_000, help="Of the first broker; the others have the next ones.")
     ] = PORT,
+    secure: Annotated[
+        Path | None,
+        typer.Option(
+            "--secure",
+            metavar="DIR",
+            help="With TLS and tokens: keys are made here, or taken from here.",
+            show_default="no, or as before",
+        ),
+    ] = None,
 ) -> None:
     """Run a network of brokers on this machine, until Ctrl-C; the same command takes it up again."""
     notes = _read_notes(data, brokers, scheme, overlay)
-    children = [_Child(number, place, len(notes.brokers), data, port) for place, number in enumerate(notes.brokers)]
+    if secure is not None:
+        notes = msgspec.structs.replace(notes, secure=str(secure.absolute()))
+    children = [Child(number, place, len(notes.brokers), data, port) for place, number in enumerate(notes.brokers)]
     _check_ports(children)
     _check_unused(children)
+    if notes.secure:
+        Keys(Path(notes.secure)).make(child.name for child in children)
     _write_notes(data, notes)
     asyncio.run(_Network(children, notes, data, port).run())
 
@@ -113,7 +127,7 @@ def _read_notes(data: Path, brokers: int | None, scheme: str | None, overlay: st
         )
     last = max(found.brokers, default=0)
     more = 0 if brokers is None else brokers - len(found.brokers)
-    return _Notes(found.scheme, found.brokers + list(range(last + 1, last + more + 1)), found.overlay)
+    return msgspec.structs.replace(found, brokers=found.brokers + list(range(last + 1, last + more + 1)))
 
 
 def _write_notes(data: Path, notes: _Notes) -> None:
@@ -126,7 +140,7 @@ def _write_notes(data: Path, notes: _Notes) -> None:
         raise SetupError(f"{data}: {(error.strerror or '').lower()}; give --data a folder you may write to") from None
 
 
-def _check_ports(children: list[_Child]) -> None:
+def _check_ports(children: list[Child]) -> None:
     """Say at once which port is taken, rather than let a broker find out."""
     for child in children:
         for port in (child.port, child.admin_port):
@@ -141,101 +155,12 @@ def _check_ports(children: list[_Child]) -> None:
                     ) from None
 
 
-def _check_unused(children: list[_Child]) -> None:
+def _check_unused(children: list[Child]) -> None:
     from meetpoint.store.folder import is_in_use
 
     for child in children:
         if is_in_use(child.folder):
             raise SetupError(f"{child.folder}: a broker runs with it; stop that one, or give --data another folder")
-
-
-# -- one broker --------------------------------------------------------------------------------------------------------
-
-
-class _Child:
-    """A process that is a broker."""
-
-    def __init__(self, number: int, place: int, count: int, data: Path, port: int) -> None:
-        self.number = number
-        self.name = f"broker-{number}"
-        self.port = port + place
-        self.admin_port = port + max(ADMIN_PORTS_ABOVE, count) + place
-        self.address = f"{HOST}:{self.port}"
-        self.folder = data / self.name
-        self.log = data / f"{self.name}.log"
-        self.process: asyncio.subprocess.Process | None = None
-        self.deaths = 0
-        self.since = 0.0
-        self._logged = 0
-        """How long the log was when it was last started."""
-
-    async def start(self, notes: _Notes, join: list[str]) -> None:
-        """Start it. It drains when this process is gone, however that comes."""
-        command = [
-            *(sys.executable, "-m", "meetpoint.cli", "broker", "--attached"),
-            *("--name", self.name, "--listen", self.address, "--data", str(self.folder)),
-            *("--scheme", notes.scheme, "--overlay", notes.overlay, "--admin", f"{HOST}:{self.admin_port}"),
-            *(word for address in join for word in ("--join", address)),
-        ]
-        with self._open_log() as log:
-            self._logged = log.tell()
-            self.process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
-            )
-        self.since = time.monotonic()
-
-    def _open_log(self) -> IO[bytes]:
-        try:
-            return self.log.open("ab")
-        except OSError as error:
-            raise SetupError(f"{self.log}: {(error.strerror or '').lower()}; make it writable") from None
-
-    def _said(self) -> list[str]:
-        """The lines that it wrote in this life."""
-        with suppress(OSError), self.log.open("rb") as log:
-            log.seek(self._logged)
-            return log.read().decode("utf-8", "replace").strip().splitlines()
-        return []
-
-    def last_words(self) -> str:
-        """The last of them."""
-        return ["it said nothing", *self._said()][-1].removeprefix("meetpoint: ")
-
-    @property
-    def has_left(self) -> bool:
-        """Whether it went because it had handed everything over, and not because somebody stopped it."""
-        return any(" event=left " in line for line in self._said())
-
-    def signal(self, number: int) -> None:
-        """Tell it something, if it is there."""
-        if self.process is not None and self.process.returncode is None:
-            with suppress(ProcessLookupError):
-                self.process.send_signal(number)
-
-    async def readiness(self) -> str:
-        """Empty where it serves; else why not."""
-        try:
-            async with asyncio.timeout(2):
-                reader, writer = await asyncio.open_connection(HOST, self.admin_port)
-                try:
-                    writer.write(b"GET /readyz HTTP/1.0\r\n\r\n")
-                    head, _, body = (await reader.read(65_536)).partition(b"\r\n\r\n")
-                finally:
-                    writer.close()
-                    with suppress(OSError):
-                        await writer.wait_closed()
-        except (OSError, TimeoutError):
-            return "it is starting"
-        if head.split(b" ")[1:2] == [b"200"]:
-            return ""
-        return body.decode("utf-8", "replace").strip() or "it does not say why"
-
-
-def _ending(code: int) -> str:
-    if code < 0:
-        with suppress(ValueError):
-            return f"was killed by {signal.Signals(-code).name}"
-    return f"ended with code {code}" if code else "was stopped"
 
 
 # -- all of them -------------------------------------------------------------------------------------------------------
@@ -244,9 +169,10 @@ def _ending(code: int) -> str:
 class _Network:
     """The brokers, from their start to their end."""
 
-    def __init__(self, children: list[_Child], notes: _Notes, data: Path, port: int) -> None:
+    def __init__(self, children: list[Child], notes: _Notes, data: Path, port: int) -> None:
         self._children = children
         self._notes = notes
+        self._keys = Keys(Path(notes.secure)) if notes.secure else None
         self._data = data
         self._port = port
         self._stopping = asyncio.Event()
@@ -282,14 +208,20 @@ class _Network:
         for child in self._children:
             child.signal(signal.SIGTERM if self._signals == 2 else signal.SIGKILL)
 
-    def _join_of(self, child: _Child) -> list[str]:
+    def _join_of(self, child: Child) -> list[str]:
         return [other.address for other in self._children if other is not child]
 
     async def _start_all(self) -> None:
         new = not any((child.folder / "store.db").exists() for child in self._children)
         for child in self._children:
             founds = new and child is self._children[0]
-            await child.start(self._notes, [] if founds else self._join_of(child))
+            await self._start(child, [] if founds else self._join_of(child))
+
+    async def _start(self, child: Child, join: list[str]) -> None:
+        options = ["--scheme", self._notes.scheme, "--overlay", self._notes.overlay]
+        if self._keys is not None:
+            options += self._keys.options(child.name)
+        await child.start(options, join)
 
     async def _wait_ready(self) -> None:
         from meetpoint.cli.progress import progress
@@ -303,7 +235,7 @@ class _Network:
                     assert child.process is not None
                     if child.process.returncode is not None:
                         raise MeetpointError(
-                            f"{child.name} {_ending(child.process.returncode)}: {child.last_words()} "
+                            f"{child.name} {ending(child.process.returncode)}: {child.last_words()} "
                             f"(all of it is in {child.log})"
                         )
                     waiting[child] = await child.readiness()
@@ -320,21 +252,27 @@ class _Network:
                     await asyncio.wait_for(self._stopping.wait(), POLL_S)
 
     def _say_what_next(self) -> None:
+        scheme = "mp" if self._keys is None else "mps"
         count, at = len(self._children), "" if self._port == PORT else f" --at mp://localhost:{self._port}"
         brokers = "1 broker is ready" if count == 1 else f"{count} brokers are ready"
         told = f"scheme {self._notes.scheme}"
         told += "" if self._notes.overlay == OVERLAY else f" on {self._notes.overlay}"
         lines = [f"{brokers}, {told}; data and logs are in {self._data}", ""]
         lines += [
-            f"  {child.name:<10}  mp://{child.address}   http://{HOST}:{child.admin_port}/metrics"
+            f"  {child.name:<10}  {scheme}://{child.address}   http://{HOST}:{child.admin_port}/metrics"
             for child in self._children
         ]
         if count == 2:
             lines += ["", "Two bear no loss: while one is down, the other acknowledges nothing. Take one, or three."]
+        lines += ["", "In another terminal:", ""]
+        if self._keys is not None:
+            at = ""
+            lines += [
+                f"  export MEETPOINT_AT=mps://localhost:{self._port}",
+                f"  export MEETPOINT_CA={shlex.quote(str(self._keys.ca))}",
+                f"  export MEETPOINT_TOKEN_FILE={shlex.quote(str(self._keys.token))}",
+            ]
         lines += [
-            "",
-            "In another terminal:",
-            "",
             f'  meetpoint sub "price > 120" --durable alerts{at}',
             f'  meetpoint pub \'{{"symbol": "OTE", "price": 121.5}}\'{at}',
             f"  meetpoint top{at}",
@@ -365,7 +303,7 @@ class _Network:
                 task.cancel()
             await asyncio.gather(stop, *watched, return_exceptions=True)
 
-    async def _live(self, child: _Child) -> None:
+    async def _live(self, child: Child) -> None:
         """Start a broker again whenever it dies; returns when it has left."""
         while True:
             assert child.process is not None
@@ -378,9 +316,9 @@ class _Network:
             child.deaths += 1
             said = "" if code <= 0 else f": {child.last_words()}"
             again = f"in {pause:g} s" if pause else "now"
-            complain(f"{child.name} {_ending(code)}{said}; it is started again {again}")
+            complain(f"{child.name} {ending(code)}{said}; it is started again {again}")
             await asyncio.sleep(pause)
-            await child.start(self._notes, self._join_of(child))
+            await self._start(child, self._join_of(child))
 
     async def _stop_all(self) -> None:
         running = [child for child in self._children if child.process is not None]

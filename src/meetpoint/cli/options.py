@@ -13,7 +13,7 @@ from meetpoint.errors import SetupError
 if TYPE_CHECKING:
     from meetpoint.language import Schema
 
-__all__ = ["AsJson", "Master", "SchemaFile", "Settings", "need_arrow", "read_schema", "read_settings"]
+__all__ = ["AsJson", "Master", "NetworkName", "SchemaFile", "Settings", "need_arrow", "read_schema", "read_settings"]
 
 LOCAL = "local[*]"
 
@@ -22,6 +22,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for
 Master = Annotated[
     str, typer.Option("--master", metavar="URL", help="Where Spark runs: local[2], spark://host:7077, yarn, …")
 ]
+NetworkName = Annotated[str, typer.Option("--network", metavar="NAME", help="The network's name.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

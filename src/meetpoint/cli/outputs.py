@@ -106,6 +106,9 @@ def _open_to_write(path: Path) -> IO[str]:
         raise SourceError(f"{target}: is a directory; name a file that can be written")
     try:
         return path.open("w", encoding="utf-8", newline="")
+    except KeyboardInterrupt:  # it may be there by then, and nobody has it yet who would take it away
+        path.unlink(missing_ok=True)
+        raise
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         said = (getattr(error, "strerror", None) or str(error)).lower()
         raise SourceError(f"{target}: {said}; name a file that can be written") from None

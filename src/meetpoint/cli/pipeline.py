@@ -270,6 +270,37 @@ def measure(
 
 
 @pipeline_app.command()
+def compact(
+    archive: Annotated[str, typer.Argument(metavar="ARCHIVE", help="The folder that brokers archive to.")],
+    keep: Annotated[
+        str | None,
+        typer.Option("--keep", metavar="AGE", help="Forget what is older: 12h, 30d or 8w.", show_default="all"),
+    ] = None,
+    master: Master = LOCAL,
+    config: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Merge the small files of an archive, hour by hour, and forget what is too old. Brokers and readers go on."""
+    from meetpoint.matching.backtest import read_width
+
+    keep_s = None if keep is None else read_width(keep).total_seconds()
+    work = Work(master, config, as_json, {"ARCHIVE": archive}, {}, None)
+    with work.running() as spark:
+        from meetpoint.spark import compact_archive
+
+        with waiting(spark, "compacting"):
+            done = compact_archive(spark, archive, keep_s=keep_s)
+    before, after = sum(each.files_before for each in done), sum(each.files_after for each in done)
+    told = {
+        "hours": len(done),
+        "files_before": before,
+        "files_after": after,
+        "removed": sum(each.removed for each in done),
+    }
+    work.report(told, f"{len(done):,} hours: {before:,} files are {after:,} now, {told['removed']:,} were removed")
+
+
+@pipeline_app.command()
 def generate(
     out: Annotated[str, typer.Option("--out", metavar="FOLDER", help="Gets events.parquet and subscriptions.parquet.")],
     mix: Annotated[

@@ -8,20 +8,20 @@ from typing import Annotated
 
 import typer
 
-from meetpoint.cli.asking import DEFAULT_URL, At, run
+from meetpoint.cli.asking import run
+from meetpoint.cli.reaching import HERE, Reach, reaching
 from meetpoint.cli.streams import complain
 
 __all__ = ["add", "show"]
 
 
-def show(at: At = DEFAULT_URL) -> None:
+@reaching()
+def show(at: Reach = HERE) -> None:
     """The schema of a network, as YAML."""
     from meetpoint.language import Schema
 
     async def ask() -> Schema | None:
-        from meetpoint.client import connect
-
-        async with connect(at) as net:
+        async with at.connect() as net:
             return await net.schema()
 
     found = run(ask())
@@ -31,9 +31,10 @@ def show(at: At = DEFAULT_URL) -> None:
     sys.stdout.write(found.to_yaml())
 
 
+@reaching()
 def add(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A schema in YAML.")],
-    at: At = DEFAULT_URL,
+    at: Reach = HERE,
 ) -> None:
     """Add the attributes of a schema to the network's, at all its brokers while they run; none may change."""
     from meetpoint.language import Schema
@@ -41,9 +42,7 @@ def add(
     new = Schema.from_yaml(file)
 
     async def declare() -> tuple[int, int]:
-        from meetpoint.client import connect
-
-        async with connect(at) as net:
+        async with at.connect() as net:
             before = await net.schema()
             await net.declare(new)
             after = await net.schema()

@@ -66,7 +66,12 @@ def sim(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="One seed is one run, byte for byte.")] = 7,
     seeds: Annotated[
-        str | None, typer.Option("--seeds", metavar="FROM..TO", help="Run many, such as 1..200, on all cores.")
+        str | None,
+        typer.Option(
+            "--seeds",
+            metavar="FROM..TO",
+            help="Run many, such as 1..200, on all cores; a count: so many from --seed on.",
+        ),
     ] = None,
     story: Annotated[
         str | None,
@@ -117,18 +122,19 @@ def sim(
         "--founders": founders,
         "--fault-seconds": fault_seconds,
         "--recovery-seconds": recovery_seconds,
-        "--seeds": seeds,
         "--story": story,
     }
     for option, value in (to_hurt if compare else to_compare).items():
         if value is not None:
             said = "does not go with --compare; leave it out." if compare else "is for --compare; add that."
             raise typer.BadParameter(f"it {said}", param_hint=option)
+    many = None if seeds is None else read_seeds(seeds, seed)
     if compare:
         from meetpoint.cli.comparing import Wanted, compare_schemes
 
         rate = PER_SECOND if per_second is None else per_second
-        wanted = Wanted(schemes, overlay, nodes, seed, subscriptions, events, rate, filters, data, schema, rejects)
+        each = range(seed, seed + 1) if many is None else many
+        wanted = Wanted(schemes, overlay, nodes, each, subscriptions, events, rate, filters, data, schema, rejects)
         compare_schemes(wanted, as_json)
         return
     if len(schemes) > 1:
@@ -142,7 +148,6 @@ def sim(
         raise typer.BadParameter(f"{detector!r} is no detector; it is perfect or imperfect.", param_hint="--detector")
     if seeds is not None and story is not None:
         raise typer.BadParameter("a story is of one run; name one --seed.", param_hint="--story")
-    many = None if seeds is None else read_seeds(seeds)
     if chosen == NO_SCHEME:
         subscriptions = events = 0
     network_config(overlay, SCHEME if chosen == NO_SCHEME else chosen)
@@ -166,18 +171,20 @@ def sim(
         _many(config, many, as_json)
 
 
-def read_seeds(text: str) -> range:
-    """`1..200`, or one number."""
+def read_seeds(text: str, seed: int) -> range:
+    """`1..200`, or how many from a seed on."""
     found = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text)
     if found is None:
-        raise typer.BadParameter(f"{text!r} are no seeds; write FROM..TO, such as 1..200.", param_hint="--seeds")
-    first, last = int(found[1]), int(found[2] or found[1])
-    if not first <= last < first + SEEDS_MAX:
         raise typer.BadParameter(
-            f"{text!r} are no seeds; the second number is not below the first, and there are at most {SEEDS_MAX:,}.",
+            f"{text!r} are no seeds; write FROM..TO, such as 1..200, or how many.", param_hint="--seeds"
+        )
+    seeds = range(seed, seed + int(found[1])) if found[2] is None else range(int(found[1]), int(found[2]) + 1)
+    if not 1 <= len(seeds) <= SEEDS_MAX:
+        raise typer.BadParameter(
+            f"{text!r} are no seeds; the second number is not below the first, and there are 1 to {SEEDS_MAX:,}.",
             param_hint="--seeds",
         )
-    return range(first, last + 1)
+    return seeds
 
 
 def _one(config: RunConfig, seed: int, story: str | None, as_json: bool) -> None:

@@ -20,8 +20,8 @@ from meetpoint.errors import MeetpointError, SetupError
 
 if TYPE_CHECKING:
     from meetpoint.language import Schema
+    from meetpoint.spark.event_files import EventFiles, Tally
     from meetpoint.spark.matching import Plan
-    from meetpoint.spark.reading import EventFiles, Tally
     from meetpoint.spark.store import Version
     from meetpoint.spark.subscriptions import Subscriptions
 

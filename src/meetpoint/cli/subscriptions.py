@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from meetpoint.cli.asking import DEFAULT_URL, At, Brokers, Reached, all_held, answered, brokers_at, labels_of, run
+from meetpoint.cli.asking import Brokers, Reached, all_held, answered, brokers_at, labels_of, run
 from meetpoint.cli.options import AsJson, need_arrow
+from meetpoint.cli.reaching import HERE, Reach, reaching
 from meetpoint.cli.streams import QuietConsole, complain, finish, json_text, print_json
 from meetpoint.errors import EventError, FilterError, MeetpointError
 
@@ -44,7 +45,8 @@ Labels = Annotated[
 
 
 @subs_app.command("list")
-def list_(at: At = DEFAULT_URL, owner: Owner = "", label: Labels = None, as_json: AsJson = False) -> None:
+@reaching()
+def list_(at: Reach = HERE, owner: Owner = "", label: Labels = None, as_json: AsJson = False) -> None:
     """All subscriptions: at which broker, how many events wait, whether somebody takes them, the filter."""
     found, silent = run(_held(at, owner, labels_of(label)))
     if as_json:
@@ -65,9 +67,10 @@ def list_(at: At = DEFAULT_URL, owner: Owner = "", label: Labels = None, as_json
 
 
 @subs_app.command("export")
+@reaching()
 def export(
     out: Annotated[str, typer.Option("--out", metavar="FILE", help="A .jsonl file; - is standard output.")] = "-",
-    at: At = DEFAULT_URL,
+    at: Reach = HERE,
     owner: Owner = "",
     label: Labels = None,
 ) -> None:
@@ -93,9 +96,9 @@ def export(
         complain(f"{passing:,} that are not durable are left out: they live as long as their clients")
 
 
-async def _held(url: str, owner: str, labels: dict[str, str]) -> tuple[list[tuple[str, Held]], list[str]]:
+async def _held(at: Reach, owner: str, labels: dict[str, str]) -> tuple[list[tuple[str, Held]], list[str]]:
     """All subscriptions with the addresses of their brokers, by name; and which brokers did not say theirs."""
-    async with brokers_at(url) as brokers:
+    async with brokers_at(at) as brokers:
         return await _collect(brokers, await brokers.all(), owner, labels)
 
 
@@ -175,6 +178,7 @@ class _Wanted(msgspec.Struct, frozen=True):
 
 
 @subs_app.command("import")
+@reaching()
 def import_(
     file: Annotated[
         str,
@@ -183,7 +187,7 @@ def import_(
             help="What `subs export` wrote, .jsonl or -; or .csv or .parquet with the columns id, filter, subscriber.",
         ),
     ],
-    at: At = DEFAULT_URL,
+    at: Reach = HERE,
     rejects: Annotated[
         str | None, typer.Option("--rejects", metavar="FILE", help="Where rows that are set aside go, with reasons.")
     ] = None,
@@ -207,7 +211,7 @@ def import_(
     finish(aside.summary())
 
 
-async def _import(url: str, file: str, rejected: Rejected) -> Counter[str]:
+async def _import(at: Reach, file: str, rejected: Rejected) -> Counter[str]:
     from meetpoint.cli.progress import progress
     from meetpoint.client import NetworkError
     from meetpoint.language import Schema
@@ -215,7 +219,7 @@ async def _import(url: str, file: str, rejected: Rejected) -> Counter[str]:
     from meetpoint.wire.clients import SchemaIs, SchemaOf
 
     counts: Counter[str] = Counter()
-    async with brokers_at(url) as brokers:
+    async with brokers_at(at) as brokers:
         everyone = await brokers.all()
         found, silent = await _collect(brokers, everyone)
         if silent:
@@ -361,9 +365,8 @@ async def _ask(one: Reached, what: Subscribe | Update, done: str) -> tuple[str, 
 
 
 @subs_app.command("end")
-def end(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A durable subscription.")], at: At = DEFAULT_URL
-) -> None:
+@reaching()
+def end(name: Annotated[str, typer.Argument(metavar="NAME", help="A durable subscription.")], at: Reach = HERE) -> None:
     """End a durable subscription, with all that waits for it."""
 
     async def unsubscribe() -> None:

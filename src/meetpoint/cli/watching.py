@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from meetpoint.cli.asking import DEFAULT_URL, At, Brokers, Reached, all_dead, brokers_at, just_before, run
+from meetpoint.cli.asking import Brokers, Reached, all_dead, brokers_at, just_before, run
 from meetpoint.cli.options import AsJson
+from meetpoint.cli.reaching import HERE, Reach, reaching
 from meetpoint.cli.streams import EXIT_SET_ASIDE, QuietConsole, complain, print_json
 
 if TYPE_CHECKING:
@@ -48,8 +49,9 @@ class _Row(msgspec.Struct):
     up_s: float | None = None
 
 
+@reaching()
 def top(
-    at: At = DEFAULT_URL,
+    at: Reach = HERE,
     once: Annotated[bool, typer.Option("--once", help="Print one table, and stop.")] = False,
     interval: Annotated[
         float, typer.Option("--interval", min=0.1, max=3600, metavar="SECONDS", help="How long a look takes.")
@@ -64,8 +66,8 @@ def top(
             raise
 
 
-async def _watch(url: str, once: bool, interval: float, as_json: bool) -> None:
-    async with brokers_at(url, SILENT_S) as brokers:
+async def _watch(at: Reach, once: bool, interval: float, as_json: bool) -> None:
+    async with brokers_at(at, SILENT_S) as brokers:
         before = await _look(brokers)
         if once or as_json or not sys.stdout.isatty():
             while True:
@@ -198,10 +200,11 @@ def _shown(value: float | None) -> str:
 # -- why ---------------------------------------------------------------------------------------------------------------
 
 
+@reaching()
 def why(
     event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event's id, as `pub` and `sub` print it.")],
     subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="The subscription's name.")],
-    at: At = DEFAULT_URL,
+    at: Reach = HERE,
     as_json: AsJson = False,
 ) -> None:
     """What became of an event for a subscription: where it went, what stopped it, and what nobody knows any more."""
@@ -216,12 +219,12 @@ def why(
         raise typer.Exit(EXIT_SET_ASIDE)
 
 
-async def _learn(url: str, event_id: str, name: str) -> Known:
+async def _learn(at: Reach, event_id: str, name: str) -> Known:
     """Ask all brokers for all they know of both."""
     from meetpoint.cli.reasons import Known, Remembered
     from meetpoint.wire.clients import Journal, JournalIs
 
-    async with brokers_at(url) as brokers:
+    async with brokers_at(at) as brokers:
         everyone = await brokers.all()
         known = Known(event=event_id, name=name, homes={bytes(one.peer.id): one.peer.address for one in everyone})
 

@@ -1,31 +1,47 @@
-"""Where brokers are: `mp://host:port`, several as `mp://one:7400,two:7400`."""
+"""Where brokers are: `mp://host:port`, several as `mp://one:7400,two:7400`; with TLS `mps://`."""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from meetpoint.client.errors import NetworkError
 from meetpoint.errors import one_line
 
-__all__ = ["DEFAULT_PORT", "read_address", "read_url"]
+__all__ = ["DEFAULT_PORT", "Url", "read_address", "read_url"]
 
 DEFAULT_PORT = 7400
 
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\s:/@?#\[\],]+))(?::(?P<port>[0-9]{1,5}))?")
-_EXAMPLE = f"write mp://localhost:{DEFAULT_PORT}, or several as mp://one:{DEFAULT_PORT},two:{DEFAULT_PORT}"
+_EXAMPLE = (
+    f"write mp://localhost:{DEFAULT_PORT}, or several as mp://one:{DEFAULT_PORT},two:{DEFAULT_PORT}; "
+    "with TLS they begin with mps://"
+)
 
 
-def read_url(url: str) -> tuple[str, ...]:
-    """The addresses that a url names, each as host:port; NetworkError where it names none."""
+class Url(NamedTuple):
+    """What a url says."""
+
+    addresses: tuple[str, ...]
+    is_tls: bool
+
+    @property
+    def scheme(self) -> str:
+        """What it begins with."""
+        return "mps" if self.is_tls else "mp"
+
+
+def read_url(url: str) -> Url:
+    """The addresses that a url names, each as host:port, and whether by TLS; NetworkError where it names none."""
     if not isinstance(url, str):
         raise NetworkError(f"url: is of class {type(url).__name__}; {_EXAMPLE}")
     scheme, separator, rest = url.partition("://")
     if not separator:
         scheme, rest = "mp", url
-    if scheme != "mp":
+    if scheme not in ("mp", "mps"):
         raise NetworkError(f"url {one_line(url)!r}: begins with {one_line(scheme)}://; {_EXAMPLE}")
     found = [_read(part.strip(), url) for part in rest.rstrip("/").split(",")]
-    return tuple(dict.fromkeys(found))
+    return Url(tuple(dict.fromkeys(found)), scheme == "mps")
 
 
 def _read(part: str, url: str) -> str:

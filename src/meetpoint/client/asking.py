@@ -34,14 +34,20 @@ from meetpoint.wire.clients import (
     DeadLettersAre,
     Discard,
     Held,
+    History,
+    HistoryIs,
     Journal,
     JournalIs,
     Line,
+    ProgressIs,
+    ProgressOf,
     Question,
     SchemaIs,
     SchemaOf,
     Status,
     StatusIs,
+    Streams,
+    StreamsAre,
     Subscriptions,
     SubscriptionsAre,
     Word,
@@ -156,6 +162,43 @@ class Asking:
     async def discard(self, letter: Letter) -> None:
         """Forget a dead letter."""
         await _ask(await self._links.to(letter.broker), Discard(letter.key), Stored)
+
+    async def streams(self, partial_ok: bool = False) -> dict[Peer, StreamsAre]:
+        """How far the archive of every broker has come; NetworkError where one does not say so in time.
+
+        Where a part will do, those that do not answer at once are left out.
+        """
+        if partial_ok:
+            answers = await self._all(lambda link: _ask(link, Streams(), StreamsAre), True)
+            return {peer: told for peer, told in answers.items() if told is not None}
+        return await self._all_patiently(Streams(), StreamsAre)
+
+    async def progress(self, publisher: str) -> int:
+        """The highest sequence that any broker accepted of a publisher of batches."""
+        told = await self._all_patiently(ProgressOf(publisher), ProgressIs)
+        return max((each.sequence for each in told.values()), default=0)
+
+    async def _all_patiently(self, what: Question, wanted: type[W]) -> dict[Peer, W]:
+        """Ask all brokers, again while that helps, until all have answered."""
+        backoff = Backoff()
+        problem = "no broker could be asked"
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                while True:
+                    try:
+                        answers = await self._all(lambda link: _ask(link, what, wanted), False)
+                        return {peer: told for peer, told in answers.items() if told is not None}
+                    except RefusedError:
+                        raise
+                    except NetworkError as error:
+                        problem = str(error)
+                    await backoff.wait()
+        except TimeoutError:
+            raise NetworkError(f"not done within {self._timeout_s:g} s: {problem}; try again later") from None
+
+    async def history(self, broker: Peer, what: History) -> HistoryIs:
+        """A page of a stream, from the archive of one broker."""
+        return await _ask(await self._links.to(broker), what, HistoryIs)
 
     async def status(self) -> dict[str, StatusIs | None]:
         """By address, how each broker is; None of one that does not answer."""

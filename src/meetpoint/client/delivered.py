@@ -23,7 +23,7 @@ class Delivered:
 
     def __init__(
         self, event: Event, key: EventKey, matched_by: tuple[str, ...], redelivered: bool,
-        subscription: Subscription, link: Link,
+        subscription: Subscription, link: Link | None,
     ) -> None:  # fmt: skip
         self.event = event
         self.key = key
@@ -63,8 +63,8 @@ class Delivered:
         return self.event.attributes
 
     @property
-    def link(self) -> Link:
-        """The connection that brought it."""
+    def link(self) -> Link | None:
+        """The connection that brought it; None where it is history."""
         return self._link
 
     def get(self, name: str) -> Value:

@@ -7,12 +7,9 @@ takes a broker that stays silent for lost: a process that is stopped, or behind 
 from __future__ import annotations
 
 import asyncio
-import errno
-import re
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from meetpoint.client.address import read_address
 from meetpoint.client.errors import LinkLostError, NetworkError, RefusedError
 from meetpoint.errors import one_line
 from meetpoint.protocol.messages import Message, Peer
@@ -21,10 +18,8 @@ from meetpoint.wire.codec import Codec, WireError
 from meetpoint.wire.frames import FrameReader, frame, frames
 from meetpoint.wire.handshake import HANDSHAKE_VERSION, SPOKEN, Hello, Unwelcome, Welcome
 
-__all__ = ["Link", "Listener", "Then", "dial"]
+__all__ = ["Link", "Listener", "Then"]
 
-HANDSHAKE_S = 5.0
-"""How long a broker may take to be reached and to say welcome."""
 TICK_S = 2.5
 """How often a link looks whether it has heard anything; if not, it asks."""
 SILENT_TICKS_MAX = 4
@@ -231,39 +226,13 @@ class Link(asyncio.Protocol):
             self.ask(SchemaOf(), _nothing)
         self._tick = self._loop.call_later(TICK_S, self._look)
 
-    async def _wait_welcome(self) -> None:
+    async def wait_welcome(self) -> None:
+        """Until the handshake is over; NetworkError where the client is not welcome."""
         await self._welcomed
 
     def known_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Names on the wire as users know them."""
         return tuple(name if (taker := self.listeners.get(name)) is None else taker.name for name in names)
-
-
-async def dial(address: str, hello: Hello, timeout_s: float = HANDSHAKE_S) -> Link:
-    """A link to the broker at an address; NetworkError says why there is none."""
-    host, port = read_address(address)
-    loop = asyncio.get_running_loop()
-    link: Link | None = None
-    try:
-        async with asyncio.timeout(timeout_s):
-            _, link = await loop.create_connection(lambda: Link(hello, address), host, port)
-            await link._wait_welcome()
-            return link
-    except TimeoutError:
-        raise NetworkError(f"broker {address}: no answer within {timeout_s:g} s; is it up, and does it hear?") from None
-    except OSError as error:
-        if _is_refused(error):
-            raise NetworkError(f"nothing listens at {address}; start one with: meetpoint up") from None
-        raise NetworkError(f"broker {address}: cannot be reached: {one_line(str(error.strerror or error))}") from None
-    finally:
-        if link is not None and not link.is_open:
-            link.abort("it was not welcome")
-
-
-def _is_refused(error: OSError) -> bool:
-    """Whether nobody listens; of a name with several addresses asyncio tells all that went wrong in one text."""
-    told = re.findall(r"\[Errno (\d+)\]", str(error))
-    return isinstance(error, ConnectionRefusedError) or (bool(told) and all(int(n) == errno.ECONNREFUSED for n in told))
 
 
 def _nothing(_: Word | None) -> None:

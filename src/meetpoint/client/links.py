@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from meetpoint.client.dialling import Dialler
 from meetpoint.client.errors import NetworkError, RefusedError
-from meetpoint.client.link import Link, dial
+from meetpoint.client.link import Link
 from meetpoint.protocol.messages import Peer
 from meetpoint.wire.clients import Brokers, BrokersAre, Word
-from meetpoint.wire.handshake import Hello
 
 __all__ = ["Links"]
 
@@ -25,10 +25,10 @@ KNOWN_MAX = 256
 class Links:
     """The connections of one client."""
 
-    def __init__(self, hello: Hello, addresses: tuple[str, ...]) -> None:
-        self.hello = hello
-        self._given = addresses
-        self._known: dict[str, None] = dict.fromkeys(addresses)
+    def __init__(self, dialler: Dialler) -> None:
+        self._dialler = dialler
+        self._given = dialler.url.addresses
+        self._known: dict[str, None] = dict.fromkeys(self._given)
         self._failed: dict[str, int] = {}
         self._failures = 0
         self._open: dict[bytes, Link] = {}
@@ -111,7 +111,7 @@ class Links:
     async def _dial(self, address: str) -> Link:
         self._check()
         try:
-            link = await dial(address, self.hello)
+            link = await self._dialler.dial(address)
         except NetworkError:
             self._fail(address)
             raise

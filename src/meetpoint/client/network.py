@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections import deque
 from collections.abc import AsyncIterable, Generator, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from meetpoint.client.address import read_url
 from meetpoint.client.asking import Asking, Letter
 from meetpoint.client.delivered import Delivered
+from meetpoint.client.dialling import Dialler, Token
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.client.links import Links
 from meetpoint.client.publishing import IN_FLIGHT, Publisher
+from meetpoint.client.replaying import Replay
 from meetpoint.client.subscription import EPHEMERAL_WINDOW, WINDOW, Ack, Subscription
-from meetpoint.client.terms import Lifetime, labels_of, lifetime_us_of, window_of
+from meetpoint.client.terms import Lifetime, labels_of, lifetime_us_of, moment_us_of, window_of
 from meetpoint.errors import FilterError
 from meetpoint.language.event import Event
 from meetpoint.language.explain import Explanation, explain
@@ -27,7 +29,6 @@ from meetpoint.protocol.inputs import Terms
 from meetpoint.protocol.messages import Peer
 from meetpoint.protocol.records import EventKey
 from meetpoint.wire.clients import Broker, Held, Line, StatusIs
-from meetpoint.wire.handshake import SPOKEN, Hello
 
 __all__ = ["TIMEOUT_S", "Connecting", "Network", "Publishable", "connect"]
 
@@ -167,6 +168,7 @@ class Network:
         ack: Ack = "auto",
         paused: bool = False,
         replace: bool = False,
+        since: datetime | None = None,
     ) -> Subscription:
         """Subscribe; from its return on, every event that is published and matches comes.
 
@@ -174,6 +176,9 @@ class Network:
         there. If there is one of this name it is taken; with another filter only if `replace` says to change that.
         Without, what matches comes at most once, as long as the client is connected. `ack`: "auto" acknowledges an
         event when the next is asked for, "manual" leaves it to `event.ack()`. `lifetime`: seconds or a timedelta.
+
+        `since`: what was accepted from that moment on comes first, from the archives of brokers, then what is live,
+        without a gap and nothing twice. History is not acknowledged: subscribed again, it comes again.
         """
         text = str(filter)
         self.parse(text)
@@ -182,6 +187,7 @@ class Network:
         if durable is not None and (not isinstance(durable, str) or not durable):
             raise NetworkError(f"durable: is {durable!r}; give the subscription a name")
         lifetime_us = lifetime_us_of(lifetime)
+        since_us = moment_us_of(since, "since")
         terms = Terms(
             durable is not None, self.client if owner is None else owner, labels_of(labels or {}), lifetime_us, paused
         )
@@ -193,11 +199,22 @@ class Network:
         self._subscriptions.add(subscription)
         try:
             await subscription.begin(replace)
+            if since is not None:
+                await self._replay(subscription, since_us)
         except BaseException as error:
             if isinstance(error, RefusedError):
                 await self.parse_there(text)
             raise
         return subscription
+
+    async def _replay(self, subscription: Subscription, since_us: int) -> None:
+        replay = Replay(self._asking, subscription.filter, since_us, self.timeout_s)
+        subscription.replay = replay
+        try:
+            await replay.extend()
+        except BaseException:
+            await subscription.close()
+            raise
 
     async def claim(self, subscription: Subscription) -> None:
         """A durable subscription is about to be taken: the one of this client that had the name ends."""
@@ -279,6 +296,13 @@ class Network:
         """The network's schema, or None."""
         return await self._asking.schema()
 
+    async def progress(self, publisher: str) -> int:
+        """The highest sequence that any broker accepted of a publisher of batches, whose name begins with `batch/`.
+
+        All brokers are asked, and must answer: where a batch goes on may not be guessed.
+        """
+        return await self._asking.progress(publisher)
+
     async def journal(
         self, id: str | None = None, *, key: EventKey | None = None, partial_ok: bool = False  # noqa: A002
     ) -> list[Line]:  # fmt: skip
@@ -289,9 +313,8 @@ class Network:
 class Connecting:
     """A connection that is about to be made: `async with connect(...) as net`, or `net = await connect(...)`."""
 
-    def __init__(self, addresses: tuple[str, ...], hello: Hello, timeout_s: float, in_flight: int) -> None:
-        self._addresses = addresses
-        self._hello = hello
+    def __init__(self, dialler: Dialler, timeout_s: float, in_flight: int) -> None:
+        self._dialler = dialler
         self._timeout_s = timeout_s
         self._in_flight = in_flight
         self._net: Network | None = None
@@ -300,13 +323,13 @@ class Connecting:
         return self._connect().__await__()
 
     async def _connect(self) -> Network:
-        links = Links(self._hello, self._addresses)
+        links = Links(self._dialler)
         try:
             await links.main()
         except BaseException:
             await links.close()
             raise
-        return Network(links, self._hello.client, self._timeout_s, self._in_flight)
+        return Network(links, self._dialler.client, self._timeout_s, self._in_flight)
 
     async def __aenter__(self) -> Network:
         self._net = await self._connect()
@@ -322,18 +345,22 @@ def connect(
     client: str = "",
     *,
     network: str = "",
-    token: str = "",
+    token: Token = "",
+    ca: str | os.PathLike[str] | None = None,
     timeout: float = TIMEOUT_S,
     in_flight: int = IN_FLIGHT,
 ) -> Connecting:
     """Connect to a network of brokers by one or several of them: `mp://localhost:7400`, `mp://one:7400,two:7400`.
 
-    `client` owns this client's subscriptions. `network` is the name that the network must have. `timeout` is how many
-    seconds brokers may take to do what is asked, `in_flight` how many events are sent before the first is acknowledged.
+    `mps://` is TLS: `ca` is the file with the certificate of the network's authority, without one the machine's own
+    authorities count. `token` is what the client shows at the door, or a function that gives it, called for each
+    connection. `client` owns this client's subscriptions. `network` is the name that the network must have. `timeout`
+    is how many seconds brokers may take to do what is asked, `in_flight` how many events are sent before the first is
+    acknowledged.
     """
     if not isinstance(in_flight, int) or in_flight < 1:
         raise NetworkError(f"in_flight: is {in_flight!r}; give a number from 1 on")
     if not timeout > 0:
         raise NetworkError(f"timeout: is {timeout!r}; give seconds above 0")
-    hello = Hello(SPOKEN, network, None, client, token)
-    return Connecting(read_url(url), hello, float(timeout), in_flight)
+    dialler = Dialler(url, client, network=network, token=token, ca=ca)
+    return Connecting(dialler, float(timeout), in_flight)

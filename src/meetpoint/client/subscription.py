@@ -19,6 +19,7 @@ from meetpoint.client.backoff import Backoff
 from meetpoint.client.delivered import Delivered
 from meetpoint.client.errors import LinkLostError, NetworkError, RefusedError
 from meetpoint.client.link import Link
+from meetpoint.client.replaying import Replay
 from meetpoint.client.terms import Lifetime, labels_of, lifetime_us_of
 from meetpoint.errors import EventError
 from meetpoint.language.event_msgpack import from_msgpack
@@ -86,6 +87,8 @@ class Subscription:
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._late: dict[EventKey, None] = {}
         self._keeper: asyncio.Task[None] | None = None
+        self.replay: Replay | None = None
+        """What came before it, if that was asked for."""
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -109,6 +112,8 @@ class Subscription:
     async def next_(self) -> Delivered | None:
         """The next event; None when it has ended. Cancelled, it takes nothing away."""
         while True:
+            if self.replay is not None and (found := await self._replayed(self.replay)) is not None:
+                return found
             while not self._queue:
                 if self.ended is not None:
                     return None
@@ -120,12 +125,27 @@ class Subscription:
             except EventError as error:
                 self._say(Reject(key, (self._wire_name,), str(error)), link)
                 continue
+            if self.replay is not None and self.replay.covers(key, event.id):
+                self._say(Acknowledge(key, (self._wire_name,)), link)  # it came as history
+                continue
             again = notification.redelivered or event.id in self._seen
             self._seen[event.id] = None
             self._seen.move_to_end(event.id)
             if len(self._seen) > SEEN_MAX:
                 self._seen.popitem(last=False)
             return Delivered(event, key, names, again, self, link)
+
+    async def _replayed(self, replay: Replay) -> Delivered | None:
+        """The next event of history, as long as there is one."""
+        while not replay.is_over:
+            found = await replay.next()
+            if found is not None:
+                delivered = Delivered(found.event, found.key, (self.name,), False, self, None)
+                delivered.is_settled = True  # no broker waits for a word of it
+                return delivered
+            if replay.has_gap:
+                await replay.extend()
+        return None
 
     # -- acknowledging -------------------------------------------------------------------------------------------------
 
@@ -137,8 +157,8 @@ class Subscription:
         self._queue.pop(delivered.key, None)
         self._say(Acknowledge(delivered.key, (self._wire_name,)), delivered.link)
 
-    def _say(self, what: Acknowledge | Reject, link: Link) -> None:
-        if not link.is_open:
+    def _say(self, what: Acknowledge | Reject, link: Link | None) -> None:
+        if link is None or not link.is_open:
             if self._link is None or not self._link.is_open:
                 if isinstance(what, Acknowledge) and self.ended is None:
                     self._late[what.event] = None
@@ -272,7 +292,9 @@ class Subscription:
         if self.ended is not None:
             return
         if len(self._queue) >= self.window:
-            if not self.durable:
+            if not self.durable and self.replay is not None and not self.replay.is_over:
+                self.replay.has_gap = True
+            elif not self.durable:
                 if not self.dropped:
                     _log.warning("subscription %s: events are dropped, they come faster than they are read", self.name)
                 self.dropped += 1
@@ -448,6 +470,8 @@ class Subscription:
         self.lose(link)
 
     async def _stop(self) -> None:
+        if self.replay is not None:
+            self.replay.close()
         keeper, self._keeper = self._keeper, None
         if keeper is not None and keeper is not asyncio.current_task():
             keeper.cancel()

@@ -10,6 +10,7 @@ with connect_sync("mp://localhost:7400") as net:
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -17,6 +18,7 @@ from datetime import datetime
 from meetpoint.client.asking import Letter
 from meetpoint.client.background import Background
 from meetpoint.client.delivered import Delivered
+from meetpoint.client.dialling import Token
 from meetpoint.client.errors import NetworkError
 from meetpoint.client.network import TIMEOUT_S, Connecting, Network, Publishable, connect
 from meetpoint.client.publishing import IN_FLIGHT
@@ -241,11 +243,12 @@ class SyncNetwork:
         ack: Ack = "auto",
         paused: bool = False,
         replace: bool = False,
+        since: datetime | None = None,
     ) -> SyncSubscription:
         """Subscribe; from its return on, every event that is published and matches comes. See `Network.subscribe`."""
         coroutine = self._net.subscribe(
             filter, durable=durable, owner=owner, labels=labels, lifetime=lifetime, window=window, ack=ack,
-            paused=paused, replace=replace,
+            paused=paused, replace=replace, since=since,
         )  # fmt: skip
         return SyncSubscription(self._background.run(coroutine), self._background)
 
@@ -359,9 +362,10 @@ def connect_sync(
     client: str = "",
     *,
     network: str = "",
-    token: str = "",
+    token: Token = "",
+    ca: str | os.PathLike[str] | None = None,
     timeout: float = TIMEOUT_S,
     in_flight: int = IN_FLIGHT,
 ) -> SyncNetwork:
     """Connect to a network of brokers, without asyncio; see `connect`. Close it, or use it by `with`."""
-    return SyncNetwork(connect(url, client, network=network, token=token, timeout=timeout, in_flight=in_flight))
+    return SyncNetwork(connect(url, client, network=network, token=token, ca=ca, timeout=timeout, in_flight=in_flight))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from meetpoint.client.errors import NetworkError
 
-__all__ = ["Lifetime", "labels_of", "lifetime_us_of", "window_of"]
+__all__ = ["Lifetime", "labels_of", "lifetime_us_of", "moment_us_of", "window_of"]
 
 Lifetime: TypeAlias = timedelta | float | int | None
 """How long: a timedelta or seconds; None for ever."""
@@ -33,6 +33,15 @@ def lifetime_us_of(lifetime: Lifetime) -> int | None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds * 1e6 <= LIFETIME_US_MAX:
         raise NetworkError(f"lifetime: is {lifetime!r}; give seconds above 0 or a timedelta")
     return max(1, int(seconds * 1e6))
+
+
+def moment_us_of(moment: datetime | None, what: str) -> int:
+    """A moment in microseconds since 1970; 0 for none."""
+    if moment is None:
+        return 0
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise NetworkError(f"{what}: is {moment!r}; give a datetime with a time zone, as datetime.now(UTC)")
+    return max(0, round(moment.timestamp() * 1_000_000))
 
 
 def window_of(window: int | None, default: int) -> int:

@@ -18,7 +18,7 @@ import msgspec
 
 from meetpoint.errors import one_line
 from meetpoint.language.lexer import QUOTED_NAME, check_text
-from meetpoint.language.like import check_escapes, read_pattern
+from meetpoint.language.like import check_pattern, read_pattern
 from meetpoint.language.literals import LITERAL, STRING, BadLiteralError, read_number, read_string, read_timestamp
 from meetpoint.language.normal import Conjunction, Shape
 from meetpoint.language.parser import parse_tree
@@ -31,6 +31,12 @@ __all__ = ["Filter", "FilterParser", "on_one_line", "parse_filter"]
 
 SHAPES_MAX = 4096
 """Shapes that one parser remembers; the oldest goes first."""
+SHAPES_WEIGHT_MAX = 200_000
+"""How much it remembers of them in all, in parts of about 100 bytes: some 20 MB. Whoever writes filters chooses how
+large their shapes are."""
+SHAPE_WEIGHT_MAX = 2_000
+"""The most that is remembered of one."""
+_PART_CHARACTERS = 64
 
 _LITERAL = re.compile(f"({LITERAL})", re.DOTALL)
 _STRING = re.compile(STRING, re.DOTALL)
@@ -84,6 +90,7 @@ class FilterParser:
         self.schema = schema
         self._shapes_max = shapes_max
         self._shapes: dict[tuple[object, ...], _CachedShape] = {}
+        self._weight = 0
 
     def parse(self, text: str) -> Filter:
         """The filter that a text says; FilterError where it says none."""
@@ -104,7 +111,7 @@ class FilterParser:
                 return Filter(text, conjunctions)
         filter_, shape = self._parse_whole(text)
         if cached is None and shape.fits(literals, filter_.tree):
-            self._remember(key, shape)
+            self._remember(key, text, shape)
         return filter_
 
     def parse_all(self, texts: Iterable[str]) -> list[Filter]:
@@ -119,10 +126,15 @@ class FilterParser:
         values = [literal.value for literal in _slotted(tree)]
         return Filter(text, shape.fill(values), tree), _CachedShape(shape, tree)
 
-    def _remember(self, key: tuple[object, ...], shape: _CachedShape) -> None:
+    def _remember(self, key: tuple[object, ...], text: str, shape: _CachedShape) -> None:
+        shape.weight = len(key) + len(text) // _PART_CHARACTERS + shape.constraints
+        if shape.weight > SHAPE_WEIGHT_MAX:
+            return
         self._shapes[key] = shape
-        while len(self._shapes) > self._shapes_max:
-            self._shapes.pop(next(iter(self._shapes)), None)
+        self._weight += shape.weight
+        while self._shapes and (len(self._shapes) > self._shapes_max or self._weight > SHAPES_WEIGHT_MAX):
+            oldest = self._shapes.pop(next(iter(self._shapes)), None)
+            self._weight -= oldest.weight if oldest is not None else 0
 
 
 def _is_open(literals: list[str]) -> bool:
@@ -133,10 +145,11 @@ def _is_open(literals: list[str]) -> bool:
 class _CachedShape:
     """A shape with what is needed to read the literals of another text of it."""
 
-    __slots__ = ("_escapes", "_readers", "_shape")
+    __slots__ = ("_escapes", "_readers", "_shape", "weight")
 
     def __init__(self, shape: Shape, tree: Node) -> None:
         self._shape = shape
+        self.weight = 0
         self._readers: list[Reader] = [_reader(literal) for literal in _slotted(tree)]
         self._escapes: list[tuple[int, int]] = []
         for predicate in predicates(tree):
@@ -144,6 +157,11 @@ class _CachedShape:
                 self._readers[predicate.pattern.slot] = read_pattern
             elif isinstance(predicate, Like) and predicate.escape is not None:
                 self._escapes.append((predicate.pattern.slot, predicate.escape.slot))
+
+    @property
+    def constraints(self) -> int:
+        """How many constraints its conjunctions have."""
+        return self._shape.constraints
 
     def fits(self, literals: list[str], tree: Node) -> bool:
         """Whether the splitter found exactly the literals that the parser found."""
@@ -168,7 +186,7 @@ def _check_escape(pattern: LiteralValue, escape: LiteralValue) -> None:
     assert isinstance(escape, str)
     if len(escape) != 1:
         raise BadLiteralError("ESCAPE takes one character", "write ESCAPE '!'")
-    check_escapes(pattern, escape)
+    check_pattern(pattern, escape)
 
 
 def _reader(literal: Literal) -> Reader:

@@ -11,10 +11,16 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-__all__ = ["RESERVED", "find", "join_name", "show_name", "split_name"]
+__all__ = ["NAME_LENGTH_MAX", "RESERVED", "TENANT", "find", "join_name", "show_name", "split_name"]
 
 RESERVED = frozenset({"AND", "BETWEEN", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "TRUE"})
 """Words that a filter's text may use as an attribute name only within backticks."""
+
+NAME_LENGTH_MAX = 1_000
+"""Characters of a name in a filter: names are remembered, and whoever writes filters chooses how long they are."""
+
+TENANT = "$tenant"
+"""The attribute by which brokers keep events of tenants apart. They add it, so that no schema need declare it."""
 
 _SHOWN_MAX = 120
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)

@@ -73,6 +73,11 @@ class Shape:
     def __init__(self, tree: Node, text: str) -> None:
         self._plans: tuple[_Plan, ...] = tuple(_plan(atoms, text) for atoms in _expand(_positive(tree, False), text))
 
+    @property
+    def constraints(self) -> int:
+        """How many constraints all conjunctions have, before those of one attribute become one."""
+        return sum(1 + len(more) for plan in self._plans for _, _, more in plan)
+
     def fill(self, values: Sequence[LiteralValue]) -> tuple[Conjunction, ...]:
         """The conjunctions for the literals of one text, by slot; those that nothing satisfies are left out."""
         made = [c for plan in self._plans if (c := _fill(plan, values)) is not None]

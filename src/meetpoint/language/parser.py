@@ -10,9 +10,9 @@ from typing import NoReturn
 
 from meetpoint.errors import FilterError, LimitError
 from meetpoint.language.lexer import Token, tokenize
-from meetpoint.language.like import check_escapes
+from meetpoint.language.like import check_pattern
 from meetpoint.language.literals import BadLiteralError, read_number, read_string, read_timestamp
-from meetpoint.language.names import RESERVED, join_name
+from meetpoint.language.names import NAME_LENGTH_MAX, RESERVED, join_name
 from meetpoint.language.tree import (
     BARE_SLOT,
     And,
@@ -235,7 +235,7 @@ class _Parser:
                     escape_at, "ESCAPE takes one character", "write ESCAPE '!' or leave it out for a backslash"
                 )
         try:
-            check_escapes(str(pattern.value), str(escape.value) if escape else "\\")
+            check_pattern(str(pattern.value), str(escape.value) if escape else "\\")
         except BadLiteralError as error:
             self._refuse(token, error.problem, error.hint)
         return Like(attribute, start, self._end(), pattern, escape, negated)
@@ -255,6 +255,7 @@ class _Parser:
     # -- attributes and literals -----------------------------------------------------------------------------------
 
     def _attribute(self) -> str:
+        start = self._peek().start
         segments = [self._segment()]
         while self._peek().text == ".":
             self._next()
@@ -267,7 +268,16 @@ class _Parser:
             )
         if following.sort == "string":
             self._refuse(following, "a string follows a name", "write an operator between them, such as =")
-        return join_name(segments)
+        name = join_name(segments)
+        if len(name) > NAME_LENGTH_MAX:
+            raise LimitError(
+                f"the name of the attribute has {len(name)} characters, and the limit is {NAME_LENGTH_MAX}",
+                "publish the attribute under a shorter name",
+                text=self._text,
+                start=start,
+                end=self._end(),
+            )
+        return name
 
     def _segment(self) -> str:
         token = self._peek()

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from meetpoint.errors import EventError, SchemaError
 from meetpoint.language.attribute import Attribute, show_value, with_article, write_bound
-from meetpoint.language.names import show_name
+from meetpoint.language.names import TENANT, show_name
 from meetpoint.language.values import Value, clean_attributes, text_problem
 
 __all__ = ["ATTRIBUTES_MAX", "Attribute", "Schema", "Tree", "plant"]
@@ -152,6 +152,9 @@ class Schema:
             here = (*path, name)
             if declared is None:
                 if _holds_nothing(value):  # NULL is the same as missing, declared or not
+                    continue
+                if here == (TENANT,):
+                    conforming[name] = value
                     continue
                 problems.append(f"{show_name(here)} is not in the schema ({self._next_step(show_name(here))})")
             elif value is None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from meetpoint.errors import FilterError
+from meetpoint.language.names import TENANT, join_name
 from meetpoint.language.schema import Schema
 from meetpoint.language.tree import IsNull, Node, Predicate, kind_compared, predicates
 from meetpoint.language.values import Kind
 
 __all__ = ["check_kinds"]
 
+_TENANT = join_name((TENANT,))
 _HINTS = {
     Kind.NUMBER: "write a number, without quotes",
     Kind.STRING: "write a string in single quotes",
@@ -21,6 +23,8 @@ def check_kinds(tree: Node, schema: Schema, text: str) -> None:
     """Refuse the first predicate whose attribute the schema lacks or declares of another kind."""
     for predicate in predicates(tree):
         name = predicate.attribute
+        if name == _TENANT:
+            continue
         if name not in schema:
             _check_unknown(predicate, schema, text)
             continue

@@ -191,6 +191,7 @@ class Network:
 
     async def _read(self, subscription: Subscription, subscribed: Subscribed) -> None:
         async for event in subscribed:
+            assert event.link is not None, "no history is asked for"
             delivery = Delivery(_now(), event.id, event.link.broker.address, event.redelivered)
             subscription.deliveries.append(delivery)
 

@@ -6,12 +6,15 @@ are clean ones, as an `Event` holds them (`language.clean_attributes` makes them
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
 from typing import Protocol, TypeVar
 
 from meetpoint.language.filters import Filter
 
-__all__ = ["Matcher"]
+__all__ = ["Matcher", "can_index", "postponed_index"]
 
 Id = TypeVar("Id", bound=Hashable)
 
@@ -36,3 +39,31 @@ class Matcher(Protocol[Id]):
 
     def __len__(self) -> int:
         """How many ids are held."""
+
+
+def can_index() -> bool:
+    """Whether an `Index` can be made now, by whoever can also do without.
+
+    It needs what is not installed with Meetpoint itself; and while its loops are compiled elsewhere it is not worth
+    standing still for.
+    """
+    return not _postponing and _has_parts()
+
+
+@contextmanager
+def postponed_index() -> Iterator[None]:
+    """Whoever in this process can do without an index goes on so for a while."""
+    _postponing.append(None)
+    try:
+        yield
+    finally:
+        _postponing.pop()
+
+
+_postponing: list[None] = []
+"""Of the whole process, as what is compiled is."""
+
+
+@cache
+def _has_parts() -> bool:
+    return all(find_spec(name) is not None for name in ("numpy", "pyarrow"))

@@ -13,37 +13,48 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from meetpoint.catalog import make_codec, make_node
 from meetpoint.errors import MeetpointError
 from meetpoint.language.schema import Schema
+from meetpoint.net.access import Access
 from meetpoint.net.admin import Admin
+from meetpoint.net.clients import Clients
 from meetpoint.net.clock import Clock
 from meetpoint.net.config import BrokerConfig, parse_address
-from meetpoint.net.connection import Connection, Turn
+from meetpoint.net.connection import Turn
 from meetpoint.net.desk import Desk
 from meetpoint.net.driver import Driver
 from meetpoint.net.errors import BrokerError
-from meetpoint.net.fitting import advice, check_met, check_records
-from meetpoint.net.links import Links, Refusal, dial
+from meetpoint.net.fitting import advice, advice_on_tls, check_records
+from meetpoint.net.joining import Joining
+from meetpoint.net.links import Links
 from meetpoint.net.logs import Log
 from meetpoint.net.metrics import Counts
+from meetpoint.net.refusals import Refusals
 from meetpoint.net.server import Door, listen_at
-from meetpoint.net.sessions import Clients
+from meetpoint.net.tls import Guard
+from meetpoint.net.tuning import Tuner
+from meetpoint.net.warming import warm_up
 from meetpoint.protocol.directory import PREFIX
 from meetpoint.protocol.effects import Refused, Stored
-from meetpoint.protocol.inputs import Declare, Leave, Started
+from meetpoint.protocol.inputs import Declare, Leave, Met, Started
 from meetpoint.protocol.messages import Peer
 from meetpoint.protocol.node import Node
 from meetpoint.protocol.records import HomeId
 from meetpoint.protocol.ring import NodeId
 from meetpoint.store import Store, StoreState
-from meetpoint.wire.handshake import Hello, Welcome
+
+if TYPE_CHECKING:
+    from meetpoint.archive import Archive
+    from meetpoint.net.archiving import Archiver
+    from meetpoint.net.history import Historian
 
 __all__ = ["DONE", "FAILED", "Broker"]
 
@@ -53,8 +64,9 @@ FAILED: Final = 70
 LOOK_S: Final = 0.5
 """How often connections are looked at for those that stall."""
 JOIN_RETRY_S: Final = 0.5
-JOIN_GRACE_S: Final = 0.3
-"""For so long others are waited for, when one is known."""
+JOIN_RETRY_S_MAX: Final = 8.0
+CLOCK_S: Final = 1.0
+"""When the machine's clock is set by more than this, it is said."""
 DRAIN_CHECK_S: Final = 0.01
 
 
@@ -65,19 +77,25 @@ class Broker:
         self.config = config
         self.counts = Counts()
         self.log = Log()
+        self.refusals = Refusals(self.counts, self.log)
         self.exit_code: int | None = None
         """How it ended, once it has."""
         self.failure = ""
         self.node: Node
         self._clock = Clock()
+        self._clock_off_s = 0.0
         self._is_started = False
         self._is_left = False
         self._is_leaving = False
         self._draining: asyncio.Task[None] | None = None
         self._is_built = False
+        self._tuner: Tuner | None = None
+        self._archiver: Archiver | None = None
+        self._historian: Historian | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._homes: tuple[HomeId, ...] = ()
         self._why_not = "it is starting"
+        self._has_begun = False
         self._look_timer: asyncio.TimerHandle | None = None
         self._ready_waiters: list[asyncio.Future[None]] = []
 
@@ -95,6 +113,8 @@ class Broker:
         loop = asyncio.get_running_loop()
         self._stopped: asyncio.Future[int] = loop.create_future()
         schema = _read_schema(config.schema)
+        self._guard = Guard(config)
+        self._access = Access(config, self.log)
         with contextlib.ExitStack() as undo:
             sock = listen_at(parse_address(config.listen, "listen"), "listen")
             undo.callback(sock.close)
@@ -105,27 +125,32 @@ class Broker:
             self.address = config.advertise or str(
                 parse_address(config.listen, "listen")._replace(port=sock.getsockname()[1])
             )
-            held = store.identity
-            self.name = config.name or (held.name if held is not None else self.address)
+            names = [known.name for known in (self._guard.identity, store.identity) if known is not None]
+            self.name = config.name or next(iter(names), self.address)
+            self._guard.check_name(self.name)
             self.log.broker = self.name
-            store.set_identity(self.name, config.network)
+            store.set_identity(self.name, config.network, config.network_config().scheme)
             check_records(config, store.recovered.records)
+            archive = _open_archive(config, self.name)
             undo.pop_all()
         self._build(loop)
+        if archive is not None:
+            self._begin_archiving(archive)
         self._loop = loop
         store.start(self._on_persisted, self._on_state)
         try:
             await self._door.open(sock)
             await self._open_admin()
-            contacts = await self._find_contacts()
+            await warm_up(config, len(store.recovered.records), self.log, self._spawn)
+            contacts = await self._joining.find()
         except BaseException:
             await self._close(DONE)
             raise
         self._look()
-        if contacts is None:
-            self._spawn(self._keep_finding())
-        else:
+        if contacts is not None:
             self._begin(contacts)
+        if config.join:
+            self._spawn(self._keep_finding())
         if schema is not None:
             self._spawn(self._declare(schema))
 
@@ -139,108 +164,104 @@ class Broker:
         self._driver = Driver(
             self.node, self._clock, self._store, turn, self.counts, self.log, self._on_left, self._fail
         )  # fmt: skip
-        self._links = Links(config, turn, codec, self.counts, self.log, me, self._driver.hand)
-        self._clients = Clients(self.counts, self.log, config.limits.client_queue_bytes, self._driver.hand)
+        self._links = Links(
+            config, self._guard, turn, codec, self.counts, self.log, self.refusals, me, self._driver.hand
+        )  # fmt: skip
+        self._joining = Joining(
+            config, self._guard, turn, self.refusals, self.log, me, self._knows_others(me), self._say_why_not
+        )  # fmt: skip
+        self._clients = Clients(
+            self.node, config.limits, self.counts, self.log, self.refusals, self._access, self._driver.hand
+        )
         self._driver.peers = self._links
         self._driver.clients = self._clients
         self._desk = Desk(self.node, self._store, self._clients, self.counts, config.scheme)
         self._desk.state = lambda: self.state
-        self._door = Door(config, turn, self.counts, self._links, self._clients, lambda: self.node.me)
+        self._door = Door(config, self._guard, turn, self.counts, self._links, self._clients, lambda: self.node.me)
+        if config.feedback is not None:
+            self._tuner = Tuner(config.feedback, self.counts, self.log, self._driver.hand)
         turn.checks.append(self._check)
         self.counts.gauges = self._gauges
         self._admin: Admin | None = None
         self._is_built = True
 
+    def _begin_archiving(self, archive: Archive) -> None:
+        from meetpoint.net.archiving import Archiver  # which needs pyarrow, as
+        from meetpoint.net.history import Historian
+
+        config = self.config
+        self._archiver = Archiver(
+            config.archive, archive, self._clock, lambda: self.node.schema, self.counts, self.log, self._driver.hand,
+            has_tenants=self._clients.access.is_guarded,
+        )  # fmt: skip
+        self._driver.archive = self._archiver.take
+        self._historian = Historian(self.node, archive, self._clients)
+
     async def _open_admin(self) -> None:
-        address = self.config.admin_address
-        if address is not None:
-            self._admin = Admin(self.counts, lambda: self.why_not_ready, lambda: self.failure)
-            await self._admin.open(parse_address(address, "admin"))
+        if self.config.admin_address is not None:
+            self._admin = Admin(
+                self.config, self.counts, self._clients.access, self.refusals,
+                lambda: self.why_not_ready, lambda: self.failure,
+            )  # fmt: skip
+            await self._admin.open()
 
     @property
     def admin_address(self) -> str | None:
         """Where HTTP is served."""
         return None if self._admin is None else self._admin.address
 
+    def reload(self) -> None:
+        """Read certificates, keys of tokens and what was revoked again. What is open stays, unless it was revoked."""
+        if not self._is_built:
+            return  # it reads them in a moment
+        parts: list[Callable[[], None]] = [self._guard.reload, self._clients.access.reload]
+        if self._admin is not None:
+            parts.append(self._admin.reload)
+        for part in parts:
+            try:
+                part()
+            except MeetpointError as error:
+                self.log.say(logging.ERROR, "reload_refused", problem=str(error))
+                return
+        self._links.check_certificates()
+        self._clients.review()
+        self.log.say(logging.INFO, "reloaded")
+        self._say_advice()
+
+    def _say_advice(self) -> None:
+        for said in (*advice(self.config), *advice_on_tls(self.config, self._guard, self.address)):
+            self.log.say(logging.WARNING, "settings", **said._asdict())
+
     # -- finding the network -------------------------------------------------------------------------------------------
 
-    async def _find_contacts(self) -> tuple[Peer, ...] | None:
-        """Whom the node can ask: who answers at `join`. None: nobody does, and somebody must."""
-        join = [address for address in self.config.join if _plain(address) != self.address]
-        if self.config.join and not join:
-            raise BrokerError(
-                f"join: it names this broker only ({self.address}); leave it out to begin a network, "
-                "or name another broker"
-            )
-        if not join:
-            return ()
-        self._say_join(join)
-        contacts = await self._ask_all(join)
-        return contacts if contacts or self._knows_others() else None
-
-    async def _ask_all(self, join: list[str]) -> tuple[Peer, ...]:
-        """Who answers: those that do so soon, or at least one, where anyone does and nobody else is known."""
-        pending = {asyncio.ensure_future(self._ask_who(address)) for address in join}
-        contacts: dict[NodeId, Peer] = {}
-        wait_s: float | None = JOIN_GRACE_S
-        try:
-            while pending:
-                done, pending = await asyncio.wait(pending, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-                contacts.update({peer.id: peer for task in done if (peer := task.result()) is not None})
-                if not done and (contacts or self._knows_others()):
-                    break
-                wait_s = JOIN_GRACE_S if contacts or self._knows_others() else None
-        finally:
-            for task in pending:
-                task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
-        return tuple(contacts.values())
-
-    def _say_join(self, join: list[str]) -> None:
-        self._why_not = f"it looks for a broker at {', '.join(join)}"
-
-    def _knows_others(self) -> bool:
+    def _knows_others(self, me: Peer) -> bool:
         """Whether the disk tells of other brokers, so that nobody need be named."""
-        return any(name.startswith(PREFIX) and name != PREFIX + self.node.me.id.hex() for name in self._notes())
+        notes = [record.name for record in self._store.recovered.records if record.home == b""]
+        return any(name.startswith(PREFIX) and name != PREFIX + me.id.hex() for name in notes)
 
-    def _notes(self) -> list[str]:
-        return [record.name for record in self._store.recovered.records if record.home == b""]
-
-    async def _ask_who(self, address: str) -> Peer | None:
-        """The broker at an address; None where nobody answers now."""
-        found: list[Welcome] = []
-
-        def welcomed(connection: Connection, message: Welcome) -> None:
-            found.append(message)
-
-        # A client's hello: whoever asks has no place in the network yet.
-        hello = Hello(self.config.wire_versions, self.config.network)
-        try:
-            connection = await dial(self.config, self._turn, address, hello, welcomed)
-            connection.close("it was only a question")
-        except Refusal as refusal:
-            if not refusal.retry:
-                raise BrokerError(f"join {address}: it was refused: {refusal.reason}") from None
-        except (OSError, TimeoutError, UnicodeError) as error:
-            self.log.say(
-                logging.WARNING, "join_unreachable", address=address, reason=str(error) or type(error).__name__
-            )
-        for welcome in found:
-            check_met(self.config, address, welcome, self.node.me, self.name)
-        return found[0].broker if found else None
+    def _say_why_not(self, reason: str) -> None:
+        if not self._has_begun:
+            self._why_not = reason
 
     async def _keep_finding(self) -> None:
-        while True:
-            await asyncio.sleep(JOIN_RETRY_S)
+        """Ask again those whom this broker shall join, while it is in no network: who answered first may not be in it
+        either, and wait for this one.
+        """
+        wait_s = JOIN_RETRY_S
+        while not self._has_begun or self.node.state in ("new", "starting", "joining"):
+            await asyncio.sleep(wait_s)
             try:
-                contacts = await self._find_contacts()
+                contacts = await self._joining.find()
             except MeetpointError as error:
                 self.log.say(logging.CRITICAL, "join_refused", problem=str(error))
-                self._fail(str(error))
+                if not self._has_begun:
+                    self._fail(str(error))
                 return
-            if contacts is not None:
+            if self._has_begun:
+                wait_s = min(JOIN_RETRY_S_MAX, 2 * wait_s)
+                self._driver.hand(Met(contacts or ()))
+            elif contacts is not None:
                 self._begin(contacts)
-                return
 
     def _begin(self, contacts: tuple[Peer, ...]) -> None:
         recovered = self._store.recovered
@@ -254,9 +275,9 @@ class Broker:
             logging.INFO, "started", address=self.address, network=self.config.network, overlay=self.config.overlay,
             scheme=self.config.scheme, records=len(records), contacts=len(contacts),
         )  # fmt: skip
-        if said := advice(self.config):
-            self.log.say(logging.WARNING, "settings", **said)
+        self._say_advice()
         self._why_not = ""
+        self._has_begun = True
         self._driver.hand(Started(records, founders, contacts))
 
     async def _declare(self, schema: str) -> None:
@@ -289,6 +310,7 @@ class Broker:
             level = logging.ERROR if state.full else logging.INFO
             self.log.say(level, "disk_full" if state.full else "disk_has_room", data=self.config.data)
             if state.full:
+                self._clients.withdraw()
                 self._clients.release()  # they are to hear that nothing is taken
 
     # -- at the end of every turn --------------------------------------------------------------------------------------
@@ -316,15 +338,27 @@ class Broker:
             self._tell_ready()
 
     def _unsettled(self) -> int:
-        return sum([len(home.outbox) for home in self.node.hosting.homes.values()])
+        on_their_way = sum([len(home.outbox) for home in self.node.hosting.homes.values()])
+        return on_their_way if self._archiver is None else max(on_their_way, self._archiver.waiting)
 
     def _look(self) -> None:
         now = self._loop.time()
+        self._look_at_clock()
         self._links.look(now)
         self._clients.look(now)
+        self.refusals.look()
+        if self._tuner is not None:
+            self._tuner.look()
         limits = self.config.limits
         wait_s = min(LOOK_S, limits.frame_s / 4, limits.stall_s / 4)
         self._look_timer = self._loop.call_later(wait_s, self._look)
+
+    def _look_at_clock(self) -> None:
+        off_s = self._clock.off_s
+        if abs(off_s - self._clock_off_s) > CLOCK_S:
+            self._clock_off_s = off_s
+            todo = "nothing, but its times are by the clock as it was; restart it when convenient"
+            self.log.say(logging.WARNING, "clock_set", off_s=round(off_s, 3), todo=todo)
 
     # -- how it is -----------------------------------------------------------------------------------------------------
 
@@ -409,6 +443,9 @@ class Broker:
             "store_commit_seconds": measures.commit_seconds,
             "store_bytes": measures.bytes,
             "disk_full": measures.full,
+            "clock_off_seconds": self._clock.off_s,
+            "unarchived_events": 0 if self._archiver is None else self._archiver.waiting,
+            "certificate_expires_seconds": self._guard.expires,
         }
         return {name: float(value) for name, value in found.items()}
 
@@ -491,6 +528,9 @@ class Broker:
         if others:
             await asyncio.wait(others)
         await self._desk.close()
+        if self._archiver is not None and self._historian is not None:
+            await self._historian.close()
+            await self._archiver.close()
         await asyncio.to_thread(self._store.close)
         self._tell_ready()
         self.log.say(logging.INFO, "stopped", code=self.exit_code)
@@ -501,14 +541,22 @@ class Broker:
         """Wait until it has ended, and return how: the exit code of a process that ran it."""
         return await asyncio.shield(self._stopped)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
-def _plain(address: str) -> str:
-    return str(parse_address(address, "join"))
+def _open_archive(config: BrokerConfig, name: str) -> Archive | None:
+    if config.archive.folder is None:
+        return None
+    try:
+        from meetpoint.archive import Archive
+    except ImportError:
+        raise BrokerError("archive.folder: an archive needs pyarrow; pip install 'meetpoint[arrow]'") from None
+    writer = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return Archive.open(config.archive.folder, config.network, writer)
 
 
 def _read_schema(path: str | None) -> str | None:

@@ -1,4 +1,8 @@
-"""A broker's clock: wall-clock microseconds since 1970 as it starts, and from then on time that never goes back."""
+"""A broker's clock: wall-clock microseconds since 1970 as it starts, and from then on time that never goes back.
+
+Leases, lifetimes and timers are by this clock, so that nothing ends early or late when the machine's clock is set. What
+others judge by the wall (tokens, certificates) is judged by the wall here too.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ __all__ = ["Clock"]
 
 
 class Clock:
-    """One life's clock. Should the machine's clock be set, this one does not notice until the next start."""
+    """One life's clock. Should the machine's clock be set, this one goes on as it was until the next start."""
 
     __slots__ = ("_offset_ns",)
 
@@ -20,3 +24,8 @@ class Clock:
     def now(self) -> Instant:
         """Microseconds since 1970."""
         return Instant((monotonic_ns() + self._offset_ns) // 1000)
+
+    @property
+    def off_s(self) -> float:
+        """How much more the machine's clock shows by now: it was set since, or goes wrong."""
+        return (time_ns() - monotonic_ns() - self._offset_ns) / 1e9

@@ -1,18 +1,19 @@
 """What a broker is told before it starts: one frozen object, read from a TOML file or made in code.
 
-Every key has a docstring here and a row in docs/configuration.md. A key that is not known is refused, with the nearest
-one that is; a mistake is one line that names the file, the key and what to write.
+Every key has a docstring, here or in `tables`, and a row in docs/configuration.md. A key that is not known is refused,
+with the nearest one that is; a mistake is one line that names the file, the key and what to write.
 """
 
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 import tomllib
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -20,6 +21,7 @@ from msgspec import Meta
 from meetpoint.catalog import NetworkConfig, read_scheme, way_of
 from meetpoint.errors import MeetpointError, SchemaError
 from meetpoint.language.schema import Schema
+from meetpoint.net.tables import Access, Archiving, Limits, Logging, Tls
 from meetpoint.overlays.chord import ChordSettings
 from meetpoint.overlays.hypercube.settings import HypercubeSettings
 from meetpoint.overlays.pastry.settings import PastrySettings
@@ -29,17 +31,32 @@ from meetpoint.schemes.filters.settings import FiltersSettings
 from meetpoint.schemes.lists import ListsSettings
 from meetpoint.schemes.meet import MeetSettings
 from meetpoint.schemes.reach.settings import ReachSettings, ids_of
-from meetpoint.wire import FRAME_MAX
 from meetpoint.wire.handshake import SPOKEN
 
-__all__ = ["Address", "BrokerConfig", "ConfigError", "Limits", "Logging", "parse_address", "read_config"]
+__all__ = [
+    "Access",
+    "Address",
+    "Archiving",
+    "BrokerConfig",
+    "ConfigError",
+    "Limits",
+    "Logging",
+    "Tls",
+    "is_loopback",
+    "parse_address",
+    "read_config",
+]
 
 NAME_MAX = 200
 _ANYWHERE = ("0.0.0.0", "::", "0")
+_FILES = {
+    "": ("data", "schema", "feedback"),
+    "tls": ("certificate", "key", "ca", "revoked"),
+    "access": ("keys", "revoked"),
+    "archive": ("folder",),
+}
+"""Keys that name files, by their table."""
 PORT_MAX = 65_535
-
-Count = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(gt=0)]
 
 
 class ConfigError(MeetpointError):
@@ -58,7 +75,7 @@ class Address(NamedTuple):
 
 def parse_address(text: str, what: str) -> Address:
     """`HOST:PORT` in its parts; an IPv6 host stands in brackets."""
-    host, colon, port = text.strip().removeprefix("mp://").rpartition(":")
+    host, colon, port = text.strip().removeprefix("mps://").removeprefix("mp://").rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
@@ -68,40 +85,12 @@ def parse_address(text: str, what: str) -> Address:
     return Address(host, int(port))
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a broker holds, and how long it waits, before it says no."""
-
-    frame_bytes: Annotated[int, Meta(ge=512 << 10, le=FRAME_MAX)] = FRAME_MAX
-    """The longest frame that is read; a longer one closes the connection before anything is held for it."""
-    peer_queue_bytes: Annotated[int, Meta(ge=1 << 20)] = 32 << 20
-    """How many bytes wait to be sent to one other broker; what comes on top is dropped, its sender says it again."""
-    client_queue_bytes: Annotated[int, Meta(ge=1 << 10)] = 8 << 20
-    """How many bytes wait to be sent to one client; then what it takes once is dropped, and the rest waits its turn."""
-    unsettled_events: Count = 100_000
-    """How many events may be under way to their subscribers; above, no client that publishes is read from."""
-    unsynced_writes: Count = 2_000
-    """How many writes may wait for the disk; above, no client that publishes is read from."""
-    clients: Count = 10_000
-    """How many clients may be connected at one time."""
-    handshake_s: Seconds = 5.0
-    """How long a connection may take to say who it is."""
-    frame_s: Seconds = 10.0
-    """How long a frame may take from its first byte to its last."""
-    stall_s: Seconds = 10.0
-    """How long a connection may take nothing although there is something for it, before it is closed."""
-    dial_s: Seconds = 2.0
-    """How long another broker may take to accept a connection."""
-    drain_s: Seconds = 10.0
-    """How long a broker that stops waits for its last answers and its disk."""
-
-
-class Logging(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written to standard error, and how."""
-
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least that is written."""
-    format: Literal["text", "json"] = "text"
-    """One line of text, or one JSON object, per entry."""
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to a host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,10 +118,20 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where /healthz, /readyz and /metrics are served; none serves them nowhere."""
     wire_versions: tuple[int, int] = SPOKEN
     """The lowest and the highest version of the wire that is spoken."""
+    feedback: str | None = None
+    """A file of `meetpoint pipeline measure --feedback`: what events are like. It is loaded whenever it changes."""
     journal_lines: Annotated[int, Meta(ge=0)] = 200_000
     """How many steps of events are remembered for `meetpoint why`; 0 remembers none."""
     schema: str | None = None
     """A YAML file with attributes that the network's schema shall have."""
+    insecure: bool = False
+    """Whether it may listen elsewhere than on loopback although it has no certificate or asks for no tokens."""
+    tls: Tls = Tls()
+    """Certificates: what others know this broker by, and it knows them."""
+    access: Access = Access()
+    """Which tokens clients need."""
+    archive: Archiving = Archiving()
+    """The archive of what was accepted."""
     limits: Limits = Limits()
     """How much is held and waited for."""
     log: Logging = Logging()
@@ -167,6 +166,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
             parse_address(address, "join")
         if self.admin_address is not None:
             parse_address(self.admin_address, "admin")
+        self._check_tls()
+        self._check_open()
         if self.name is not None and not 0 < len(self.name) <= NAME_MAX:
             raise ConfigError(f"name: it has {len(self.name)} characters; give it 1 to {NAME_MAX}, or leave it out")
         if not self.network:
@@ -195,6 +196,46 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"reach.schema: {error}") from None
         self.network_config()
 
+    def _check_tls(self) -> None:
+        given = [name for name in ("certificate", "key", "ca") if getattr(self.tls, name) is not None]
+        missing = [name for name in ("certificate", "key", "ca") if name not in given]
+        if missing and (given or self.tls.revoked is not None):
+            raise ConfigError(
+                f"tls.{missing[0]}: is missing; TLS needs certificate, key and ca (see: meetpoint ca issue --help)"
+            )
+        if self.access.revoked is not None and self.access.keys is None:
+            raise ConfigError(
+                "access.keys: is missing, and access.revoked is of no use without; name the keys of tokens"
+            )
+
+    def _check_open(self) -> None:
+        """Whoever can be reached from other machines must know whom it serves, unless it is told otherwise."""
+        if self.open_address is not None and self.unguarded and not self.insecure:
+            raise ConfigError(
+                f"{self.open_address} can be reached from other machines, and there is no "
+                f"{' and no '.join(self.unguarded)}; give both (docs/security.md), listen at 127.0.0.1, "
+                "or say --insecure (insecure = true)"
+            )
+
+    @property
+    def open_address(self) -> str | None:
+        """The key and the address that other machines can connect to, the first if there are two."""
+        for key, address in (("listen", self.listen), ("admin", self.admin_address)):
+            if address is not None and not is_loopback(parse_address(address, key).host):
+                return f"{key}: {address}"
+        return None
+
+    @property
+    def unguarded(self) -> list[str]:
+        """What is missing that keeps strangers out."""
+        missing = [] if self.has_tls else ["certificate ([tls])"]
+        return missing if self.access.keys is not None else [*missing, "keys of tokens ([access])"]
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether connections are TLS."""
+        return self.tls.certificate is not None
+
     @property
     def admin_address(self) -> str | None:
         """Where HTTP is served, if anywhere."""
@@ -214,9 +255,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         name = options["scheme"]
         if name in options and name in said:
             options[name] = _with_words(said[name], options[name])
-        node = self.node
-        if "trace" in node.__struct_fields__:
-            node = msgspec.structs.replace(node, trace=self.journal_lines > 0)
+        node = msgspec.structs.replace(
+            self.node, trace=self.journal_lines > 0, archives=self.archive.folder is not None
+        )  # fmt: skip
         return NetworkConfig(**{**said, "overlay": self.overlay, "node": node, **options})
 
 
@@ -234,7 +275,7 @@ def _with_words(settings: msgspec.Struct, chosen: msgspec.Struct) -> msgspec.Str
 def read_config(path: str | os.PathLike[str], **overrides: Any) -> BrokerConfig:
     """A configuration from a TOML file; `overrides` that are not None count more than the file, key by key.
 
-    `data` and `schema` in the file are relative to the file's folder.
+    Paths in the file (`data`, `schema`, those of [tls] and [access]) are relative to the file's folder.
     """
     file = Path(path)
     try:
@@ -249,9 +290,11 @@ def read_config(path: str | os.PathLike[str], **overrides: Any) -> BrokerConfig:
         raise ConfigError(f"{file}: {error}; see docs/configuration.md") from None
     for key in _unknown(said, BrokerConfig, ""):
         raise ConfigError(f"{file}: {key}")
-    for name in ("data", "schema"):
-        if isinstance(said.get(name), str):
-            said[name] = str(file.parent / said[name])
+    for table, names in _FILES.items():
+        within = said.get(table, {}) if table else said
+        for name in names:
+            if isinstance(within, dict) and isinstance(within.get(name), str):
+                within[name] = str(file.parent / within[name])
     for key, value in overrides.items():
         if isinstance(value, dict) and isinstance(said.get(key), dict):
             said[key] = {**said[key], **value}

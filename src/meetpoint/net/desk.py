@@ -9,8 +9,9 @@ from importlib.metadata import version
 from time import monotonic
 from typing import Final
 
+from meetpoint.net.clients import Clients
 from meetpoint.net.metrics import Counts
-from meetpoint.net.sessions import Clients, Session
+from meetpoint.net.sessions import Session
 from meetpoint.protocol.effects import Refused
 from meetpoint.protocol.inputs import Forget
 from meetpoint.protocol.messages import Peer
@@ -27,19 +28,24 @@ from meetpoint.wire.clients import (
     DeadLettersAre,
     Discard,
     Held,
+    History,
     Journal,
     JournalIs,
     Line,
+    ProgressIs,
+    ProgressOf,
     SchemaIs,
     SchemaOf,
     Status,
     StatusIs,
+    Streams,
     Subscriptions,
     SubscriptionsAre,
 )
 
 __all__ = ["Desk"]
 
+VERSION: Final = version("meetpoint")
 PAGE_BYTES: Final = 512 << 10
 """About how many bytes an answer lists."""
 
@@ -64,6 +70,9 @@ class Desk:
             Discard: self._discard,
             Journal: self._journal,
             SchemaOf: self._schema,
+            ProgressOf: self._progress,
+            Streams: _no_archive,
+            History: _no_archive,
         }
 
     def brokers(self) -> tuple[Broker, ...]:
@@ -91,7 +100,7 @@ class Desk:
                 self._node.me,
                 self.state(),
                 self._scheme,
-                version("meetpoint"),
+                VERSION,
                 monotonic() - self._since,
                 self._counts.numbers(),
             ),
@@ -111,7 +120,9 @@ class Desk:
         session.tell(request, SubscriptionsAre(tuple(page), len(page) < len(found)))
 
     def _dead_letters(self, session: Session, request: int, what: DeadLetters) -> None:
-        found = self._node.dead_letters(what.name, what.after, PAGE_MAX + 1)
+        badge = session.badge
+        within = "" if badge is None or badge.sees_all else badge.scope.prefix
+        found = self._node.dead_letters(what.name, what.after, PAGE_MAX + 1, within)
         page: list[DeadLetter] = []
         size = 0
         for each in found[:PAGE_MAX]:
@@ -127,6 +138,9 @@ class Desk:
     def _schema(self, session: Session, request: int, what: SchemaOf) -> None:
         schema = self._node.schema
         session.tell(request, SchemaIs("" if schema is None else schema.to_yaml()))
+
+    def _progress(self, session: Session, request: int, what: ProgressOf) -> None:
+        session.tell(request, ProgressIs(self._node.progress(what.publisher)))
 
     def _journal(self, session: Session, request: int, what: Journal) -> None:
         task = asyncio.get_running_loop().create_task(self._read_journal(session, request, what))
@@ -146,6 +160,11 @@ class Desk:
         """Wait for what is being read."""
         if self._reading:
             await asyncio.wait(set(self._reading))
+
+
+def _no_archive(session: Session, request: int, what: Streams | History) -> None:
+    """Where there is an archive, `history` answers."""
+    session.tell(request, Refused("this broker keeps no archive; set archive.folder in its configuration", retry=False))
 
 
 def _lines(found: list[JournalLine]) -> list[Line]:

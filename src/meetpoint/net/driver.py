@@ -22,6 +22,7 @@ from meetpoint.net.logs import Log
 from meetpoint.net.metrics import Counts
 from meetpoint.net.timers import Timers
 from meetpoint.protocol.effects import (
+    Accepted,
     Answer,
     CancelTimer,
     Ended,
@@ -44,6 +45,7 @@ from meetpoint.wire import WireError
 __all__ = ["ClientsSide", "Driver", "PeersSide"]
 
 EVENT_HOPS = "event_hops"
+PEER_REFUSED = "peer_refused"
 SYNCED_S = 0.04
 """For about so long at a time the node is told of what is on disk: longer than anything else, as it ends work."""
 VERSION_MAX = 2**63 - 1
@@ -66,6 +68,9 @@ class PeersSide(Protocol):
 
     def became(self, me: Peer) -> None:
         """The node has come to a new incarnation."""
+
+    def refused(self, node: bytes) -> None:
+        """A peer said what it had no right to say."""
 
 
 class ClientsSide(Protocol):
@@ -116,8 +121,11 @@ class Driver:
         self._is_busy = False
         self._is_closed = False
         self._me = node.me
+        self.archive: Callable[[Accepted], None]
+        """Where what is accepted goes, if it is archived."""
         self._others: dict[type, Callable[[Any], None]] = {
             Observe: self._observe,
+            Accepted: lambda effect: self.archive(effect),
             Ended: lambda effect: self.clients.ended(effect.name, effect.reason),
             Stop: lambda effect: self._on_stop(),
         }
@@ -212,6 +220,8 @@ class Driver:
         self._counts.observed[effect.name] += effect.value
         if effect.name == EVENT_HOPS:
             self._counts.hops.add(effect.value)
+        elif effect.name == PEER_REFUSED:
+            self.peers.refused(effect.subject)
 
     def _trace(self, effect: Trace) -> None:
         total = _STEPS.get(effect.step)

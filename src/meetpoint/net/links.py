@@ -13,137 +13,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from meetpoint.errors import MeetpointError
-from meetpoint.net.config import Address, BrokerConfig, parse_address
+from meetpoint.net.config import BrokerConfig
 from meetpoint.net.connection import HANDSHAKE, Connection, Turn
+from meetpoint.net.dialling import Refusal, dial
+from meetpoint.net.handles import is_out_of_handles
 from meetpoint.net.logs import Log
 from meetpoint.net.metrics import Counts
+from meetpoint.net.refusals import Refusals, host_of
+from meetpoint.net.tls import Guard
 from meetpoint.protocol.inputs import Input, Lost, Received
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.ring import NodeId
 from meetpoint.wire import Codec, WireError
 from meetpoint.wire.codec import MESSAGE_MAX
-from meetpoint.wire.handshake import Hello, IAm, Unwelcome, Welcome
+from meetpoint.wire.handshake import Hello, IAm, Welcome
 
-__all__ = ["Inlet", "Links", "Refusal", "dial"]
+__all__ = ["Inlet", "Links"]
 
 BACKOFF_S_MIN: Final = 0.05
 BACKOFF_S_MAX: Final = 1.0
 UNUSED_S: Final = 120.0
 """A link that is not open is forgotten after so long."""
-_BIND_WITHOUT_PORT: Final = getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24)
-
-
-class Refusal(Exception):  # noqa: N818 - it is no error of anybody's here
-    """The broker that was dialled will not speak with this one."""
-
-    def __init__(self, reason: str, retry: bool) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.retry = retry
-
-
-async def dial(
-    config: BrokerConfig, turn: Turn, address: str, hello: Hello, welcomed: Callable[[Connection, Welcome], None]
-) -> Connection:
-    """Connect to a broker and say hello. OSError, TimeoutError or Refusal where that does not succeed."""
-    loop = turn.loop
-    answer: asyncio.Future[None] = loop.create_future()
-    role = _Calling(answer, welcomed)
-    sock = await asyncio.wait_for(_connect(loop, parse_address(address, "address"), config), config.limits.dial_s)
-    try:
-        _, connection = await loop.create_connection(lambda: Connection(turn, config.limits, role.on), sock=sock)
-    except BaseException:
-        sock.close()
-        raise
-    connection.say(HANDSHAKE.encode(hello))
-    try:
-        await asyncio.wait_for(answer, config.limits.handshake_s)
-    except BaseException:
-        connection.abort("no welcome")
-        raise
-    return connection
-
-
-async def _connect(loop: asyncio.AbstractEventLoop, to: Address, config: BrokerConfig) -> socket.socket:
-    """A socket that comes from the address that this broker listens at, where that is a certain one."""
-    problem: OSError | None = None
-    for family, kind, proto, _, target in await loop.getaddrinfo(to.host, to.port, type=socket.SOCK_STREAM):
-        try:
-            return await _connect_to(loop, socket.socket(family, kind, proto), target, config)
-        except OSError as error:
-            problem = problem or error
-    raise problem or OSError(f"{to.host} has no address")
-
-
-async def _connect_to(
-    loop: asyncio.AbstractEventLoop, sock: socket.socket, target: Any, config: BrokerConfig
-) -> socket.socket:
-    try:
-        sock.setblocking(False)
-        own = parse_address(config.listen, "listen").host
-        family = sock.family
-        if family == socket.AF_INET and _is_certain(own, family):
-            sock.setsockopt(socket.IPPROTO_IP, _BIND_WITHOUT_PORT, 1)
-            sock.bind((own, 0))
-        elif family == socket.AF_INET6 and _is_certain(own, family):
-            sock.bind((own, 0))
-        await loop.sock_connect(sock, target)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _is_certain(host: str, family: socket.AddressFamily) -> bool:
-    try:
-        packed = socket.inet_pton(family, host)
-    except OSError:
-        return False
-    return any(packed)
-
-
-class _Calling:
-    """The dialler's side of a handshake."""
-
-    def __init__(self, answer: asyncio.Future[None], welcomed: Callable[[Connection, Welcome], None]) -> None:
-        self._answer = answer
-        self._welcomed = welcomed
-        self._connection: Connection
-
-    def on(self, connection: Connection) -> _Calling:
-        self._connection = connection
-        return self
-
-    def take(self, message: Message) -> None:
-        if self._answer.done():
-            return
-        if isinstance(message, Welcome):
-            try:
-                self._welcomed(self._connection, message)
-            except Refusal as refusal:
-                self._answer.set_exception(refusal)
-            else:
-                self._answer.set_result(None)
-        elif isinstance(message, Unwelcome):
-            self._answer.set_exception(Refusal(message.reason, message.retry))
-        else:
-            self._answer.set_exception(Refusal("what answers there is no broker", retry=False))
-
-    def refused(self, error: WireError) -> None:
-        if not self._answer.done():
-            self._answer.set_exception(Refusal(f"what answers there is no broker: {error}", retry=False))
-
-    def closed(self, reason: str) -> None:
-        if not self._answer.done():
-            self._answer.set_exception(ConnectionResetError(f"it was closed before the welcome: {reason}"))
-
-    def drained(self) -> None:
-        pass
 
 
 class Link:
@@ -167,6 +61,16 @@ class Link:
     def is_open(self) -> bool:
         """Whether what is sent goes out at once."""
         return self._connection is not None
+
+    @property
+    def end(self) -> tuple[Connection, NodeId] | None:
+        """The connection, and whom it leads to, where it leads somewhere."""
+        return None if self._connection is None else (self._connection, self._to.id)
+
+    def expel(self, kind: str, reason: str) -> None:
+        """Whoever is there is not believed any longer."""
+        if self._connection is not None:
+            self._links.expel(self._connection, kind, reason)
 
     @property
     def queued_bytes(self) -> int:
@@ -221,7 +125,7 @@ class Link:
         config = self._links.config
         hello = Hello(config.wire_versions, config.network, self._said, way=config.way)
         try:
-            await dial(config, self._links.turn, self.address, hello, self._welcomed)
+            await dial(config, self._links.guard, self._links.turn, self.address, hello, self._welcomed)
         except (OSError, TimeoutError, Refusal, MeetpointError, UnicodeError) as error:
             self._task = None
             self._failed(error)
@@ -240,7 +144,10 @@ class Link:
     def _failed(self, error: Exception) -> None:
         """Nobody, or nobody who wants to hear this, is there."""
         reason = str(error) or type(error).__name__
-        level = logging.WARNING if isinstance(error, Refusal) else logging.DEBUG
+        kind = error.kind if isinstance(error, Refusal) else "file_handles" if is_out_of_handles(error) else ""
+        if kind:
+            self._links.refusals.refuse(kind, address=self.address, reason=reason)
+        level = logging.WARNING if isinstance(error, Refusal) and not error.kind else logging.DEBUG
         self._links.log.say(level, "peer_unreachable", address=self.address, reason=reason)
         self._broken(self._to)
 
@@ -248,6 +155,7 @@ class Link:
         """The link has broken."""
         if self._connection is None:
             return
+        self._links.ended(self._connection)
         self._connection = None
         self._links.log.say(logging.INFO, "peer_lost", address=self.address, reason=reason)
         self._broken(reached)
@@ -301,8 +209,12 @@ class _Outlet:
         self._reached = reached
 
     def take(self, message: Message) -> None:
-        if isinstance(message, IAm) and message.peer.id == self._reached.id:
+        if not isinstance(message, IAm):
+            return
+        if message.peer.id == self._reached.id:
             self._reached = message.peer
+        else:
+            self._link.expel("identity", "it says that it is another broker now")
 
     def refused(self, error: WireError) -> None:
         pass
@@ -320,17 +232,21 @@ class Links:
     def __init__(
         self,
         config: BrokerConfig,
+        guard: Guard,
         turn: Turn,
         codec: Codec,
         counts: Counts,
         log: Log,
+        refusals: Refusals,
         me: Peer,
         hand: Callable[[Input], None],
     ) -> None:
         self.config = config
+        self.guard = guard
         self.turn = turn
         self.counts = counts
         self.log = log
+        self.refusals = refusals
         self.me = me
         self.hand = hand
         self.queue_max = config.limits.peer_queue_bytes
@@ -367,12 +283,37 @@ class Links:
         for connection in self.inlets:
             connection.say(data)
 
+    def check_certificates(self) -> None:
+        """Others may count now: close the links whose certificate does not any longer."""
+        ends = [end for link in self._links.values() if (end := link.end) is not None]
+        ends += [(connection, inlet.source) for connection, inlet in self.inlets.items()]
+        for connection, id_ in ends:
+            if (why := self.guard.why_not(connection.certificate, id_)) is not None:
+                self.expel(connection, why.kind, why.reason)
+
+    def expel(self, connection: Connection, kind: str, reason: str) -> None:
+        """Whoever is there is no broker that is believed."""
+        self.refusals.refuse(kind, address=host_of(connection), reason=reason)
+        connection.abort(reason)
+
+    def refused(self, node: bytes) -> None:
+        """A broker said what it had no right to say: an old deletion, an old record, something of another's home."""
+        address = next((host_of(connection) for connection, inlet in self.inlets.items() if inlet.source == node), "")
+        self.refusals.refuse("peer", address=address, peer=node.hex())
+
     def look(self, now: float) -> None:
         """Called now and then: close what stalls, forget what is not used."""
         for address in [address for address, link in self._links.items() if link.look(now)]:
             del self._links[address]
         for connection in list(self.inlets):
             connection.look(now)
+
+    def ended(self, connection: Connection) -> None:
+        """A connection is over: count and say it where it was closed for making no progress."""
+        if connection.gave_up is not None:
+            kind, reason = connection.gave_up
+            self.counts.totals["stalls"] += 1
+            self.refusals.refuse(kind, address=host_of(connection), reason=reason)
 
     async def close(self) -> None:
         """No more."""
@@ -415,7 +356,7 @@ class Inlet:
             if message.peer.id == self._source.id:
                 self._source = message.peer
             else:
-                self._connection.close("it says that it is another broker")
+                self._links.expel(self._connection, "identity", "it says that it is another broker now")
             return
         self._totals["messages_in"] += 1
         self._links.hand(Received(self._source, message))
@@ -427,6 +368,7 @@ class Inlet:
     def closed(self, reason: str) -> None:
         """The peer has closed it, or is gone: whoever has something to say to it will notice."""
         self._links.inlets.pop(self._connection, None)
+        self._links.ended(self._connection)
 
     def drained(self) -> None:
         """Nothing waits."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 from meetpoint.net.broker import Broker
 from meetpoint.net.config import BrokerConfig
 from meetpoint.net.errors import BrokerError
+from meetpoint.net.handles import handles, raise_limit
 from meetpoint.net.logs import set_up
 
 __all__ = ["new_event_loop", "run", "run_broker", "serve"]
@@ -37,7 +39,8 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 async def serve(broker: Broker) -> int:
     """Start a broker and wait until it has ended. SIGTERM or SIGINT drains it, a second one stops it at once;
-    SIGUSR1 has it leave the network.
+    SIGUSR1 has it leave the network, SIGHUP read its certificates and what was revoked again, unless that comes because
+    the terminal is gone that it was started at: that drains it.
     """
     loop = asyncio.get_running_loop()
     asked = 0
@@ -59,14 +62,26 @@ async def serve(broker: Broker) -> int:
         except BrokerError as error:
             broker.log.say(logging.ERROR, "leave_refused", problem=str(error))
 
-    def wanted(each: signal.Signals) -> Callable[[], None]:
-        return stop if each != signal.SIGUSR1 else lambda: spawn(leave())
+    had_terminal = os.isatty(0)
 
+    def hung_up() -> None:
+        if had_terminal and not os.isatty(0):
+            stop()
+        else:
+            broker.reload()
+
+    wanted: dict[signal.Signals, Callable[[], None]] = {
+        signal.SIGTERM: stop,
+        signal.SIGINT: stop,
+        signal.SIGUSR1: lambda: spawn(leave()),
+        signal.SIGHUP: hung_up,
+    }
     with contextlib.ExitStack() as undo:
-        for each in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-            loop.add_signal_handler(each, wanted(each))
+        for each, do in wanted.items():
+            loop.add_signal_handler(each, do)
             undo.callback(loop.remove_signal_handler, each)
         await broker.start()
+        _say_handles(broker)
         if asked:
             spawn(broker.stop())  # it was asked when there was nothing to stop
         gc.collect()
@@ -77,7 +92,17 @@ async def serve(broker: Broker) -> int:
     return code
 
 
+def _say_handles(broker: Broker) -> None:
+    """Warn where there are too few file handles for all clients that may come."""
+    here, clients = handles(), broker.config.limits.clients
+    if clients > here.limit - here.kept:
+        problem = f"this process may have {here.limit} files open, too few for limits.clients = {clients}"
+        todo = "raise it (ulimit -n, or LimitNOFILE= of systemd), or lower limits.clients"
+        broker.log.say(logging.WARNING, "settings", problem=problem, todo=todo)
+
+
 def run_broker(config: BrokerConfig) -> int:
     """Be a broker; the exit code. MeetpointError where it could not start."""
     set_up(config.log)
+    raise_limit()
     return run(serve(Broker(config)))

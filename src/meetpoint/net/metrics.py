@@ -20,6 +20,10 @@ STORE_BOUNDS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2
 
 HELP: Final = {
     "events_published": "Events that clients published here and that are kept",
+    "feedback_loads": "Times that a file which says what events are like was loaded",
+    "archived": "Events that were put into the archive",
+    "archive_files": "Files that were put into the archive",
+    "archive_failures": "Times that files could not be put into the archive, and will be again",
     "events_matched": "Events that came to homes here and matched at least one subscription",
     "events_taken": "Events that came to homes here",
     "events_repeated": "Events that were published again under the same id",
@@ -31,7 +35,6 @@ HELP: Final = {
     "dead_letters": "Deliveries given up",
     "unclaimed": "Notifications for names that nobody takes at present",
     "requests": "Requests of clients",
-    "refusals": "Requests that were refused",
     "dropped_to_peers": "Messages to other brokers that were dropped, because too many waited or nobody was there",
     "dropped_to_clients": "Deliveries to ephemeral subscriptions that were dropped, because their client was too slow",
     "messages_in": "Messages from other brokers",
@@ -39,6 +42,7 @@ HELP: Final = {
     "connections_refused": "Connections that ended before they had said who they are",
     "stalls": "Connections closed because they took nothing, or said half a thing",
     "held_clients": "Times that a client was not read from, because too much was under way",
+    "throttled_clients": "Times that a client was not read from, because it published faster than it may",
     "step_errors": "Inputs that the node could not take: please report these",
 }
 
@@ -80,6 +84,8 @@ class Counts:
         self.observed: defaultdict[str, int] = defaultdict(int)
         """What the node itself observed, by its names."""
         self.wire_errors: defaultdict[str, int] = defaultdict(int)
+        self.refusals: defaultdict[str, int] = defaultdict(int)
+        """What was refused, by the kinds of `net.refusals`, which counts it."""
         self.hops = Histogram(HOPS_BOUNDS)
         self.store_s = Histogram(STORE_BOUNDS_S)
         self.gauges: Callable[[], dict[str, float]] = dict
@@ -93,6 +99,8 @@ class Counts:
         found["store_seconds_sum"], found["store_seconds_count"] = self.store_s.sum, float(self.store_s.count)
         found.update({f"observed.{name}": float(value) for name, value in self.observed.items()})
         found.update({f"wire_errors.{kind}": float(value) for kind, value in self.wire_errors.items()})
+        found["refusals"] = float(sum(self.refusals.values()))
+        found.update({f"refusals.{kind}": float(value) for kind, value in self.refusals.items() if value})
         return found
 
     def collect(self) -> Iterator[Metric]:
@@ -105,6 +113,7 @@ class Counts:
             yield GaugeMetricFamily(f"meetpoint_{name}", name.replace("_", " "), value=value)
         yield _labelled("observed", "What the protocol observed", "name", self.observed)
         yield _labelled("wire_errors", "Bytes that were no message or no frame", "kind", self.wire_errors)
+        yield _labelled("refusals", "What was refused", "kind", self.refusals)
         for name, help_, histogram in (
             ("event_hops", "Messages that an event took to a home that took it", self.hops),
             ("store_seconds", "From handing records to the store until they are on disk, once per sync", self.store_s),

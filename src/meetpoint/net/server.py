@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 from collections.abc import Callable
+from typing import NamedTuple
 
 from meetpoint.catalog import difference, make_link_codec
+from meetpoint.net.badges import Badge, DeniedError
+from meetpoint.net.clients import Clients
 from meetpoint.net.config import Address, BrokerConfig
 from meetpoint.net.connection import HANDSHAKE, Connection, Role, Turn
+from meetpoint.net.doubt import NEWCOMER
 from meetpoint.net.errors import BrokerError
+from meetpoint.net.handles import handles
 from meetpoint.net.links import Inlet, Links
 from meetpoint.net.metrics import Counts
-from meetpoint.net.sessions import CLIENT_CODEC, Clients, Session
+from meetpoint.net.refusals import host_of
+from meetpoint.net.sessions import CLIENT_CODEC, Session
+from meetpoint.net.tls import Guard, TlsError
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.wire import WireError
 from meetpoint.wire.handshake import Hello, Unwelcome, Welcome
@@ -49,9 +55,17 @@ class Door:
     """Lets brokers and clients in."""
 
     def __init__(
-        self, config: BrokerConfig, turn: Turn, counts: Counts, links: Links, clients: Clients, me: Callable[[], Peer]
+        self,
+        config: BrokerConfig,
+        guard: Guard,
+        turn: Turn,
+        counts: Counts,
+        links: Links,
+        clients: Clients,
+        me: Callable[[], Peer],
     ) -> None:
         self.config = config
+        self.guard = guard
         self.turn = turn
         self.counts = counts
         self.links = links
@@ -66,11 +80,22 @@ class Door:
         self._server = await self.turn.loop.create_server(self._connection, sock=sock, backlog=BACKLOG)
 
     def _connection(self) -> Connection:
-        return Connection(self.turn, self.config.limits, self._greeting)
+        connection = Connection(self.turn, self.config.limits, self._greeting, self.guard.accept())
+        connection.doubt = NEWCOMER
+        return connection
 
     def _greeting(self, connection: Connection) -> Role:
         self._waiting[connection] = None
         return _Greeting(self, connection)
+
+    def why_crowded(self) -> No | None:
+        """Why nobody new is listened to at present."""
+        most = self.config.limits.handshakes
+        if len(self._waiting) > most:
+            return No("handshakes_full", f"{most} connections have not said who they are; come again", retry=True)
+        if not handles().for_anyone:
+            return No("file_handles", "no file handles are left; come again", retry=True)
+        return None
 
     def greeted(self, connection: Connection) -> None:
         """The handshake is over, well or not."""
@@ -85,52 +110,81 @@ class Door:
             connection.abort("this broker stops")
 
 
+class No(NamedTuple):
+    """Why somebody is not welcome: the kind of the refusal, the words, and whether the same may be welcome later."""
+
+    kind: str
+    reason: str
+    retry: bool = False
+
+
 class _Greeting:
     """The handshake of whoever is dialled."""
 
     def __init__(self, door: Door, connection: Connection) -> None:
         self._door = door
         self._connection = connection
+        self._admitted: tuple[str, Badge | None] = ("", None)
+        """Who a client is, and what it may do."""
         wait_s = door.config.limits.handshake_s
-        self._timer = door.turn.loop.call_later(wait_s, self._too_late)
+        late = No("handshake_late", f"it did not say who it is within {wait_s:g} s")
+        crowded = door.why_crowded()
+        self._timer = door.turn.loop.call_later(0 if crowded else wait_s, self._turn_away, crowded or late)
 
-    def _too_late(self) -> None:
-        self._door.counts.totals["connections_refused"] += 1
-        self._connection.abort("it did not say who it is")
+    def _turn_away(self, no: No) -> None:
+        self._note(no)
+        self._connection.abort(no.reason)
 
     def take(self, message: Message) -> None:
         """The first message."""
         self._end()
         if isinstance(message, Hello):
-            problem = self._problem(message)
-            if problem is None:
+            no = self._why_not(message)
+            if no is None:
                 self._welcome(message)
             else:
-                self._refuse(*problem)
+                self._refuse(no)
         else:
-            self._refuse("say hello first", False)
+            self._refuse(No("handshake", "say hello first"))
 
-    def _problem(self, hello: Hello) -> tuple[str, bool] | None:
-        config, me = self._door.config, self._door.me()
+    def _why_not(self, hello: Hello) -> No | None:
+        config = self._door.config
         low, high = config.wire_versions
         if hello.speaks[0] > hello.speaks[1] or hello.speaks[0] > high or hello.speaks[1] < low:
             theirs = f"{hello.speaks[0]} to {hello.speaks[1]}"
-            return f"you speak versions {theirs}, this broker {low} to {high}; update the older side", False
+            return No("version", f"you speak versions {theirs}, this broker {low} to {high}; update the older side")
         if hello.network != config.network and (hello.network or hello.peer is not None):
-            return f"this broker is of the network {config.network!r}, not of {hello.network!r}", False
+            return No("network", f"this broker is of the network {config.network!r}, not of {hello.network!r}")
         if self._door.is_closing:
-            return "this broker stops; ask another", True
-        if hello.peer is None:
-            if len(self._door.clients.sessions) >= config.limits.clients:
-                return f"this broker has {config.limits.clients} clients already; ask another", True
-        elif not hello.peer.address or not hello.peer.id:
-            return "a broker says its id and its address", False
-        elif len(hello.peer.id) != len(me.id):
-            return f"you have {8 * len(hello.peer.id)}-bit ids, this network {8 * len(me.id)}; run its overlay", False
-        elif hello.peer.id == me.id:
-            return f"a broker of your name is here, at {me.address}; give one of them another name", False
-        elif (differs := difference(config.way, hello.way)) is not None:
-            return differs, False
+            return No("stopping", "this broker stops; ask another", retry=True)
+        shown, id_ = self._connection.certificate, None if hello.peer is None else hello.peer.id
+        if (shown or id_) and (untrue := self._door.guard.why_not(shown, id_)) is not None:
+            return No(*untrue)
+        return self._why_no_client(hello) if hello.peer is None else self._why_no_broker(hello.peer, hello.way)
+
+    def _why_no_client(self, hello: Hello) -> No | None:
+        most = self._door.config.limits.clients
+        if len(self._door.clients.sessions) >= most:
+            return No("clients_full", f"this broker has {most} clients already; ask another", retry=True)
+        if not handles().for_clients:
+            return No("file_handles", "this broker has no file handles for more clients; ask another", retry=True)
+        try:
+            self._admitted = self._door.clients.admit(hello.client, hello.token)
+        except DeniedError as denied:
+            return No(denied.kind, denied.reason, denied.retry)
+        return None
+
+    def _why_no_broker(self, peer: Peer, way: str) -> No | None:
+        me = self._door.me()
+        if not peer.address or not peer.id:
+            return No("handshake", "a broker says its id and its address")
+        if (differs := difference(self._door.config.way, way)) is not None:
+            return No("way", differs)
+        if len(peer.id) != len(me.id):
+            theirs, ours = 8 * len(peer.id), 8 * len(me.id)
+            return No("way", f"you have {theirs}-bit ids, this network {ours}; run its overlay")
+        if peer.id == me.id:
+            return No("way", f"a broker of your name is here, at {me.address}; give one of them another name")
         return None
 
     def _welcome(self, hello: Hello) -> None:
@@ -140,21 +194,24 @@ class _Greeting:
         if hello.peer is not None:
             connection.begin(version, _LINK_CODEC, Inlet(door.links, connection, hello.peer))
         else:
-            session = Session(door.clients, connection, hello.client)
+            session = Session(door.clients, connection, hello.client, *self._admitted)
             connection.begin(version, CLIENT_CODEC, session)
             door.clients.came(session)
 
-    def _refuse(self, reason: str, retry: bool) -> None:
+    def _refuse(self, no: No) -> None:
+        self._note(no)
+        self._connection.say(HANDSHAKE.encode(Unwelcome(no.reason, no.retry)))
+        self._connection.close(no.reason)
+
+    def _note(self, no: No) -> None:
         self._door.counts.totals["connections_refused"] += 1
-        self._door.links.log.say(logging.INFO, "connection_refused", reason=reason)
-        self._connection.say(HANDSHAKE.encode(Unwelcome(reason, retry)))
-        self._connection.close(reason)
+        self._door.clients.refusals.refuse(no.kind, address=host_of(self._connection), reason=no.reason)
 
     def refused(self, error: WireError) -> None:
         """What came is no hello: one word why, and the end."""
         self._door.counts.wire_errors[error.kind] += 1
         self._end()
-        self._refuse(str(error), False)
+        self._refuse(No(error.refusal if isinstance(error, TlsError) else "handshake", str(error)))
 
     def _end(self) -> None:
         self._timer.cancel()

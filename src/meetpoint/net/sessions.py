@@ -1,8 +1,7 @@
-"""Clients: what they ask, what they are told, and who takes the notifications of a name.
+"""One client's connection: what it asks, and what it is told.
 
-A name has at most one taker: the connection that last said `Present`, or, for what is taken once, the one that
-subscribed. A notification that nobody takes is answered with `Absent` on the spot, and its events wait. A connection
-that ends is absent from all its names.
+What a client with a token asks goes by its badge first (`badges`), and so does all that it is told. Names are inside as
+the network has them; they are the client's own words only on the wire.
 
 A client that does not read: so many bytes are written ahead; after that, what is taken once is dropped and counted, and
 the rest is held back, unencoded, until there is room. It is bounded by the window, since nothing that was not sent is
@@ -13,73 +12,73 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
+from meetpoint.net.badges import NAME_MAX, Badge, DeniedError
+from meetpoint.net.clients import DISK_FULL, NOBODY, Clients
 from meetpoint.net.connection import Connection
-from meetpoint.net.logs import Log
-from meetpoint.net.metrics import Counts
-from meetpoint.protocol.effects import Notify, Outcome, Published, Refused, Stored
+from meetpoint.net.refusals import host_of
+from meetpoint.protocol.effects import Notify, Refused, Stored
+from meetpoint.protocol.home import NAME_MAX as NAME_MAX_WITHIN
 from meetpoint.protocol.inputs import (
     Absent,
     Acknowledge,
-    Asked,
     Declare,
-    Input,
     Leave,
+    Locate,
     Present,
     Publish,
     Reject,
-    RequestOf,
     Subscribe,
     Terms,
     Unsubscribe,
     Update,
 )
 from meetpoint.protocol.messages import Message
+from meetpoint.protocol.records import EventKey
 from meetpoint.wire import Codec, WireError
-from meetpoint.wire.clients import (
-    FROM_CLIENTS,
-    TO_CLIENTS,
-    Ask,
-    CloseSoon,
-    Ended,
-    Notification,
-    Told,
-    Word,
-)
+from meetpoint.wire.clients import FROM_CLIENTS, TO_CLIENTS, Ask, CloseSoon, Ended, Notification, Told, Word
 
-__all__ = ["CLIENT_CODEC", "Clients", "Session"]
+__all__ = ["CLIENT_CODEC", "Session"]
 
 CLIENT_CODEC: Final = Codec(FROM_CLIENTS)
 _ENCODE: Final = Codec(TO_CLIENTS).encode
 _WRITES: Final = (Publish, Subscribe, Update, Unsubscribe, Declare)
-_QUIET: Final = (Acknowledge, Reject)
-"""What is mostly asked without wanting an answer, and need not be remembered then."""
-_NOBODY: Final = 0
-"""The number of a request whose answer nobody waits for."""
 
 
 class Session:
     """One client's connection."""
 
-    def __init__(self, clients: Clients, connection: Connection, client: str) -> None:
+    def __init__(self, clients: Clients, connection: Connection, client: str, key: str, badge: Badge | None) -> None:
         self._clients = clients
         self.connection = connection
         self.client = client
+        self.key = key
+        """Who it is where things are counted by clients."""
+        self.badge = badge
+        self._culprit = {"client": key} if badge is not None else {"address": host_of(connection), "name": client}
+        """Whom the log names: without a token, a name is only what somebody says."""
         self.names: dict[str, None] = {}
         self.passing: dict[str, None] = {}
         """Of the names, those of subscriptions that are taken once."""
+        self._made: dict[str, None] = {}
+        """The names of subscriptions that were made here."""
         self.is_out_of_order = False
         """Whether an event was refused for now: what the client had sent after it must not overtake it."""
-        self._held: deque[Notification] = deque()
+        self.under_way = 0
+        """How many requests have no answer yet."""
+        self._held: deque[tuple[Notify, tuple[str, ...]]] = deque()
+        self._withheld: list[tuple[EventKey, tuple[str, ...], str]] = []
         self._kinds: dict[type, Callable[[int, Any], None]] = {
             Publish: self._publish,
             Present: self._present,
             Absent: self._absent,
             Subscribe: self._subscribe,
+            Update: self._update,
+            Unsubscribe: self._unsubscribe,
+            Locate: self._locate,
             Leave: self._leave,
         }
 
@@ -93,49 +92,89 @@ class Session:
         what = message.what
         kind = type(what)
         request = message.request
-        if clients.is_closing and kind not in (Acknowledge, Reject):
-            self._refuse_for_now(request, kind, "this broker stops; ask another")
-            return
-        if clients.is_full and kind in _WRITES:
-            self._refuse_for_now(request, kind, "this broker's disk is full; ask again later, or ask another")
-            return
-        if kind is Acknowledge or kind is Reject:
-            clients.ask(self, request, what)  # type: ignore[arg-type]
-            return
-        handler = self._kinds.get(kind)
-        if handler is not None:
-            handler(request, what)
-        elif kind in clients.readers:
-            clients.readers[kind](self, request, what)
-        else:
-            clients.ask(self, request, what)  # type: ignore[arg-type]
+        if request != NOBODY or kind not in (Acknowledge, Reject):
+            self.under_way += 1
+            if self.under_way > clients.requests_max:
+                clients.hold(self)
+        try:
+            if clients.is_closing and kind not in (Acknowledge, Reject):
+                raise self._not_now(kind, "stopping", "this broker stops; ask another")
+            if clients.is_full and kind in _WRITES:
+                raise self._not_now(kind, "disk_full", DISK_FULL)
+            if self.badge is not None:
+                what = self.badge.inward(what)
+                kind = type(what)
+            if kind is Acknowledge or kind is Reject:
+                clients.ask(self, request, what)  # type: ignore[arg-type]
+                return
+            handler = self._kinds.get(kind)
+            if handler is not None:
+                handler(request, what)
+            elif kind in clients.readers:
+                clients.readers[kind](self, request, what)
+            else:
+                clients.ask(self, request, what)  # type: ignore[arg-type]
+        except DeniedError as denied:
+            self.refuse(denied.kind, denied.reason)
+            self.tell(request, Refused(denied.reason, denied.retry))
+            if type(message.what) is Publish:  # what is refused takes its time too
+                clients.published(self, len(message.what.event))
 
-    def _refuse_for_now(self, request: int, kind: type, reason: str) -> None:
+    def refuse(self, kind: str, reason: str) -> None:
+        """Something of this client was refused: count it, and say it once."""
+        self._clients.refusals.refuse(kind, reason=reason, **self._culprit)
+
+    def _not_now(self, kind: type, why: str, reason: str) -> DeniedError:
         self.is_out_of_order = self.is_out_of_order or kind is Publish
-        self.tell(request, Refused(reason, retry=True))
+        return DeniedError(why, reason, retry=True)
 
     def _publish(self, request: int, what: Publish) -> None:
         if self.is_out_of_order:
-            self._refuse_for_now(request, Publish, "an event before this one was refused; connect anew and send both")
-            return
+            raise self._not_now(
+                Publish, "not_ready", "an event before this one was refused; connect anew and send both"
+            )
         self._clients.ask(self, request, what)
-        if self._clients.is_congested:
-            self._clients.hold(self)
+        self._clients.published(self, len(what.event))
 
     def _subscribe(self, request: int, what: Subscribe) -> None:
-        if what.terms.durable or self._clients.taker(what.name) is not None:
-            self._clients.ask(self, request, self._owned(what))
-            return
-        self._clients.give(what.name, self)
-        self.passing[what.name] = None
-        self._clients.ask(self, request, self._owned(what))
+        what = self._owned(what)
+        quotas = self._clients.quotas
+        quotas.check_filter(self._own_filter(what.filter))
+        quotas.check_labels(what.terms.owner, what.terms.labels)
+        quotas.check_subscription(what, self._made)
+        self._made[what.name] = None
+        if not what.terms.durable and self._clients.taker(what.name) is None:
+            self._clients.give(what.name, self)
+            self.passing[what.name] = None
+        self._clients.ask(self, request, what)
+
+    def _own_filter(self, text: str) -> str:
+        return text if self.badge is None else self.badge.scope.filter_outside(text)
 
     def _owned(self, what: Subscribe) -> Subscribe:
+        if self.badge is None and len(what.name) > NAME_MAX:
+            raise DeniedError("request", f"the name has {len(what.name)} characters; give it 1 to {NAME_MAX}")
         if what.terms.owner or not self.client:
             return what
         terms = what.terms
         owned = Terms(terms.durable, self.client, terms.labels, terms.lifetime_us, terms.paused)
         return Subscribe(what.name, what.filter, owned)
+
+    def _update(self, request: int, what: Update) -> None:
+        if what.filter is not None:
+            self._clients.quotas.check_filter(self._own_filter(what.filter))
+        if what.labels is not None:
+            self._clients.quotas.check_labels("", what.labels)
+        self._clients.ask(self, request, what)
+
+    def _locate(self, request: int, what: Locate) -> None:
+        if len(what.name) > NAME_MAX_WITHIN:  # all brokers are asked for it
+            raise DeniedError("request", f"the name has {len(what.name)} characters; no subscription has such a name")
+        self._clients.ask(self, request, what)
+
+    def _unsubscribe(self, request: int, what: Unsubscribe) -> None:
+        self._made.pop(what.name, None)
+        self._clients.ask(self, request, what)
 
     def _present(self, request: int, what: Present) -> None:
         self._clients.give(what.name, self)
@@ -150,11 +189,9 @@ class Session:
             self.tell(request, Stored())  # another one takes it by now
 
     def _leave(self, request: int, what: Leave) -> None:
-        if self.is_near:
-            self._clients.ask(self, request, what)
-        else:
-            reason = "a broker is asked to leave from its own machine only; run the command there"
-            self.tell(request, Refused(reason, retry=False))
+        if self.badge is None and not self.is_near:
+            raise DeniedError("role", "a broker is asked to leave from its own machine only; run the command there")
+        self._clients.ask(self, request, what)
 
     @property
     def is_near(self) -> bool:
@@ -168,29 +205,49 @@ class Session:
     # -- what it is told -----------------------------------------------------------------------------------------------
 
     def tell(self, request: int, word: Word) -> None:
-        """Answer, where an answer is wanted."""
-        if request != _NOBODY:
-            self._say(Told(request, word))
+        """Answer a request, where that is wanted."""
+        self.under_way -= 1
+        if self.under_way == self._clients.requests_max // 2:
+            self._clients.hold(self)
+        self.connection.refusals += type(word) is Refused
+        if request != NOBODY:
+            self._say(Told(request, word if self.badge is None else self.badge.outward(word)))
 
     def end(self, name: str, reason: str, *, moved: bool) -> None:
         """Nothing more comes for a name."""
-        self._say(Ended(name, reason, moved))
+        (said,) = self._names_outside((name,))
+        self._say(Ended(said, reason, moved))
 
     def close_soon(self, reason: str, others: tuple[str, ...]) -> None:
-        """This broker stops."""
+        """This broker stops, or will not go on with this client."""
         self._say(CloseSoon(reason, others))
+
+    def _names_outside(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return names if self.badge is None else self.badge.scope.names_outside(names)
 
     def notify(self, effect: Notify, names: tuple[str, ...]) -> None:
         """Bring an event to names that this client takes."""
-        connection = self.connection
-        if connection.queued_bytes > self._clients.queue_max:
+        if self.badge is not None and (reason := self.badge.why_not_deliver(effect.content)) is not None:
+            self._withhold(effect.event, names, reason)
+            return
+        if self.connection.queued_bytes > self._clients.queue_max:
             names = self._without_passing(names)
         elif not self._held:
-            self._count(names, effect.redelivered)
-            connection.say(_ENCODE(Notification(effect.event, names, effect.content, effect.redelivered)))
+            self._write(effect, names)
             return
         if names:
-            self._held.append(Notification(effect.event, names, effect.content, effect.redelivered))
+            self._held.append((effect, names))
+
+    def _write(self, effect: Notify, names: tuple[str, ...]) -> None:
+        totals = self._clients.counts.totals
+        totals["notifications"] += 1
+        totals["deliveries"] += len(names)
+        if effect.redelivered:
+            totals["redeliveries"] += len(names)
+        content = effect.content
+        if self.badge is not None:
+            names, content = self._names_outside(names), self.badge.event_outside(content)
+        self.connection.say(_ENCODE(Notification(effect.event, names, content, effect.redelivered)))
 
     def _without_passing(self, names: tuple[str, ...]) -> tuple[str, ...]:
         if not self.passing:
@@ -199,24 +256,29 @@ class Session:
         self._clients.counts.totals["dropped_to_clients"] += len(names) - len(kept)
         return kept
 
-    def _count(self, names: tuple[str, ...], redelivered: bool) -> None:
-        totals = self._clients.counts.totals
-        totals["notifications"] += 1
-        totals["deliveries"] += len(names)
-        if redelivered:
-            totals["redeliveries"] += len(names)
-
     def drained(self) -> None:
         """There is room again: what was held back goes, as far as it fits."""
         held, connection = self._held, self.connection
         while held and connection.queued_bytes <= self._clients.queue_max // 2:
-            notification = held.popleft()
-            names = tuple(name for name in notification.names if name in self.names)
+            effect, names = held.popleft()
+            names = tuple(name for name in names if name in self.names)
             if names:
-                self._count(names, notification.redelivered)
-                connection.say(
-                    _ENCODE(Notification(notification.event, names, notification.content, notification.redelivered))
-                )
+                self._write(effect, names)
+
+    def _withhold(self, event: EventKey, names: tuple[str, ...], reason: str) -> None:
+        """An event may not be handed over: a dead letter where it would wait, and gone where it is taken once.
+
+        The home is told in the next turn of the loop: it brings the next ones then, and there may be very many.
+        """
+        self.refuse("delivery", reason)
+        if not self._withheld:
+            asyncio.get_running_loop().call_soon(self._give_back)
+        self._withheld.append((event, names, reason))
+
+    def _give_back(self) -> None:
+        withheld, self._withheld = self._withheld, []
+        for event, names, reason in withheld:
+            self._clients.ask(None, NOBODY, Reject(event, names, reason, final=True))
 
     def _say(self, message: Message) -> None:
         if not self.connection.is_over:
@@ -229,208 +291,13 @@ class Session:
 
     def refused(self, error: WireError) -> None:
         """What is no message is answered with nothing: it has no number."""
-        self._clients.counts.wire_errors[error.kind] += 1
-        self._clients.log.say(logging.WARNING, "client_unreadable", client=self.client, problem=str(error))
+        clients = self._clients
+        clients.counts.wire_errors[error.kind] += 1
+        kind = "frame_oversized" if error.kind == "oversized" else "unreadable"
+        self.refuse(kind, str(error))
         self.connection.close(str(error))
 
     def closed(self, reason: str) -> None:
         """The client is gone."""
         self._held.clear()
         self._clients.gone(self, reason)
-
-
-class Clients:
-    """All clients of a broker."""
-
-    def __init__(self, counts: Counts, log: Log, queue_max: int, hand: Callable[[Input], None]) -> None:
-        self.counts = counts
-        self.log = log
-        self.queue_max = queue_max
-        self._hand = hand
-        self.sessions: dict[Session, None] = {}
-        self._takers: dict[str, Session] = {}
-        self._asked: dict[int, tuple[Session | None, int, RequestOf, asyncio.Future[Outcome] | None]] = {}
-        self._number = _NOBODY
-        self._waiting: dict[Session, None] = {}
-        self.readers: dict[type, Callable[[Session, int, Any], None]] = {}
-        self.is_closing = False
-        self.is_full = False
-        """Whether the disk is."""
-        self.is_congested = False
-        """Whether too much is under way for more to be published."""
-
-    # -- asking --------------------------------------------------------------------------------------------------------
-
-    def ask(self, session: Session | None, request: int, what: RequestOf) -> None:
-        """Ask the node for a client."""
-        if request == _NOBODY and type(what) in _QUIET:
-            self._hand(Asked(_NOBODY, what))
-            return
-        self._number = number = self._number + 1
-        self._asked[number] = (session, request, what, None)
-        self._hand(Asked(number, what))
-
-    def ask_self(self, what: RequestOf) -> asyncio.Future[Outcome]:
-        """Ask the node for the broker itself."""
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._number = number = self._number + 1
-        self._asked[number] = (None, _NOBODY, what, future)
-        self._hand(Asked(number, what))
-        return future
-
-    def answered(self, number: int, outcome: Outcome) -> None:
-        """The node answers."""
-        asked = self._asked.pop(number, None)
-        if asked is None:
-            return
-        session, request, what, future = asked
-        kind = type(outcome)
-        if kind is Published:
-            self.counts.totals["events_published"] += 1
-        elif kind is Refused:
-            self.counts.totals["refusals"] += 1
-        if future is not None and not future.done():
-            future.set_result(outcome)
-        if session is None:
-            return
-        if isinstance(outcome, Refused):
-            self._was_refused(session, what, outcome)
-        elif type(what) is Unsubscribe:
-            self._unsubscribed(session, what.name)
-        session.tell(request, outcome)
-
-    def _was_refused(self, session: Session, what: RequestOf, outcome: Refused) -> None:
-        if type(what) is Publish and outcome.retry:
-            session.is_out_of_order = True
-        name = what.name if isinstance(what, (Present, Subscribe)) else ""
-        if self._takers.get(name) is session and (isinstance(what, Present) or name in session.passing):
-            self.take_away(name)
-
-    def _unsubscribed(self, session: Session, name: str) -> None:
-        taker = self.take_away(name)
-        if taker is not None and taker is not session:
-            taker.end(name, "it was unsubscribed by another client", moved=False)
-
-    @property
-    def unanswered(self) -> int:
-        """How many answers clients wait for."""
-        return sum(
-            session is not None and request != _NOBODY and not session.connection.is_over
-            for session, request, _, _ in self._asked.values()
-        )
-
-    # -- who takes what ------------------------------------------------------------------------------------------------
-
-    def taker(self, name: str) -> Session | None:
-        """Who takes the notifications of a name."""
-        return self._takers.get(name)
-
-    def give(self, name: str, session: Session) -> None:
-        """A client takes a name from now on; whoever had it is told."""
-        former = self._takers.get(name)
-        if former is session:
-            return
-        if former is not None:
-            is_passing = name in former.passing
-            self.take_away(name)
-            former.end(name, "another client takes it now", moved=False)
-            if is_passing:
-                session.passing[name] = None
-            else:
-                self._hand(Asked(_NOBODY, Absent(name)))  # what the former one had and did not acknowledge comes again
-        self._takers[name] = session
-        session.names[name] = None
-
-    def take_away(self, name: str) -> Session | None:
-        """Nobody takes a name from now on."""
-        session = self._takers.pop(name, None)
-        if session is not None:
-            session.names.pop(name, None)
-            session.passing.pop(name, None)
-        return session
-
-    def names(self) -> Iterable[str]:
-        """All names that someone takes."""
-        return self._takers
-
-    def moved(self, names: Iterable[str], reason: str) -> None:
-        """The homes of these names are elsewhere, or will be."""
-        for name in names:
-            session = self.take_away(name)
-            if session is not None:
-                session.end(name, reason, moved=True)
-
-    def ended(self, name: str, reason: str) -> None:
-        """A subscription is over."""
-        session = self.take_away(name)
-        if session is not None:
-            session.end(name, reason, moved=False)
-
-    def notify(self, effect: Notify) -> None:
-        """Bring an event to whoever takes it; the node hears of names that nobody takes."""
-        takers = self._takers
-        names = effect.names
-        if len(names) == 1:
-            session = takers.get(names[0])
-            if session is not None:
-                session.notify(effect, names)
-            else:
-                self._unclaimed(names[0])
-            return
-        by_session: dict[Session | None, list[str]] = {}
-        for name in names:
-            by_session.setdefault(takers.get(name), []).append(name)
-        for each, theirs in by_session.items():
-            if each is not None:
-                each.notify(effect, tuple(theirs))
-            else:
-                for name in theirs:
-                    self._unclaimed(name)
-
-    def _unclaimed(self, name: str) -> None:
-        self.counts.totals["unclaimed"] += 1
-        self._hand(Asked(_NOBODY, Absent(name)))
-
-    # -- coming and going ----------------------------------------------------------------------------------------------
-
-    def came(self, session: Session) -> None:
-        """A client has connected."""
-        self.sessions[session] = None
-        self.log.say(logging.DEBUG, "client_connected", client=session.client)
-
-    def gone(self, session: Session, reason: str) -> None:
-        """A client has not been there any longer since now."""
-        self.sessions.pop(session, None)
-        self._waiting.pop(session, None)
-        self.log.say(logging.DEBUG, "client_gone", client=session.client, reason=reason)
-        for name in list(session.names):
-            self.take_away(name)
-            self._hand(Asked(_NOBODY, Absent(name)))
-
-    def hold(self, session: Session) -> None:
-        """Read nothing more from a client that publishes, for now."""
-        if session not in self._waiting:
-            self._waiting[session] = None
-            self.counts.totals["held_clients"] += 1
-            session.connection.hold(True)
-
-    def release(self) -> None:
-        """Read from all of them again."""
-        waiting, self._waiting = self._waiting, {}
-        for session in waiting:
-            session.connection.hold(False)
-
-    @property
-    def held_back(self) -> int:
-        """How many notifications wait for room."""
-        return sum(session.queued for session in self.sessions)
-
-    @property
-    def queued_bytes(self) -> int:
-        """How many bytes are still to be written."""
-        return sum(session.connection.queued_bytes for session in self.sessions)
-
-    def look(self, now: float) -> None:
-        """Called now and then: close what stalls."""
-        for session in list(self.sessions):
-            session.connection.look(now)

@@ -20,8 +20,8 @@ import msgspec
 from meetpoint.errors import EventError
 from meetpoint.language.event import Event
 from meetpoint.protocol.alarms import Alarms
-from meetpoint.protocol.dead import DEAD, DeadLetter, DeadLetters, DeadRecord
-from meetpoint.protocol.inputs import Terms
+from meetpoint.protocol.dead import DEAD, REASON_MAX, DeadLetter, DeadLetters, DeadRecord
+from meetpoint.protocol.inputs import WINDOW_MAX, Terms
 from meetpoint.protocol.lines import Dead, Line
 from meetpoint.protocol.ordering import Watermarks
 from meetpoint.protocol.paced import FLUSH_US, Paced
@@ -40,6 +40,8 @@ QUEUE: Final = "queue/"
 SEEN: Final = "seen/"
 COPY_BYTES: Final = 64
 """What an event takes in a line, beside its content."""
+AGAIN_MAX: Final = 4
+"""So many of those that bring an event once more are told when it is safe, the latest; others ask again anyway."""
 
 
 class Waiting(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -53,7 +55,7 @@ class Waiting(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class _Entry:
     """The same in memory."""
 
-    __slots__ = ("content", "done", "id", "is_kept", "names", "notified", "safe")
+    __slots__ = ("again", "content", "done", "id", "is_kept", "names", "notified", "safe")
 
     def __init__(self, id_: str, names: Iterable[str], content: bytes, *, is_kept: bool) -> None:
         self.id = id_
@@ -65,6 +67,8 @@ class _Entry:
         self.notified = False
         """Whether it may have been notified in a former life of the home."""
         self.done: list[str] = []
+        self.again: tuple[Callable[[], None], ...] = ()
+        """Whom to tell when it is safe, of those that brought it once more."""
 
 
 class Delivering:
@@ -177,7 +181,7 @@ class Delivering:
         """Someone takes notifications of a name."""
         line = self.lines.get(name)
         if line is not None:
-            line.attend(max(1, window))
+            line.attend(min(max(1, window), WINDOW_MAX))
             self._pump(name, line)
 
     def leave(self, name: str) -> None:
@@ -216,10 +220,17 @@ class Delivering:
         """Whether the event has come here before."""
         return self._turns.has_taken(event)
 
-    def is_safe(self, event: EventKey) -> bool:
-        """Whether an event that has come here need not come again."""
+    def take_again(self, event: EventKey, then: Callable[[], None]) -> None:
+        """An event has come once more: `then` when it need not come again, unless others ask for that meanwhile.
+
+        A disk may be full for hours, and all that is not safe is brought again and again: what is remembered of it must
+        not grow.
+        """
         entry = self._queue.get(event)
-        return entry is None or entry.safe
+        if entry is None or entry.safe:
+            then()
+        else:
+            entry.again = (*entry.again, then)[-AGAIN_MAX:]
 
     def skip_to(self, event: EventKey, floor: int) -> None:
         """All events of the stream up to a number are settled: none of them will come."""
@@ -248,7 +259,9 @@ class Delivering:
         def safe() -> None:
             entry.safe = True
             self._turns.is_safe(event)
-            then()
+            again, entry.again = entry.again, ()
+            for each in (then, *again):
+                each()
 
         waiting = msgspec.msgpack.encode(Waiting(kept, content))
         self._keeper.write([(QUEUE + _path(event), waiting)], (), safe)
@@ -307,14 +320,14 @@ class Delivering:
             self._pump(name, self.lines[name])
         self._flush_soon()
 
-    def reject(self, event: EventKey, names: Iterable[str], reason: str) -> None:
-        """The subscribers of these names could not use an event: they get it again, a few times."""
-        now = self._services.now
+    def reject(self, event: EventKey, names: Iterable[str], reason: str, *, final: bool = False) -> None:
+        """The subscribers of these names could not use an event: they get it again, a few times; never, if `final`."""
+        now, reason = self._services.now, reason[:REASON_MAX]
         for name in names:
             line = self.lines.get(name)
             if line is not None and event in line:
                 self._services.trace(event, "rejected", self._keeper.home, (name,), reason)
-                dead = line.reject(event, reason, now)
+                dead = line.reject(event, reason, now, final=final)
                 self._bury(name, [] if dead is None else [dead])
                 self._pump(name, line)
 
@@ -350,9 +363,9 @@ class Delivering:
         if entry.is_kept:
             self._left[event] = (entry.id, tuple(entry.done))
 
-    def forget(self, event: EventKey) -> bool:
-        """A dead letter is not wanted any more; false where there is none."""
-        known = self._dead.forget(event)
+    def forget(self, event: EventKey, within: str = "") -> bool:
+        """A dead letter is not wanted any more by names that begin so; false where there is none."""
+        known = self._dead.forget(event, within)
         if known:
             self._died[event] = None
             self._flush_soon()
@@ -427,9 +440,9 @@ class Delivering:
         """How many dead letters there are."""
         return len(self._dead)
 
-    def dead_letters(self) -> list[DeadLetter]:
-        """All dead letters."""
-        return list(self._dead.letters())
+    def dead_letters(self, within: str = "") -> list[DeadLetter]:
+        """All dead letters, or those of names that begin so."""
+        return list(self._dead.letters(within))
 
     def check(self) -> None:
         """Assert what must hold at all times."""

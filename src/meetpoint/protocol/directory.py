@@ -21,7 +21,7 @@ import msgspec
 
 from meetpoint.protocol.messages import Message, Peer, Query, Reply
 from meetpoint.protocol.overlay import Handler
-from meetpoint.protocol.records import LOCAL, HomeId, Record
+from meetpoint.protocol.records import LOCAL, Epoch, HomeId, Record
 from meetpoint.protocol.schema_spread import SchemaSpread
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
@@ -37,7 +37,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One home: the node that hosts it, or that it is gone for good."""
 
     home: HomeId
-    epoch: int
+    epoch: Epoch
     host: Peer
     gone: bool = False
 

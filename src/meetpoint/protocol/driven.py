@@ -6,7 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from meetpoint.protocol.effects import Effect
-from meetpoint.protocol.inputs import Asked, Fired, Input, Instant, Lost, Persisted, Received, Started
+from meetpoint.protocol.inputs import (
+    Archived,
+    Asked,
+    Fired,
+    Input,
+    Instant,
+    Lost,
+    Measured,
+    Met,
+    Persisted,
+    Received,
+    Started,
+    Withdrawn,
+)
 from meetpoint.protocol.messages import Message, Peer, Reply
 from meetpoint.protocol.overlay import Handler, Overlay
 from meetpoint.protocol.services import Services
@@ -26,8 +39,12 @@ class Driven:
             Fired: lambda item: services.fired(item.timer),
             Persisted: lambda item: services.persisted(item.ticket),
             Asked: self._asked,
+            Withdrawn: self._withdrawn,
+            Archived: self._archived,
+            Measured: self._measured,
             Lost: self._lost,
             Started: self._start,
+            Met: self._met,
         }
 
     @property
@@ -61,5 +78,17 @@ class Driven:
     def _asked(self, item: Asked) -> None:
         raise NotImplementedError
 
+    def _withdrawn(self, item: Withdrawn) -> None:
+        raise NotImplementedError
+
+    def _archived(self, item: Archived) -> None:
+        raise NotImplementedError
+
+    def _measured(self, item: Measured) -> None:
+        raise NotImplementedError
+
     def _start(self, item: Started) -> None:
+        raise NotImplementedError
+
+    def _met(self, item: Met) -> None:
         raise NotImplementedError

@@ -11,6 +11,7 @@ from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.records import EventKey, HomeId, Record
 
 __all__ = [
+    "Accepted",
     "Answer",
     "CancelTimer",
     "Effect",
@@ -120,6 +121,15 @@ class Persist(msgspec.Struct, frozen=True, gc=False):
     erased: tuple[tuple[bytes, str], ...] = ()
 
 
+class Accepted(msgspec.Struct, frozen=True, gc=False):
+    """An event is accepted: put it into the archive, then hand in `Archived`. The events of a home come in the order of
+    their numbers; after a restart some come again.
+    """
+
+    event: EventKey
+    content: bytes
+
+
 class Observe(msgspec.Struct, frozen=True, gc=False):
     """A measurement: what was counted, of what, and how much."""
 
@@ -151,4 +161,6 @@ class Stop(msgspec.Struct, frozen=True, gc=False):
     """The node has left: nothing here is needed any more."""
 
 
-Effect: TypeAlias = Send | SetTimer | CancelTimer | Notify | Ended | Answer | Persist | Observe | Trace | Stop
+Effect: TypeAlias = (
+    Send | SetTimer | CancelTimer | Notify | Ended | Answer | Persist | Accepted | Observe | Trace | Stop
+)  # fmt: skip

@@ -19,6 +19,7 @@ write that says it was seen. Found in the queue after a restart, it may have bee
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeAlias
 
 import msgspec
@@ -29,9 +30,11 @@ from meetpoint.language.schema import Schema
 from meetpoint.protocol.delivering import Delivering
 from meetpoint.protocol.effects import Published, Refused, Stored
 from meetpoint.protocol.inputs import MICROSECONDS, Terms, Update
+from meetpoint.protocol.ledger import Ledger
 from meetpoint.protocol.ordering import Watermarks
 from meetpoint.protocol.outbox import Outbox
 from meetpoint.protocol.paced import FLUSH_US, Paced
+from meetpoint.protocol.progress import PROGRESS, Progress, is_of_batches
 from meetpoint.protocol.records import EventKey, HomeId
 from meetpoint.protocol.safekeeping import Keeper
 from meetpoint.protocol.services import Services
@@ -43,8 +46,8 @@ __all__ = ["Home", "Placed"]
 SUBSCRIPTION: Final = "subscription/"
 PUBLISHED: Final = "published/"
 LAST: Final = "last"
-NAME_MAX: Final = 200
-"""The longest name of a subscription, in characters."""
+NAME_MAX: Final = 512
+"""The longest name of a subscription, in characters: a client's own, behind whose it is (`net.tenancy`)."""
 EVENT_BYTES_MAX: Final = 256 << 10
 """The largest event, in bytes: a message carries it, and what else is said with it."""
 BRIEF_TOMBSTONE_US: Final = 60 * MICROSECONDS
@@ -73,6 +76,7 @@ class Home:
         self.standing = Standing(settings.index_from)
         self.delivering = Delivering(keeper, services, settings, watermarks)
         self.outbox = Outbox(self.id)
+        self.ledger = Ledger(services, settings.archives)
         self.place: Placed = lambda name, then: then()
         """How subscriptions that end by themselves are taken away."""
         self._to_bury: dict[str, None] = {}
@@ -101,12 +105,16 @@ class Home:
                 outbox[EventKey(self.id, int(stream), int(number))] = value
             elif table == "last":
                 self._stream, self._last = msgspec.msgpack.decode(value, type=tuple[int, int])
+        self.progress = Progress(
+            record for name, record in self.keeper.records.items() if name.startswith(PROGRESS)
+        )  # fmt: skip
         self.outbox.recover(outbox)
         self.delivering.recover((name, each.terms) for name, each in self.standing.subscriptions.items())
 
     def start(self) -> None:
         """The home is hosted here and safe: what was left in the queue goes out again, marked."""
         self.delivering.start()
+        self.ledger.resume({event: self.outbox[event] for event in self.outbox})
         self._flush_settled()
         for name, record in self.keeper.records.items():
             if record.value is None and name.startswith(SUBSCRIPTION):
@@ -246,22 +254,30 @@ class Home:
     # -- what is published here ----------------------------------------------------------------------------------------
 
     def publish(self, content: bytes, carry: Callable[[EventKey, bytes], None], request: int) -> None:
-        """Keep an event; once that is safe, answer, and have it carried to all homes that may want it."""
+        """Keep an event; once that is safe, answer, and have it carried to all homes that may want it.
+
+        One of a batch that was accepted here before is answered, when that one is safe, and nothing more.
+        """
         if len(content) > EVENT_BYTES_MAX:
             self._refuse(request, f"the event has {len(content)} bytes; at most {EVENT_BYTES_MAX} are carried")
             return
         try:
-            attributes = event_of(content).attributes
+            read = event_of(content)
         except EventError as error:
             self._refuse(request, str(error))
             return
         schema = self._schema()
-        if schema is not None and (problems := schema.problems(attributes)):
+        if schema is not None and (problems := schema.problems(read.attributes)):
             self._refuse(request, f"event: {'; '.join(problems)}: change the event, or declare what it has")
+            return
+        is_batch = is_of_batches(read.publisher)
+        if is_batch and read.sequence <= self.progress.get(read.publisher):
+            self.keeper.write((), (), partial(self._answer_again, read.publisher, read.sequence, request))
             return
         self._last += 1
         event = EventKey(self.id, self._stream, self._last)
         self.outbox.put(event, content)
+        self.ledger.begin(event)
         if self._services.tracing:
             self._services.trace(event, "published", self.id, content=content)
 
@@ -270,14 +286,40 @@ class Home:
             carry(event, content)
 
         last = msgspec.msgpack.encode((self._stream, self._last))
-        self.keeper.write([(_published(event), content), (LAST, last)], (), safe)
+        progress, forgotten = self.progress.put(read.publisher, read.sequence) if is_batch else ([], [])
+        self.keeper.write([(_published(event), content), (LAST, last), *progress], forgotten, safe)
+
+    def _answer_again(self, publisher: str, sequence: int, request: int) -> None:
+        """What was accepted before is safe now: so is what a publisher of batches sent twice, if it was not undone."""
+        if sequence <= self.progress.get(publisher):
+            self._services.answer(request, Published(EventKey(self.id, self._stream, 0)))
+        else:
+            self._services.answer(request, Refused("it was refused before; publish it again", retry=True))
 
     def settled(self, event: EventKey) -> None:
         """All homes that may want an event have it."""
         if self.outbox.settle(event):
             self._services.trace(event, "settled", self.id)
-            self._settled.append(_published(event))
-            self._flushing.soon()
+            if not self.ledger.holds(event):
+                self._erase(event)
+
+    def withdraw(self, event: EventKey) -> None:
+        """An event that its publisher took back: nobody shall have it."""
+        read = event_of(self.outbox[event])
+        if is_of_batches(read.publisher) and read.sequence <= self.progress.get(read.publisher):
+            self.keeper.write(*self.progress.put(read.publisher, read.sequence - 1))
+        self.ledger.withdraw(event)
+        self.settled(event)
+
+    def archived(self, upto: EventKey) -> None:
+        """What was accepted is in the archive, up to an event."""
+        for event in self.ledger.archive(upto):
+            if event not in self.outbox:
+                self._erase(event)
+
+    def _erase(self, event: EventKey) -> None:
+        self._settled.append(_published(event))
+        self._flushing.soon()
 
     def flush(self) -> None:
         """Write what nobody waits for."""
@@ -294,10 +336,7 @@ class Home:
     def take(self, event: EventKey, content: bytes, then: Callable[[], None]) -> None:
         """Take an event once: queue it for the subscriptions it matches; `then` when it need not be sent again."""
         if self.delivering.has_taken(event):
-            if self.delivering.is_safe(event):
-                then()
-            else:
-                self.keeper.write((), (), then)  # it came from elsewhere too, and is still on its way to two disks
+            self.delivering.take_again(event, then)
             return
         if not self.standing.subscriptions:
             self.delivering.take(event, content, {}, None, then)
@@ -350,10 +389,17 @@ class Home:
         return SUBSCRIPTION + name in self.keeper.records
 
     @property
+    def position(self) -> tuple[int, int, int]:
+        """The stream of what is published here, its highest number, and up to which one all accepted is archived."""
+        first = self.ledger.first_open()
+        archived = self._last if first is None else first.number - 1 if first.stream == self._stream else 0
+        return self._stream, self._last, archived
+
+    @property
     def is_empty(self) -> bool:
-        """Whether nobody subscribes here and nothing is on its way."""
-        at_rest = self.delivering.is_at_rest and not self.keeper.unsafe
-        return at_rest and not (self.standing.subscriptions or len(self.outbox))
+        """Whether nobody subscribes here, nothing is on its way, and no publisher of batches must find it again."""
+        at_rest = self.delivering.is_at_rest and not self.keeper.unsafe and self.ledger.first_open() is None
+        return at_rest and not (self.standing.subscriptions or len(self.outbox) or len(self.progress))
 
     @property
     def queued(self) -> int:
@@ -364,6 +410,7 @@ class Home:
         """Assert what must hold at all times."""
         self.standing.check()
         self.outbox.check()
+        self.ledger.check()
         self.delivering.check()
         durable = {name for name, each in self.standing.subscriptions.items() if each.terms.durable}
         assert durable == self.delivering.lines.keys()

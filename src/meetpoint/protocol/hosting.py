@@ -22,7 +22,7 @@ from meetpoint.protocol.home import Home
 from meetpoint.protocol.messages import Message, Peer, Query, Reply
 from meetpoint.protocol.ordering import Watermarks
 from meetpoint.protocol.overlay import Handler, Overlay
-from meetpoint.protocol.records import LOCAL, EventKey, HomeId, Record, home_of
+from meetpoint.protocol.records import LOCAL, Epoch, EventKey, HomeId, Record, home_of
 from meetpoint.protocol.ring import NodeId
 from meetpoint.protocol.safekeeping import Copies, Fetch, Fetched, Holding, Keeper, Released
 from meetpoint.protocol.services import Services
@@ -46,7 +46,7 @@ class Adopt(Query, frozen=True, array_like=True, gc=False, tag="adopt"):
     """Host a home of which you have all records, from now on, under this epoch."""
 
     home: HomeId
-    epoch: int
+    epoch: Epoch
 
 
 class Adopted(Reply, frozen=True, array_like=True, gc=False, tag="adopted"):
@@ -59,7 +59,7 @@ class Confirm(Query, frozen=True, array_like=True, gc=False, tag="confirm"):
     """Does the offer of a home still stand?"""
 
     home: HomeId
-    epoch: int
+    epoch: Epoch
 
 
 class Confirmed(Reply, frozen=True, array_like=True, gc=False, tag="confirmed"):
@@ -72,7 +72,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """To whom a home is offered, and under which epoch. It is on disk before the heir hears of it."""
 
     heir: Peer
-    epoch: int
+    epoch: Epoch
 
 
 class Tenant(Protocol):
@@ -104,7 +104,9 @@ class Hosting:
         self._settings = settings
         self._overlay = overlay
         self.directory = directory
-        self.copies = Copies(services, settings, lambda: directory.digest, lambda home: home in self._keepers)
+        self.copies = Copies(
+            services, settings, lambda: directory.digest, lambda home: home in self._keepers, directory.get
+        )
         self.homes: dict[HomeId, Home] = {}
         self.watermarks = Watermarks(
             services, settings, directory, self.homes, lambda event, home: self.tenant.may_reach(event, home)
@@ -332,7 +334,10 @@ class Hosting:
 
         entry = self.directory.get(home)
         known = entry.epoch if entry is not None else 0
-        if home in self.homes and known >= message.epoch:
+        if entry is not None and known < message.epoch and entry.host.id != source.id:
+            # Only its host gives a home away. It may have come to this one unheard: then the next question is answered.
+            self._services.observe("peer_refused", subject=source.id)
+        elif home in self.homes and known >= message.epoch:
             answer(True)
         elif entry is not None and known >= message.epoch and entry.host.id not in (source.id, self._services.me.id):
             answer(True)  # it was here, and has been given on

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NewType, TypeAlias
+from typing import Annotated, NewType, TypeAlias
 
 import msgspec
 
+from meetpoint.matching.feedback import Feedback
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.records import EventKey, Record
 
 __all__ = [
     "MICROSECONDS",
+    "WINDOW_MAX",
     "Absent",
     "Acknowledge",
+    "Archived",
     "Asked",
     "Declare",
     "Fired",
@@ -20,9 +23,12 @@ __all__ = [
     "Input",
     "Instant",
     "Leave",
+    "Lifetime",
     "Locate",
     "Lookup",
     "Lost",
+    "Measured",
+    "Met",
     "Persisted",
     "Present",
     "Publish",
@@ -34,12 +40,17 @@ __all__ = [
     "Terms",
     "Unsubscribe",
     "Update",
+    "Withdrawn",
 ]
 
 Instant = NewType("Instant", int)
 """Microseconds on the clock of the driver. Clocks of two nodes need not agree, and may jump when a node restarts."""
 
 MICROSECONDS = 1_000_000
+WINDOW_MAX = 100_000
+"""How many notifications wait for their acknowledgement, whatever a subscriber says."""
+Lifetime: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
+"""Microseconds that something lasts: up to 36,000 years, such that any time plus a lifetime is a time."""
 
 
 class Started(msgspec.Struct, frozen=True, gc=False):
@@ -48,6 +59,12 @@ class Started(msgspec.Struct, frozen=True, gc=False):
     records: tuple[Record, ...] = ()
     founders: tuple[Peer, ...] = ()
     contacts: tuple[Peer, ...] = ()
+
+
+class Met(msgspec.Struct, frozen=True, gc=False):
+    """Others were found since the node started: while it is in no network it may join by them too."""
+
+    contacts: tuple[Peer, ...]
 
 
 class Persisted(msgspec.Struct, frozen=True, gc=False):
@@ -82,7 +99,7 @@ class Terms(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Whether what matches waits on disk until it is acknowledged; otherwise it comes at most once."""
     owner: str = ""
     labels: tuple[tuple[str, str], ...] = ()
-    lifetime_us: int | None = None
+    lifetime_us: Lifetime | None = None
     """How long it lasts from now on; None: until it is ended."""
     paused: bool = False
     """What matches waits, and is not notified."""
@@ -102,7 +119,7 @@ class Update(msgspec.Struct, frozen=True, array_like=True, tag="update", gc=Fals
     name: str
     filter: str | None = None
     labels: tuple[tuple[str, str], ...] | None = None
-    lifetime_us: int | None = None
+    lifetime_us: Lifetime | None = None
     """Counted from now on; 0: until it is ended."""
     paused: bool | None = None
 
@@ -137,6 +154,8 @@ class Reject(msgspec.Struct, frozen=True, array_like=True, tag="reject", gc=Fals
     event: EventKey
     names: tuple[str, ...]
     reason: str = ""
+    final: bool = False
+    """It does not come again: it is a dead letter at once."""
 
 
 class Present(msgspec.Struct, frozen=True, array_like=True, tag="present", gc=False):
@@ -162,6 +181,8 @@ class Forget(msgspec.Struct, frozen=True, array_like=True, tag="forget", gc=Fals
     """A dead letter is not wanted any more."""
 
     event: EventKey
+    within: str = ""
+    """Only by subscriptions whose names begin so; empty: by all."""
 
 
 class Declare(msgspec.Struct, frozen=True, array_like=True, tag="declare", gc=False):
@@ -197,6 +218,18 @@ RequestOf: TypeAlias = (
 )
 
 
+class Archived(msgspec.Struct, frozen=True, gc=False):
+    """All events that were `Accepted` of a home are in the archive, up to this one."""
+
+    upto: EventKey
+
+
+class Measured(msgspec.Struct, frozen=True, gc=False):
+    """What events are like, as it was measured over many of them (`matching.feedback`)."""
+
+    feedback: Feedback
+
+
 class Asked(msgspec.Struct, frozen=True, gc=False):
     """A client of this node asks for something; the answer carries `request`."""
 
@@ -204,4 +237,12 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     what: RequestOf
 
 
-Input: TypeAlias = Started | Persisted | Received | Fired | Lost | Asked
+class Withdrawn(msgspec.Struct, frozen=True, gc=False):
+    """Who asked to publish an event was told to ask again later, or another, before this node answered: it is not to be
+    published by this request any more, unless it is already.
+    """
+
+    request: int
+
+
+Input: TypeAlias = Started | Met | Persisted | Received | Fired | Lost | Asked | Withdrawn | Archived | Measured

@@ -162,11 +162,14 @@ class Line:
         self._tidy()
         return True
 
-    def reject(self, event: EventKey, reason: str, now: int) -> Dead | None:
-        """The subscriber could not use it: it is set aside, or has been tried often enough."""
+    def reject(self, event: EventKey, reason: str, now: int, *, final: bool = False) -> Dead | None:
+        """The subscriber could not use it: it is set aside, or has been tried often enough; never again, if `final`."""
         item = self._items.get(event)
         if item is None or item.state != _NOTIFIED:
             return None
+        if final:
+            self.remove(event)
+            return Dead(event, reason or "rejected without a reason")
         return self._fail(event, item, reason or "rejected without a reason", now)
 
     def tend(self, now: int) -> list[Dead]:

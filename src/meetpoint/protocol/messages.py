@@ -7,11 +7,16 @@ gave it, and the `Reply` carries it back; `Services.ask` keeps the two together.
 
 from __future__ import annotations
 
+from typing import Annotated, TypeAlias
+
 import msgspec
 
 from meetpoint.protocol.ring import NodeId
 
-__all__ = ["Message", "Peer", "Query", "Reply"]
+__all__ = ["Message", "Number", "Peer", "Query", "Reply"]
+
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+"""A number that is counted up, as others say it: bounded, so that nobody's sums come to where 64 bits end."""
 
 
 class Peer(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
@@ -19,7 +24,7 @@ class Peer(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
 
     id: NodeId
     address: str
-    incarnation: int = 0
+    incarnation: Number = 0
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):

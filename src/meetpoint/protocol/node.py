@@ -36,12 +36,15 @@ from meetpoint.protocol.hosting import HOSTED, MOVING, WITNESSES, Hosting, Move
 from meetpoint.protocol.inputs import (
     Absent,
     Acknowledge,
+    Archived,
     Asked,
     Declare,
     Forget,
     Leave,
     Locate,
     Lookup,
+    Measured,
+    Met,
     Present,
     Publish,
     Reject,
@@ -50,6 +53,7 @@ from meetpoint.protocol.inputs import (
     Subscribe,
     Unsubscribe,
     Update,
+    Withdrawn,
 )
 from meetpoint.protocol.locating import Locating
 from meetpoint.protocol.messages import Message, Peer
@@ -135,6 +139,17 @@ class Node(Driven):
         else:
             self._held.append(item)
 
+    def _withdrawn(self, item: Withdrawn) -> None:
+        self._publishing.withdraw(item.request)
+
+    def _measured(self, item: Measured) -> None:
+        self.scheme.tune(item.feedback)
+
+    def _archived(self, item: Archived) -> None:
+        home = self.hosting.homes.get(item.upto.home)
+        if home is not None:
+            home.archived(item.upto)
+
     # -- starting ------------------------------------------------------------------------------------------------------
 
     def _start(self, item: Started) -> None:
@@ -165,6 +180,10 @@ class Node(Driven):
         self._contacts = tuple(contacts[id_] for id_ in sorted(contacts))
         self._looked_from = self._services.now
         self._look(self._services.random.randrange(len(self._contacts)) if self._contacts else 0)
+
+    def _met(self, item: Met) -> None:
+        known = {peer.id: peer for peer in (*self._contacts, *item.contacts) if peer.id != self.me.id}
+        self._contacts = tuple(known.values())
 
     def _found(self, founders: tuple[Peer, ...]) -> None:
         me = next(peer for peer in founders if peer.id == self.me.id)
@@ -398,7 +417,7 @@ class Node(Driven):
 
     def _reject(self, request: int, what: Reject) -> None:
         for home in self.hosting.homes.values():
-            home.delivering.reject(what.event, what.names, what.reason)
+            home.delivering.reject(what.event, what.names, what.reason, final=what.final)
         self._services.answer(request, Stored())
 
     def _attend(self, request: int, what: Present) -> None:
@@ -417,7 +436,7 @@ class Node(Driven):
 
     def _forget(self, request: int, what: Forget) -> None:
         for home in self.hosting.homes.values():
-            home.delivering.forget(what.event)
+            home.delivering.forget(what.event, what.within)
         self._services.answer(request, Stored())
 
     def _declare(self, request: int, schema: str) -> None:
@@ -511,6 +530,15 @@ class Node(Driven):
         """What filters and events are checked against."""
         return self.directory.spread.schema
 
+    def archived(self) -> list[tuple[HomeId, int, int, int]]:
+        """Of every home here that has published: its stream, the highest number, and how far it is archived."""
+        found = [(home.id, *home.position) for home in self.hosting.homes.values()]
+        return [each for each in found if each[2]]
+
+    def progress(self, publisher: str) -> int:
+        """The highest sequence of a publisher of batches that homes here accepted."""
+        return max((home.progress.get(publisher) for home in self.hosting.homes.values()), default=0)
+
     def held_subscriptions(
         self, owner: str = "", labels: tuple[tuple[str, str], ...] = (), after: str = "", most: int = PAGE_MAX
     ) -> list[HeldSubscription]:
@@ -523,15 +551,24 @@ class Node(Driven):
         ]
         return sorted(found, key=lambda each: each.name)[:most]
 
-    def dead_letters(self, name: str = "", after: EventKey | None = None, most: int = PAGE_MAX) -> list[DeadLetter]:
-        """Events that subscribers here did not take, by their keys: one subscription's or all, those after a key."""
+    def dead_letters(
+        self, name: str = "", after: EventKey | None = None, most: int = PAGE_MAX, within: str = ""
+    ) -> list[DeadLetter]:
+        """Events that subscribers here did not take, by their keys: one subscription's or all, those after a key.
+
+        `within`: of subscriptions whose names begin so, and what is said of those alone.
+        """
         found = [
             each
             for home in self.hosting.homes.values()
-            for each in home.delivering.dead_letters()
+            for each in home.delivering.dead_letters(within)
             if (not name or name in each.names) and (after is None or each.event > after)
         ]
         return sorted(found, key=lambda each: each.event)[:most]
+
+    def owned_subscriptions(self, owner: str) -> int:
+        """How many subscriptions of homes here an owner has."""
+        return sum(home.standing.owned.get(owner, 0) for home in self.hosting.homes.values())
 
     def snapshot(self) -> NodeView:
         """What may be seen from outside."""

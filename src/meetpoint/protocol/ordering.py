@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
+import msgspec
+
 from meetpoint.protocol.directory import Directory
 from meetpoint.protocol.messages import Message, Peer, Query, Reply
 from meetpoint.protocol.outbox import Outbox
@@ -40,10 +42,14 @@ class Watermark(Query, frozen=True, array_like=True, gc=False, tag="watermark"):
     number: int
     asker: HomeId
     """`LOCAL`: to any home."""
+    above: int = 0
+    """Those up to this number the asker need not be told of. It knows that they are for others, who may not have them
+    for hours: a broker is down, or its disk is full. Without this they would hide all that was published since."""
 
 
 class Watermarked(Reply, frozen=True, array_like=True, gc=False, tag="watermarked"):
-    """All events below a number are settled but for these, of which some are certainly for others.
+    """All events below a number, and above another one, are settled but for these, of which some are certainly for
+    others.
 
     `here` is false where the home is not at the node that was asked, or not yet.
     """
@@ -52,6 +58,7 @@ class Watermarked(Reply, frozen=True, array_like=True, gc=False, tag="watermarke
     below: int = 0
     unsettled: tuple[int, ...] = ()
     elsewhere: tuple[int, ...] = ()
+    above: int = 0
 
 
 class Publisher(Protocol):
@@ -110,37 +117,35 @@ class Watermarks:
             entry = self._directory.get(question.home)
             is_gone = entry is not None and entry.gone
             return Watermarked(question.request, is_gone, question.number if is_gone else 0)
-        unsettled, below = home.outbox.unsettled(question.stream, question.number, TOLD_MAX)
+        above = question.above
+        unsettled, below = home.outbox.unsettled(question.stream, question.number, TOLD_MAX, above)
         elsewhere = [number for number in unsettled if self._is_elsewhere(question, number)]
-        return Watermarked(question.request, True, below, tuple(unsettled), tuple(elsewhere))
+        return Watermarked(question.request, True, below, tuple(unsettled), tuple(elsewhere), above)
 
     def _is_elsewhere(self, question: Watermark, number: int) -> bool:
         event = EventKey(question.home, question.stream, number)
         return question.asker != LOCAL and not self._may_reach(event, question.asker)
 
-    def ask(
-        self, home: HomeId, stream: int, number: int, asker: HomeId, then: Callable[[Watermarked | None], None]
-    ) -> None:
+    def ask(self, question: Watermark, then: Callable[[Watermarked | None], None]) -> None:
         """Ask a publishing home, wherever it is; None where there is no answer."""
 
         def answered(reply: Reply | None) -> None:
             then(reply if isinstance(reply, Watermarked) and reply.here else None)
 
-        question = Watermark(0, home, stream, number, asker)
-        host = self._directory.host(home)
+        host = self._directory.host(question.home)
         if host is None or host.id == self._services.me.id:
             self._answer(question, answered)
         else:
             self._services.ask(
                 host,
-                lambda request: Watermark(request, home, stream, number, asker),
+                lambda request: msgspec.structs.replace(question, request=request),
                 answered,
                 self._settings.query_timeout_us,
             )
 
-    def here(self, home: HomeId, stream: int, number: int, asker: HomeId) -> Watermarked | None:
+    def here(self, question: Watermark) -> Watermarked | None:
         """The answer of a home that is here, or gone, at once; None of any other."""
-        told = self.tell(Watermark(0, home, stream, number, asker))
+        told = self.tell(question)
         return told if told.here else None
 
 
@@ -177,8 +182,8 @@ class Source:
 
     def learn(self, told: Watermarked) -> None:
         """What the publishing home says."""
-        self.seen.add_all_but(told.unsettled, told.below)
-        self.clear.add_all_but(set(told.unsettled).difference(told.elsewhere), told.below)
+        self.seen.add_all_but(told.unsettled, told.below, told.above)
+        self.clear.add_all_but(set(told.unsettled).difference(told.elsewhere), told.below, told.above)
 
     def give_up(self, number: int) -> None:
         """Whatever comes before an event has been waited for long enough."""

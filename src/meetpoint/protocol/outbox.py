@@ -40,6 +40,9 @@ class Outbox:
     def __iter__(self) -> Iterator[EventKey]:
         return iter(self._events)
 
+    def __contains__(self, event: EventKey) -> bool:
+        return event in self._events
+
     def __getitem__(self, event: EventKey) -> bytes:
         return self._events[event]
 
@@ -82,9 +85,9 @@ class Outbox:
         known = self._streams.get(stream)
         return 0 if known is None else known.settled.floor
 
-    def unsettled(self, stream: int, below: int, most: int) -> tuple[list[int], int]:
-        """The events of a stream that are on their way; where they are many, only those below another number, which
-        is returned. Who asks wants to know at least of those below one.
+    def unsettled(self, stream: int, below: int, most: int, above: int = 0) -> tuple[list[int], int]:
+        """The events of a stream above a number that are on their way; where they are many, only those below another
+        number, which is returned. Who asks wants to know at least of those below one.
         """
         known = self._streams.get(stream)
         found: list[int] = []
@@ -92,7 +95,7 @@ class Outbox:
             return found, below
         below = max(below, known.last + 1)
         for low, high in known.settled.holes(known.last + 1):
-            for number in range(low, high + 1):
+            for number in range(max(low, above + 1), high + 1):
                 if len(found) == most:
                     return found, number
                 found.append(number)

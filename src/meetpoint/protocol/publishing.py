@@ -1,17 +1,19 @@
 """Taking events from publishers. One that comes from another broker waits until what it published there is settled,
-so that its events reach each subscriber in order; what it publishes meanwhile waits behind.
+so that its events reach each subscriber in order; what it publishes meanwhile waits behind. An event that a publisher
+takes back, since the disk is full, is settled at the moment at which it would have been acknowledged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from meetpoint.errors import EventError
 from meetpoint.protocol.effects import Refused
 from meetpoint.protocol.home import Home
 from meetpoint.protocol.inputs import Publish
-from meetpoint.protocol.ordering import Watermarked, Watermarks
+from meetpoint.protocol.ordering import Watermark, Watermarked, Watermarks
 from meetpoint.protocol.records import LOCAL, EventKey
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
@@ -42,6 +44,7 @@ class Publishing:
         self._waiting: dict[str, list[tuple[int, bytes]]] = {}
         """By publisher: requests and events, in their order."""
         self._passed: dict[EventKey, None] = {}
+        self._withdrawn: set[int] = set()
 
     @property
     def waiting(self) -> int:
@@ -71,6 +74,10 @@ class Publishing:
             self._waiting[publisher] = [(request, what.event)]
             self._wait(publisher, after, self._services.now + self._settings.after_us)
 
+    def withdraw(self, request: int) -> None:
+        """The publisher brings the event to another broker: it is not carried from here too, minutes or hours later."""
+        self._withdrawn.add(request)
+
     def _is_open(self, after: EventKey) -> bool:
         home = self._home()
         return after not in self._passed and (home is None or after.home != home.id)
@@ -89,7 +96,7 @@ class Publishing:
 
         def ask() -> None:
             # Nobody's home asks: it shall have come to all.
-            self._watermarks.ask(after.home, after.stream, after.number + 1, LOCAL, answered)
+            self._watermarks.ask(Watermark(0, after.home, after.stream, after.number + 1, LOCAL), answered)
 
         ask()
 
@@ -102,7 +109,20 @@ class Publishing:
 
     def _publish(self, content: bytes, request: int) -> None:
         home = self._home()
-        if home is None:
+        if request in self._withdrawn:  # while it waited for others
+            self._withdrawn.remove(request)
+            self._services.observe("event_withdrawn")
+        elif home is None:
             self._services.answer(request, Refused("this broker is leaving; ask another", retry=True))
         else:
-            home.publish(content, self._carry, request)
+            home.publish(content, partial(self._go, request, home), request)
+
+    def _go(self, request: int, home: Home, event: EventKey, content: bytes) -> None:
+        """An event is safe, and is carried to whoever wants it."""
+        if request in self._withdrawn:
+            self._withdrawn.remove(request)
+            self._services.observe("event_withdrawn")
+            home.withdraw(event)
+        else:
+            home.ledger.accept(event, content)
+            self._carry(event, content)

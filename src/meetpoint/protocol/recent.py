@@ -64,13 +64,16 @@ class Recent:
     # -- on disk -------------------------------------------------------------------------------------------------------
 
     def recover(self, name: str, record: RecentRecord, now: int) -> None:
-        """Take back what was on disk, the oldest record first. A clock that went back makes nothing stay longer."""
-        at = min(record.at_us, now)
+        """Take back what was on disk, the oldest record first, as if it had come now.
+
+        Between two lives a clock may have been set, and another broker has another one: a record that seems to be an
+        hour old, or an hour young, may be of a moment ago, and its publisher about to ask again.
+        """
         self._serial = max(self._serial, int(name.removeprefix(RECENT)))
-        self._records.append((at, len(record.ids), name))
+        self._records.append((now, len(record.ids), name))
         self._kept += len(record.ids)
         for id_, names in record.ids:
-            self.add(id_, names, at)
+            self.add(id_, names, now)
 
     def record(self, ids: Sequence[tuple[str, tuple[str, ...]]], now: int) -> tuple[str, bytes]:
         """What is to be kept of ids that leave the queue."""

@@ -8,18 +8,24 @@ of times. A record without a value says that the name was deleted. Records of th
 
 from __future__ import annotations
 
-from typing import NewType
+from typing import Annotated, NewType, TypeAlias
 
 import msgspec
 
+from meetpoint.protocol.messages import Number
 from meetpoint.protocol.ring import NodeId
 
-__all__ = ["LOCAL", "EventKey", "HomeId", "Record", "home_of"]
+__all__ = ["LOCAL", "VERSIONS_PER_EPOCH", "Epoch", "EventKey", "HomeId", "Record", "home_of"]
 
 HomeId = NewType("HomeId", bytes)
 
 LOCAL = HomeId(b"")
 """The home of a node's own notes, which nobody copies."""
+
+VERSIONS_PER_EPOCH = 2**40
+"""Versions of records grow within an epoch of their home, and those of the next epoch begin above."""
+Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**22 - 1)]
+"""How often a home has moved, or come back without its disk: such that all versions are numbers that a disk holds."""
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -27,7 +33,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     home: HomeId
     name: str
-    version: int
+    version: Number
     value: bytes | None
 
     @property
@@ -40,8 +46,8 @@ class EventKey(msgspec.Struct, frozen=True, array_like=True, gc=False, order=Tru
     """An event by where it was published: the home, its stream (another once all copies were lost), the number."""
 
     home: HomeId
-    stream: int
-    number: int
+    stream: Number
+    number: Number
 
 
 def home_of(node: NodeId) -> HomeId:

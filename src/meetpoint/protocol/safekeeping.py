@@ -6,6 +6,9 @@ overlay: one that is cut off from all others waits.
 
 To each buddy there is one message on its way at a time. What is written meanwhile waits, the latest of each name, and
 goes with the next one. So a buddy that comes new, or back, gets everything by the same way, and order needs no care.
+
+Only its host says what copies of a home are to be: what another node says of them, which may have kept an old deletion
+and say it again, is refused and counted, unless it says so under an epoch that is not known yet.
 """
 
 from __future__ import annotations
@@ -17,10 +20,11 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.protocol.directory import Entry
 from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.messages import Message, Peer, Query, Reply
+from meetpoint.protocol.messages import Message, Number, Peer, Query, Reply
 from meetpoint.protocol.overlay import Handler
-from meetpoint.protocol.records import LOCAL, HomeId, Record
+from meetpoint.protocol.records import LOCAL, VERSIONS_PER_EPOCH, Epoch, HomeId, Record
 from meetpoint.protocol.ring import NodeId
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
@@ -41,8 +45,8 @@ class Copy(Query, frozen=True, array_like=True, gc=False, tag="copy"):
     """
 
     home: HomeId
-    epoch: int
-    serial: int
+    epoch: Epoch
+    serial: Number
     records: tuple[Record, ...]
     erased: tuple[str, ...]
     begins: bool
@@ -193,7 +197,7 @@ class Keeper:
                 self._flush(link)
 
     def _next_version(self) -> int:
-        self._version = max(self._version + 1, self.epoch << 40)
+        self._version = max(self._version + 1, self.epoch * VERSIONS_PER_EPOCH)
         return self._version
 
     def _persisted(self, number: int) -> None:
@@ -323,11 +327,13 @@ class Copies:
         settings: NodeSettings,
         digest: Callable[[], bytes],
         hosts: Callable[[HomeId], bool],
+        entry: Callable[[HomeId], Entry | None],
     ) -> None:
         self._services = services
         self._settings = settings
         self._digest = digest
         self._hosts = hosts
+        self._entry = entry
         self._held: dict[HomeId, dict[str, Record]] = {}
         self._latest: dict[HomeId, tuple[int, int, int]] = {}
         self._doubtful: dict[HomeId, dict[str, None]] = {}
@@ -379,7 +385,10 @@ class Copies:
     def _copy(self, source: Peer, message: Copy) -> None:
         home = message.home
         order = (message.epoch, source.incarnation, message.serial)
-        if self._hosts(home) or not _are_of(home, message.records):
+        if self._hosts(home):
+            return
+        if not _are_of(home, message.records) or not self._is_entitled(source, message):
+            self._services.observe("peer_refused", subject=source.id)
             return
         if self._closed:
             self._services.send(source, Copied(message.request, leaving=True))
@@ -412,9 +421,18 @@ class Copies:
 
         self._services.persist(records, [(home, name) for name in erased], answer)
 
+    def _is_entitled(self, source: Peer, message: Copy) -> bool:
+        """Whether a node is the host of a home, as far as is known here, and names no versions of epochs to come."""
+        entry = self._entry(message.home)
+        if entry is not None and entry.host.id != source.id and message.epoch <= entry.epoch:
+            return False
+        end = (message.epoch + 1) * VERSIONS_PER_EPOCH
+        return all(record.version < end for record in message.records)
+
     def _keep(self, source: Peer, message: Keep) -> None:
         records = []
         if not _are_of(message.home, message.records):
+            self._services.observe("peer_refused", subject=source.id)
             return
         if not self._hosts(message.home):
             held = self._held.setdefault(message.home, {})

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from meetpoint.matching.feedback import Feedback
 from meetpoint.protocol.home import Home
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.overlay import Handler
@@ -57,6 +58,9 @@ class Scheme(Protocol):
 
     def place(self, home: bytes, name: str, then: Callable[[], None]) -> None:
         """A subscription of a home is new, changed or gone: call `then` when every event published later meets it."""
+
+    def tune(self, feedback: Feedback) -> None:
+        """Events were measured: go by that from now on, as far as a node may do so by itself."""
 
     def check(self) -> None:
         """Assert what must hold in this node at all times."""

@@ -69,9 +69,9 @@ class Seen:
         lows[first:last] = [low]
         highs[first:last] = [high]
 
-    def add_all_but(self, numbers: Iterable[int], below: int) -> None:
-        """All below a number count as seen, but for some."""
-        low = 1
+    def add_all_but(self, numbers: Iterable[int], below: int, above: int = 0) -> None:
+        """All below a number, and above another one, count as seen, but for some."""
+        low = above + 1
         for number in sorted(numbers):
             if number >= below:
                 break

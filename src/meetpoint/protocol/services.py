@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from meetpoint.protocol.effects import (
+    Accepted,
     Answer,
     CancelTimer,
     Effect,
@@ -105,6 +106,10 @@ class Services:
     def notify(self, event: EventKey, names: tuple[str, ...], content: bytes, redelivered: bool) -> None:
         """Bring an event to subscribers of this node."""
         self._effects.append(Notify(event, names, content, redelivered))
+
+    def accepted(self, event: EventKey, content: bytes) -> None:
+        """An event is to be archived."""
+        self._effects.append(Accepted(event, content))
 
     def ended(self, name: str, reason: str) -> None:
         """A subscription has ended by itself."""

@@ -53,6 +53,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long a subscription is looked for where not all answer, before the client is told so."""
     trace: bool = False
     """Whether it is told of each event what becomes of it (`effects.Trace`)."""
+    archives: bool = False
+    """Whether what is accepted is told to the driver, and kept until that has archived it."""
     requests_held_max: int = 1_000
     """How many requests of clients wait in a node that is not ready; more are refused."""
     copy_bytes_max: int = 256 << 10

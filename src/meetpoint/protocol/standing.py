@@ -4,6 +4,7 @@ index.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -13,6 +14,7 @@ import msgspec
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.language.filters import Filter
+from meetpoint.matching.matcher import can_index
 from meetpoint.protocol.inputs import Terms, Update
 
 __all__ = ["HeldSubscription", "Standing", "Subscription", "attributes_of", "event_of"]
@@ -60,10 +62,10 @@ class Standing:
     def __init__(self, index_from: int) -> None:
         self.filters: dict[str, Filter] = {}
         self.subscriptions: dict[str, Subscription] = {}
+        self.owned: Counter[str] = Counter()
+        """How many there are by their owners."""
         self._index_from = index_from
         self._index: Any = None
-        self._has_index = True
-        """As far as is known: it takes numba."""
 
     def __contains__(self, name: str) -> bool:
         return name in self.subscriptions
@@ -71,11 +73,13 @@ class Standing:
     def put(self, name: str, subscription: Subscription, filter_: Filter) -> None:
         """A subscription is new, or another way."""
         is_new = name not in self.filters
+        self._disown(self.subscriptions.get(name))
         self.subscriptions[name] = subscription
+        self.owned[subscription.terms.owner] += 1
         before = self.filters.get(name)
         self.filters[name] = filter_
         if self._index is None:
-            if len(self.filters) > self._index_from and self._has_index:
+            if len(self.filters) > self._index_from and can_index():
                 self._build()
         elif is_new:
             self._index.add(name, filter_)
@@ -87,6 +91,7 @@ class Standing:
         subscription = self.subscriptions.pop(name, None)
         if subscription is None:
             return None
+        self._disown(subscription)
         del self.filters[name]
         if self._index is not None:
             self._index.remove(name)
@@ -94,16 +99,22 @@ class Standing:
                 self._index = None
         return subscription
 
-    def _build(self) -> None:
-        try:
-            from meetpoint.matching.index import Index
+    def _disown(self, subscription: Subscription | None) -> None:
+        if subscription is not None:
+            owner = subscription.terms.owner
+            self.owned[owner] -= 1
+            if not self.owned[owner]:
+                del self.owned[owner]
 
-            self._index = Index.from_filters(self.filters.items())
-        except ImportError:
-            self._has_index = False
+    def _build(self) -> None:
+        from meetpoint.matching.index import Index  # most homes have few, and need no compiler
+
+        self._index = Index.from_filters(self.filters.items())
 
     def match(self, attributes: Mapping[str, object]) -> list[str]:
         """The names whose filters accept an event."""
+        if self._index is None and len(self.filters) > self._index_from and can_index():
+            self._build()  # it could not be made before
         if self._index is not None:
             matched: list[str] = sorted(self._index.match(attributes))
             return matched
@@ -112,6 +123,7 @@ class Standing:
     def check(self) -> None:
         """Assert what must hold at all times."""
         assert self.filters.keys() == self.subscriptions.keys()
+        assert self.owned.total() == len(self.subscriptions)
         assert self._index is None or len(self._index) == len(self.filters)
 
 

@@ -3,15 +3,18 @@
 Of the events of one stream the lowest number goes first, once it is safe and nothing that may come before it need be
 waited for. Of a publisher that has moved to another broker two streams may be held here: what it published there last
 was settled before it went on here (`inputs.Publish.after`), so if that is for this home it has come; it goes first.
+
+A publisher that got no answer sends its events again, and they get later numbers, maybe of the same stream. Of the two
+that are one event the first to come is taken, and it may be the later: it goes where the earlier one would have gone.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Final
 
-from meetpoint.protocol.ordering import Source, Watermarked, Watermarks
+from meetpoint.protocol.ordering import Source, Watermark, Watermarked, Watermarks
 from meetpoint.protocol.records import EventKey, HomeId
 from meetpoint.protocol.seen import Seen
 from meetpoint.protocol.services import Services
@@ -55,8 +58,8 @@ class Turns:
         self._has_turn = has_turn
         self._sources: dict[StreamKey, Source] = {}
         self._held: dict[EventKey, _Held] = {}
-        self._publishers: dict[str, dict[StreamKey, deque[tuple[int, int]]]] = {}
-        """What is held of each publisher, by streams: sequence and number, in the order they came."""
+        self._publishers: dict[str, dict[StreamKey, list[tuple[int, int]]]] = {}
+        """What is held of each publisher, by streams: sequence and number, a heap; the first of it is held still."""
         self.serving = False
 
     def recover(self, home: HomeId, stream: int, seen: Seen) -> None:
@@ -105,7 +108,7 @@ class Turns:
         source.hold(event.number)
         self._held[event] = _Held(publisher, sequence, self._services.now, safe)
         streams = self._publishers.setdefault(publisher, {})
-        streams.setdefault((event.home, event.stream), deque()).append((sequence, event.number))
+        heappush(streams.setdefault((event.home, event.stream), []), (sequence, event.number))
         if safe:
             self._go_on((event.home, event.stream))
 
@@ -124,13 +127,11 @@ class Turns:
     def _let_go(self, event: EventKey) -> list[StreamKey]:
         """An event is held no longer; returns which other streams may have waited for that."""
         publisher = self._held.pop(event).publisher
-        key, number = (event.home, event.stream), event.number
+        key = event.home, event.stream
         streams = self._publishers[publisher]
         held = streams[key]
-        if held[0][1] == number:
-            held.popleft()
-        else:  # they did not come in the order of their numbers
-            streams[key] = held = deque(each for each in held if each[1] != number)
+        while held and EventKey(*key, held[0][1]) not in self._held:
+            heappop(held)
         if not held:
             del streams[key]
         if not streams:
@@ -148,19 +149,23 @@ class Turns:
             while source.held:
                 event = EventKey(*key, source.held[0])
                 held = self._held.get(event)
-                if held is not None and not self._may_go(key, event, held, source):
+                if held is None:
+                    source.release()
+                    continue
+                if not self._may_go(key, event, held, source):
                     break
-                source.release()
-                if held is not None:
-                    todo += self._let_go(event)
-                    self._has_turn(event)
+                first = EventKey(*key, self._publishers[held.publisher][key][0][1])
+                if not self._held[first].safe:
+                    break
+                todo += self._let_go(first)
+                self._has_turn(first)
 
     def _may_go(self, key: StreamKey, event: EventKey, held: _Held, source: Source) -> bool:
         if not held.safe:
             return False
         wait = ASK_US
         if not source.is_clear(event.number):
-            told = self._watermarks.here(key[0], key[1], event.number, self._home)
+            told = self._watermarks.here(self._question(key, source))
             if told is not None:
                 source.learn(told)
                 wait = 0
@@ -201,7 +206,11 @@ class Turns:
             self._go_on(key)
 
         self._services.observe("order_asked")
-        self._watermarks.ask(key[0], key[1], source.held[0], self._home, answered)
+        self._watermarks.ask(self._question(key, source), answered)
+
+    def _question(self, key: StreamKey, source: Source) -> Watermark:
+        """What may still come before the lowest that is held, apart from what need not be waited for."""
+        return Watermark(0, *key, source.held[0], self._home, source.clear.floor)
 
     def holds(self, event: EventKey) -> bool:
         """Whether an event waits for its turn."""
@@ -213,4 +222,4 @@ class Turns:
         assert self._held.keys() <= waiting
         held = {EventKey(*key, number) for streams in self._publishers.values() for key, each in streams.items()
                 for _, number in each}  # fmt: skip
-        assert held == self._held.keys()
+        assert self._held.keys() <= held

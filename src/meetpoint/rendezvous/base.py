@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from meetpoint.language.filters import Filter
+from meetpoint.matching.feedback import Feedback
 from meetpoint.protocol.home import Home
 from meetpoint.protocol.hosting import Hosting
 from meetpoint.protocol.messages import Message, Peer
@@ -27,6 +28,7 @@ from meetpoint.rendezvous.homes import Homes
 from meetpoint.rendezvous.messages import Entry, Errand
 from meetpoint.rendezvous.placing import Placing
 from meetpoint.rendezvous.planting import ErrandPlanter, Planter
+from meetpoint.rendezvous.shelf import Matched
 from meetpoint.rendezvous.spreading import Spreading
 
 __all__ = ["RendezvousScheme"]
@@ -91,11 +93,22 @@ class RendezvousScheme:
         """An attempt to carry an event begins."""
         raise NotImplementedError
 
+    def _bring_the_rest(self, attempt: Attempt, left: Matched, within_us: int) -> None:
+        """Everyone who may know of homes that want an event has answered, and these have not said that they have it."""
+        open_ = self._bringing.bring(
+            attempt.event, attempt.settled, attempt.content, left, within_us,
+            lambda well: attempt.complete() if well else None,
+        )  # fmt: skip
+        attempt.may_reach = open_.__contains__
+
     # -- what the node asks --------------------------------------------------------------------------------------------
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
         return {**self._homes.handlers(), **self._errands.handlers(), **self._spreading.handlers()}
+
+    def tune(self, feedback: Feedback) -> None:
+        """Where things lie does not depend on events."""
 
     def found(self, homes: Sequence[HomeId]) -> None:
         """The network begins with these homes."""

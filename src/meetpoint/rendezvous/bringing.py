@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from meetpoint.protocol.hosting import Hosting
@@ -13,10 +13,47 @@ from meetpoint.protocol.services import Services
 from meetpoint.rendezvous.homes import Homes
 from meetpoint.rendezvous.messages import Bring, Brought
 
-__all__ = ["Bringing"]
+__all__ = ["AGAIN_US", "Bringing", "Recipients", "event_bytes"]
 
 TIMEOUT_US: Final = MICROSECONDS
 AGAIN_US: Final = MICROSECONDS // 4
+
+
+class Recipients:
+    """Homes that an event is brought to: which have not got it, and who is told when all have, or some are slow."""
+
+    __slots__ = ("_slow", "_then", "ended", "open")
+
+    def __init__(
+        self,
+        to: Iterable[HomeId],
+        then: Callable[[bool], None],
+        slow: Callable[[tuple[HomeId, ...]], None] | None,
+    ) -> None:
+        self.open = dict.fromkeys(to)
+        self.ended = False
+        self._then = then
+        self._slow = slow
+        if not self.open:
+            self.finish(True)
+
+    def has(self, home: HomeId) -> None:
+        """A home has it."""
+        self.open.pop(home, None)
+        if not self.open:
+            self.finish(True)
+
+    def finish(self, well: bool) -> None:
+        """All have it, or it takes too long; said once."""
+        if not self.ended:
+            self.ended = True
+            self._then(well)
+
+    def tell_slow(self) -> None:
+        """One of them did not answer; said once."""
+        told, self._slow = self._slow, None
+        if told is not None:
+            told(tuple(self.open))
 
 
 class Bringing:
@@ -44,21 +81,11 @@ class Bringing:
         `slow` is told, once, which have not got it yet, when one of them did not answer; `each` of each that has it.
         Returned are those that have not got it, as long as there are any.
         """
-        open_ = dict.fromkeys(to)
+        recipients = Recipients(to, then, slow)
         until = self._services.now + within_us
-        if not open_:
-            then(True)
-            return open_
-        ended = False
-
-        def finish(well: bool) -> None:
-            nonlocal ended
-            if not ended:
-                ended = True
-                then(well)
 
         def ask(home: HomeId) -> None:
-            if ended:
+            if recipients.ended:
                 return
             entry = self._hosting.directory.get(home)
             if entry is not None and entry.gone:
@@ -79,27 +106,41 @@ class Bringing:
                     self._services.trace(event, "brought", home, detail=f"for {len(to[home])} subscriptions")
                 has(home)
             elif self._services.now >= until:
-                finish(False)
+                recipients.finish(False)
             else:
-                tell_slow()
+                recipients.tell_slow()
                 self._services.after(AGAIN_US, lambda: ask(home))  # at once, it would be lost as soon again
 
-        def tell_slow() -> None:
-            nonlocal slow
-            told, slow = slow, None
-            if told is not None:
-                told(tuple(open_))
-
         def has(home: HomeId) -> None:
-            open_.pop(home, None)
             if each is not None:
                 each(home)
-            if not open_:
-                finish(True)
+            recipients.has(home)
 
         for home in to:
             ask(home)
-        return open_
+        return recipients.open
+
+    def bring_soon(
+        self,
+        event: EventKey,
+        settled: int,
+        content: bytes,
+        to: Mapping[HomeId, tuple[int, ...]],
+        within_us: int,
+        then: Callable[[Mapping[HomeId, tuple[int, ...]]], None],
+    ) -> None:
+        """Bring an event to homes, for so long; `then` once, with those that did not say in time that they have it."""
+        ended = False
+
+        def end(left: Mapping[HomeId, tuple[int, ...]]) -> None:
+            nonlocal ended
+            if not ended:
+                ended = True
+                self._services.cancel(timer)
+                then(left)
+
+        timer = self._services.after(within_us, lambda: end({home: to[home] for home in open_}))
+        open_ = self.bring(event, settled, content, to, within_us, lambda well: end({}) if well else None)
 
     def _bring(self, question: Bring, reply: Callable[[Reply], None]) -> None:
         home = self._hosting.homes.get(question.home)

@@ -23,6 +23,7 @@ from meetpoint.protocol.home import Home
 from meetpoint.protocol.hosting import Hosting
 from meetpoint.protocol.records import HomeId
 from meetpoint.protocol.services import Services
+from meetpoint.rendezvous.awaiting import when_all
 from meetpoint.rendezvous.covering import Coverage, Covering
 from meetpoint.rendezvous.messages import Entry
 from meetpoint.rendezvous.placing import Kept, Open, Placed, Places, Placing
@@ -87,16 +88,14 @@ class CoveredPlacing(Placing):
         touched = self._change(home, here, name)
         safe = self._follow(home, here, list(dict.fromkeys((name, *touched))))
         waits = [opened.then for opened in self._awaited(home, here, name)]
-        left = len(waits) + 1
 
-        def one_less() -> None:
-            nonlocal left
-            left -= 1
-            if not left and self._here.get(home.id) is here:
+        def all_are_safe() -> None:
+            if self._here.get(home.id) is here:
                 then()
 
+        one_is_safe = when_all(len(waits) + 1, all_are_safe)
         for each in (*waits, safe):
-            each.append(one_less)
+            each.append(one_is_safe)
 
     def _change(self, home: Home, here: _Here, name: str) -> list[str]:
         subscription, filter_ = home.subscription(name), home.filters.get(name)

@@ -11,8 +11,9 @@ from meetpoint.language.normal import CONJUNCTIONS_MAX, Conjunction
 from meetpoint.protocol.records import HomeId
 from meetpoint.rendezvous.conjunctions import conjunction_in
 from meetpoint.rendezvous.planting import entry_name
+from meetpoint.rendezvous.reading import read_body
 
-__all__ = ["NUMBER_MAX", "Filed", "Item", "Read", "owner_of", "read_filed"]
+__all__ = ["NUMBER_MAX", "SUBSCRIPTION_MAX", "Filed", "Item", "Read", "owner_of", "read_filed", "read_name"]
 
 NUMBER_MAX: Final = 1 << 63
 """Numbers that homes give to what they place are below."""
@@ -58,19 +59,24 @@ class Item(NamedTuple, Generic[PlaceT]):
 
 def read_filed(body: bytes) -> tuple[Filed, Conjunction] | None:
     """The body of an entry as a peer has sent it; None where it is malformed."""
-    try:
-        filed = msgspec.msgpack.decode(body, type=Filed)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    filed = read_body(body, Filed)
+    if filed is None or not 0 <= filed.number < SUBSCRIPTION_MAX:
         return None
     conjunction = conjunction_in(filed.text, filed.at)
-    return None if conjunction is None or not 0 <= filed.number < SUBSCRIPTION_MAX else (filed, conjunction)
+    return None if conjunction is None else (filed, conjunction)
 
 
-def owner_of(name: str) -> HomeId | None:
-    """Whose entry it is, by the name that `planting` gave it; None where it is none."""
+def read_name(name: str) -> tuple[HomeId, int] | None:
+    """Whose entry it is, and its number there, by the name that `planting` gave it; None where it is none."""
     home, _, number = name.partition("/")
     try:
         read = HomeId(bytes.fromhex(home)), int(number)
     except ValueError:
         return None
-    return read[0] if 0 <= read[1] < NUMBER_MAX and entry_name(*read) == name else None
+    return read if 0 <= read[1] < NUMBER_MAX and entry_name(*read) == name else None
+
+
+def owner_of(name: str) -> HomeId | None:
+    """Whose entry it is; None where it is none."""
+    read = read_name(name)
+    return None if read is None else read[0]

@@ -23,6 +23,7 @@ from meetpoint.rendezvous.holdings import Given, Holding, is_on, joined
 from meetpoint.rendezvous.homes import Homes
 from meetpoint.rendezvous.keeping import PLACED, Kept
 from meetpoint.rendezvous.messages import Entry, Forgot, Pull, Pulled, Take, Taken, Took
+from meetpoint.rendezvous.reading import read_body
 
 __all__ = ["Handing"]
 
@@ -234,8 +235,4 @@ class Handing:
 
 def _is_entry(name: str, value: bytes) -> bool:
     """Whether a record that a peer sent is an entry."""
-    try:
-        msgspec.msgpack.decode(value, type=Entry)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-    return name.startswith(PLACED)
+    return name.startswith(PLACED) and read_body(value, Entry) is not None

@@ -7,14 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from meetpoint.matching.matcher import Matcher
+from meetpoint.matching.matcher import Matcher, can_index
 from meetpoint.protocol.records import HomeId
 from meetpoint.rendezvous.filed import Item
 
-__all__ = ["FEW_MAX", "Matched", "Shelf", "by_home"]
+__all__ = ["ASKED_MAX", "FEW_MAX", "Matched", "Shelf", "add_to", "by_home"]
 
 FEW_MAX: Final = 2_000
-"""Conjunctions that are tried one by one."""
+"""So many conjunctions need no index."""
+ASKED_MAX: Final = 64
+"""So many are tried one by one also where there is one: about as long as it takes."""
 Matched: TypeAlias = dict[HomeId, tuple[int, ...]]
 """By home, the SubIDs of its conjunctions that an event satisfies."""
 
@@ -57,23 +59,32 @@ class Shelf(Generic[PlaceT, GroupT]):
 
     def match(self, attributes: Mapping[str, object], is_asked: Callable[[GroupT], bool]) -> list[Item[PlaceT]]:
         """What an event satisfies, of the groups that are asked for."""
-        asked = [group for group in self.groups if is_asked(group)]
+        return self.match_in(attributes, [group for group in self.groups if is_asked(group)])
+
+    def match_in(self, attributes: Mapping[str, object], asked: Iterable[GroupT]) -> list[Item[PlaceT]]:
+        """What an event satisfies, of these groups; there may be nothing in some."""
+        groups = {group: self.groups[group] for group in asked if group in self.groups}
         self._prepare()
-        if self._matcher is None or sum(len(self.groups[group]) for group in asked) <= FEW_MAX:
-            there = (item for group in asked for item in self.groups[group].values())
+        if self._matcher is None or sum(map(len, groups.values())) <= ASKED_MAX:
+            there = (item for group in groups.values() for item in group.values())
             return [item for item in there if item.read.conjunction.accepts(attributes)]
-        wanted = set(asked)
         found = [self.items[name] for name in self._matcher.match(attributes)]
-        return [item for item in found if self._group(item) in wanted]
+        return [item for item in found if self._group(item) in groups]
 
     def _prepare(self) -> None:
-        """Have an index where there are many."""
-        if self._matcher is None and len(self.items) > FEW_MAX:
+        """Have an index where there are many, and what it takes."""
+        if self._matcher is None and len(self.items) > FEW_MAX and can_index():
             from meetpoint.matching.index import Index  # most shelves hold few, and need no compiler
 
             self._matcher = Index.from_filters((name, item.read.filter) for name, item in self.items.items())
         elif self._matcher is not None and len(self.items) < FEW_MAX // 2:
             self._matcher = None
+
+
+def add_to(matched: Matched, more: Iterable[tuple[HomeId, tuple[int, ...]]]) -> None:
+    """Further SubIDs that an event satisfies, of the same homes or of others."""
+    for home, subids in more:
+        matched[home] = tuple(sorted({*matched.get(home, ()), *subids}))
 
 
 def by_home(items: Iterable[Item[PlaceT]]) -> Matched:

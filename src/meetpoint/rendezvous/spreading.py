@@ -28,7 +28,7 @@ from meetpoint.protocol.overlay import Handler, Overlay
 from meetpoint.protocol.records import EventKey, HomeId
 from meetpoint.protocol.ring import Key, NodeId
 from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.bringing import AGAIN_US, Bringing, event_bytes
+from meetpoint.rendezvous.bringing import AGAIN_US, Bringing, Recipients, event_bytes
 from meetpoint.rendezvous.messages import Spread, SpreadDone
 
 __all__ = ["Spreading"]
@@ -91,45 +91,27 @@ class Spreading:
         if len(self._hosts(to)[0]) <= STRAIGHT_MAX:
             return self._bringing.bring(event, settled, content, to, within_us, then, slow)
         self._services.observe("event_spread")
-        open_ = dict.fromkeys(to)
+        recipients = Recipients(to, then, slow)
         until = self._services.now + within_us
-        ended = False
-
-        def finish(well: bool) -> None:
-            nonlocal ended
-            if not ended:
-                ended = True
-                then(well)
-
-        def has(home: HomeId) -> None:
-            if home in open_:
-                del open_[home]
-                if not open_:
-                    finish(True)
-
-        def tell_slow() -> None:
-            nonlocal slow
-            told, slow = slow, None
-            if told is not None:
-                told(tuple(open_))
 
         def bring_straight(homes: Iterable[HomeId]) -> None:
-            left = {home: to[home] for home in homes if home in open_}
-            if left and not ended:
+            left = {home: to[home] for home in homes if home in recipients.open}
+            if left and not recipients.ended:
                 self._bringing.bring(
                     event, settled, content, left, max(0, until - self._services.now),
-                    lambda well: None if well else finish(False), lambda _: tell_slow(), has,
+                    lambda well: None if well else recipients.finish(False),
+                    lambda _: recipients.tell_slow(), recipients.has,
                 )  # fmt: skip
 
         def answered(homes: Homes, taken: tuple[HomeId, ...]) -> None:
             for home in taken:
-                if home in open_ and self._services.tracing:
+                if home in recipients.open and self._services.tracing:
                     self._services.trace(event, "brought", home, detail=f"for {len(to[home])} subscriptions")
-                has(home)
-            left = [home for home in homes if home in open_]
-            if left and not ended:
+                recipients.has(home)
+            left = [home for home in homes if home in recipients.open]
+            if left and not recipients.ended:
                 self._services.observe("spread_straight", len(left))
-                tell_slow()
+                recipients.tell_slow()
                 self._services.after(AGAIN_US, lambda: bring_straight(left))  # at once, it may be lost as soon again
 
         branches, alone = self._split(to, ())
@@ -139,7 +121,7 @@ class Spreading:
             else:
                 self._send(peer, event, settled, content, homes, (), WAIT_US, partial(answered, homes))
         bring_straight(alone)
-        return open_
+        return recipients.open
 
     def _hosts(self, to: Iterable[HomeId]) -> tuple[dict[NodeId, tuple[Peer, list[HomeId]]], list[HomeId]]:
         """The other nodes that host homes, each with those; and the homes that are here, or nobody knows where."""

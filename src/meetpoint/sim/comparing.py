@@ -1,11 +1,9 @@
-"""What each scheme costs for the same filters and events: one network without faults for each, from one seed.
+"""What each scheme costs for the same filters and events: one network without faults for each scheme and seed.
 
 Subscriptions are loaded, and settle; then events are published, each at some node: the same ones in all networks.
 Messages are told by what they are for (`traffic`), and begin to count as *placing* with the first subscription, and as
-an event's with the first event. What a scheme does with a single event cannot be told from messages alone, since not
-all of them name it, so now and then an event is published *alone*: nobody publishes for a while before and after it,
-and what is said meanwhile by nodes that it has come to is about it. That gives the nodes that it visits, and the
-longest way to a subscriber, message after message.
+an event's with the first event. Now and then an event is published *alone* (`following`): nobody publishes for a while
+before and after it. That gives the nodes that it visits, and the longest way to a subscriber, message after message.
 
 What goes on when clients have done nothing for a while is upkeep, whatever it is for, and is taken from the rest: some
 schemes tell again and again what is wanted. Only safekeeping then is of what was published before.
@@ -17,32 +15,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from itertools import groupby
 from typing import Any, Final
 
 import msgspec
 
 from meetpoint.catalog import NetworkConfig, network_config
 from meetpoint.catalog.catalog import OVERLAYS, SCHEMES
-from meetpoint.protocol.effects import Notify
-from meetpoint.protocol.inputs import MICROSECONDS, Asked, Publish, Subscribe
-from meetpoint.protocol.messages import Message, Peer
+from meetpoint.protocol.inputs import MICROSECONDS
 from meetpoint.rendezvous.keeping import PLACED
-from meetpoint.sim.engine import Codec, Process
 from meetpoint.sim.families import family_of
+from meetpoint.sim.following import Watcher, alone_of
 from meetpoint.sim.given import Given
 from meetpoint.sim.pool import advance, cores, in_processes
 from meetpoint.sim.report import Report, Spread, spread
 from meetpoint.sim.run import finish
 from meetpoint.sim.scenario import Network, Timing
-from meetpoint.sim.traffic import PURPOSES, Meter, Purpose, Traffic
+from meetpoint.sim.traffic import Meter, Purpose, Traffic
 
 __all__ = [
     "CAUSED",
     "Costs",
     "Each",
     "Trial",
-    "Watcher",
     "compare",
     "configured",
     "everything",
@@ -62,15 +57,9 @@ ACKNOWLEDGED_S_MAX = 600.0
 SETTLE_S = 15.0
 """How long after the last subscription the first event comes: time to split and to merge what was placed."""
 QUIET_S = 45.0
-IDLE_S = 25.0
-"""How long the run goes on after the last event, and after how much of that the network is idle."""
-ALONE = 40
-IN_A_ROW = 4
-"""About how many events are published alone, at most, and how many of them one after another."""
+"""How long the run goes on after the last event: longer than until it is idle."""
 REST_S = 2.0
-"""How long before and after these nobody publishes: longer than a home waits for what comes before an event."""
-STILL_S = 0.05
-"""How long before such an event nobody may have spoken of others: else it is not alone, and not looked at."""
+"""How long nobody publishes before and after an event that is alone: longer than a home waits for what comes before."""
 CHECK_EVERY = 64
 """How often nodes check themselves."""
 PROBLEMS_TOLD = 5
@@ -99,6 +88,7 @@ class Costs(msgspec.Struct, kw_only=True):
 
     scheme: str
     overlay: str
+    seed: int
     counts: dict[str, int]
     """The six that must be 0."""
     problems: list[str]
@@ -163,19 +153,30 @@ def configured(trial: Trial, schema: str) -> NetworkConfig:
 
 
 def compare(
-    trials: Sequence[Trial], given: Given, step: Callable[[int], None] = lambda steps: None, jobs: int | None = None
+    trials: Sequence[Trial],
+    given: Callable[[int], Given],
+    step: Callable[[int], None] = lambda steps: None,
+    jobs: int | None = None,
 ) -> Iterator[Costs]:
-    """The costs of each trial, as they come; a step is a subscription or an event of one of them."""
+    """The costs of each trial with what is given for its seed, as they come; a step is a subscription or an event."""
     workers = min(jobs or cores(), len(trials))
     if workers > 1:
-        yield from in_processes(partial(_measure_apart, given), trials, workers, step)
+        yield from in_processes(_measure_apart, _with_given(trials, given), workers, step)
     else:
-        for trial in trials:
-            yield measure(trial, given, step)
+        for trial, its in _with_given(trials, given):
+            yield measure(trial, its, step)
 
 
-def _measure_apart(given: Given, trial: Trial) -> Costs:
-    return measure(trial, given, advance)
+def _with_given(trials: Sequence[Trial], given: Callable[[int], Given]) -> Iterator[tuple[Trial, Given]]:
+    """Trials by seed, so that what is given is drawn once for each, and not for all at once."""
+    for seed, same in groupby(sorted(trials, key=lambda trial: trial.seed), key=lambda trial: trial.seed):
+        its = given(seed)
+        for trial in same:
+            yield trial, its
+
+
+def _measure_apart(task: tuple[Trial, Given]) -> Costs:
+    return measure(*task, advance)
 
 
 # -- one trial ---------------------------------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ def measure(trial: Trial, given: Given, step: Callable[[int], None] = lambda ste
         check_every=CHECK_EVERY,
         kin=family_of(configured(trial, given.schema)),
     )
-    alone = _alone(len(given.events))
+    alone = alone_of(len(given.events))
     watcher = Watcher(net.kin.codec, alone, step)
     net.tell(watcher)
     for text in given.filters:
@@ -207,128 +208,16 @@ def measure(trial: Trial, given: Given, step: Callable[[int], None] = lambda ste
     return _costs(trial, given, net, watcher, report)
 
 
-def _alone(events: int) -> frozenset[int]:
-    """Which events are published alone, by their numbers."""
-    apart = max(IN_A_ROW, -(-events * IN_A_ROW // ALONE))
-    return frozenset(number for number in range(events) if (number + apart // 2) % apart < IN_A_ROW)
-
-
 def _rests_before(number: int, alone: frozenset[int]) -> bool:
     return number in alone or number - 1 in alone
 
 
 def _timing(trial: Trial, given: Given) -> Timing:
     load_s = min(LOAD_S_MAX, len(given.filters) / LOADED_PER_S) + SETTLE_S
-    alone = _alone(len(given.events))
+    alone = alone_of(len(given.events))
     rests = sum(_rests_before(number, alone) for number in range(len(given.events)))
     after_s = len(given.events) / trial.per_s + REST_S * rests
     return Timing(load_s=load_s, load_s_max=ACKNOWLEDGED_S_MAX, calm_s=0.0, after_s=after_s, quiet_s=QUIET_S)
-
-
-class Watcher(Meter):
-    """A meter that also counts what comes before the first event, who is spoken to, and how far single events go."""
-
-    def __init__(self, codec: Codec, alone: frozenset[int], step: Callable[[int], None] = lambda steps: None) -> None:
-        super().__init__(codec)
-        self.loading = Meter(codec)
-        self.idle = Meter(codec)
-        """What was said while clients did nothing, at the end."""
-        self.received_by: Counter[str] = Counter()
-        """By node, the messages with events that were sent to it."""
-        self.followed: list[Followed] = []
-        """The events that were alone."""
-        self._alone = alone
-        self._step = step
-        self._asked: int | None = None
-        self._published = 0
-        self._spoke = 0
-        self._following: Followed | None = None
-
-    def sent(self, now: int, source: Process, to: Peer, message: Message, payload: bytes) -> None:
-        """A message was sent."""
-        if self._asked is not None and now - self._asked >= IDLE_S * MICROSECONDS:
-            if self.idle.began is None:
-                self.idle.began = now
-            self.idle.sent(now, source, to, message, payload)
-        if self.began is None:
-            self.loading.sent(now, source, to, message, payload)
-            return
-        super().sent(now, source, to, message, payload)
-        tag, _ = self._innermost(message)
-        if PURPOSES[tag] == "events":
-            self._spoke = now
-            self.received_by[to.address] += 1
-            if self._following is not None:
-                self._following.sent(source, payload)
-
-    def received(self, now: int, source: Process, target: Process, message: Message, payload: bytes) -> None:
-        """A message arrived."""
-        if self._following is not None:
-            self._following.received(target, payload)
-
-    def happened(self, now: int, process: Process, thing: object) -> None:
-        """What clients ask, and what they are notified of."""
-        super().happened(now, process, thing)
-        if isinstance(thing, Asked) and isinstance(thing.what, Subscribe | Publish):
-            self._asked = now
-            self._step(1)
-            if isinstance(thing.what, Publish):
-                self._publish(now, process, thing.what.event)
-            elif self.loading.began is None:
-                self.loading.began = now
-        elif isinstance(thing, Notify) and self._following is not None:
-            self._following.notified(process, thing)
-
-    def end(self) -> None:
-        """The run is over."""
-        if self._following is not None:
-            self.followed.append(self._following)
-            self._following = None
-
-    def _publish(self, now: int, process: Process, content: bytes) -> None:
-        self.end()
-        if self._published in self._alone and now - self._spoke >= STILL_S * MICROSECONDS:
-            self._following = Followed(process, content)
-        self._published += 1
-
-
-class Followed:
-    """One event, as long as nobody speaks of others: which nodes it comes to, and after how many messages."""
-
-    def __init__(self, origin: Process, content: bytes) -> None:
-        self._origin = origin
-        self._content = content
-        self._flying: dict[int, tuple[bytes, int]] = {}
-        self._reached: dict[str, int] = {origin.address: 0}
-        """By node, how many messages, one after another, came before what it says now."""
-        self._brought: dict[str, int] = {}
-        """By node, how many before the event itself was there last."""
-        self.hops: list[int] = []
-        """By notification at another node than the event's own, so many messages."""
-
-    @property
-    def nodes(self) -> int:
-        """How many it came to, that where it was published among them."""
-        return len(self._reached)
-
-    def sent(self, source: Process, payload: bytes) -> None:
-        """Someone speaks of an event: of this one, if it has come there."""
-        reached = self._reached.get(source.address)
-        if reached is not None:
-            self._flying[id(payload)] = payload, reached + 1  # kept, so that no other has this id
-
-    def received(self, target: Process, payload: bytes) -> None:
-        """A message arrived."""
-        _, hops = self._flying.pop(id(payload), (b"", 0))
-        if hops:
-            self._reached[target.address] = hops
-            if self._content in payload:
-                self._brought[target.address] = hops
-
-    def notified(self, process: Process, thing: Notify) -> None:
-        """Subscribers are notified."""
-        if thing.content == self._content and process is not self._origin:
-            self.hops += [self._brought.get(process.address, 0)] * len(thing.names)
 
 
 # -- the figures -------------------------------------------------------------------------------------------------------
@@ -351,6 +240,7 @@ def _costs(trial: Trial, given: Given, net: Network, watcher: Watcher, report: R
     return Costs(
         scheme=trial.scheme,
         overlay=trial.overlay,
+        seed=trial.seed,
         counts=report.counts,
         problems=report.problems[:PROBLEMS_TOLD],
         notifications=report.notifications,

@@ -47,7 +47,8 @@ _KINDS: Final[Mapping[Purpose, str]] = {
         "c.as c.ts c.pe c.sr c.pi c.po c.cl c.hi c.lv c.sk c.pl c.fi c.lo p.gr p.gd p.st p.jo p.we p.lv p.fi p.lo "
         "h.be h.lv h.ke h.jo h.of h.sb h.no h.wa h.fi h.lo "
         "sync synced fetch fetched holding released keep kept adopt adopted confirm confirmed "
-        "seek_arc sought_arc pull pulled took forgot take taken where where_is f.where f.where_is"
+        "seek_arc sought_arc pull pulled took forgot take taken where where_is "
+        "f.beside f.locate f.where f.located f.join f.joined"
     ),
 }
 PURPOSES: Final[Mapping[str, Purpose]] = {tag: purpose for purpose, tags in _KINDS.items() for tag in tags.split()}

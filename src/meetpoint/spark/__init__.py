@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from meetpoint.spark.session import session
 
 if TYPE_CHECKING:
+    from meetpoint.spark.archives import compact_archive, read_archive
     from meetpoint.spark.backtesting import backtest
     from meetpoint.spark.checks import check_filter
     from meetpoint.spark.delivering import deliver
     from meetpoint.spark.generating import generate
     from meetpoint.spark.java import find_java
+    from meetpoint.spark.live_source import register
     from meetpoint.spark.matching import Plan, match, plan
     from meetpoint.spark.measuring import measure
     from meetpoint.spark.streaming import stream
@@ -26,12 +28,15 @@ __all__ = [
     "Validated",
     "backtest",
     "check_filter",
+    "compact_archive",
     "deliver",
     "find_java",
     "generate",
     "match",
     "measure",
     "plan",
+    "read_archive",
+    "register",
     "schema_from_spark",
     "session",
     "spark_schema",
@@ -46,12 +51,15 @@ _MODULES = {
     "Validated": "validating",
     "backtest": "backtesting",
     "check_filter": "checks",
+    "compact_archive": "archives",
     "deliver": "delivering",
     "find_java": "java",
     "generate": "generating",
     "match": "matching",
     "measure": "measuring",
     "plan": "matching",
+    "register": "live_source",
+    "read_archive": "archives",
     "schema_from_spark": "types",
     "spark_schema": "types",
     "stream": "streaming",

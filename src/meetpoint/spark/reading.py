@@ -1,4 +1,4 @@
-"""Events from files and folders, read by Spark: Parquet, JSON lines and CSV, by suffix.
+"""Events from files and folders, read by Spark: Parquet, JSON lines and CSV, by suffix, and archives of brokers.
 
 Parquet has its types. A line of JSON is read as it is everywhere in Meetpoint (see `attributes_from_json`), with the
 schema that is given or else with the types that Spark finds in all lines. CSV is split by Spark, and its fields are
@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as spark
 
+from meetpoint.archive import is_archive
 from meetpoint.language.attribute import Attribute, with_article
 from meetpoint.language.names import join_name, show_name
 from meetpoint.language.schema import Schema
@@ -24,14 +24,14 @@ from meetpoint.language.values import Type
 from meetpoint.matching.csv_source import NULL_WORDS
 from meetpoint.matching.rejects import STANDARD_STREAM, SourceError
 from meetpoint.matching.sources import SUFFIXES, format_of
+from meetpoint.spark.archives import read_archive
+from meetpoint.spark.event_files import EventFiles
 from meetpoint.spark.types import schema_from_spark, spark_schema
 from meetpoint.spark.validating import DEAD_COLUMNS, validate
 
 __all__ = [
     "BROKEN",
     "CSV_OPTIONS",
-    "EventFiles",
-    "Tally",
     "follow_events",
     "format_within",
     "opened",
@@ -54,44 +54,13 @@ _DECIMAL_FIELD = r"^-?([0-9]{1,20}([.][0-9]{0,18})?|[.][0-9]{1,18})$"
 _WORD_DIGITS = 18
 
 
-class Tally(NamedTuple):
-    """How many rows were events, how many were none, and why the first of these was not."""
-
-    good: int
-    dead: int
-    first_reason: str | None
-
-
-@dataclass(frozen=True)
-class EventFiles:
-    """What was read: a DataFrame of events, and one of dead letters (raw, reason, source) where there may be any."""
-
-    good: Any
-    dead: Any | None
-    marked: Any | None
-
-    def tally(self) -> Tally:
-        """Count both, in one job."""
-        if self.marked is None:
-            return Tally(int(self.good.count()), 0, None)
-        reason = F.col("reason")
-        row = (
-            self.marked.agg(
-                F.count_if(reason.isNull()).alias("good"),
-                F.count_if(reason.isNotNull()).alias("dead"),
-                F.first(reason, ignorenulls=True).alias("first"),
-            )
-            .toArrow()
-            .to_pylist()[0]
-        )
-        return Tally(row["good"], row["dead"], row["first"])
-
-
 def read_events(running: Any, path: str, schema: Schema | None = None, keep: Sequence[str] = ()) -> EventFiles:
     """The events of a file or folder, checked against a schema where one is given.
 
     `keep` names columns of Parquet that the schema does not have and that are passed on.
     """
+    if is_archive(path):
+        return read_archive(running, path, schema)
     kind = format_within(path)
     if kind == "jsonl":
         return _read_json(running, path, schema)
@@ -109,6 +78,8 @@ def read_history(running: Any, path: str, schema: Schema | None = None) -> Event
 
     Parquet has its types; whoever reads it checks their kinds.
     """
+    if is_archive(path):
+        return read_archive(running, path, schema)
     kind = format_within(path)
     if schema is None or kind == "parquet":
         return read_events(running, path)

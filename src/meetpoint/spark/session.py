@@ -79,18 +79,26 @@ def session(
     if running is not None and not isinstance(running, SparkSession):  # one of Spark Connect
         for key, value in (config or {}).items():
             running.conf.set(key, value)
-        return running
+        return _knowing(running)
     if running is None and master.startswith(_CONNECT):
-        return _connected(master, config or {})
+        return _knowing(_connected(master, config or {}))
     builder = SparkSession.builder.master(master).appName(app)
     if running is not None:
         for key, value in (config or {}).items():
             builder = builder.config(key, value)
-        return builder.getOrCreate()
+        return _knowing(builder.getOrCreate())
     for key, value in _settings(master, _make_scratch(), config or {}).items():
         builder = builder.config(key, value)
     with _environment(_launch_environment(master, os.environ)):
-        return builder.getOrCreate()
+        return _knowing(builder.getOrCreate())
+
+
+def _knowing(made: SparkSession) -> SparkSession:
+    """A session that knows `format("meetpoint")`."""
+    from meetpoint.spark.live_source import register  # which imports PySpark
+
+    register(made)
+    return made
 
 
 def _connected(server: str, config: Mapping[str, str]) -> SparkSession:

@@ -11,12 +11,15 @@ import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from meetpoint.client.dialling import Token
+from meetpoint.client.sync import connect_sync
 from meetpoint.errors import MeetpointError, SchemaError
 from meetpoint.language.lint import Oddity, Report
 from meetpoint.language.schema import Schema
@@ -41,10 +44,11 @@ _log = logging.getLogger("meetpoint.spark")
 
 
 class Subscriptions:
-    """Filters under ids, from a DataFrame, from files, or from a directory that they were compiled to.
+    """Filters under ids, from a DataFrame, from files, from brokers, or from a directory that they were compiled to.
 
-    Make them with `from_dataframe`, `read` or `open`. What needs the filters parsed (`count`, `rejected`, `match`)
-    compiles them when it is first asked for, into a directory that goes with this process; `compile` says where.
+    Make them with `from_dataframe`, `read`, `from_network` or `open`. What needs the filters parsed (`count`,
+    `rejected`, `match`) compiles them when it is first asked for, into a directory that goes with this process;
+    `compile` says where.
     """
 
     def __init__(
@@ -97,6 +101,31 @@ class Subscriptions:
                 raise SourceError(f"{where}: there is no column {wanted}; the columns are {shown}")
         subscriber = "subscriber" if "subscriber" in frame.columns else None
         return Subscriptions.from_dataframe(frame, subscriber=subscriber, schema=schema)
+
+    @staticmethod
+    def from_network(
+        url: str,
+        *,
+        token: Token = "",
+        ca: str | os.PathLike[str] | None = None,
+        owner: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        spark: Any = None,
+    ) -> Subscriptions:
+        """All subscriptions of a network of brokers as they are now, or those of an owner, or with some labels.
+
+        Their ids are their names, their subscribers their owners. Filters are checked against the network's schema.
+        """
+        with connect_sync(url, token=token, ca=ca) as net:
+            schema = net.schema()
+            found = net.subscriptions(owner, dict(labels or {}))
+        rows = {
+            "id": pa.array([each.name for each in found], pa.string()),
+            "filter": pa.array([each.filter for each in found], pa.string()),
+            "subscriber": pa.array([each.terms.owner for each in found], pa.string()),
+        }
+        frame = (spark or session()).createDataFrame(pa.table(rows))
+        return Subscriptions.from_dataframe(frame, subscriber="subscriber", schema=schema)
 
     @staticmethod
     def open(directory: str | os.PathLike[str], version: int | None = None, spark: Any = None) -> Subscriptions:

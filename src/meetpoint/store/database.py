@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -48,6 +49,8 @@ __all__ = [
 
 _MAGIC = b"SQLite format 3\0"
 
+ROOM_BYTES = 64 << 10
+"""With less than this a file system is full."""
 WAYS_OUT = (
     "restore a backup into another folder (`meetpoint store restore`), "
     "or move this folder away and start without it, and the other brokers' copies come back"
@@ -89,8 +92,13 @@ def explained(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        if is_full(error):
+        if is_full(error) or (_code(error) == sqlite3.SQLITE_IOERR and _has_no_room(path)):
             raise StoreError(f"store {path}: the disk is full; make room and start again") from None
+        if _code(error) == sqlite3.SQLITE_IOERR:
+            raise StoreError(
+                f"store {path}: the disk does not read or write: {error} ({error.sqlite_errorname}); "
+                f"see what the system's log says of the disk and start again, or {WAYS_OUT}"
+            ) from None
         if _code(error) in _OF_ACCESS:
             raise StoreError(f"store {path}: {error}; let this user write there, and no other program") from None
         raise refuse_damage(path, str(error)) from None
@@ -186,7 +194,11 @@ def structural_damage(connection: sqlite3.Connection) -> str | None:
             text = bytes(said).decode(errors="replace")
             if text != "ok" and not any(known in text for known in _OF_ROWS):
                 return " ".join(text.split())
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+    except sqlite3.DatabaseError as error:
+        if is_full(error) or _code(error) in (sqlite3.SQLITE_IOERR, *_OF_ACCESS):
+            raise  # of the disk, and no word about what is on it
+        return str(error)
+    except UnicodeDecodeError as error:
         return str(error)
     return None
 
@@ -221,6 +233,14 @@ def _bytes(found: object) -> bytes:
 def is_full(error: sqlite3.Error) -> bool:
     """Whether there is no room; then nothing of the transaction was written, and it may be tried again."""
     return _code(error) == sqlite3.SQLITE_FULL
+
+
+def _has_no_room(path: Path) -> bool:
+    """Whether a file system has not even room for the index of a log, without which SQLite reads nothing."""
+    try:
+        return shutil.disk_usage(path.parent).free < ROOM_BYTES
+    except OSError:
+        return False
 
 
 _OF_ACCESS = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY)

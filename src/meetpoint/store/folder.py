@@ -7,6 +7,7 @@ lock            held while a process has the store open; says which
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -65,8 +66,9 @@ class Lock:
                     f"store {folder}: is in use by process {holder or 'unknown'}; stop that one, or use another folder"
                 )
             time.sleep(LOCK_WAIT_S / 20)
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # a full disk keeps nobody from having the lock; the store says so itself
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         """Let others have the store. The file stays: removing it would let two processes lock two files."""

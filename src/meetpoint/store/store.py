@@ -30,6 +30,7 @@ from meetpoint.store.folder import DATABASE, JOURNAL, Lock, make_folder
 from meetpoint.store.identity import Identity, read_identity, write_identity
 from meetpoint.store.journal import LINES_MAX, Journal, JournalLine
 from meetpoint.store.recovery import Recovered
+from meetpoint.store.wal import stand_by
 
 __all__ = ["LATENCY_BOUNDS_S", "Identity", "Store", "StoreMeasures", "StoreState"]
 
@@ -92,6 +93,7 @@ class Store:
         self._lock = lock
         self.recovered: Recovered = recover(connection)
         self.identity: Identity | None = read_identity(connection, folder)
+        self._bystander = stand_by(folder / DATABASE) if folder else None
         self._journal = Journal(folder / JOURNAL if folder else None, journal_lines)
         self._queue: queue.SimpleQueue[_Ticket | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -135,10 +137,12 @@ class Store:
             undo.pop_all()
         return store
 
-    def set_identity(self, name: str, network: str) -> None:
+    def set_identity(self, name: str, network: str, scheme: str = "") -> None:
         """Whose store this is: written at the first start, before `start`; later it must be the same."""
         assert self._thread is None, "the writer has the connection"
-        self.identity = write_identity(self._connection, self._folder, self.identity, Identity(name, network))
+        asked = Identity(name, network, scheme)
+        with explained(self._folder / DATABASE) if self._folder else contextlib.nullcontext():
+            self.identity = write_identity(self._connection, self._folder, self.identity, asked)
 
     def start(self, on_persisted: Callable[[int], None], on_state: Callable[[StoreState], None]) -> None:
         """Begin to write. Both are called in the writer's thread and must be quick: `on_persisted` with a ticket, when
@@ -195,10 +199,14 @@ class Store:
             self._queue.put(None)
             self._thread.join()
         self._journal.close()
+        if self._state.failed:
+            self._connection.close()  # before the bystander: the last one would write and sync once more
+        if self._bystander is not None:
+            self._bystander.close()
         if not self._state.failed:
             with contextlib.suppress(sqlite3.Error):  # all is in the log; the next start reads it there
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        self._connection.close()
+            self._connection.close()
         if self._lock is not None:
             self._lock.release()
 

@@ -28,21 +28,30 @@ __all__ = [
     "Discard",
     "Ended",
     "Held",
+    "History",
+    "HistoryIs",
     "Journal",
     "JournalIs",
     "Line",
     "Notification",
+    "ProgressIs",
+    "ProgressOf",
     "Question",
     "SchemaIs",
     "SchemaOf",
     "Status",
     "StatusIs",
+    "Stream",
+    "Streams",
+    "StreamsAre",
     "Subscriptions",
     "SubscriptionsAre",
     "Told",
     "Word",
 ]
 
+EVERYTHING = "TRUE"
+"""The filter that accepts every event."""
 PAGE_MAX = 500
 """How many things an answer lists; `after` asks for those that follow."""
 
@@ -97,8 +106,31 @@ class SchemaOf(_Said, frozen=True, array_like=True, gc=False, tag="schema_of"):
     """The schema that this broker checks filters and events against."""
 
 
+class ProgressOf(_Said, frozen=True, array_like=True, gc=False, tag="progress_of"):
+    """How far this broker has come with a publisher of batches (`protocol.progress`)."""
+
+    publisher: str
+
+
+class Streams(_Said, frozen=True, array_like=True, gc=False, tag="streams"):
+    """How far the archive of this broker has come."""
+
+
+class History(_Said, frozen=True, array_like=True, gc=False, tag="history"):
+    """The events of a stream in the archive, beyond one number and up to another, accepted from a moment on."""
+
+    home: bytes
+    stream: int
+    after: int
+    upto: int
+    since_us: int = 0
+    filter: str = EVERYTHING
+    """Only events that it accepts."""
+
+
 Question: TypeAlias = (
-    RequestOf | Brokers | Status | Subscriptions | DeadLetters | Discard | Journal | SchemaOf
+    RequestOf | Brokers | Status | Subscriptions | DeadLetters | Discard | Journal | SchemaOf | ProgressOf
+    | Streams | History
 )  # fmt: skip
 
 
@@ -189,8 +221,46 @@ class SchemaIs(_Said, frozen=True, array_like=True, gc=False, tag="schema_is"):
     schema: str
 
 
+class ProgressIs(_Said, frozen=True, array_like=True, gc=False, tag="progress_is"):
+    """The highest sequence that homes here accepted; 0: none."""
+
+    sequence: int
+
+
+class Stream(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What was accepted by one home, in the order of its numbers."""
+
+    home: bytes
+    stream: int
+    is_here: bool
+    """Whether this broker hosts the home, so that nobody knows better."""
+    last: int
+    """The highest number so far."""
+    archived: int
+    """All that was accepted up to this number is in the archive here."""
+
+
+class StreamsAre(_Said, frozen=True, array_like=True, gc=False, tag="streams_are"):
+    """All streams of which something is in the archive here, or will be. Brokers that share a folder say the same
+    `archive`.
+    """
+
+    archive: str
+    streams: tuple[Stream, ...]
+
+
+class HistoryIs(_Said, frozen=True, array_like=True, gc=False, tag="history_is"):
+    """Some events: number, when it was accepted (microseconds since 1970), content. All that are wanted up to `reached`
+    are among them; ask for those beyond.
+    """
+
+    events: tuple[tuple[int, int, bytes], ...]
+    reached: int
+
+
 Word: TypeAlias = (
-    Outcome | BrokersAre | StatusIs | SubscriptionsAre | DeadLettersAre | JournalIs | SchemaIs
+    Outcome | BrokersAre | StatusIs | SubscriptionsAre | DeadLettersAre | JournalIs | SchemaIs | ProgressIs
+    | StreamsAre | HistoryIs
 )  # fmt: skip
 
 

@@ -2,20 +2,20 @@
 
 A frame is four bytes of length, big-endian, one byte of version, and what it carries; the length counts what follows
 it. Version 1 carries one message, version 2 an array of messages: whoever has many to say at one moment says them in
-one frame, and they are read in one call. A length beyond the limit is refused when its four bytes are there, before
-anything is held for it.
+one frame. A length beyond the limit is refused when its four bytes are there, before anything is held for it, and a
+frame that is complete is read where it lies, so that nothing holds it twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meetpoint.wire.codec import MESSAGE_MAX, WireError
+from meetpoint.wire.codec import FRAME_MESSAGES_MAX, MESSAGE_MAX, WireError
 
 __all__ = ["FRAME_MAX", "VERSION", "FrameReader", "frame", "frames"]
 
 VERSION = 1
-_ARRAY_HEAD_MAX = 5
+_ARRAY_HEAD_MAX = 5  # of other programs; 3 of this one
 FRAME_MAX = MESSAGE_MAX + 1 + _ARRAY_HEAD_MAX
 """The largest length in a frame's head: a message of the largest size, the version, and the head of an array."""
 
@@ -42,7 +42,7 @@ def frames(messages: Sequence[bytes], version: int = VERSION) -> bytes:
         if len(message) > MESSAGE_MAX:
             raise _too_long(message)
         size += len(message)
-        if size > MESSAGE_MAX:
+        if size > MESSAGE_MAX or position - begin == FRAME_MESSAGES_MAX:
             _put_array(parts, messages[begin:position], size - len(message), version)
             begin, size = position, len(message)
     if begin < len(messages):
@@ -52,12 +52,7 @@ def frames(messages: Sequence[bytes], version: int = VERSION) -> bytes:
 
 def _put_array(parts: list[bytes], messages: Sequence[bytes], size: int, version: int) -> None:
     count = len(messages)
-    if count < 16:
-        head = bytes((version, 0x90 | count))
-    elif count < 1 << 16:
-        head = bytes((version, 0xDC)) + count.to_bytes(2, "big")
-    else:
-        head = bytes((version, 0xDD)) + count.to_bytes(4, "big")
+    head = bytes((version, 0x90 | count)) if count < 16 else bytes((version, 0xDC)) + count.to_bytes(2, "big")
     parts.append((size + len(head)).to_bytes(_HEAD, "big"))
     parts.append(head)
     parts += messages
@@ -73,36 +68,46 @@ class FrameReader:
     `version` and `frame_max` may be changed between two frames: they are others once a connection has begun.
     """
 
-    __slots__ = ("_buffer", "frame_max", "version")
+    __slots__ = ("_buffer", "frame_max", "problem", "version")
 
     def __init__(self, frame_max: int = FRAME_MAX, version: int = VERSION) -> None:
         self._buffer = bytearray()
         self.frame_max = frame_max
         self.version = version
+        self.problem: WireError | None = None
+        """What is wrong with what follows the frames that were returned last; the next call raises it."""
 
-    def feed(self, data: bytes, most: int | None = None) -> list[bytes]:
+    def feed(self, data: bytes, most: int | None = None) -> list[memoryview]:
         """Take bytes as they come, and return what is complete, `most` frames of it; the rest comes with the next."""
+        if self.problem is not None:
+            raise self.problem
         buffer = self._buffer
         buffer += data
-        found: list[bytes] = []
+        whole = memoryview(buffer)
+        found: list[memoryview] = []
         position = 0
         while len(buffer) - position >= _HEAD and len(found) != most:
-            length = int.from_bytes(buffer[position : position + _HEAD], "big")
-            if length > self.frame_max:
-                raise WireError("oversized", f"a frame of {length} bytes; at most {self.frame_max} are read")
-            if length < 1:
-                raise WireError("malformed", "an empty frame; it has at least a version")
-            if len(buffer) - position > _HEAD and buffer[position + _HEAD] != self.version:
-                theirs = buffer[position + _HEAD]
-                raise WireError("version", f"a frame of version {theirs}; this side speaks version {self.version}")
+            length = int.from_bytes(whole[position : position + _HEAD], "big")
+            self.problem = self._problem(length, buffer[position + _HEAD : position + _HEAD + 1])
             end = position + _HEAD + length
-            if len(buffer) < end:
+            if self.problem is not None or len(buffer) < end:
                 break
-            found.append(bytes(memoryview(buffer)[position + _HEAD + 1 : end]))
+            found.append(whole[position + _HEAD + 1 : end])
             position = end
+        if self.problem is not None and not found:
+            raise self.problem
         if position:
-            del buffer[:position]
+            self._buffer = buffer[position:]  # the frames keep the former one for as long as they are needed
         return found
+
+    def _problem(self, length: int, version: bytearray) -> WireError | None:
+        if length > self.frame_max:
+            return WireError("oversized", f"a frame of {length} bytes; at most {self.frame_max} are read")
+        if length < 1:
+            return WireError("malformed", "an empty frame; it has at least a version")
+        if version and version[0] != self.version:
+            return WireError("version", f"a frame of version {version[0]}; this side speaks version {self.version}")
+        return None
 
     @property
     def held(self) -> int:

@@ -11,14 +11,6 @@ from meetpoint.schemes.dmm.filed import read_name
 from meetpoint.schemes.dmm.rules import Kept, State
 from meetpoint.schemes.dmm.shelves import Region
 from meetpoint.schemes.dmm.space import ROOT, Box, Code
-from meetpoint.sim.scenario import Network
-
-
-def schemes(net: Network) -> Iterator[Any]:
-    """The schemes of all nodes that are up."""
-    for process in net.cluster.processes:
-        if process.alive and process.node is not None:
-            yield process.node.scheme  # type: ignore[attr-defined]
 
 
 def held(scheme: Any) -> Iterator[Region]:
@@ -86,22 +78,3 @@ def misplaced(all_schemes: list[Any]) -> list[str]:
             strays = [name for key, name in names.items() if key not in wanted]
             wrong += [f"{region.code!r} has {name}, which nobody wants" for name in strays]
     return wrong
-
-
-class Overseen:
-    """Looks at a network after every step of a node, or after every so many."""
-
-    def __init__(self, net: Network, every: int = 1) -> None:
-        self._net = net
-        self._steps = 0
-        self._every = every
-        self._before = net.engine.after_step
-        net.engine.after_step = self._stepped
-
-    def _stepped(self, process: Any) -> None:
-        assert self._before is not None
-        self._before(process)
-        self._steps += 1
-        if not self._steps % self._every:
-            twice = served_twice(schemes(self._net))
-            assert not twice, f"{twice} at {self._net.engine.now}"

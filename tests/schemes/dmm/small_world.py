@@ -64,10 +64,6 @@ class DmmWorld(SchemeWorld):
         """The node that answers for a region."""
         return next(number for number in sorted(self.nodes) if self.scheme(number)._regions.holder(code) is not None)
 
-    def others(self, *but: int) -> list[int]:
-        """Nodes that are not these."""
-        return [number for number in sorted(self.nodes) if number not in but]
-
     def check_quiet(self) -> None:
         """All is settled, and everything is where it belongs."""
         self.check_arcs()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from random import Random
 
 import msgspec
@@ -11,10 +10,10 @@ import pytest
 
 from meetpoint.catalog import OVERLAYS, NetworkConfig
 from meetpoint.schemes.dmm import DmmSettings
-from meetpoint.sim.families import family_of
-from meetpoint.sim.plans import read_plan
-from meetpoint.sim.scenario import Network, Phase, Timing
-from tests.schemes.dmm.seeing import Overseen, misplaced, schemes, served_by_nobody
+from meetpoint.sim.scenario import Network
+from tests.rendezvous.eyes import Overseen, schemes
+from tests.schemes.busy import FAULTS, Busy, judge, network
+from tests.schemes.dmm.seeing import misplaced, served_by_nobody, served_twice
 
 SCHEMA = """
 attributes:
@@ -22,8 +21,6 @@ attributes:
   b: {type: integer, min: 0, max: 62}
 """
 SETTINGS = DmmSettings(schema=SCHEMA, threshold=6, depth=6, delegation="always")
-SUBSCRIPTIONS, EVENTS = 36, 60
-FAULTS = ("none", "churn", "partition", "lossy", "disk", "all")
 
 
 def draw_filter(random: Random) -> str:
@@ -48,40 +45,23 @@ def draw_event(random: Random) -> dict[str, object]:
     return {name: random.randrange(63) for name in ("a", "b") if random.random() < 0.9}
 
 
+BUSY = Busy(draw_filter=draw_filter, draw_event=draw_event, subscriptions=36, ended=31, changed=7, added=12, events=60)
+
+
 def make(seed: int, faults: str, overlay: str, settings: DmmSettings = SETTINGS) -> Network:
     """Many subscriptions come, and most of them go while faults happen."""
-    random = Random(f"regions/{seed}")
-    plan = read_plan(faults)
-    if plan.faults:
-        plan = msgspec.structs.replace(plan, seconds=25)
-    kin = family_of(NetworkConfig(overlay=overlay, scheme="dmm", dmm=settings))
-    founders, timing = 5 if seed % 2 else None, Timing(recovery_s=45, quiet_s=60)
-    net = Network(overlay, "dmm", 10, seed, plan, kin=kin, founders=founders, timing=timing)
-    names = [net.subscribe(draw_filter(random)) for _ in range(SUBSCRIPTIONS)]
-    phases: tuple[Phase, ...] = ("faults", "faults", "recovery", "after")
-    gone, changed = random.sample(names, SUBSCRIPTIONS * 7 // 8), random.sample(names, SUBSCRIPTIONS // 5)
-    actions: list[Callable[[], object]] = [
-        *(partial(net.unsubscribe, name, phase=random.choice(phases)) for name in gone),
-        *(partial(net.update, name, draw_filter(random), phase="faults") for name in changed),
-        *(partial(net.subscribe, draw_filter(random), phase="faults") for _ in range(SUBSCRIPTIONS // 3)),
-        *(partial(net.publish, draw_event(random), phase=("load", *phases)[number % 5]) for number in range(EVENTS)),
-    ]
-    random.shuffle(actions)
-    for action in actions:
-        action()
-    return net
+    config = NetworkConfig(overlay=overlay, scheme="dmm", dmm=settings)
+    net = network(config, 10, seed, faults, fault_s=25, founders=5 if seed % 2 else None)
+    return BUSY.keep(net, Random(f"regions/{seed}"))
 
 
 def run(net: Network) -> dict[str, int]:
     """Run, judge, and say what was observed."""
-    Overseen(net, 10)
-    net.run()
-    report = net.report()
-    assert report.good, report.problems
+    Overseen(net, lambda: served_twice(schemes(net)), 10)
+    observed = judge(net, "_lost", "_stray")
     assert served_by_nobody(schemes(net)) == []
     assert misplaced(list(schemes(net))) == []
-    assert not [name for name in report.observed if name.endswith(("_malformed", "_lost", "_stray"))]
-    return report.observed
+    return observed
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -24,6 +24,7 @@ from meetpoint.language.normal import Conjunction
 from meetpoint.schemes.dmm.dimensions import ABSENT_CELL, SPANS_MAX, Dimension
 from meetpoint.schemes.dmm.space import ROOT, Box, Code, Point, Space, parent
 from tests.language.strategies import SCALARS
+from tests.schemes.declared import DECLARED
 from tests.workloads import (
     DECIMALS,
     FLOATS,
@@ -37,22 +38,6 @@ from tests.workloads import (
 )
 
 DEPTHS = (0, 1, 3, 16, 64)
-
-# Some attributes are declared more narrowly than events are, some with a grid that events miss, some as another kind.
-DECLARED = Schema(
-    (
-        Attribute("i", Type.INTEGER, minimum=-3, maximum=8),
-        Attribute("binary", Type.INTEGER),
-        Attribute("d", Type.DECIMAL, minimum=Decimal(-5), maximum=Decimal(10), precision=Decimal("0.1")),
-        Attribute("f", Type.FLOAT, minimum=Decimal("-0.05"), maximum=Decimal(100)),
-        Attribute("date", Type.FLOAT, precision=Decimal(2)),
-        Attribute("s", Type.STRING),
-        Attribute("user", Type.INTEGER, minimum=0, maximum=10),
-        Attribute("b", Type.BOOLEAN),
-        Attribute("t", Type.TIMESTAMP, minimum=START, maximum=START + timedelta(hours=1)),
-        Attribute("o.x", Type.INTEGER, minimum=0, maximum=2),
-    )
-)
 
 
 def lies_in(point: Point, box: Box) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from meetpoint.schemes.filters import fingers
-from meetpoint.schemes.filters.reserves import nearer, nearest, reserve_count
+from meetpoint.schemes.filters.reserves import between, following, reserve_count
 from tests.schemes.filters.rings import SIZE, hashed
 
 __all__ = ["Failed", "fail"]
@@ -25,7 +25,7 @@ class Failed(NamedTuple):
     """Questions for the repair in all."""
 
 
-def fail(count: int, seed: int, per_level: int = 2, share: float = 0.5) -> Failed:
+def fail(count: int, seed: int, per_level: float = 2, share: float = 0.5) -> Failed:
     """Let a share of the members fail at once."""
     rng = random.Random(seed)
     members = hashed(count, seed)
@@ -42,7 +42,7 @@ def fail(count: int, seed: int, per_level: int = 2, share: float = 0.5) -> Faile
             if other in known:
                 known[other][member] = None  # an edge is known at both its ends
     right = {member: live[(at + 1) % len(live)] for at, member in enumerate(live)}
-    alone = [nearest(member, outgoing[member][:reserve], silent, SIZE) == right[member] for member in live]
+    alone = [_first(member, outgoing[member][:reserve], silent) == right[member] for member in live]
     found, asked = mend(known, silent)
     return Failed(live, alone.count(False), sum(found[member] != right[member] for member in live), asked)
 
@@ -54,15 +54,20 @@ def mend(known: Mapping[int, dict[int, None]], silent: frozenset[int]) -> tuple[
     for _ in range(ROUNDS_MAX):
         before = dict(found)
         for member in known:
-            candidate = nearest(member, known[member], silent, SIZE)
+            candidate = _first(member, known[member], silent)
             while candidate is not None:
                 asked += 1
                 known[member][candidate] = known[candidate][member] = None
-                closer = nearer(member, candidate, known[candidate], silent | {member}, SIZE)
-                if closer is None:
+                closer = between(member, candidate, known[candidate].keys() - silent, 1, SIZE)
+                if not closer:
                     break
-                candidate = closer
+                candidate = closer[0]
             found[member] = candidate
         if found == before:
             break
     return found, asked
+
+
+def _first(member: int, known: Iterable[int], silent: frozenset[int]) -> int | None:
+    """The next one clockwise that is not silent."""
+    return next(iter(following(member, {*known} - silent, 1, SIZE)), None)

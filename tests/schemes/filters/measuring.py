@@ -8,15 +8,17 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import mean
 
-from meetpoint.schemes.filters import STRATEGIES, Rows, Sample, Table, accepts, make_table
+from meetpoint.schemes.filters import STRATEGIES, Graph, Part, Range, Rows, Sample, Table, accepts, fingers, make_table
 from meetpoint.schemes.filters.edges import Said, State
+from meetpoint.schemes.filters.graph import fingered_by
 from tests.schemes.filters.failing import fail
 from tests.schemes.filters.networks import SIZE, Network
-from tests.schemes.filters.rings import graphs, hashed, walk
+from tests.schemes.filters.rings import SIZE as RING_SIZE
+from tests.schemes.filters.rings import even, graphs, hashed, walk
 
 SEEDS = range(3)
 MEMBERS = 24
@@ -46,6 +48,51 @@ def measure_graph() -> None:
             f" {count:4} {mean(depths):16.2f} {mean(deepest):20.2f} {max(deepest):10}"
             f" {mean(out):22.2f} {max(out):5} {min(into):9} {max(into):5}"
         )
+
+
+def measure_notices() -> None:
+    """How many messages a node-location takes to whoever has its key, and a node-join to all that it is for."""
+    say(
+        "messages of a node-location to a key's holder, 16 keys a member; members that a node-join is for, and messages"
+    )
+    say("to reach them all; edges are right; hashed: 10 seeds; up to 64 members each")
+    say("    N   ids      location: mean, most   join: for whom, messages: mean, most")
+    rng = random.Random(1)
+    for count in (16, 64, 256, 1024):
+        for name, rings in (("equal", [even(count)]), ("hashed", [hashed(count, seed) for seed in range(10)])):
+            hops, meant, messages = [], [], []
+            for members in rings:
+                nodes = held(members)
+                for place in members[:: max(1, count // 64)]:
+                    keys = [Range(rng.randrange(RING_SIZE), 1) for _ in range(16)]
+                    hops += [len(walk(nodes, place, leading_to([key])).edges) for key in keys]
+                    targets = fingered_by(nodes[place].own, RING_SIZE)
+                    found = [node for node in members if any(each.holds(node, RING_SIZE) for each in targets)]
+                    meant.append(len({*found} - {place}))
+                    messages.append(len(walk(nodes, place, leading_to(targets)).edges))
+            say(
+                f" {count:4}   {name:6} {mean(hops):12.2f} {max(hops):5}"
+                f" {mean(meant):16.1f} {mean(messages):9.1f} {max(messages):5}"
+            )
+
+
+def held(members: Sequence[int]) -> dict[int, Graph]:
+    """Each member's edges, all of them right, where keys end at places, as on a network."""
+    begins = {place: (members[at - 1] + 1) % RING_SIZE for at, place in enumerate(members)}
+    return {
+        place: Graph(
+            RING_SIZE,
+            place,
+            Range(begin, (place - begin) % RING_SIZE + 1),
+            {node: begins[node] for node in fingers(place, members, RING_SIZE)},
+        )
+        for place, begin in begins.items()
+    }
+
+
+def leading_to(targets: Iterable[Range]) -> Callable[[int, Part], bool]:
+    """Whether a part has a key of some ranges: the range inclusion test of notices."""
+    return lambda here, part: any(part.range.meets(each, RING_SIZE) for each in targets)
 
 
 # -- tables and updates ------------------------------------------------------------------------------------------------
@@ -198,6 +245,7 @@ def measure_failing() -> None:
 
 PARTS: dict[str, Callable[[], None]] = {
     "graph": measure_graph,
+    "notices": measure_notices,
     "strategies": measure_strategies,
     "share": measure_share,
     "failing": measure_failing,

@@ -152,7 +152,8 @@ class Network:
 
     def repeat(self, place: int) -> None:
         """A node says what is to be said now and then."""
-        self._say(place, self.nodes[place].again(self.at(place)))
+        node, now = self.nodes[place], self.at(place)
+        self._say(place, node.again(now) + node.ask_new(now))
         self._look()
 
     def deliver(self) -> None:

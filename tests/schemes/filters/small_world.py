@@ -10,7 +10,7 @@ from meetpoint.protocol.node import Node
 from meetpoint.protocol.overlay import Overlay
 from meetpoint.protocol.services import Services
 from meetpoint.schemes.filters import Filters, FiltersSettings, Rows
-from meetpoint.schemes.filters.members import Member
+from meetpoint.schemes.filters.member import Member
 from meetpoint.schemes.filters.messages import Hand
 from tests.protocol.world import RING
 from tests.schemes.small_world import SchemeWorld

@@ -241,7 +241,18 @@ def test_a_node_that_refuses_says_nothing_of_what_is_known() -> None:
     made = known(node())
     made.heard(30, State(7, Range(21, 0), ALL, 0, 0), 0)
     assert made.rows(30, 0) == ()
-    assert (30, Ask(Range(21, 10), 0, 1)) in made.again(0), "else it would take what was told meanwhile for known"
+    assert (30, Ask(Range(21, 10), 0, 1)) in made.ask_new(0), "else it would take what was told meanwhile for known"
+
+
+def test_a_new_edge_is_asked_when_it_may_be_and_again_from_then_on() -> None:
+    made = node()
+    assert not [each for each in made.again(0) if isinstance(each[1], Ask)], "it may not yet know all its edges"
+    asks = made.ask_new(0)
+    assert [to for to, _ in asks] == list(made.graph.nodes)
+    assert not made.ask_new(1)
+    assert [to for to, _ in made.again(2)] == list(made.graph.nodes)
+    made.begin_anew(30, 3)
+    assert [to for to, _ in made.ask_new(4)] == [30]
 
 
 def test_where_the_keys_of_another_begin_is_learnt_from_it() -> None:

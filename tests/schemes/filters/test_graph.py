@@ -9,6 +9,7 @@ from math import comb
 import pytest
 
 from meetpoint.schemes.filters import Graph, Part, Range, fingers, level
+from meetpoint.schemes.filters.graph import fingered_by
 from tests.schemes.filters.rings import SIZE, churned, even, graphs, hashed, walk
 
 # -- ranges ------------------------------------------------------------------------------------------------------------
@@ -30,6 +31,9 @@ def test_ranges_meet_and_enclose_as_their_keys_do() -> None:
         for b in ranges:
             assert a.meets(b, size) == bool(keys[a] & keys[b])
             assert a.encloses(b, size) == (keys[a] >= keys[b])
+            parts = [keys[each] for each in a.common(b, size)]
+            assert set().union(*parts) == keys[a] & keys[b]
+            assert sum(map(len, parts)) == len(keys[a] & keys[b]), "no key twice"
 
 
 # -- one node ----------------------------------------------------------------------------------------------------------
@@ -40,6 +44,21 @@ def test_the_edges_are_chords_fingers_and_the_successor() -> None:
     assert fingers(0, members, 16) == [1, 3, 4, 9]
     assert fingers(9, members, 16) == [14, 1]
     assert fingers(5, [5], 16) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_those_whose_edge_a_member_is_lie_where_its_keys_say(seed: int) -> None:
+    """Section 5.1, where each subscribes for joins between its place + 2^k and its edge; seen from who joins."""
+    rng = random.Random(seed)
+    size = 1 << rng.randint(3, 12)
+    members = sorted(rng.sample(range(size), rng.randint(2, min(40, size // 2))))
+    for at, place in enumerate(members):
+        own = Range((members[at - 1] + 1) % size, (place - members[at - 1]) % size)
+        targets = fingered_by(own, size)
+        for other in members:
+            if other != place:
+                is_meant = any(each.holds(other, size) for each in targets)
+                assert is_meant == (place in fingers(other, members, size))
 
 
 def test_a_node_parts_its_range_the_longest_first() -> None:

@@ -12,12 +12,13 @@ from meetpoint.protocol.inputs import Subscribe, Unsubscribe
 from meetpoint.protocol.messages import Message
 from meetpoint.rendezvous.messages import Bring, Errand
 from meetpoint.rendezvous.placing import RETAIN_US
-from meetpoint.schemes.filters import ALL, fingers
+from meetpoint.schemes.filters import ALL, Range, fingers
+from meetpoint.schemes.filters.contacts import MISSED_MAX
 from meetpoint.schemes.filters.invariant import not_kept, not_told
-from meetpoint.schemes.filters.members import MISSED_MAX
-from meetpoint.schemes.filters.messages import Filter, Hand, Known, Serve, Want
+from meetpoint.schemes.filters.messages import Filter, Hand, Known, Serve, Stretch, Want
+from meetpoint.schemes.filters.messages import Member as Named
 from tests.protocol.world import RING
-from tests.rendezvous.small_world import CODEC, free
+from tests.rendezvous.small_world import CODEC, free, home
 from tests.schemes.filters.small_world import NUMBERS, QUICK, FiltersWorld
 
 LEASE_S = QUICK.lease_us / 1e6
@@ -114,6 +115,25 @@ def test_a_subscription_is_soon_acknowledged_where_all_answer() -> None:
     world.subscribed(41, "s", "a = 1", 0.6)
 
 
+def test_who_is_told_by_one_that_no_edge_leads_to_any_more_says_that_it_knows() -> None:
+    """Its edge led there before: it relies on nothing of that, and nobody need wait for a lease to end."""
+    world = quiet()
+    member = next(member for number, member in world.parts_of_graph() if number == 8)
+    assert 60_000 not in member.edges.graph.nodes
+    known: list[Known] = []
+
+    def weather(source: int, to: int, message: Message) -> None:
+        if isinstance(message, Known) and (source, to) == (8, 60):
+            known.append(message)
+
+    world.weather = weather
+    teller, whole = Named(home(60), home(60), 7), Stretch.of(RING, Range(0, RING.size))
+    world.say(8, Filter(member.name, teller, 5, whole, ("a = 1",), world.now, 1, True))
+    world.run(1)
+    assert known == [Known(teller, member.name, 5)]
+    assert not member.edges.since(60_000)
+
+
 def test_after_a_restart_a_subscription_waits_for_what_may_have_been_told() -> None:
     world = quiet()
     world.crash(20)
@@ -187,7 +207,7 @@ def test_edges_lead_past_one_that_is_silent_until_it_is_back() -> None:
     world = quiet()
     world.subscribed(8, "s", "a = 1")
     world.crash(28)
-    world.run((MISSED_MAX + 2) * QUICK.period_us / 1e6)
+    world.run(LEASE_S / 2 + MISSED_MAX * QUICK.period_us / 1e6)
     left = [place for _, member in world.parts_of_graph() for place in member.edges.graph.nodes]
     assert 28_000 not in left
     world.handed.clear()

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from meetpoint.schemes.filters import make_table
-from meetpoint.schemes.filters.reserves import nearer, nearest, reserve_count
+from meetpoint.schemes.filters.reserves import between, following, reserve_count
 from tests.schemes.filters.failing import fail
 from tests.schemes.filters.networks import SIZE as SMALL
 from tests.schemes.filters.networks import Network
@@ -17,18 +17,19 @@ from tests.schemes.filters.rings import graphs, walk
 def test_two_neighbours_are_in_reserve_for_each_doubling() -> None:
     assert [reserve_count(count) for count in (1, 2, 3, 128, 129, 1024)] == [1, 2, 4, 14, 16, 20]
     assert reserve_count(128, per_level=1) == 7
+    assert [reserve_count(128, per_level=share) for share in (0, 0.1, 0.5)] == [1, 1, 4]
 
 
-def test_the_next_one_clockwise_that_is_not_silent_takes_the_place() -> None:
-    assert nearest(60, [61, 3, 10], (), 64) == 61
-    assert nearest(60, [61, 3, 10], {61}, 64) == 3
-    assert nearest(60, [60, 61], {61}, 64) is None, "never itself"
+def test_the_next_ones_clockwise_follow_and_never_oneself() -> None:
+    assert following(60, [61, 3, 10], 2, 64) == [61, 3]
+    assert following(60, [3, 10, 3], 9, 64) == [3, 10]
+    assert following(60, [60], 1, 64) == []
 
 
-def test_a_candidate_names_one_that_lies_before_it_or_nobody() -> None:
-    assert nearer(60, 10, [12, 3, 50], (), 64) == 3
-    assert nearer(60, 10, [12, 3, 50], {3}, 64) is None
-    assert nearer(60, 10, [10], (), 64) is None
+def test_a_candidate_names_those_that_lie_before_it_or_nobody() -> None:
+    assert between(60, 10, [12, 9, 3, 50], 4, 64) == [3, 9]
+    assert between(60, 10, [12, 9, 3, 50], 1, 64) == [3]
+    assert between(60, 10, [10, 60], 4, 64) == []
 
 
 def test_with_two_for_each_doubling_a_ring_of_64_survives_and_with_one_often_not() -> None:

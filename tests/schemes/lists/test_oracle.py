@@ -4,38 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from datetime import timedelta
-from decimal import Decimal
 from functools import cache
 
 import pytest
 
 from meetpoint.errors import LimitError
-from meetpoint.language import Attribute, Filter, Schema, Type, clean_attributes, parse_filter
+from meetpoint.language import Filter, Schema, clean_attributes, parse_filter
 from meetpoint.matching import Scan
 from meetpoint.protocol.ring import Ring
 from meetpoint.rendezvous.scales import Quantiles, Scale
 from meetpoint.schemes.lists.collecting import Mode
 from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.subids import conjunction_number
+from tests.schemes.declared import DECLARED
 from tests.schemes.lists.model import Model, numbers
-from tests.workloads import START, random_events, random_filter
+from tests.workloads import random_events, random_filter
 
-# Some attributes are declared more narrowly than events are, some with a grid that events miss, some not at all.
-DECLARED = Schema(
-    (
-        Attribute("i", Type.INTEGER, minimum=-3, maximum=8),
-        Attribute("binary", Type.INTEGER),
-        Attribute("d", Type.DECIMAL, minimum=Decimal(-5), maximum=Decimal(10), precision=Decimal("0.1")),
-        Attribute("f", Type.FLOAT, minimum=Decimal("-0.05"), maximum=Decimal(100)),
-        Attribute("date", Type.FLOAT, precision=Decimal(2)),
-        Attribute("s", Type.STRING),
-        Attribute("user", Type.INTEGER, minimum=0, maximum=10),  # and events hold strings
-        Attribute("b", Type.BOOLEAN),
-        Attribute("t", Type.TIMESTAMP, minimum=START, maximum=START + timedelta(hours=1)),
-        Attribute("o.x", Type.INTEGER, minimum=0, maximum=2),
-    )
-)
 SCALES: dict[str, Scale] = {
     "i": Quantiles.of([0, 1, 1, 2, 5], DECLARED["i"]),
     "f": Quantiles.of([-0.1, 0.1, 8.3]),

@@ -23,24 +23,8 @@ from meetpoint.schemes.lists.subids import SubId, count
 from tests.overlays.chord.driving import peer
 from tests.overlays.chord.test_hops import Still
 from tests.schemes.lists.model import HOME, Model, numbers, spaced
+from tests.stocks import FIGURE_1, STOCKS
 
-STOCKS = Schema.from_yaml(
-    """
-    attributes:
-      Exchange: string
-      Symbol: string
-      Price: {type: decimal, min: 0.0, max: 20.0, precision: 0.01}
-      High: {type: decimal, min: 0.0, max: 20.0, precision: 0.01}
-      Low: {type: decimal, min: 0.0, max: 20.0, precision: 0.01}
-    """
-)
-FIGURE_1 = {
-    "Exchange": "NYSE",
-    "Symbol": "OTE",
-    "Price": Decimal("8.40"),
-    "High": Decimal("8.80"),
-    "Low": Decimal("8.22"),
-}
 FIGURE_2 = {
     1: "Exchange = 'NYSE' AND Symbol = 'OTE' AND Price < 8.70 AND Price > 8.30",
     2: "Symbol = 'OTE' AND Price = 8.20 AND Low < 8.05",

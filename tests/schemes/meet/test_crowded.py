@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from meetpoint.catalog import NetworkConfig
 from meetpoint.schemes.meet import MeetSettings
 from meetpoint.schemes.meet.filed import read_filed
-from meetpoint.sim.families import family_of
-from meetpoint.sim.plans import read_plan
-from meetpoint.sim.scenario import Network
+from meetpoint.sim.scenario import Network, Timing
 from tests.rendezvous.eyes import misplaced, parts
+from tests.schemes import busy
 
 
 def network(crowded: int, children: int, nodes: int, seed: int, faults: str = "none", lease_s: int = 5) -> Network:
     meet = MeetSettings(crowded=crowded, children=children, lease_us=lease_s * 1_000_000)
-    plan = msgspec.structs.replace(read_plan(faults), seconds=20)
-    kin = family_of(NetworkConfig(scheme="meet", meet=meet))
-    return Network(scheme="meet", nodes=nodes, seed=seed, faults=plan, kin=kin)
+    return busy.network(NetworkConfig(scheme="meet", meet=meet), nodes, seed, faults, timing=Timing())
 
 
 def paths(net: Network) -> list[tuple[int, ...]]:

@@ -63,10 +63,6 @@ class ReachWorld(SchemeWorld):
 
     # -- what is there -------------------------------------------------------------------------------------------------
 
-    def others(self, *but: int) -> list[int]:
-        """Nodes that are not these."""
-        return [number for number in sorted(self.nodes) if number not in but]
-
     def holder(self, point: int) -> int:
         """The node that holds an id."""
         key = self.scheme(self.others()[0])._cube.key(point)

@@ -14,9 +14,9 @@ from meetpoint.rendezvous.messages import Entry, Errand
 from meetpoint.schemes.reach import ReachSettings
 from meetpoint.schemes.reach.pushing import MARK
 from meetpoint.schemes.reach.side_messages import Amend, Awake, Borrow, IsIdle, Weigh, Where
-from tests.rendezvous.eyes import held_by_nobody, held_twice
+from tests.rendezvous.eyes import Overseen, held_by_nobody, held_twice, schemes
 from tests.rendezvous.small_world import CODEC, RING, home
-from tests.schemes.reach.balancing import Overseen, balanced, make, schemes
+from tests.schemes.reach.balancing import balanced, lacking, make
 from tests.schemes.reach.small_world import PLAIN, ReachWorld, attributes
 
 QUENCHED = msgspec.structs.replace(PLAIN, quench="quenched", lease_us=5_000_000)
@@ -235,7 +235,7 @@ def test_questions_that_make_no_sense_are_counted(question: IsIdle) -> None:
 )
 def test_nothing_is_missed_while_all_of_it_goes_on(overlay: str, faults: str, seed: int) -> None:
     net = make(seed, faults, overlay)
-    Overseen(net, 50)
+    Overseen(net, lambda: lacking(net), 50)
     net.run()
     report = net.report()
     assert report.good, report.problems
@@ -247,7 +247,7 @@ def test_nothing_is_missed_while_all_of_it_goes_on(overlay: str, faults: str, se
     assert held_by_nobody(net) == []
     assert sum(balanced(net)) == sum(
         not name.startswith(MARK)
-        for _, scheme in schemes(net)
+        for scheme in schemes(net)
         for entries in scheme._custody.entries.values()
         for name in entries
     )

@@ -9,11 +9,13 @@ import pytest
 
 from meetpoint.errors import SchemaError
 from meetpoint.language import Schema, clean_attributes, parse_filter
+from meetpoint.language.normal import CONJUNCTIONS_MAX
 from meetpoint.overlays.hypercube import WHOLE, Region
 from meetpoint.protocol.records import HomeId
 from meetpoint.protocol.ring import BITS_MAX, Ring
 from meetpoint.rendezvous.arcs import Arc
 from meetpoint.rendezvous.filed import Filed, Item, Read
+from meetpoint.rendezvous.planting import entry_name
 from meetpoint.schemes.reach import Duty, ReachSettings, SignatureIds, dimensions_of, head_point, parts, tree_of
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.filed import entry_of, read_entry
@@ -105,11 +107,11 @@ def test_a_shelf_with_many_finds_what_one_with_few_does(monkeypatch: pytest.Monk
     for number in range(300):
         filter_ = parse_filter(random_filter(random))
         for at, conjunction in enumerate(filter_.conjunctions):
-            filed = Filed(number, at, filter_.text)
-            item = Item(HomeId(b"%d" % (number % 7)), Read(filed, conjunction, cube.of_conjunction(conjunction)))
-            assert read_entry(cube, entry_of(cube, filed, conjunction)) == item.read
-            few.add(f"{number}/{at}", item)
-            many.add(f"{number}/{at}", item)
+            filed, name = Filed(number, at, filter_.text), _name(number, at)
+            item = Item(_owner(number), Read(filed, conjunction, cube.of_conjunction(conjunction)))
+            assert read_entry(cube, name, entry_of(cube, filed, conjunction)) == item
+            few.add(name, item)
+            many.add(name, item)
     found = 0
     for turn, event in enumerate(random_events(random, 40)):
         clean = clean_attributes(event)
@@ -119,14 +121,23 @@ def test_a_shelf_with_many_finds_what_one_with_few_does(monkeypatch: pytest.Monk
         monkeypatch.setattr("meetpoint.rendezvous.shelf.FEW_MAX", 10_000)
         one = _sorted(few.match_parts(clean, id_, asked))
         monkeypatch.setattr("meetpoint.rendezvous.shelf.FEW_MAX", 2)
+        monkeypatch.setattr("meetpoint.rendezvous.shelf.ASKED_MAX", turn % 3 * 40)
         assert _sorted(many.match_parts(clean, id_, asked)) == one
         assert all(any(part.holds(item.read.place) for part in asked) for item in one)
         found += len(one)
         if turn % 4 == 0:
             for shelf in (few, many):
-                shelf.remove(f"{turn}/0")
+                shelf.remove(_name(turn, 0))
     assert found > 100
     assert len(few) == len(many)
+
+
+def _owner(number: int) -> HomeId:
+    return HomeId(b"%d" % (number % 7))
+
+
+def _name(number: int, at: int) -> str:
+    return entry_name(_owner(number), number * CONJUNCTIONS_MAX + at)
 
 
 def _sorted(items: list[Item[int]]) -> list[Item[int]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -19,28 +17,19 @@ from meetpoint.rendezvous.messages import Errand
 from meetpoint.schemes.reach import ReachSettings
 from meetpoint.schemes.reach.messages import Handle
 from meetpoint.sim.engine import Process
-from meetpoint.sim.families import family_of
-from meetpoint.sim.plans import read_plan
-from meetpoint.sim.scenario import Network, Phase, Timing
-from tests.schemes.dmm.seeing import schemes
+from meetpoint.sim.scenario import Network
+from tests.rendezvous.eyes import schemes
+from tests.schemes.busy import FAULTS, Busy, judge, network
 
 NAMES = "abcdefg"
 SCHEMA = "attributes:\n" + "".join(f"  {name}: integer\n" for name in NAMES)
 PLAIN = ReachSettings(schema=SCHEMA, quench="unquenched", copies="uncopied", pushing="unpushed")
 FIGURE_2 = 0b1100111
-FAULTS = ("none", "churn", "partition", "lossy", "disk", "all")
 
 
-def network(
-    overlay: str, nodes: int, seed: int, settings: ReachSettings, faults: str = "none", founders: int | None = None
-) -> Network:
+def configured(settings: ReachSettings, overlay: str = "hypercube") -> NetworkConfig:
     """A network that runs `reach`."""
-    plan = read_plan(faults)
-    if plan.faults:
-        plan = msgspec.structs.replace(plan, seconds=20)
-    kin = family_of(NetworkConfig(overlay=overlay, scheme="reach", reach=settings))
-    timing = Timing(recovery_s=45, quiet_s=60)
-    return Network(overlay, "reach", nodes, seed, plan, kin=kin, founders=founders, timing=timing)
+    return NetworkConfig(overlay=overlay, scheme="reach", reach=settings)
 
 
 # -- what an event costs -----------------------------------------------------------------------------------------------
@@ -85,7 +74,7 @@ def regions(net: Network) -> dict[bytes, Region]:
 @pytest.mark.parametrize("length", [0, 1, 3, 4])
 def test_with_ids_of_one_length_an_event_takes_2_to_the_b_less_1_and_l_sends(length: int) -> None:
     """Figure 2 has 16 nodes, and n = 7; the node of the empty suffix is one of those that are required."""
-    net = network("hypercube", 1 << length, length, PLAIN)
+    net = network(configured(PLAIN), 1 << length, length)
     sends = Sends(net)
     random = Random(length)
     for _ in range(6):
@@ -130,32 +119,7 @@ def draw_event(random: Random) -> dict[str, object]:
     return {name: random.randrange(4) for name in NAMES if random.random() < 0.5}
 
 
-def make(seed: int, faults: str, overlay: str, settings: ReachSettings) -> Network:
-    """Subscriptions and events at all times."""
-    random = Random(f"reach/{seed}")
-    net = network(overlay, 10, seed, settings, faults, 5 if seed % 2 else None)
-    names = [net.subscribe(draw_filter(random)) for _ in range(24)]
-    phases: tuple[Phase, ...] = ("faults", "faults", "recovery", "after")
-    actions: list[Callable[[], object]] = [
-        *(partial(net.unsubscribe, name, phase=random.choice(phases)) for name in random.sample(names, 10)),
-        *(partial(net.update, name, draw_filter(random), phase="faults") for name in random.sample(names, 6)),
-        *(partial(net.subscribe, draw_filter(random), phase="faults") for _ in range(10)),
-        *(partial(net.publish, draw_event(random), phase=("load", *phases)[number % 5]) for number in range(50)),
-    ]
-    random.shuffle(actions)
-    for action in actions:
-        action()
-    return net
-
-
-def run(net: Network) -> dict[str, int]:
-    """Run, judge, and say what was observed."""
-    net.run()
-    report = net.report()
-    assert report.good, report.problems
-    assert [each for scheme in schemes(net) for each in scheme._duties.under_way()] == []
-    assert not [name for name in report.observed if name.endswith(("_malformed", "_overparted", "_crowded"))]
-    return report.observed
+BUSY = Busy(draw_filter=draw_filter, draw_event=draw_event, subscriptions=24, ended=10, changed=6, added=10, events=50)
 
 
 OPTIONS: tuple[dict[str, Any], ...] = (
@@ -171,4 +135,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 def test_whatever_befalls_a_network_nothing_is_missed(overlay: str, faults: str) -> None:
     seed = 2 * FAULTS.index(faults) + list(OVERLAYS).index(overlay)
     settings = msgspec.structs.replace(ReachSettings(schema=SCHEMA), **OPTIONS[seed % len(OPTIONS)])
-    assert run(make(seed, faults, overlay, settings))["reach_served"] > 50
+    net = network(configured(settings, overlay), 10, seed, faults, founders=5 if seed % 2 else None)
+    observed = judge(BUSY.keep(net, Random(f"reach/{seed}")), "_overparted", "_crowded")
+    assert observed["reach_served"] > 50
+    assert [each for scheme in schemes(net) for each in scheme._duties.under_way()] == []

@@ -25,13 +25,15 @@ from meetpoint.client.network import Network
 from meetpoint.client.subscription import Subscription
 from meetpoint.errors import SetupError
 
-__all__ = ["BROKER", "Meetpoint"]
+__all__ = ["BROKER", "Meetpoint", "wait_ready"]
 
 BROKER = (sys.executable, "-m", "meetpoint.cli", "broker")
 """The command that runs a broker."""
 TIMEOUT_S = 120.0
 _ASKING = 256
 """How many subscriptions of a consumer are asked for at a time."""
+SUBSCRIPTIONS_MAX = 1_000_000
+"""How many a consumer may have: far more than by default."""
 
 
 class Meetpoint:
@@ -57,10 +59,11 @@ class Meetpoint:
                     "listen": f"{HOST}:{port}", "admin": f"{HOST}:{admin}", "data": str(folder / f"broker-{number}"),
                     "join": addresses[:3], "scheme": self._scheme,
                 }  # fmt: skip
-                config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in said.items()))
+                written = "".join(f"{key} = {json.dumps(value)}\n" for key, value in said.items())
+                config.write_text(f"{written}[limits]\nsubscriptions_per_client = {SUBSCRIPTIONS_MAX}\n")
                 log = folder / f"broker-{number}.log"
                 process = stack.enter_context(running([*BROKER, "--config", str(config)], log, {}))
-                _wait_ready(admin, process, log)
+                wait_ready(admin, process, log)
                 addresses.append(f"{HOST}:{port}")
             yield tuple(addresses)
 
@@ -125,7 +128,8 @@ class _Publisher:
         await self._net.publish(event)
 
 
-def _wait_ready(admin: int, process: Popen[bytes], log: Path) -> None:
+def wait_ready(admin: int, process: Popen[bytes], log: Path) -> None:
+    """Until a broker that was started serves."""
     until = time.monotonic() + START_S
     while time.monotonic() < until:
         if process.poll() is not None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from meetpoint.protocol.records import HomeId
 from meetpoint.protocol.ring import Key, Ring
-from meetpoint.rendezvous.filed import NUMBER_MAX, Read, read_filed
+from meetpoint.rendezvous import filed, reading
+from meetpoint.rendezvous.filed import Read
+from meetpoint.rendezvous.planting import entry_name
 from meetpoint.schemes.dmm.rules import Kept
 from meetpoint.schemes.dmm.space import Box, Code, Space
 
@@ -44,29 +44,22 @@ def region_name(code: Code) -> str:
 
 def item_name(home: HomeId, number: int, code: Code) -> str:
     """The name of an entry of a region."""
-    return f"{home.hex()}/{number}/{code}"
+    return f"{entry_name(home, number)}/{code}"
 
 
 def read_name(name: str, space: Space) -> tuple[HomeId, int, Code] | None:
     """What the name of an entry says; None where it is malformed, as a peer's may be."""
-    home, _, rest = name.partition("/")
-    number, _, code = rest.partition("/")
-    try:
-        read = HomeId(bytes.fromhex(home)), int(number), Code(code)
-    except ValueError:
-        return None
-    return read if space.is_code(code) and 0 <= read[1] < NUMBER_MAX and item_name(*read) == name else None
+    entry, _, code = name.rpartition("/")
+    read = filed.read_name(entry)
+    return None if read is None or not space.is_code(code) else (*read, Code(code))
 
 
 def read_kept(body: bytes) -> Kept | None:
     """A region's record."""
-    try:
-        return msgspec.msgpack.decode(body, type=Kept)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    return reading.read_body(body, Kept)
 
 
 def read_body(body: bytes, space: Space) -> Read[Box] | None:
     """An entry's body, and its box; None where it is malformed."""
-    found = read_filed(body)
+    found = filed.read_filed(body)
     return None if found is None else Read(*found, space.box(found[1]))

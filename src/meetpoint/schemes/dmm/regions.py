@@ -6,25 +6,24 @@ record says (`rules`), and whatever it acknowledges is safe by then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Final
 
 import msgspec
 
-from meetpoint.errors import EventError
 from meetpoint.protocol.home import Home
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.records import EventKey, HomeId
 from meetpoint.protocol.ring import Key
 from meetpoint.protocol.services import Services
-from meetpoint.protocol.standing import attributes_of
-from meetpoint.rendezvous.carrying import ATTEMPT_US
 from meetpoint.rendezvous.custody import Custody
 from meetpoint.rendezvous.errands import Errands, Reached
 from meetpoint.rendezvous.filed import NUMBER_MAX
+from meetpoint.rendezvous.joint import Bring, JointBringing
 from meetpoint.rendezvous.messages import Entry
+from meetpoint.rendezvous.reading import read_attributes
 from meetpoint.schemes.dmm import rules
 from meetpoint.schemes.dmm.filed import item_name, key_of, read_body, read_name, region_name
 from meetpoint.schemes.dmm.messages import (
@@ -51,7 +50,7 @@ from meetpoint.schemes.dmm.shelves import Region, Shelves
 from meetpoint.schemes.dmm.space import Code, Space
 from meetpoint.schemes.dmm.walking import Verdict
 
-__all__ = ["PAGE_BYTES_MAX", "PAGE_MAX", "Bring", "Regions", "pages"]
+__all__ = ["PAGE_BYTES_MAX", "PAGE_MAX", "Regions", "pages"]
 
 PAGE_BYTES_MAX: Final = 128 << 10
 """About how many bytes of entries travel from one region to another at one time."""
@@ -59,19 +58,7 @@ PAGE_MAX: Final = 500
 KEYS_MAX: Final = 8_192
 """Regions of which a node remembers the keys."""
 
-Bring = Callable[..., Mapping[HomeId, None]]
-"""`Bringing.bring`, or another way."""
 Answer = Callable[[Message], None]
-
-
-class _Matching:
-    """An event that is brought from here: who waits for that, and which homes have not got it."""
-
-    __slots__ = ("to", "waiting")
-
-    def __init__(self, to: Mapping[HomeId, object]) -> None:
-        self.to = to
-        self.waiting: list[Answer] = []
 
 
 class Regions:
@@ -92,9 +79,8 @@ class Regions:
         self._custody = custody
         self._shelves = shelves
         self._settings = settings
-        self._bring = bring
+        self._bringing: JointBringing[tuple[HomeId, Code, EventKey]] = JointBringing(bring)
         self._slow = slow
-        self._matching: dict[tuple[HomeId, Code, EventKey], _Matching] = {}
         self.space = space
         self.key: Callable[[Code], Key] = lru_cache(KEYS_MAX)(partial(key_of, services.ring, space))
         """Where a region lies on the circle."""
@@ -171,18 +157,25 @@ class Regions:
         self._services.observe("region_malformed")
         return None
 
+    def _to_change(self, home: Home, reached: Reached, code: str, answer: Answer) -> Region | None:
+        """The region that an errand is for, if it takes what comes and goes; else that is answered."""
+        region = self._reached(home, reached, code)
+        if region is None:
+            return None
+        verdict = _verdict(region.kept, is_change=True)
+        if verdict is not Verdict.SERVED:
+            answer(Planted(verdict))
+            return None
+        return region
+
     def _plant(self, home: Home, reached: Reached, plant: Plant, answer: Answer) -> None:
-        region = self._reached(home, reached, plant.code)
+        region = self._to_change(home, reached, plant.code, answer)
         if region is None:
             return
         item = plant.item
         read = read_body(item.body, self.space)
         if read is None or not 0 <= item.number < NUMBER_MAX or not self.space.meets(region.code, read.place):
             self._services.observe("entry_malformed")
-            return
-        verdict = _verdict(region.kept, is_change=True)
-        if verdict is not Verdict.SERVED:
-            answer(Planted(verdict))
             return
         name = item_name(item.home, item.number, region.code)
         if name in region.withdrawn:
@@ -193,15 +186,11 @@ class Regions:
         self.changed(home, region.code)
 
     def _uproot(self, home: Home, reached: Reached, uproot: Uproot, answer: Answer) -> None:
-        region = self._reached(home, reached, uproot.code)
+        region = self._to_change(home, reached, uproot.code, answer)
         if region is None:
             return
         if not 0 <= uproot.number < NUMBER_MAX:
             self._services.observe("entry_malformed")
-            return
-        verdict = _verdict(region.kept, is_change=True)
-        if verdict is not Verdict.SERVED:
-            answer(Planted(verdict))
             return
         name = item_name(uproot.home, uproot.number, region.code)
         self._put(home, name, region.code, b"", lambda: answer(Planted(Verdict.SERVED)))
@@ -220,39 +209,20 @@ class Regions:
         def slow(to: tuple[HomeId, ...]) -> None:
             self._slow(match.origin, Reaching(match.attempt, to))
 
-        matching = self._matching.get(key)
-        if matching is not None:
-            matching.waiting.append(answer)
-            slow(tuple(matching.to))
+        def brought(well: bool) -> None:
+            if well:  # else it is asked again
+                answer(Matched(Verdict.SERVED))
+
+        if self._bringing.join(key, brought, slow):
             return
-        try:
-            matched = region.match(attributes_of(match.content))
-        except EventError:
-            self._services.observe("event_malformed")
+        attributes = read_attributes(self._services, match.content)
+        if attributes is None:
             return
+        matched = region.match(attributes)
         if self._services.tracing:
             told = f"region {region.code or 'of all'} has matches of {len(matched)} homes"
             self._services.trace(match.event, "visited", home.id, detail=told)
-        self._bring_to(key, match, matched, answer, slow)
-
-    def _bring_to(
-        self,
-        key: tuple[HomeId, Code, EventKey],
-        match: Match,
-        matched: dict[HomeId, tuple[int, ...]],
-        answer: Answer,
-        slow: Callable[[tuple[HomeId, ...]], None],
-    ) -> None:
-        matching = self._matching[key] = _Matching(matched)
-        matching.waiting.append(answer)
-
-        def brought(well: bool) -> None:
-            del self._matching[key]
-            if well:  # else it is asked again
-                for each in matching.waiting:
-                    each(Matched(Verdict.SERVED))
-
-        matching.to = self._bring(match.event, match.settled, match.content, matched, ATTEMPT_US, brought, slow)
+        self._bringing.begin(key, match.event, match.settled, match.content, matched, brought, slow)
 
     # -- as a child ----------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ could go on telling each other what nobody wants any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from meetpoint.schemes.filters.graph import Graph, Part, Split, level
@@ -91,10 +91,11 @@ Said: TypeAlias = list[tuple[int, Message]]
 class _Edge:
     """What is known of an edge that leads away from here."""
 
-    __slots__ = ("number", "range", "rows", "since", "until")
+    __slots__ = ("is_asked", "number", "range", "rows", "since", "until")
 
     def __init__(self, since: int) -> None:
         self.since = since  # questions that were asked before are not this edge's
+        self.is_asked = False
         self.number = -1
         self.range = Range(0, 0)
         self.rows: Rows = ALL
@@ -115,12 +116,14 @@ class _Grant:
         "promised",
         "range",
         "rests_on",
+        "rows",
         "table",
         "until",
     )
 
     def __init__(self, table: Table) -> None:
         self.table = table
+        self.rows: Rows = ()  # of the table, as they were told
         self.ends: dict[int, int] = {}  # where ranges end that it was told of, and until when that is good
         self.range = Range(0, 0)
         self.graph: Graph | None = None  # by which it was found what the range rests on
@@ -191,7 +194,7 @@ class Edges:
     def told(self, now: int) -> dict[int, tuple[Range, Rows]]:
         """What was told to whom, and is still good."""
         granted = self._granted.items()
-        return {node: (grant.range, grant.table.rows) for node, grant in granted if grant.promised > now}
+        return {node: (grant.range, grant.rows) for node, grant in granted if grant.promised > now}
 
     def split(self, asked: Range, attributes: Mapping[str, object], now: int) -> Split:
         """Part a range for an event; parts in which nobody wants it are left out, and so answered for."""
@@ -205,6 +208,11 @@ class Edges:
     def owed_us(self, now: int) -> int:
         """How long others may rely on what was told here: who gets keys of this node waits as long."""
         return max(0, self.ready_at - now, *(grant.until - now for grant in self._granted.values()))
+
+    def is_quiet(self, now: int) -> bool:
+        """Whether all is known and told: nothing need be said again soon."""
+        is_known = all(self._is_known(node, edge, now) for node, edge in self._edges.items())
+        return is_known and not self._owed and not self._unaware(now)
 
     def _is_wanted(self, part: Part, attributes: Mapping[str, object], now: int) -> bool:
         return accepts(self.rows(part.node, now), attributes)
@@ -278,15 +286,34 @@ class Edges:
         return 0 <= range_.begin < self.size and 0 <= range_.length <= self.size
 
     def again(self, now: int) -> Said:
-        """What is to be said now and then: questions, and what was not acknowledged."""
-        responsible = self.graph.responsible
-        asks: Said = [(node, Ask(responsible[node], now, edge.number)) for node, edge in self._edges.items()]
+        """What is to be said now and then: questions, and what was not acknowledged; new edges are asked apart."""
+        asks = self._ask([node for node, edge in self._edges.items() if edge.is_asked], now)
         states = self._refresh(now)
         told = {node for node, _ in states}
         for node in self._unaware(now):
             if node not in told:
                 states.append((node, self._state(self._granted[node])))
         return asks + states + self._pay(now)
+
+    def ask_new(self, now: int) -> Said:
+        """Ask where edges lead that were not asked yet. Whoever does so before it has found all its edges asks one for
+        what another will answer for, and is told of it as long as that is good.
+        """
+        return self._ask([node for node, edge in self._edges.items() if not edge.is_asked], now)
+
+    def _ask(self, nodes: Iterable[int], now: int) -> Said:
+        said: Said = []
+        for node in nodes:
+            edge = self._edges[node]
+            edge.is_asked = True
+            said.append((node, Ask(self.graph.responsible[node], now, edge.number)))
+        return said
+
+    def remake(self, now: int) -> Said:
+        """Draw what is wanted together anew, by what events are like now; whatever changes is told."""
+        for grant in self._granted.values():
+            grant.table = self._table()
+        return self._refresh(now)
 
     # -- those whose edges lead here -----------------------------------------------------------------------------------
 
@@ -341,10 +368,9 @@ class Edges:
         for source, grant in self._granted.items():
             grant.ends = {end: until for end, until in grant.ends.items() if until > now}
             range_ = Range(self.graph.own.begin, max(map(self._reach, grant.ends)))
-            before = grant.table.rows
             self._fill(grant, source, range_, now)
-            if grant.number < 0 or grant.range != range_ or grant.table.rows != before:
-                grant.range = range_
+            if grant.number < 0 or grant.range != range_ or grant.table.rows != grant.rows:
+                grant.range, grant.rows = range_, grant.table.rows
                 self._number = grant.number = max(self._number + 1, now)
                 said.append((source, self._state(grant)))
         return said
@@ -369,9 +395,7 @@ class Edges:
             grant.table.replace(each, rows)
 
     def _state(self, grant: _Grant) -> State:
-        return State(
-            grant.number, grant.range, grant.table.rows, grant.at, grant.good_us, grant.acked < grant.number
-        )  # fmt: skip
+        return State(grant.number, grant.range, grant.rows, grant.at, grant.good_us, grant.acked < grant.number)
 
     # -- those to whom edges lead --------------------------------------------------------------------------------------
 

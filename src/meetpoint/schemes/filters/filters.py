@@ -34,10 +34,11 @@ from meetpoint.rendezvous.shelf import Matched
 from meetpoint.schemes.filters.filed import entry_of, read_entry
 from meetpoint.schemes.filters.members import Members
 from meetpoint.schemes.filters.messages import Carry, Serve, Served, Stretch
-from meetpoint.schemes.filters.passing import WITHIN_US, Event, Outcome, Passing, merged
-from meetpoint.schemes.filters.ranges import Range
+from meetpoint.schemes.filters.passing import Event, Outcome, Passing
+from meetpoint.schemes.filters.ranges import Range, merged
 from meetpoint.schemes.filters.settings import FiltersSettings
 from meetpoint.schemes.filters.shelves import Shelves
+from meetpoint.schemes.filters.waiting import WITHIN_US
 
 __all__ = ["Filters"]
 
@@ -50,13 +51,11 @@ class Filters(RendezvousScheme):
     ) -> None:
         self._shelves = Shelves(services)
         super().__init__(services, overlay, hosting, node, self._shelves, straight=True)
-        self._members = self._shelves.fellow = Members(
-            services, hosting, self._custody, self._errands, self._atlas, self._shelves, settings,
-            by_place=overlay.places is None,
+        self._members = Members(
+            services, overlay, hosting, self._custody, self._shelves, settings
         )  # fmt: skip
-        self._passing = Passing(
-            services, hosting, self._custody, self._errands, self._bringing, self._shelves, self._members
-        )  # fmt: skip
+        self._shelves.fellows.append(self._members)
+        self._passing = Passing(services, self._custody, self._errands, self._bringing, self._shelves, self._members)
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""

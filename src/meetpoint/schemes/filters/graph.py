@@ -23,9 +23,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from meetpoint.schemes.filters.ranges import Range
+from meetpoint.schemes.filters.ranges import Range, merged
 
-__all__ = ["Graph", "Part", "Split", "fingers", "level"]
+__all__ = ["Graph", "Part", "Split", "fingered_by", "fingers", "level"]
 
 
 def fingers(place: int, members: Sequence[int], size: int) -> list[int]:
@@ -36,6 +36,12 @@ def fingers(place: int, members: Sequence[int], size: int) -> list[int]:
         if member != place:
             found[member] = None
     return sorted(found, key=lambda member: (member - place) % size)
+
+
+def fingered_by(keys: Range, size: int) -> list[Range]:
+    """Where those lie whose edges lead to whoever has these keys: all who have one of them at their place + 2^k."""
+    steps = (1 << exponent for exponent in range((size - 1).bit_length()))
+    return merged((Range((keys.begin - step) % size, keys.length) for step in steps), size)
 
 
 def level(place: int, other: int, size: int) -> int:

@@ -1,37 +1,51 @@
 """What brokers that run `filters` say to each other.
 
-Members of the graph are arcs of homes (`members`): one is named by its home and its place, the last key of the arc.
+Members of the graph are arcs of homes (`member`): one is named by its home and its place, the last key of the arc.
 Each has a *life*, a number that is another whenever it begins anew, so that nothing told by or to a former one counts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
-from meetpoint.protocol.messages import Message, Query, Reply
+from meetpoint.protocol.messages import Message, Peer, Query, Reply
 from meetpoint.protocol.records import EventKey, HomeId
 from meetpoint.protocol.ring import Ring
 from meetpoint.rendezvous.arcs import Arc
+from meetpoint.schemes.filters.contacts import Contact
 from meetpoint.schemes.filters.ranges import Range
 
 __all__ = [
     "MESSAGES",
+    "UNASKED",
     "Absent",
+    "Beside",
+    "Card",
     "Carried",
     "Carry",
     "Filter",
     "Hand",
     "Handed",
+    "Join",
+    "Joined",
     "Known",
+    "Locate",
+    "Located",
+    "Member",
     "Serve",
     "Served",
     "Stretch",
     "Want",
     "Where",
-    "WhereIs",
+    "contacts_of",
+    "ranges_of",
 ]
+
+UNASKED: Final = -1
+"""In a `Want`: no neighbours are asked for."""
 
 
 class Stretch(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -54,6 +68,40 @@ class Stretch(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return Range(ring.number(self.begin), length) if length <= ring.size else None
 
 
+def ranges_of(ring: Ring, stretches: Iterable[Stretch]) -> list[Range] | None:
+    """All ranges; None where one of them is none."""
+    found = [each.range(ring) for each in stretches]
+    ranges = [each for each in found if each is not None]
+    return ranges if len(ranges) == len(found) else None
+
+
+class Card(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A member as others are told of it: its home, its place, where its keys begin, and which node hosts it."""
+
+    home: HomeId
+    place: bytes
+    begin: bytes
+    host: Peer
+
+    @classmethod
+    def of(cls, ring: Ring, contact: Contact) -> Card:
+        """A contact, packed."""
+        return cls(contact.home, bytes(ring.key(contact.place)), bytes(ring.key(contact.begin)), contact.host)
+
+    def contact(self, ring: Ring) -> Contact | None:
+        """The contact; None where there can be none such on the circle."""
+        if not all(map(ring.holds, (self.home, self.place, self.begin, self.host.id))):
+            return None
+        return Contact(self.home, ring.number(self.place), ring.number(self.begin), self.host)
+
+
+def contacts_of(ring: Ring, cards: Iterable[Card]) -> list[Contact] | None:
+    """All contacts; None where one of them is none."""
+    found = [each.contact(ring) for each in cards]
+    contacts = [each for each in found if each is not None]
+    return contacts if len(contacts) == len(found) else None
+
+
 class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A member: its home, its place, and its life; 0 where that is not known."""
 
@@ -74,6 +122,10 @@ class Want(Message, frozen=True, array_like=True, gc=False, tag="f.want"):
     range: Stretch
     at: int
     known: int
+    begin: bytes
+    """Where the asker's own keys begin."""
+    listed: int = UNASKED
+    """Asked of the first edge: who is beside you? A digest of what it said last; 0 where it has said nothing."""
 
 
 class Filter(Message, frozen=True, array_like=True, gc=False, tag="f.filter"):
@@ -105,12 +157,56 @@ class Absent(Message, frozen=True, array_like=True, gc=False, tag="f.absent"):
     arcs: tuple[Arc, ...]
 
 
+class Beside(Message, frozen=True, array_like=True, gc=False, tag="f.beside"):
+    """To one whose first edge leads here: who lies between, as far as is known here, and who is in reserve here."""
+
+    to: Member
+    source: Member
+    cards: tuple[Card, ...]
+
+
+# -- the graph ---------------------------------------------------------------------------------------------------------
+
+
+class Locate(Message, frozen=True, array_like=True, gc=False, tag="f.locate"):
+    """Node-location, down the graph: who has this key? Whoever it ends at tells its origin."""
+
+    to: Member
+    range: Stretch
+    key: bytes
+    origin: Peer
+    hops: int
+
+
 class Where(Message, frozen=True, array_like=True, gc=False, tag="f.where"):
-    """Errand: who holds a key? Whoever answers is named by the answer's envelope."""
+    """To neighbours of the overlay, from a member that knows nobody: whom do you know from this key on?"""
+
+    key: bytes
 
 
-class WhereIs(Message, frozen=True, array_like=True, gc=False, tag="f.where_is"):
-    """Here."""
+class Located(Message, frozen=True, array_like=True, gc=False, tag="f.located"):
+    """Answer to both: who has the key, or the next that is known from there on; then those that follow."""
+
+    key: bytes
+    cards: tuple[Card, ...]
+
+
+class Join(Query, frozen=True, array_like=True, gc=False, tag="f.join"):
+    """Node-join, down the graph, to all in a range whose places lie in targets: an edge of theirs leads here."""
+
+    to: Member
+    range: Stretch
+    targets: tuple[Stretch, ...]
+    card: Card
+    hops: int
+    within_us: int
+    """How long whoever asks waits."""
+
+
+class Joined(Reply, frozen=True, array_like=True, gc=False, tag="f.joined"):
+    """All know of it but those in targets that were left."""
+
+    left: tuple[Stretch, ...]
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
@@ -176,8 +272,12 @@ MESSAGES: Final[tuple[type[Message], ...]] = (
     Filter,
     Known,
     Absent,
+    Beside,
+    Locate,
     Where,
-    WhereIs,
+    Located,
+    Join,
+    Joined,
     Hand,
     Handed,
     Carry,

@@ -13,39 +13,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from meetpoint.errors import EventError
 from meetpoint.protocol.home import Home
-from meetpoint.protocol.hosting import Hosting
 from meetpoint.protocol.inputs import MICROSECONDS
 from meetpoint.protocol.messages import Message, Peer, Reply
 from meetpoint.protocol.overlay import Handler
 from meetpoint.protocol.records import EventKey, HomeId
 from meetpoint.protocol.services import Services
-from meetpoint.protocol.standing import attributes_of
+from meetpoint.rendezvous.awaiting import when_all
 from meetpoint.rendezvous.bringing import Bringing
 from meetpoint.rendezvous.custody import Custody
 from meetpoint.rendezvous.errands import Errands, Reached
-from meetpoint.rendezvous.shelf import Matched, by_home
+from meetpoint.rendezvous.reading import read_attributes
+from meetpoint.rendezvous.shelf import Matched, add_to, by_home
 from meetpoint.schemes.filters.graph import Part
-from meetpoint.schemes.filters.members import Member, Members
+from meetpoint.schemes.filters.member import Member
+from meetpoint.schemes.filters.members import Members
 from meetpoint.schemes.filters.messages import Carried, Carry, Hand, Handed, Serve, Served, Stretch
 from meetpoint.schemes.filters.messages import Member as Named
-from meetpoint.schemes.filters.ranges import Range
+from meetpoint.schemes.filters.ranges import Range, merged
 from meetpoint.schemes.filters.shelves import Shelves
+from meetpoint.schemes.filters.waiting import HOPS_MAX, STEP_US, WITHIN_US
 
-__all__ = ["WITHIN_US", "Event", "Outcome", "Passing", "merged"]
+__all__ = ["Event", "Outcome", "Passing"]
 
-WITHIN_US: Final = 3 * MICROSECONDS // 2
-"""How long an event's origin waits for the graph."""
-STEP_US: Final = MICROSECONDS // 10
-"""How much sooner whoever hands on gives up waiting than whoever handed it to it."""
 BRING_US: Final = MICROSECONDS // 2
 """How long a home may take to have an event, before that is left to the event's origin."""
 WORKING_MAX: Final = 4_096
 """Ranges that a node works at; any further one is left."""
-LEFT_MAX: Final = 256
-"""Ranges that are named in an answer; more are drawn together."""
-HOPS_MAX: Final = 1_000
 
 
 class Event(NamedTuple):
@@ -69,8 +63,7 @@ class Outcome:
 
     def leave(self, homes: Iterable[tuple[HomeId, tuple[int, ...]]]) -> None:
         """Some homes have not said that they have it."""
-        for home, subids in homes:
-            self.homes[home] = tuple(sorted({*self.homes.get(home, ()), *subids}))
+        add_to(self.homes, homes)
 
 
 class Passing:
@@ -79,7 +72,6 @@ class Passing:
     def __init__(
         self,
         services: Services,
-        hosting: Hosting,
         custody: Custody,
         errands: Errands,
         bringing: Bringing,
@@ -87,7 +79,6 @@ class Passing:
         members: Members,
     ) -> None:
         self._services = services
-        self._hosting = hosting
         self._custody = custody
         self._bringing = bringing
         self._shelves = shelves
@@ -114,16 +105,13 @@ class Passing:
             outcome.left += [part.range for part in parts]
             parts = []
         self._members.sample(event.attributes)
-        pending = 1 + len(parts)
         self._working += 1
 
-        def one_is_done() -> None:
-            nonlocal pending
-            pending -= 1
-            if not pending:
-                self._working -= 1
-                then(outcome)
+        def all_is_done() -> None:
+            self._working -= 1
+            then(outcome)
 
+        one_is_done = when_all(1 + len(parts), all_is_done)
         for part in parts:
             self._hand_on(member, part, event, hops, within_us - STEP_US, outcome, one_is_done)
         if split.mine.length:
@@ -153,7 +141,7 @@ class Passing:
     ) -> None:
         ring = self._services.ring
         home, place = member.homes.get(part.node), bytes(ring.key(part.node))
-        host = None if home is None else self._hosting.directory.host(home)
+        host = None if home is None else self._members.host(home)
         if home is None or host is None:
             outcome.left.append(part.range)
             done()
@@ -219,36 +207,22 @@ class Passing:
     ) -> Matched:
         """Bring an event to the homes that want it, of those whose entries lie at a home here."""
         matched = by_home(self._shelves.at(home).match(event.attributes, is_asked))
-        ended = False
 
-        def end() -> None:
-            nonlocal ended
-            if not ended:
-                ended = True
-                self._services.cancel(timer)
-                done()
+        def brought(left: Mapping[HomeId, tuple[int, ...]]) -> None:
+            outcome.leave(left.items())
+            done()
 
-        def late() -> None:
-            if not ended:
-                outcome.leave((each, matched[each]) for each in open_)
-                end()
-
-        timer = self._services.after(within_us, late)
-        open_ = self._bringing.bring(
-            event.key, event.settled, event.content, matched, within_us, lambda well: end() if well else None
-        )
+        self._bringing.bring_soon(event.key, event.settled, event.content, matched, within_us, brought)
         return matched
 
     # -- what comes from others ----------------------------------------------------------------------------------------
 
     def _event(self, key: EventKey, settled: int, content: bytes) -> Event | None:
-        try:
-            if settled < 0:
-                raise EventError("settled")
-            return Event(key, settled, content, attributes_of(content))
-        except EventError:
+        if settled < 0:
             self._services.observe("event_malformed")
             return None
+        attributes = read_attributes(self._services, content)
+        return None if attributes is None else Event(key, settled, content, attributes)
 
     def _hand(self, source: Peer, hand: Hand) -> None:
         ring = self._services.ring
@@ -315,23 +289,3 @@ class Passing:
     def check(self) -> None:
         """Assert what must hold at all times."""
         assert self._working >= 0
-
-
-def merged(ranges: Iterable[Range], size: int) -> list[Range]:
-    """The same keys in as few ranges as may be; where they are too many, more keys in one."""
-    runs: list[tuple[int, int]] = []
-    for each in ranges:
-        end = each.begin + each.length
-        if each.length:
-            runs += [(each.begin, end)] if end <= size else [(each.begin, size), (0, end - size)]
-    out: list[tuple[int, int]] = []
-    for first, end in sorted(runs):
-        if out and first <= out[-1][1]:
-            out[-1] = (out[-1][0], max(out[-1][1], end))
-        else:
-            out.append((first, end))
-    if len(out) > 1 and out[0][0] == 0 and out[-1][1] == size:
-        out = [*out[1:-1], (out[-1][0], size + out[0][1])]
-    if len(out) > LEFT_MAX:
-        return [Range(out[0][0], out[-1][1] - out[0][0])]
-    return [Range(first, end - first) for first, end in out]

@@ -6,9 +6,13 @@ nothing. A length says which.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
-__all__ = ["Range"]
+__all__ = ["RANGES_MAX", "Range", "merged"]
+
+RANGES_MAX: Final = 256
+"""Ranges that are named at a time; more are drawn together."""
 
 
 class Range(NamedTuple):
@@ -36,3 +40,33 @@ class Range(NamedTuple):
     def end(self, size: int) -> int:
         """The first key after it."""
         return (self.begin + self.length) % size
+
+    def common(self, other: Range, size: int) -> list[Range]:
+        """The keys that lie in both: on a circle that may be two ranges."""
+        found = []
+        ahead, behind = (other.begin - self.begin) % size, (self.begin - other.begin) % size
+        if ahead < self.length and other.length:
+            found.append(Range(other.begin, min(other.length, self.length - ahead)))
+        if 0 < behind < other.length and self.length:
+            found.append(Range(self.begin, min(self.length, other.length - behind)))
+        return found
+
+
+def merged(ranges: Iterable[Range], size: int) -> list[Range]:
+    """The same keys in as few ranges as may be; where they are too many, more keys in one."""
+    runs: list[tuple[int, int]] = []
+    for each in ranges:
+        end = each.begin + each.length
+        if each.length:
+            runs += [(each.begin, end)] if end <= size else [(each.begin, size), (0, end - size)]
+    out: list[tuple[int, int]] = []
+    for first, end in sorted(runs):
+        if out and first <= out[-1][1]:
+            out[-1] = (out[-1][0], max(out[-1][1], end))
+        else:
+            out.append((first, end))
+    if len(out) > 1 and out[0][0] == 0 and out[-1][1] == size:
+        out = [*out[1:-1], (out[-1][0], size + out[0][1])]
+    if len(out) > RANGES_MAX:
+        return [Range(out[0][0], out[-1][1] - out[0][0])]
+    return [Range(first, end - first) for first, end in out]

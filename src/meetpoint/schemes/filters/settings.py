@@ -22,5 +22,8 @@ class FiltersSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long others may rely on what they were told. A subscription may wait so long for a broker that is silent, and
     one at a broker that has just restarted, or just got keys, does."""
     period_us: Annotated[int, msgspec.Meta(ge=1)] = MICROSECONDS
-    """How often a broker asks where its edges lead. A lease must last for as many of these as a tree has levels, and
-    some more."""
+    """How often a broker asks those that its edges lead to, while there is any doubt; at rest, where trees have few
+    levels, less often. A lease must last for as many of these as a tree has levels, and some more."""
+    reserves_per_level: Annotated[float, msgspec.Meta(ge=0, le=16)] = 2
+    """How many of the next brokers clockwise are kept in reserve, for each doubling of their number: with 2, half of
+    all may fail at once and hardly ever all in the reserve of one; never fewer than one."""

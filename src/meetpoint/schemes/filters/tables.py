@@ -28,7 +28,7 @@ from meetpoint.language.filters import Filter
 from meetpoint.language.normal import Conjunction
 from meetpoint.rendezvous.covering import Covering
 
-__all__ = ["ALL", "STRATEGIES", "Change", "Rows", "Sample", "Strategy", "Table", "accepts", "make_table"]
+__all__ = ["ALL", "SAMPLE_MAX", "STRATEGIES", "Change", "Rows", "Sample", "Strategy", "Table", "accepts", "make_table"]
 
 Rows: TypeAlias = tuple[Conjunction, ...]
 Strategy: TypeAlias = Literal["simple", "identity", "covering", "merging", "imperfect"]

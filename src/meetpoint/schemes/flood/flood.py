@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import islice, takewhile
 from typing import Final
 
+from meetpoint.matching.feedback import Feedback
 from meetpoint.protocol.directory import Entry
 from meetpoint.protocol.home import Home
 from meetpoint.protocol.hosting import Hosting
@@ -70,6 +71,9 @@ class Flood:
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
         return {Flooding: self._flooding, Flooded: self._flooded}  # type: ignore[dict-item]
+
+    def tune(self, feedback: Feedback) -> None:
+        """Every event goes everywhere, whatever it is like."""
 
     def found(self, homes: Sequence[HomeId]) -> None:
         """Nothing is shared out among homes."""

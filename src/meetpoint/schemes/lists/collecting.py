@@ -42,6 +42,8 @@ __all__ = [
     "distributed_step",
     "groups_of",
     "hybrid_step",
+    "pack_order",
+    "read_order",
 ]
 
 
@@ -75,6 +77,10 @@ _BOTH = (ListSort.VALUE, ListSort.ANY)
 # -- lookups -----------------------------------------------------------------------------------------------------------
 
 
+PACKED_MAX = 255
+"""Of how many attributes an order is told. With more, all brokers go by names."""
+
+
 class AttributeOrder:
     """In which order attributes are asked for: the most selective first.
 
@@ -89,6 +95,22 @@ class AttributeOrder:
     def key(self, name: str) -> tuple[int, float, str]:
         """To sort by."""
         return self._places.get(name, len(self._places)), -self._sizes.get(name, math.inf), name
+
+
+def pack_order(names: Iterable[str], order: AttributeOrder) -> bytes:
+    """An order of an event's attributes: their places in the order of the alphabet; none where they are too many."""
+    plain = sorted(names)
+    return bytes(map(plain.index, sorted(plain, key=order.key))) if len(plain) <= PACKED_MAX else b""
+
+
+def read_order(names: Iterable[str], packed: bytes) -> AttributeOrder | None:
+    """The order that was packed for the same attributes; None where it is none of them."""
+    plain = sorted(names)
+    if len(plain) > PACKED_MAX:
+        return AttributeOrder()
+    if sorted(packed) != list(range(len(plain))):
+        return None
+    return AttributeOrder(None, [plain[place] for place in packed])
 
 
 def domain_size(attribute: Attribute) -> float:

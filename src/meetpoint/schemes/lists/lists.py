@@ -20,6 +20,7 @@ from meetpoint.errors import EventError
 from meetpoint.language.event_msgpack import attributes_from_msgpack, attributes_to_msgpack
 from meetpoint.language.filters import Filter
 from meetpoint.language.schema import Schema
+from meetpoint.matching.feedback import Feedback
 from meetpoint.protocol.home import Home
 from meetpoint.protocol.hosting import Hosting
 from meetpoint.protocol.inputs import MICROSECONDS
@@ -30,6 +31,7 @@ from meetpoint.protocol.ring import Key
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
 from meetpoint.protocol.standing import attributes_of
+from meetpoint.rendezvous.awaiting import when_all
 from meetpoint.rendezvous.base import RendezvousScheme
 from meetpoint.rendezvous.bringing import event_bytes
 from meetpoint.rendezvous.carrying import ATTEMPT_US, Attempt
@@ -37,6 +39,7 @@ from meetpoint.rendezvous.custody import Keeping
 from meetpoint.rendezvous.errands import Reached
 from meetpoint.rendezvous.messages import Entry as Placed
 from meetpoint.rendezvous.messages import Stored
+from meetpoint.rendezvous.reading import read_attributes
 from meetpoint.rendezvous.scales import Quantiles
 from meetpoint.schemes.lists.collecting import (
     AttributeOrder,
@@ -46,6 +49,8 @@ from meetpoint.schemes.lists.collecting import (
     distributed_step,
     groups_of,
     hybrid_step,
+    pack_order,
+    read_order,
 )
 from meetpoint.schemes.lists.delivering import homes_of, is_walk_cheaper
 from meetpoint.schemes.lists.entries import Entry, entries_of, next_point, pack, unpack
@@ -107,17 +112,6 @@ def read_entry(entry: Placed) -> Entry | None:
         return None
 
 
-class _Collecting:
-    """Lookups under way at one node: what they found so far, by attribute."""
-
-    __slots__ = ("errands", "found", "open")
-
-    def __init__(self) -> None:
-        self.found: dict[str, dict[SubId, None]] = {}
-        self.open = 0
-        self.errands: list[int] = []
-
-
 class _Listening:
     """An attempt whose chain is under way: what its groups told."""
 
@@ -158,6 +152,10 @@ class Lists(RendezvousScheme):
         """Which messages are the scheme's."""
         return {Told: self._told, **super().handlers()}  # type: ignore[dict-item]
 
+    def tune(self, feedback: Feedback) -> None:
+        """Ask for attributes in another order from now on."""
+        self._order = AttributeOrder(self._hashing.schema, feedback.attribute_order())
+
     # -- placing -------------------------------------------------------------------------------------------------------
 
     def _entries(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Placed]:
@@ -178,7 +176,8 @@ class Lists(RendezvousScheme):
 
     def _begin(self, attempt: Attempt) -> None:
         flat = self._hashing.bits.flatten(attributes_of(attempt.content))
-        groups = groups_of(self._hashing, flat, self._order)
+        order = pack_order(flat.values, self._order)
+        groups = groups_of(self._hashing, flat, read_order(flat.values, order) or self._order)
         if self._settings.mode == "coordinated":
             lookups = [lookup for group in groups for lookup in group.lookups]
 
@@ -191,7 +190,7 @@ class Lists(RendezvousScheme):
         number = self._attempts
         self._listening[number] = _Listening(attempt)
         attempt.on_end = lambda: (self._listening.pop(number, None), None)[1]
-        chain = Chain(self._services.me, number, 0, 0, attempt.event, attempt.content, ())
+        chain = Chain(self._services.me, number, 0, 0, attempt.event, attempt.content, (), order)
         self._pass_on(chain, groups[0])
 
     def _gather(
@@ -202,21 +201,17 @@ class Lists(RendezvousScheme):
         then: Callable[[dict[str, dict[SubId, None]]], None],
     ) -> Callable[[], None]:
         """Ask for lists, all at once; `then` gets what was found, by attribute. What is returned stops it."""
-        state = _Collecting()
+        found: dict[str, dict[SubId, None]] = {}
+        errands: list[int] = []
         attributes = self._hashing.bits.declare(flat.values)
         wanted = list(lookups)
-        state.open = len(wanted)
 
         def answered(attribute: str, message: Message, from_afar: bool) -> None:
             if isinstance(message, Collected):
                 self._count(event, message.sub_ids, from_afar)
-                state.found.setdefault(attribute, {}).update(dict.fromkeys(message.sub_ids))
+                found.setdefault(attribute, {}).update(dict.fromkeys(message.sub_ids))
 
-        def done() -> None:
-            state.open -= 1
-            if not state.open:
-                then(state.found)
-
+        done = when_all(len(wanted), lambda: then(found))
         for lookup in wanted:
             value = flat.values.get(lookup.attribute, True)
             collect = Collect(
@@ -225,10 +220,10 @@ class Lists(RendezvousScheme):
             number = self._errands.run(
                 lookup.key, lookup.key, collect, done, answered=partial(answered, lookup.attribute)
             )
-            state.errands.append(number)
+            errands.append(number)
 
         def stop() -> None:
-            for number in state.errands:
+            for number in errands:
                 self._errands.stop(number)
 
         return stop
@@ -260,12 +255,12 @@ class Lists(RendezvousScheme):
 
     def _chain(self, home: Home, reached: Reached, chain: Chain, answer: Callable[[Message], None]) -> None:
         """Lead a group of an event's lookups."""
-        try:
-            flat = self._hashing.bits.flatten(attributes_of(chain.content))
-        except EventError:
-            self._services.observe("event_malformed")
+        attributes = read_attributes(self._services, chain.content)
+        if attributes is None:
             return
-        groups = groups_of(self._hashing, flat, self._order)
+        flat = self._hashing.bits.flatten(attributes)
+        order = read_order(flat.values, chain.order)
+        groups = [] if order is None else groups_of(self._hashing, flat, order)
         if not (0 <= chain.group < len(groups) and 0 <= chain.told <= chain.group):
             self._services.observe("event_malformed")
             return
@@ -301,7 +296,7 @@ class Lists(RendezvousScheme):
             self._tell(chain, Told(0, chain.attempt, chain.group, told if is_last else 0, tuple(done)))
         if not is_last:
             onward = Chain(
-                chain.origin, chain.attempt, chain.group + 1, told, chain.event, chain.content, tuple(rest)
+                chain.origin, chain.attempt, chain.group + 1, told, chain.event, chain.content, tuple(rest), chain.order
             )  # fmt: skip
             self._pass_on(onward, groups[chain.group + 1])
 
@@ -357,23 +352,13 @@ class Lists(RendezvousScheme):
             ways = [(bytes(self._services.ring.add(me, 1)), bytes(me), tuple(left.items()))]
         else:
             ways = [(bytes(home), bytes(home), ((home, numbers),)) for home, numbers in left.items()]
-        open_ = len(ways)
+        done = when_all(len(ways), lambda: self._bring_the_rest(attempt, dict(left), ATTEMPT_US))
         running: list[int] = []
 
         def answered(message: Message, from_afar: bool) -> None:
             if isinstance(message, Carried):
                 for home in message.homes:
                     left.pop(home, None)
-
-        def done() -> None:
-            nonlocal open_
-            open_ -= 1
-            if not open_:
-                self._bringing.bring(attempt.event, attempt.settled, attempt.content, dict(left), ATTEMPT_US, brought)
-
-        def brought(well: bool) -> None:
-            if well:
-                attempt.complete()
 
         def stop() -> None:
             for number in running:

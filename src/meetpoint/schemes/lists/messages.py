@@ -38,6 +38,8 @@ class Chain(Message, frozen=True, array_like=True, gc=False, tag="chain"):
     event: EventKey
     content: bytes
     sub_ids: tuple[SubId, ...]
+    order: bytes = b""
+    """In which order the event's attributes are asked for, as its origin has it (`collecting.pack_order`)."""
 
 
 class Accepted(Message, frozen=True, array_like=True, gc=False, tag="accepted"):

@@ -8,12 +8,13 @@ import msgspec
 
 from meetpoint.language.filters import Filter
 from meetpoint.language.names import split_name
-from meetpoint.language.normal import CONJUNCTIONS_MAX
 from meetpoint.matching.key_plan import KeyPlan
 from meetpoint.matching.keys import KeySort, MeetKey
 from meetpoint.protocol.ring import Key, Ring
 from meetpoint.rendezvous.conjunctions import conjunction_in
+from meetpoint.rendezvous.filed import SUBSCRIPTION_MAX
 from meetpoint.rendezvous.messages import Entry
+from meetpoint.rendezvous.reading import read_body
 
 __all__ = [
     "PATH_MAX",
@@ -29,7 +30,6 @@ __all__ = [
 
 PATH_MAX = 7
 """How far from its key a conjunction may lie: a child at the end of so long a path takes all that comes."""
-NUMBER_MAX = 1 << 48
 
 
 class Filed(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -43,11 +43,6 @@ class Filed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at: int
     """Which conjunction of the filter it is."""
     text: str
-
-    @property
-    def subid(self) -> int:
-        """The conjunction's id at its home."""
-        return self.number * CONJUNCTIONS_MAX + self.at
 
 
 def place_of(ring: Ring, key: MeetKey, path: tuple[int, ...] = ()) -> Key:
@@ -91,12 +86,11 @@ def _entry(ring: Ring, filed: Filed) -> Entry:
 
 def read_filed(body: bytes) -> Filed | None:
     """What a body says; None where it is malformed, as a peer's may be."""
-    try:
-        filed = msgspec.msgpack.decode(body, type=Filed)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    filed = read_body(body, Filed)
+    if filed is None:
         return None
     well = len(filed.path) <= PATH_MAX and all(0 <= step < 256 for step in filed.path) and is_key(filed.key)
-    well = well and 0 <= filed.number < NUMBER_MAX
+    well = well and 0 <= filed.number < SUBSCRIPTION_MAX
     return filed if well and (not filed.text or conjunction_in(filed.text, filed.at) is not None) else None
 
 

@@ -10,12 +10,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from meetpoint.errors import EventError
 from meetpoint.language.filters import Filter
+from meetpoint.matching.feedback import Feedback
 from meetpoint.matching.key_plan import KeyPlan
 from meetpoint.protocol.directory import Entry as DirectoryEntry
 from meetpoint.protocol.home import Home
@@ -29,9 +30,11 @@ from meetpoint.protocol.settings import NodeSettings
 from meetpoint.protocol.standing import attributes_of
 from meetpoint.rendezvous.arcs import Arc
 from meetpoint.rendezvous.base import RendezvousScheme
-from meetpoint.rendezvous.carrying import ATTEMPT_US, Attempt
+from meetpoint.rendezvous.carrying import Attempt
 from meetpoint.rendezvous.holdings import Holding
+from meetpoint.rendezvous.joint import JointBringing
 from meetpoint.rendezvous.messages import Crowded, Entry, Stored
+from meetpoint.rendezvous.reading import read_attributes
 from meetpoint.schemes.meet.filed import PATH_MAX, child, entries_of, mark_of, read_filed
 from meetpoint.schemes.meet.messages import Matched, Noted, Summary, Used, Visit, Visited
 from meetpoint.schemes.meet.settings import MeetSettings
@@ -44,6 +47,11 @@ VISIT_US: Final = 2 * MICROSECONDS
 """How long a visit may take before it is asked for again."""
 PAUSE_US: Final = MICROSECONDS // 4
 """How long to wait before the next step, where the last one led nowhere."""
+
+
+MOVED_MAX: Final = 50
+MOVE_US: Final = 50_000
+"""After other events were measured so many subscriptions are looked at in so long a time."""
 
 
 class _Tour:
@@ -97,16 +105,6 @@ class _Tour:
                 self.places[place] = None
 
 
-class _Matching:
-    """An event that a home here brings to others: who waits for that, and which have not got it."""
-
-    __slots__ = ("to", "waiting")
-
-    def __init__(self, to: Mapping[HomeId, object]) -> None:
-        self.to = to
-        self.waiting: list[Callable[[bool], None]] = []
-
-
 class Meet(RendezvousScheme):
     """One node's part."""
 
@@ -118,8 +116,9 @@ class Meet(RendezvousScheme):
         self._shelves = Shelves(services, hosting, settings, lambda home: self._custody.holdings[home].version)
         super().__init__(services, overlay, hosting, node, self._shelves, straight=True)
         self._summaries = Summaries(services, self._plan, settings.lease_us)
-        self._matching: dict[tuple[HomeId, EventKey, int], _Matching] = {}
+        self._joint: JointBringing[tuple[HomeId, EventKey, int]] = JointBringing(self._bringing.bring)
         self._tours: dict[EventKey, _Tour] = {}
+        self._tunings = 0
         hosting.directory.listen(self._learnt)
 
     def handlers(self) -> dict[type[Message], Handler]:
@@ -136,6 +135,31 @@ class Meet(RendezvousScheme):
         for entry in entries:
             if entry.gone:
                 self._summaries.forget(entry.home)
+
+    # -- what events are like ------------------------------------------------------------------------------------------
+
+    def tune(self, feedback: Feedback) -> None:
+        """Place conjunctions under the constraints that fewest events satisfy, as was measured.
+
+        An event's keys do not depend on the plan, so that brokers need not do this at the same time. What lies under
+        another key by now is placed there before it is taken from where it was (`placing`), some at a time.
+        """
+        old = self._plan
+        self._plan = KeyPlan(feedback.statistics, old.schema, names=old.names, cells_max=old.cells_max)
+        self._tunings += 1
+        todo = deque((home, name) for home in self._hosting.homes.values() for name in home.filters)
+        self._services.observe("tuned")
+        self._move_some(self._tunings, todo)
+
+    def _move_some(self, tuning: int, todo: deque[tuple[Home, str]]) -> None:
+        if tuning != self._tunings:
+            return  # another one began meanwhile
+        for _ in range(min(MOVED_MAX, len(todo))):
+            home, name = todo.popleft()
+            if self._hosting.homes.get(home.id) is home:
+                self._placing.place(home, name, lambda: None)
+        if todo:
+            self._services.after(MOVE_US, lambda: self._move_some(tuning, todo))
 
     # -- placing -------------------------------------------------------------------------------------------------------
 
@@ -346,32 +370,23 @@ class Meet(RendezvousScheme):
         if shelf is None or not self._custody.is_settled(home):
             then(False, ())
             return
-        try:
-            attributes = attributes_of(content)
-        except EventError:
-            self._services.observe("event_malformed")
+        attributes = read_attributes(self._services, content)
+        if attributes is None:
             return
-        matched, marks = shelf.match(attributes)
+        matched, marks = shelf.find(attributes)
         more = self._shelves.further(marks)
         if self._services.tracing:
             self._services.trace(event, "visited", home, detail=f"its keys here have matches of {len(matched)} homes")
         key = (home, event, self._custody.holdings[home].version)
-        matching = self._matching.get(key)
-        if matching is not None:
-            matching.waiting.append(lambda done: then(done, more))
-            slow(more, tuple(matching.to))
-            return
-        matching = self._matching[key] = _Matching(matched)
-        matching.waiting.append(lambda done: then(done, more))
 
         def brought(well: bool) -> None:
-            del self._matching[key]
-            for each in matching.waiting:
-                each(well)
+            then(well, more)
 
-        matching.to = self._bringing.bring(
-            event, settled, content, matched, ATTEMPT_US, brought, lambda to: slow(more, to)
-        )  # fmt: skip
+        def is_slow(to: tuple[HomeId, ...]) -> None:
+            slow(more, to)
+
+        if not self._joint.join(key, brought, is_slow):
+            self._joint.begin(key, event, settled, content, matched, brought, is_slow)
 
     def _used(self, source: Peer, question: Used) -> None:
         if question.home not in self._hosting.homes:

@@ -1,44 +1,40 @@
-"""What is placed at the homes here, by its key, and which of it an event matches.
-
-A few conjunctions are tried one by one, those under the keys that the event has. Many are the matcher's business
-(`matching.Index`), which files them under the same keys, and more.
+"""What is placed at the homes here, by its key, and which of it an event matches: only what lies under keys that the
+event has is looked at.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from meetpoint.language.filters import Filter
-from meetpoint.language.normal import Conjunction
 from meetpoint.matching.key_plan import LiveKeys
 from meetpoint.matching.keys import MeetKey
-from meetpoint.matching.matcher import Matcher
 from meetpoint.protocol.hosting import Hosting
 from meetpoint.protocol.records import HomeId
 from meetpoint.protocol.services import Services
+from meetpoint.rendezvous import filed as common
+from meetpoint.rendezvous import shelf
 from meetpoint.rendezvous.conjunctions import conjunction_in
-from meetpoint.rendezvous.custody import Keeping
+from meetpoint.rendezvous.filed import Item, Read, owner_of
+from meetpoint.rendezvous.keeping import Keeping
 from meetpoint.rendezvous.messages import Entry
+from meetpoint.rendezvous.shelf import Matched, by_home
 from meetpoint.schemes.meet.filed import Filed, child_keys, read_filed
 from meetpoint.schemes.meet.granting import Granting
 from meetpoint.schemes.meet.settings import MeetSettings
 
-__all__ = ["FEW_MAX", "Shelf", "Shelves"]
-
-FEW_MAX = 2_000
-"""Entries of a home that are tried one by one."""
+__all__ = ["Shelf", "Shelves"]
 
 
-class Shelf:
-    """What is placed at one home."""
+class Shelf(shelf.Shelf[Filed, MeetKey]):
+    """What is placed at one home, by key; and marks of keys that are crowded."""
 
     def __init__(self, grant: Callable[[Callable[[], Iterable[MeetKey]]], Granting]) -> None:
+        super().__init__(lambda item: item.read.place.key)
         self._live = LiveKeys()
-        self._filed: dict[MeetKey, dict[str, tuple[Filed, Conjunction]]] = {}
         self._marks: dict[MeetKey, dict[str, Filed]] = {}
-        self._keys: dict[str, MeetKey] = {}
-        self._counts: dict[tuple[MeetKey, tuple[int, ...]], int] = {}
-        self._matcher: Matcher[str] | None = None
+        self._marked: dict[str, MeetKey] = {}
+        self._counts: Counter[tuple[MeetKey, tuple[int, ...]]] = Counter()
         self.granting = grant(lambda: self._live)
 
     def regrant(self, grant: Callable[[Callable[[], Iterable[MeetKey]]], Granting]) -> None:
@@ -46,78 +42,55 @@ class Shelf:
         self.granting.close()
         self.granting = grant(lambda: self._live)
 
-    def add(self, name: str, filed: Filed) -> None:
-        """One more conjunction, or a mark that its key is crowded."""
-        key = filed.key
-        self._keys[name] = key
-        if not filed.text:
-            self._marks.setdefault(key, {})[name] = filed
-        else:
-            conjunction = conjunction_in(filed.text, filed.at)
-            assert conjunction is not None, "what is read is well formed"
-            self._filed.setdefault(key, {})[name] = (filed, conjunction)
-            self._counts[key, filed.path] = self.count(key, filed.path) + 1
-            if self._matcher is not None:
-                self._matcher.add(name, Filter(filed.text, (conjunction,)))
+    def put(self, name: str, owner: HomeId, filed: Filed) -> None:
+        """One more conjunction of a home."""
+        conjunction = conjunction_in(filed.text, filed.at)
+        assert conjunction is not None, "what is read is well formed"
+        self.add(name, Item(owner, Read(common.Filed(filed.number, filed.at, filed.text), conjunction, filed)))
+        self._counts[filed.key, filed.path] += 1
+        self._use(filed.key)
+
+    def mark(self, name: str, filed: Filed) -> None:
+        """A key is crowded."""
+        self._marked[name] = filed.key
+        self._marks.setdefault(filed.key, {})[name] = filed
+        self._use(filed.key)
+
+    def take(self, name: str) -> None:
+        """One less, of either sort."""
+        item = self.remove(name)
+        if item is not None:
+            filed = item.read.place
+            self._counts[filed.key, filed.path] -= 1
+            if not self._counts[filed.key, filed.path]:
+                del self._counts[filed.key, filed.path]
+            self._disuse(filed.key)
+        elif name in self._marked:
+            key = self._marked.pop(name)
+            del self._marks[key][name]
+            if not self._marks[key]:
+                del self._marks[key]
+            self._disuse(key)
+
+    def _use(self, key: MeetKey) -> None:
         if key not in self._live:
             self.granting.changed(key, added=True)
         self._live.add(key)
 
-    def remove(self, name: str) -> None:
-        """One less."""
-        key = self._keys.pop(name, None)
-        if key is None:
-            return
-        if self._marks.get(key, {}).pop(name, None) is None:
-            filed, _ = self._filed[key].pop(name)
-            self._counts[key, filed.path] -= 1
-            if not self._counts[key, filed.path]:
-                del self._counts[key, filed.path]
-            if self._matcher is not None:
-                self._matcher.remove(name)
+    def _disuse(self, key: MeetKey) -> None:
         self._live.discard(key)
         if key not in self._live:
-            self._filed.pop(key, None)
-            self._marks.pop(key, None)
             self.granting.changed(key, added=False)
 
     def count(self, key: MeetKey, path: tuple[int, ...]) -> int:
         """How many conjunctions lie under a key, or a child of it."""
         return self._counts.get((key, path), 0)
 
-    def match(self, attributes: Mapping[str, object]) -> tuple[dict[HomeId, tuple[int, ...]], list[Filed]]:
+    def find(self, attributes: Mapping[str, object]) -> tuple[Matched, list[Filed]]:
         """By home, the SubIDs of the conjunctions that an event satisfies; and the marks of its crowded keys."""
-        if self._matcher is None and len(self._keys) > FEW_MAX:
-            self._matcher = self._index()
         keys = sorted(self._live.keys_of_event(attributes))
-        if self._matcher is None:
-            names = [
-                name
-                for key in keys
-                for name, (_, conjunction) in self._filed.get(key, {}).items()
-                if conjunction.accepts(attributes)
-            ]
-        else:
-            names = self._matcher.match(attributes)
-        matched: dict[HomeId, set[int]] = {}
-        for name in names:
-            filed, _ = self._filed[self._keys[name]][name]
-            matched.setdefault(_home_of(name), set()).add(filed.subid)
         marks = [mark for key in keys for mark in self._marks.get(key, {}).values()]
-        return {home: tuple(sorted(matched[home])) for home in sorted(matched)}, marks
-
-    def _index(self) -> Matcher[str]:
-        from meetpoint.matching.index import Index  # most shelves hold few, and need no compiler
-
-        return Index.from_filters(
-            (name, Filter(filed.text, (conjunction,)))
-            for at_key in self._filed.values()
-            for name, (filed, conjunction) in at_key.items()
-        )
-
-
-def _home_of(name: str) -> HomeId:
-    return HomeId(bytes.fromhex(name.partition("/")[0]))
+        return by_home(self.match_in(attributes, keys)), marks
 
 
 class Shelves(Keeping):
@@ -162,15 +135,17 @@ class Shelves(Keeping):
 
     def added(self, home: HomeId, name: str, entry: Entry) -> None:
         """An entry lies at a home here."""
-        filed = read_filed(entry.body)
-        if filed is None:
-            self._services.observe("entry_malformed")
+        filed, owner = read_filed(entry.body), owner_of(name)
+        if filed is not None and not filed.text:
+            self.shelves[home].mark(name, filed)
+        elif filed is not None and owner is not None:
+            self.shelves[home].put(name, owner, filed)
         else:
-            self.shelves[home].add(name, filed)
+            self._services.observe("entry_malformed")
 
     def removed(self, home: HomeId, name: str) -> None:
         """An entry does no longer."""
-        self.shelves[home].remove(name)
+        self.shelves[home].take(name)
 
     def further(self, marks: Iterable[Filed]) -> tuple[bytes, ...]:
         """Where the children of crowded keys lie."""

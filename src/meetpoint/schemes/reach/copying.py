@@ -22,9 +22,11 @@ from meetpoint.protocol.messages import Message, Peer, Reply
 from meetpoint.protocol.overlay import Handler
 from meetpoint.protocol.records import HomeId
 from meetpoint.protocol.services import Services
+from meetpoint.rendezvous.awaiting import when_all
 from meetpoint.rendezvous.custody import Custody
-from meetpoint.rendezvous.filed import Item, owner_of
+from meetpoint.rendezvous.filed import Item
 from meetpoint.rendezvous.messages import Entry
+from meetpoint.rendezvous.shelves import Fellow
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.filed import read_entry
 from meetpoint.schemes.reach.promises import MARGIN, Promise, Promises
@@ -87,7 +89,7 @@ class Loan:
         self.uses = 0
 
 
-class Copying:
+class Copying(Fellow):
     """One node's part."""
 
     def __init__(
@@ -133,13 +135,10 @@ class Copying:
         self._promises.ended(home)
         self._rates.pop(home, None)
 
-    def added(self, home: HomeId, name: str, point: int) -> None:
-        """An entry lies at a home here; those with copies hear of it by `put`."""
-
-    def removed(self, home: HomeId, name: str, point: int) -> None:
+    def removed(self, home: HomeId, name: str, item: Item[int]) -> None:
         """An entry does no longer lie at a home here: copies that have it are not renewed."""
         for promise in self._promises.all():
-            if promise.region.hosts(point):
+            if promise.region.hosts(item.read.place):
                 promise.ended = True
 
     # -- being busy ----------------------------------------------------------------------------------------------------
@@ -225,11 +224,11 @@ class Copying:
         loan.uses = 0
 
     def _add(self, loan: Loan, name: str, entry: Entry) -> None:
-        owner, read = owner_of(name), read_entry(self._cube, entry)
-        if owner is None or read is None or not loan.region.hosts(read.place):
+        item = read_entry(self._cube, name, entry)
+        if item is None or not loan.region.hosts(item.read.place):
             self._services.observe("entry_malformed")
         else:
-            loan.shelf.add(name, Item(owner, read))
+            loan.shelf.add(name, item)
 
     def _pause(self, loan: Loan) -> None:
         del self._loans[loan.region]
@@ -331,16 +330,8 @@ class Copying:
     def put(self, home: HomeId, name: str, entry: Entry, point: int, then: Callable[[], None]) -> None:
         """An entry lies at an id at a home here: call back when all copies have it. Never, where the home goes."""
         told = [promise for promise in self._promises.all() if promise.region.hosts(point)]
-        left = 1
-
-        def one_has_it() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                self._promises.when_ready(home, then)
-
+        one_has_it = when_all(1 + len(told), lambda: self._promises.when_ready(home, then))
         for promise in told:
-            left += 1
             self._tell(promise, name, entry, one_has_it)
         one_has_it()
 

@@ -22,7 +22,6 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from meetpoint.errors import EventError
 from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.protocol.home import Home
 from meetpoint.protocol.hosting import Hosting
@@ -31,13 +30,14 @@ from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.records import EventKey, HomeId
 from meetpoint.protocol.ring import NodeId
 from meetpoint.protocol.services import Services
-from meetpoint.protocol.standing import attributes_of
 from meetpoint.rendezvous.atlas import Atlas
+from meetpoint.rendezvous.awaiting import when_all
 from meetpoint.rendezvous.bringing import Bringing, event_bytes
 from meetpoint.rendezvous.carrying import ATTEMPT_US
 from meetpoint.rendezvous.custody import Custody
 from meetpoint.rendezvous.errands import RETRY_US, Errands, Reached
-from meetpoint.rendezvous.shelf import Matched, by_home
+from meetpoint.rendezvous.reading import read_attributes
+from meetpoint.rendezvous.shelf import Matched, add_to, by_home
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.messages import Busy, Handle, Handled, packed, unpacked
 from meetpoint.schemes.reach.shelves import Part, Shelf, Shelves
@@ -125,12 +125,12 @@ class _Key(NamedTuple):
 class _Work:
     """A duty under way: who waits for it, and what it waits for."""
 
-    __slots__ = ("busy", "errands", "left", "served", "shortest", "stood_in", "timers", "waiting")
+    __slots__ = ("busy", "errands", "left", "served", "shortest", "stood_in", "timer", "waiting")
 
     def __init__(self) -> None:
         self.waiting: list[Answer] = []
         self.errands: dict[int, None] = {}
-        self.timers: list[int] = []
+        self.timer = 0
         self.left: dict[HomeId, tuple[int, ...]] = {}
         self.served = 0
         self.stood_in: dict[tuple[HomeId, NodeId], None] = {}
@@ -219,10 +219,8 @@ class Duties:
         if fixed is None or bits is None or bits & ~fixed or min(numbers) < 0 or handle.hops > HOPS_MAX:
             self._services.observe("duty_malformed")
             return
-        try:
-            attributes = attributes_of(handle.content)
-        except EventError:
-            self._services.observe("event_malformed")
+        attributes = read_attributes(self._services, handle.content)
+        if attributes is None:
             return
         duty, event = Duty(fixed, bits), self._cube.of_event(attributes)
         if bits & ~event or reached.key != self._cube.key(head_point(event, duty)):
@@ -256,18 +254,20 @@ class Duties:
         if self.copies is not None and not first.is_copy and self.copies.is_busy(first.home):
             work.busy = Busy(self._services.me, first.home, first.region.length)
         within = min(max(handle.within_us, 0), ATTEMPT_US)
-        work.timers.append(self._services.after(within, partial(self._give_up, key)))
-        pending = 1 + len(parted.handed)
+        work.timer = self._services.after(within, partial(self._give_up, key))
 
-        def one_is_done() -> None:
-            nonlocal pending
-            pending -= 1
-            if not pending and self._working.get(key) is work:
+        def all_is_done() -> None:
+            if self._working.get(key) is work:
                 self._finish(key, work)
 
+        def brought(left: Mapping[HomeId, tuple[int, ...]]) -> None:
+            add_to(work.left, left.items())
+            one_is_done()
+
+        one_is_done = when_all(1 + len(parted.handed), all_is_done)
         for each in parted.handed:
             self._hand_on(work, event, each, handle, floor, one_is_done)
-        self._bring(work, handle, matched, one_is_done)
+        self._bringing.bring_soon(handle.event, handle.settled, handle.content, matched, BRING_US, brought)
 
     def _part(self, event: int, duty: Duty, tree: Tree) -> _Parted | None:
         """Which places serve a duty here, and what goes elsewhere; None where it falls into too many parts."""
@@ -334,28 +334,6 @@ class Duties:
             told = f"at {regions}{instead}; matches of {len(matched)} homes, handed on to {len(parted.handed)}"
             self._services.trace(handle.event, "visited", home, detail=told)
 
-    def _bring(
-        self, work: _Work, handle: Handle, matched: Mapping[HomeId, tuple[int, ...]], done: Callable[[], None]
-    ) -> None:
-        ended = False
-
-        def end() -> None:
-            nonlocal ended
-            if not ended:
-                ended = True
-                done()
-
-        def late() -> None:
-            if not ended:
-                work.left.update((home, matched[home]) for home in open_)
-                end()
-
-        timer = self._services.after(BRING_US, late)
-        work.timers.append(timer)
-        open_ = self._bringing.bring(
-            handle.event, handle.settled, handle.content, matched, BRING_US, lambda well: end() if well else None
-        )  # fmt: skip
-
     def _hand_on(
         self, work: _Work, event: int, duty: Duty, handle: Handle, floor: int, done: Callable[[], None]
     ) -> None:
@@ -365,8 +343,7 @@ class Duties:
 
         def then(handled: Handled, from_afar: bool) -> None:
             work.errands.pop(number, None)
-            for home, subids in handled.left:
-                work.left[home] = tuple(sorted({*work.left.get(home, ()), *subids}))
+            add_to(work.left, handled.left)
             work.served += max(handled.served, 0)
             work.stood_in.update(dict.fromkeys(handled.stood_in))
             work.shortest = min(work.shortest, max(handled.shortest, 0))
@@ -399,8 +376,7 @@ class Duties:
 
     def _end(self, key: _Key, work: _Work) -> None:
         del self._working[key]
-        for timer in work.timers:
-            self._services.cancel(timer)
+        self._services.cancel(work.timer)
         for number in work.errands:
             self._errands.stop(number)
 

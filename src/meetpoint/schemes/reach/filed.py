@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from meetpoint.language.normal import Conjunction
-from meetpoint.rendezvous.filed import Filed, Read, read_filed
+from meetpoint.rendezvous.filed import Filed, Item, Read, owner_of, read_filed
 from meetpoint.rendezvous.messages import Entry
 from meetpoint.schemes.reach.cube import Cube
 
@@ -18,10 +18,10 @@ def entry_of(cube: Cube, filed: Filed, conjunction: Conjunction) -> Entry:
     return Entry(key, key, msgspec.msgpack.encode(filed))
 
 
-def read_entry(cube: Cube, entry: Entry) -> Read[int] | None:
+def read_entry(cube: Cube, name: str, entry: Entry) -> Item[int] | None:
     """An entry as a peer has sent it, with its id; None where it is malformed, or lies elsewhere than its id does."""
-    found = read_filed(entry.body)
-    if found is None:
+    owner, found = owner_of(name), read_filed(entry.body)
+    if owner is None or found is None:
         return None
     point = cube.of_conjunction(found[1])
-    return Read(*found, point) if entry.low == entry.high == cube.key(point) else None
+    return Item(owner, Read(*found, point)) if entry.low == entry.high == cube.key(point) else None

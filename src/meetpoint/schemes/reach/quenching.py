@@ -23,7 +23,7 @@ Who tells whom leads up only: every promise goes by promises about regions of lo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from meetpoint.overlays.hypercube.regions import Region
@@ -33,8 +33,10 @@ from meetpoint.protocol.messages import Message, Peer, Reply
 from meetpoint.protocol.overlay import Handler
 from meetpoint.protocol.records import HomeId
 from meetpoint.protocol.services import Services
+from meetpoint.rendezvous.awaiting import when_all
 from meetpoint.rendezvous.custody import Custody
 from meetpoint.rendezvous.errands import Errands, Reached
+from meetpoint.rendezvous.shelves import Fellow
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.pieces import below, is_below, meets_below, pieces, rank
 from meetpoint.schemes.reach.promises import MARGIN, Promise, Promises
@@ -102,7 +104,7 @@ class _Question:
         self.then: list[Callable[[], None]] = []
 
 
-class Quenching:
+class Quenching(Fellow):
     """One node's part."""
 
     def __init__(
@@ -139,12 +141,6 @@ class Quenching:
     def ended(self, home: HomeId) -> None:
         """A home is not here any more."""
         self._promises.ended(home)
-
-    def added(self, home: HomeId, name: str, point: int) -> None:
-        """An entry lies at a home here: it is on the shelf, and those who were told hear of it by `put`."""
-
-    def removed(self, home: HomeId, name: str, point: int) -> None:
-        """It does no longer; whoever asks again hears of it."""
 
     # -- who hands on --------------------------------------------------------------------------------------------------
 
@@ -267,17 +263,15 @@ class Quenching:
         if not missing or wait_us < ASK_US_MIN or any(map(self._is_busy, missing)):
             self._answer(question, region, us, answer)
             return
-        left = len(missing)
 
-        def asked() -> None:
-            nonlocal left
-            left -= 1
+        def all_are_asked() -> None:
             # What it answers for must be held now, and all of it.
-            if left == 0 and self._holds(home, first, last):
+            if self._holds(home, first, last):
                 self._answer(question, region, self._look(home, first, last, region)[0], answer)
 
+        one_is_asked = when_all(len(missing), all_are_asked)
         for each in missing:
-            self._ask(each, wait_us, asked)
+            self._ask(each, wait_us, one_is_asked)
 
     def _part(self, home: Home, key: bytes, region: Region) -> tuple[bytes, bytes]:
         """The keys of a region, from one on, that lie on the same arc of a home."""
@@ -323,18 +317,10 @@ class Quenching:
         told = [promise for promise in self._promises.all() if is_below(point, promise.region)]
         self._take_back(told, lambda: self._promises.when_ready(home, then))
 
-    def _take_back(self, promises: Iterable[Promise], then: Callable[[], None]) -> None:
+    def _take_back(self, promises: Sequence[Promise], then: Callable[[], None]) -> None:
         """Tell whoever was promised that a region is idle that it is not; `then` when all know, or have forgotten."""
-        left = 1
-
-        def is_over() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                then()
-
+        is_over = when_all(1 + len(promises), then)
         for promise in promises:
-            left += 1
             promise.waiting.append(is_over)
             if not promise.ended:
                 promise.ended = True

@@ -98,23 +98,24 @@ class Reach(RendezvousScheme):
 
     def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
         """An entry is to be placed at a home here."""
-        read = read_entry(self._cube, entry)
-        if read is None:
+        item = read_entry(self._cube, name, entry)
+        if item is None:
             self._services.observe("entry_malformed")
             return
+        point = item.read.place
 
         def are_told() -> None:
             """Nobody keeps events from it any more: now copies are to have it."""
             if self._copying is None:
                 answer(Stored())
             else:
-                self._copying.put(home.id, name, entry, read.place, lambda: answer(Stored()))
+                self._copying.put(home.id, name, entry, point, lambda: answer(Stored()))
 
         def is_safe() -> None:
             if self._quenching is None:
                 are_told()
             else:
-                self._quenching.put(home.id, read.place, are_told)
+                self._quenching.put(home.id, point, are_told)
 
         self._custody.put(home, name, entry, is_safe)
 
@@ -131,18 +132,10 @@ class Reach(RendezvousScheme):
         def handled(answer: Handled, from_afar: bool) -> None:
             if attempt.alive:
                 self._services.observe("regions_served", answer.served, event_bytes(attempt.event))
+                if answer.left:
+                    self._services.observe("reach_left", len(answer.left))
                 self._bring_the_rest(attempt, dict(answer.left), until - self._services.now)
 
         number = self._duties.hand(event, handle, handled)
         if attempt.alive:
             attempt.on_end = lambda: self._errands.stop(number)
-
-    def _bring_the_rest(self, attempt: Attempt, left: dict[HomeId, tuple[int, ...]], within_us: int) -> None:
-        """All places have served an event; some homes have not said that they have it."""
-        if left:
-            self._services.observe("reach_left", len(left))
-        open_ = self._bringing.bring(
-            attempt.event, attempt.settled, attempt.content, left, within_us,
-            lambda well: attempt.complete() if well else None,
-        )  # fmt: skip
-        attempt.may_reach = lambda home: home in open_

@@ -1,15 +1,30 @@
-"""Messages that nobody would say: of the right types, with any values."""
+"""Messages that nobody would say: of the right types, with any values that a reader of these types takes."""
 
 from __future__ import annotations
 
 import random
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 import msgspec
 from msgspec import inspect
 
-NUMBERS = (0, 1, 2, 7, -1, 255, 2**31, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63))
-TEXTS = ("", "a", "s", "x" * 300, "\x00", "127.0.0.1:1", "nowhere:x", "price > 3", "x = 'ünïcödé'", "1/2/3", "ff/0/1")
+__all__ = ["Inventor"]
+
+NUMBERS: Final = (0, 1, 2, 7, -1, 255, 2**31, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63))
+TEXTS: Final = (
+    "",
+    "a",
+    "s",
+    "x" * 300,
+    "\x00",
+    "127.0.0.1:1",
+    "nowhere:x",
+    "price > 3",
+    "x = 'ünïcödé'",
+    "1/2/3",
+    "ff/0/1",
+)
 
 
 class Inventor:
@@ -21,7 +36,7 @@ class Inventor:
 
     def message(self, kind: type[msgspec.Struct]) -> bytes:
         """The bytes of a message of a kind."""
-        return msgspec.msgpack.encode(self._value(inspect.type_info(kind), 0))
+        return msgspec.msgpack.encode(self._value(_fields(kind), 0))
 
     def _value(self, kind: inspect.Type, depth: int) -> Any:
         drawn = self._random
@@ -33,7 +48,9 @@ class Inventor:
         if isinstance(kind, inspect.NamedTupleType):
             return [self._value(field.type, depth + 1) for field in kind.fields]
         if isinstance(kind, inspect.IntType):
-            return drawn.choice(NUMBERS) if drawn.random() < 0.5 else drawn.randrange(5)
+            number = drawn.choice(NUMBERS) if drawn.random() < 0.5 else drawn.randrange(5)
+            low, high = -(2**63) if kind.ge is None else kind.ge, 2**64 - 1 if kind.le is None else kind.le
+            return min(max(number, low), high)
         if isinstance(kind, inspect.BytesType):
             return drawn.choice(
                 (*self._known, b"", b"\x00", drawn.randbytes(8), drawn.randbytes(20), b"\x93\x01\x02\x03")
@@ -60,3 +77,8 @@ class Inventor:
         if isinstance(kind, inspect.AnyType):
             return drawn.choice((None, 1, "a", b"b"))
         raise AssertionError(f"nothing is known of {kind}")
+
+
+@lru_cache(maxsize=1024)
+def _fields(kind: type[msgspec.Struct]) -> inspect.Type:
+    return inspect.type_info(kind)

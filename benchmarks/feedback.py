@@ -1,0 +1,169 @@
+"""What feedback saves: `python -m benchmarks.feedback [--quick]`.
+
+Real brokers on loopback run `meet` and archive what is published. Events are measured on Spark from that archive, the
+brokers load the file while they run, and the same events are published again. What is told: messages between brokers
+for an event, before and after, with what brokers say to each other anyway taken off (measured while nothing happens);
+the busiest broker's share of them; and that subscribers got the same.
+
+Nearly all events have the same `kind`, and one of many symbols, some far more often than others; subscriptions want a
+kind and a symbol. Without feedback both look equally selective.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+
+import meetpoint as mp
+from benchmarks.figures import Figure, asked, figure, tell
+from meetpoint.client import Subscription
+from meetpoint.net import Broker, BrokerConfig
+from meetpoint.net.config import Archiving
+
+PARTS = ("loading",)
+GOAL = 0.8
+"""What is left of messages, at most."""
+BROKERS = 8
+SYMBOLS = 2_000
+SCHEMA = "attributes:\n  kind: {type: string}\n  symbol: {type: string}\n  price: {type: integer}\n"
+SEEDS = (1, 2, 3)
+
+
+class Phase(NamedTuple):
+    """What some events cost: messages each, the share of the busiest broker, and how many came to subscribers."""
+
+    messages: float
+    busiest: float
+    deliveries: int
+
+
+def draw(random: Random) -> dict[str, object]:
+    """An event."""
+    kind = "trade" if random.random() < 0.97 else "quote"
+    return {"kind": kind, "symbol": f"S{int(SYMBOLS * random.random() ** 3)}", "price": random.randrange(1000)}
+
+
+async def network(folder: Path, archive: Path, feedback: Path) -> list[Broker]:
+    """Brokers that have found together."""
+    brokers: list[Broker] = []
+    for number in range(BROKERS):
+        config = BrokerConfig(
+            name=f"b{number}", listen="127.0.0.1:0", admin=None, data=str(folder / f"b{number}"),
+            join=(brokers[0].address,) if brokers else (), feedback=str(feedback), journal_lines=0,
+            archive=Archiving(folder=str(archive), flush_s=0.5),
+        )  # fmt: skip
+        broker = Broker(config)
+        await broker.start()
+        await broker.wait_ready(60)
+        brokers.append(broker)
+    return brokers
+
+
+def messages(brokers: list[Broker]) -> list[int]:
+    """What each has sent so far."""
+    return [broker.counts.totals["messages_out"] for broker in brokers]
+
+
+async def phase(brokers: list[Broker], events: list[dict[str, object]], came: list[str]) -> Phase:
+    """Publish events, and count."""
+    before_rest = messages(brokers)
+    await asyncio.sleep(3)
+    before = messages(brokers)
+    idle_per_s = sum(before) - sum(before_rest)
+    begin, count = asyncio.get_running_loop().time(), len(came)
+    async with mp.connect(f"mp://{brokers[1].address}") as net:
+        for each in events:
+            await net.publish(each)
+    await asyncio.sleep(2)
+    spent = asyncio.get_running_loop().time() - begin
+    sent = [after - former for after, former in zip(messages(brokers), before, strict=True)]
+    upkeep = idle_per_s / 3 * spent
+    return Phase((sum(sent) - upkeep) / len(events), max(sent) / sum(sent), len(came) - count)
+
+
+async def run(seed: int, subscriptions: int, events: int, measure: Callable[[Path, Path], None]) -> tuple[Phase, Phase]:
+    """One network, before and after."""
+    random = Random(seed)
+    with tempfile.TemporaryDirectory(prefix="meetpoint-feedback-") as folder:
+        archive, feedback = Path(folder, "archive"), Path(folder, "feedback.bin")
+        brokers = await network(Path(folder), archive, feedback)
+        came: list[str] = []
+        readers = []
+        try:
+            async with mp.connect(f"mp://{brokers[0].address}") as net:
+                await net.declare(SCHEMA)
+                for number in range(subscriptions):
+                    wanted = f"kind = 'trade' AND symbol = 'S{random.randrange(SYMBOLS)}'"
+                    subscription = await net.subscribe(wanted, durable=f"s{number}")
+                    readers.append(asyncio.create_task(read(subscription, came)))
+                drawn = [draw(random) for _ in range(events)]
+                await asyncio.sleep(5)
+                former = await phase(brokers, drawn, came)
+                async with asyncio.timeout(60):
+                    while sum(broker.counts.totals["archived"] for broker in brokers) < events:
+                        await asyncio.sleep(0.1)
+                await asyncio.to_thread(measure, archive, feedback)
+                async with asyncio.timeout(60):
+                    while not all(broker.counts.totals["feedback_loads"] for broker in brokers):
+                        await asyncio.sleep(0.1)
+                await asyncio.sleep(30)  # subscriptions move, and what is not wanted any more goes after 20 s
+                later = await phase(brokers, drawn, came)
+        finally:
+            for reader in readers:
+                reader.cancel()
+            for broker in reversed(brokers):
+                await broker.stop()
+    return former, later
+
+
+async def read(subscription: Subscription, came: list[str]) -> None:
+    """Take all that comes."""
+    async for event in subscription:
+        came.append(event.id)  # noqa: PERF401 - it is looked at meanwhile
+
+
+def measuring() -> Callable[[Path, Path], None]:
+    """What events are like, from an archive into a file, on Spark."""
+    from meetpoint.spark import measure, session
+    from meetpoint.spark.archives import read_archive
+
+    spark = session(master="local[2]")
+    return lambda archive, feedback: measure(read_archive(spark, str(archive)).good).feedback.save(str(feedback))
+
+
+def loading(quick: bool) -> list[Figure]:
+    """Before and after brokers have loaded the file."""
+    subscriptions, events, seeds = (60, 60, SEEDS[:1]) if quick else (600, 500, SEEDS)
+    measure = measuring()
+    runs = [asyncio.run(run(seed, subscriptions, events, measure)) for seed in seeds]
+    assert all(former.deliveries == later.deliveries for former, later in runs), "feedback changes no answer"
+    before, after = [former.messages for former, _ in runs], [later.messages for _, later in runs]
+    ratios = [later / former for former, later in zip(before, after, strict=True)]
+    return [
+        figure("messages an event, before", before, ""),
+        figure("messages an event, after", after, ""),
+        figure("after / before", ratios, "x", goal=GOAL, at_most=True),
+        figure("the busiest broker's share of messages, before", [former.busiest for former, _ in runs], ""),
+        figure("the busiest broker's share of messages, after", [later.busiest for _, later in runs], ""),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure."""
+    told = asked(__doc__, PARTS, arguments)
+    figures = loading(told.quick)
+    if told.json:
+        sys.stdout.write(msgspec.json.encode(figures).decode() + "\n")
+    else:
+        tell(figures, judge=not told.quick)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""How Spark reaches a network: what the options of `format("meetpoint")` say, and a client in a thread of its own.
+
+Spark's Python processes come and go, and have no loop. So each connects for itself, when it has something to ask. The
+token is read where a query is planned, and goes along with its tasks: a token file need not be on every machine, and
+one that is renewed counts from the next batch on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Coroutine, Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from meetpoint.client.address import read_url
+from meetpoint.client.asking import Asking
+from meetpoint.client.background import Background
+from meetpoint.client.backoff import Backoff
+from meetpoint.client.errors import NetworkError, RefusedError
+from meetpoint.client.network import Connecting, Network, connect
+from meetpoint.errors import MeetpointError
+
+__all__ = ["TIMEOUT_S", "Client", "Options", "Reach"]
+
+TIMEOUT_S: Final = 60.0
+"""How long brokers may be away before a task fails."""
+_REACH: Final = ("url", "token", "tokenFile", "ca", "timeout")
+
+T = TypeVar("T")
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """Where a network is, and how one is let in."""
+
+    url: str
+    token: str = ""
+    token_file: str = ""
+    ca: str | None = None
+    timeout_s: float = TIMEOUT_S
+
+    def read_token(self) -> str:
+        """The token as it is now."""
+        if not self.token_file:
+            return self.token
+        try:
+            return Path(self.token_file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            said = getattr(error, "strerror", None) or "is no text"
+            raise MeetpointError(
+                f"tokenFile {self.token_file}: {said.lower()}; give a file that holds a token"
+            ) from None
+
+    def with_token(self) -> Reach:
+        """The same for other machines: the token itself, wherever it was read from."""
+        return msgspec.structs.replace(self, token=self.read_token(), token_file="")
+
+
+class Options:
+    """The options of one query: known ones only, each read as what it is."""
+
+    def __init__(self, given: Mapping[str, str], known: Iterable[str]) -> None:
+        allowed = {name.lower(): name for name in (*_REACH, *known)}
+        for name in given:
+            if name.lower() not in allowed:
+                near = get_close_matches(name.lower(), allowed, n=1)
+                hint = f"did you mean {allowed[near[0]]}?" if near else f"there are {', '.join(allowed.values())}"
+                raise MeetpointError(f"option {name}: there is none of that name; {hint}")
+        self._given = {name.lower(): value for name, value in given.items()}
+
+    def text(self, name: str, default: str = "") -> str:
+        """An option as it stands."""
+        return self._given.get(name.lower(), default)
+
+    def count(self, name: str, default: int) -> int:
+        """An option that is a number from 1 on."""
+        said = self.text(name)
+        if not said:
+            return default
+        if not said.isascii() or not said.isdigit() or not 0 < int(said) < 2**63:
+            raise MeetpointError(f"option {name}: is {said!r}; give a number from 1 on")
+        return int(said)
+
+    def reach(self) -> Reach:
+        """How the network is reached."""
+        url = self.text("url")
+        if not url:
+            raise MeetpointError("option url: is missing; say where brokers are, as mp://localhost:7400")
+        read_url(url)
+        if self.text("token") and self.text("tokenFile"):
+            raise MeetpointError("options token and tokenFile: both are given; give one of them")
+        said = self.text("timeout", str(TIMEOUT_S))
+        try:
+            timeout_s = float(said)
+        except ValueError:
+            timeout_s = 0.0
+        if not 0 < timeout_s < 1e9:
+            raise MeetpointError(f"option timeout: is {said!r}; give seconds above 0")
+        return Reach(url, self.text("token"), self.text("tokenFile"), self.text("ca") or None, timeout_s)
+
+
+class Client:
+    """A connection from a thread that has no loop.
+
+    `first` are addresses that are tried before those of the url. A `patient` one waits for brokers that are away.
+    """
+
+    def __init__(self, reach: Reach, first: Iterable[str] = (), *, patient: bool = False) -> None:
+        url = read_url(reach.url)
+        addresses = dict.fromkeys((*first, *url.addresses))
+        self._background = Background("meetpoint spark")
+        connecting = connect(
+            f"{url.scheme}://{','.join(addresses)}", token=reach.read_token, ca=reach.ca,
+            timeout=reach.timeout_s,
+        )  # fmt: skip
+        try:
+            self.net: Network = self.run(_connected(connecting, reach.timeout_s if patient else 0.0))
+        except BaseException:
+            self._background.stop()
+            raise
+        self.asking = Asking(self.net.links, reach.timeout_s)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Do something, and wait for it."""
+        return self._background.run(coroutine)
+
+    def close(self) -> None:
+        """Close the connection, and end the thread."""
+        if self._background.is_running:
+            try:
+                self.run(self.net.close())
+            finally:
+                self._background.stop()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+async def _connected(connecting: Connecting, within_s: float) -> Network:
+    backoff = Backoff()
+    until = time.monotonic() + within_s
+    while True:
+        try:
+            return await connecting
+        except RefusedError:
+            raise
+        except NetworkError:
+            if time.monotonic() >= until:
+                raise
+        await backoff.wait()

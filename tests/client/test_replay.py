@@ -1,0 +1,182 @@
+"""Subscribed since a moment: history from archives, then what is live; no gap and nothing twice, whatever goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import meetpoint as mp
+from meetpoint.client import RefusedError
+from meetpoint.client.errors import NetworkError
+from meetpoint.net.config import Access, Archiving
+from tests.client.running import run, take
+from tests.net.talking import broker, network
+from tests.security.authorities import TestAuthority
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def archived(folder: Path, flush_s: float = 0.05) -> dict[str, Any]:
+    return {"archive": Archiving(folder=str(folder), flush_s=flush_s)}
+
+
+async def publish(net: mp.Network, numbers: range) -> None:
+    for each in [net.put({"n": number, "even": number % 2 == 0}, id=f"e{number}") for number in numbers]:
+        await each
+
+
+@pytest.mark.parametrize("durable", [None, "name"])
+def test_history_comes_first_and_then_what_is_live(tmp_path: Path, durable: str | None) -> None:
+    async def main() -> None:
+        async with network(3, **archived(tmp_path)) as brokers, mp.connect(f"mp://{brokers[0].address}") as net:
+            for number, one in enumerate(brokers):
+                async with mp.connect(f"mp://{one.address}") as other:
+                    await publish(other, range(100 * number, 100 * number + 20))
+            subscription = await net.subscribe("even = TRUE", durable=durable, since=LONG_AGO)
+            await publish(net, range(1000, 1020))
+            found = await take(subscription.events(), 40)
+            assert [each["n"] for each in found[:30]] == [
+                100 * number + each for number in range(3) for each in range(0, 20, 2)
+            ], "in the order in which brokers accepted them"
+            assert [each["n"] for each in found[30:]] == list(range(1000, 1020, 2))
+            assert not any(each.redelivered for each in found)
+            assert [event async for event in subscription.events(timeout=0.5)] == []
+
+    run(main())
+
+
+def test_from_a_moment_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with broker(**archived(tmp_path)) as one, mp.connect(f"mp://{one.address}") as net:
+            await publish(net, range(5))
+            await asyncio.sleep(0.05)
+            since = datetime.now(UTC)
+            await publish(net, range(5, 10))
+            subscription = await net.subscribe("n >= 0", since=since)
+            assert [each["n"] for each in await take(subscription.events(), 5)] == [5, 6, 7, 8, 9]
+            later = await net.subscribe("n >= 0", since=datetime.now(UTC) + timedelta(hours=1))
+            await publish(net, range(10, 12))
+            assert [each["n"] for each in await take(later.events(), 2)] == [10, 11]
+
+    run(main())
+
+
+def test_what_waited_from_before_the_moment_is_not_taken_for_history(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with broker(**archived(tmp_path)) as one, mp.connect(f"mp://{one.address}") as net:
+            await (await net.subscribe("n >= 0", durable="d")).close()
+            await publish(net, range(5))
+            await asyncio.sleep(0.05)
+            since = datetime.now(UTC)
+            await publish(net, range(5, 10))
+            subscription = await net.subscribe("n >= 0", durable="d", since=since)
+            found = [each["n"] for each in await take(subscription.events(), 10)]
+            assert found[:5] == [5, 6, 7, 8, 9]
+            assert set(found[5:]) == {0, 1, 2, 3, 4}
+
+    run(main())
+
+
+@pytest.mark.parametrize(("durable", "window"), [("d", 10), (None, 200), (None, None)])
+def test_the_seam_under_load(tmp_path: Path, durable: str | None, window: int | None) -> None:
+    async def main() -> None:
+        async with network(3, **archived(tmp_path)) as brokers:
+            is_over = asyncio.Event()
+            counts = [0, 0, 0]
+
+            async def load(number: int) -> None:
+                async with mp.connect(f"mp://{brokers[number].address}") as net:
+                    while not is_over.is_set():
+                        await publish(
+                            net, range(1_000_000 * number + counts[number], 1_000_000 * number + counts[number] + 10)
+                        )
+                        counts[number] += 10
+                        await asyncio.sleep(random.uniform(0, 0.02))
+
+            loads = [asyncio.create_task(load(number)) for number in range(3)]
+            async with mp.connect(f"mp://{brokers[1].address}") as net:
+                await asyncio.sleep(0.7)
+                subscription = await net.subscribe("n >= 0", durable=durable, window=window, since=LONG_AGO)
+                came: list[int] = []
+
+                async def read() -> None:
+                    async for each in subscription:
+                        came.append(each["n"])  # type: ignore[arg-type]
+                        if len(came) % 50 == 0:
+                            await asyncio.sleep(0.01)
+
+                await asyncio.sleep(0.7)
+                has_gap = subscription.replay is not None and subscription.replay.has_gap
+                assert has_gap == (window == 200), "more is live than an ephemeral one holds"
+                reading = asyncio.create_task(read())
+                await asyncio.sleep(1)
+                is_over.set()
+                await asyncio.gather(*loads)
+                async with asyncio.timeout(30):
+                    while len(came) < sum(counts):
+                        await asyncio.sleep(0.05)
+                await asyncio.sleep(0.3)
+                reading.cancel()
+                wanted = {1_000_000 * number + each for number in range(3) for each in range(counts[number])}
+                assert Counter(came) == Counter(wanted)
+                assert not subscription.dropped
+                for number in range(3):
+                    mine = [each for each in came if each // 1_000_000 == number]
+                    assert mine == sorted(mine)
+
+    run(main())
+
+
+def test_a_broker_that_is_away_for_a_while_is_waited_for(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            network(3, scheme="flood", **archived(tmp_path)) as brokers,
+            mp.connect(f"mp://{brokers[0].address}", timeout=3) as net,
+        ):
+            async with mp.connect(f"mp://{brokers[1].address}") as other:
+                await publish(other, range(10))
+            await brokers[1].stop(drain=False)
+            with pytest.raises(NetworkError, match="1 of 3 brokers did not answer"):
+                await net.subscribe("n >= 0", since=LONG_AGO)
+
+    run(main())
+
+
+def test_without_an_archive_it_is_said(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with broker() as one, mp.connect(f"mp://{one.address}") as net:
+            with pytest.raises(RefusedError, match=r"this broker keeps no archive; set archive\.folder"):
+                await net.subscribe("n >= 0", since=LONG_AGO)
+            with pytest.raises(NetworkError, match="give a datetime with a time zone"):
+                await net.subscribe("n >= 0", since=datetime(2026, 1, 1))
+
+    run(main())
+
+
+def test_a_client_reads_what_its_token_permits_of_its_own_tenant(tmp_path: Path) -> None:
+    async def main() -> None:
+        keys = TestAuthority(tmp_path)
+        async with broker(**archived(tmp_path / "a"), access=Access(**keys.access)) as one:
+
+            @contextlib.asynccontextmanager
+            async def client(name: str, **said: Any) -> AsyncIterator[mp.Network]:
+                async with mp.connect(f"mp://{one.address}", token=keys.token(name, **said)) as net:
+                    yield net
+
+            for tenant in ("acme", "other", ""):
+                async with client("ann", tenant=tenant) as net:
+                    await publish(net, range(6))
+            async with client("bob", tenant="acme") as net:
+                subscription = await net.subscribe("n > 2", since=LONG_AGO)
+                found = [each async for each in subscription.events(timeout=1)]
+                assert [(each["n"], each.id) for each in found] == [(3, "e3"), (4, "e4"), (5, "e5")]
+
+    run(main())

@@ -1,0 +1,45 @@
+"""Fuzz one target: `python -m tests.fuzz parser --runs 100000`; an input that breaks it is printed and kept."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris  # type: ignore[import-untyped]
+
+with atheris.instrument_imports(include=["meetpoint.language", "meetpoint.wire", "meetpoint.matching.scan"]):
+    from tests.fuzz.targets import TARGETS
+
+
+def main() -> None:
+    """Run atheris, which ends the process: with 0 where nothing was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("--runs", type=int, default=100_000, help="how many inputs are tried")
+    parser.add_argument("--seed", type=int, default=1, help="which ones: the same seed tries the same inputs")
+    parser.add_argument("--length", type=int, default=1000, help="the longest input, in bytes")
+    parser.add_argument("--keep", type=Path, default=Path(), help="where an input that breaks it is kept")
+    told = parser.parse_args()
+    target = TARGETS[told.target]
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "corpus"
+        corpus.mkdir()
+        for number, seed in enumerate(target.seeds):
+            (corpus / str(number)).write_bytes(seed)
+        words = Path(folder) / "words"
+        words.write_text("".join('"' + "".join(f"\\x{byte:02x}" for byte in word) + '"\n' for word in target.words))
+        options = [f"-atheris_runs={told.runs}", f"-seed={told.seed}", f"-max_len={told.length}", f"-dict={words}"]
+        options += [
+            f"-artifact_prefix={told.keep}/{told.target}-",
+            "-timeout=20",
+            "-verbosity=0",
+            "-print_final_stats=1",
+        ]
+        atheris.Setup([sys.argv[0], *options, str(corpus)], target.check)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

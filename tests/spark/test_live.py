@@ -1,0 +1,166 @@
+"""Live in, Spark between, live out: `format("meetpoint")` in Spark itself, against the oracle, also when all die."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+import meetpoint as mp
+from meetpoint.language import parse_filter
+from meetpoint.matching import Scan
+from meetpoint.spark import Subscriptions, register
+from tests.brokers.fleet import Fleet
+from tests.spark import live_job
+from tests.spark.live_job import ALERTS, SCHEMA
+from tests.spark.live_scenes import brokers
+from tests.spark.lives import Life
+
+LONG = os.environ.get("MEETPOINT_EXAMPLES") == "new"
+KILLS = int(os.environ.get("MEETPOINT_KILLS", "6" if LONG else "1"))
+RUN_S = 3_600 if LONG else 900
+
+
+def event(n: int) -> dict[str, Any]:
+    rng = random.Random(n)
+    return {"kind": "in", "n": n, "price": rng.randrange(200) / 2, "symbol": rng.choice(("A", "AB", "B", "C"))}
+
+
+def oracle(numbers: Any) -> Counter[tuple[int, str]]:
+    """Which events which alerts accept."""
+    scan: Scan[str] = Scan()
+    for name, text in ALERTS.items():
+        scan.add(name, parse_filter(text))
+    return Counter((n, name) for n in numbers for name in scan.match(event(n)))
+
+
+def prepare(url: str) -> None:
+    """A network with alerts, whose answers wait, and with one who hears what comes out."""
+    with mp.connect_sync(url, "alerts", timeout=60) as net:
+        net.declare(SCHEMA)
+        for name, text in ALERTS.items():
+            net.subscribe(text, durable=name)
+        net.subscribe("kind = 'out'", durable="out", owner="test")
+
+
+def answers(url: str) -> tuple[Counter[tuple[int, str]], Counter[tuple[int, str]]]:
+    """What brokers matched, and what came out of Spark."""
+    live: Counter[tuple[int, str]] = Counter()
+    with mp.connect_sync(url, "alerts", timeout=60) as net:
+        for name, text in ALERTS.items():
+            live.update((each["n"], name) for each in net.subscribe(text, durable=name).events(timeout=2))  # type: ignore[misc]
+        out = net.subscribe("kind = 'out'", durable="out", owner="test")
+        return live, Counter((each["n"], each["alert"]) for each in out.events(timeout=2))  # type: ignore[misc]
+
+
+def test_what_comes_out_is_what_brokers_and_the_oracle_match_and_a_restart_goes_on(spark: Any, tmp_path: Path) -> None:
+    register(spark)  # which a session of ours does itself
+    with brokers(tmp_path, 2) as here, here.connect_sync(timeout=60) as net:
+        prepare(here.url)
+        net.publish_many(event(n) for n in range(60))
+        subscriptions = Subscriptions.from_network(here.url, owner="alerts", spark=spark)
+        assert subscriptions.count == len(ALERTS)
+        assert {
+            (row["id"], row["filter"], row["subscriber"]) for row in subscriptions.filters.toArrow().to_pylist()
+        } == {(name, text, "alerts") for name, text in ALERTS.items()}
+        for upto in (60, 70):
+            if upto > 60:
+                net.publish_many(event(n) for n in range(60, upto))
+            query = live_job.start(spark, tmp_path, here.url, 40, availableNow=True)
+            assert query.awaitTermination(120)
+            read = [progress["numInputRows"] for progress in query.recentProgress]
+            assert sum(read) == (60 if upto == 60 else 10)
+            assert max(read) <= 40
+        assert answers(here.url) == (oracle(range(70)), oracle(range(70)))
+        table = spark.read.format("meetpoint").option("url", here.url).load()
+        found = table.where("attributes.kind = 'in'").select("attributes.*", "id").toArrow().to_pylist()
+        assert sorted(row["n"] for row in found) == list(range(70))
+        assert all(event(row["n"]).items() <= row.items() for row in found)
+        with pytest.raises(PySparkException, match="option sinse: there is none of that name; did you mean since"):
+            spark.read.format("meetpoint").options(url=here.url, sinse="latest").load()
+
+
+@contextmanager
+def living(*arguments: Any) -> Iterator[Life]:
+    life = Life("tests.spark.live_job", *arguments)
+    try:
+        yield life
+    finally:
+        life.kill()
+        assert not life.processes()
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found in /proc")
+def test_with_driver_and_brokers_killed_nothing_is_lost_and_nothing_comes_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def main() -> None:
+        (tmp_path / "fleet").mkdir()
+        said = {"archive.folder": str(tmp_path / "archive"), "archive.flush_s": 0.2}
+        fleet = Fleet(tmp_path / "fleet", settings=said)
+        try:
+            await fleet.begin(3)
+            url = "mp://" + ",".join(each.address for each in fleet.members)
+            await asyncio.to_thread(prepare, url)
+            is_over = asyncio.Event()
+            publishing = asyncio.create_task(_keep_publishing(url, is_over))
+            rng = random.Random(5)
+            for kill in range(KILLS):
+                with living(tmp_path, url) as life:
+                    await asyncio.to_thread(_wait_for_batches, life, tmp_path, 2)
+                    victim = fleet.members[kill % 3]
+                    fleet.kill([victim])
+                    await asyncio.sleep(rng.uniform(0, 1))
+                    fleet.start(victim)
+                    await fleet.wait_ready([victim])
+                    await asyncio.to_thread(_wait_for_batches, life, tmp_path, 1)
+                    await asyncio.sleep(rng.uniform(0, 0.5))
+                    life.kill()
+            is_over.set()
+            count = await publishing
+            with living(tmp_path, url, "availableNow") as life:
+                await asyncio.to_thread(life.wait_for, lambda: False, RUN_S / 2)
+            live, out = await asyncio.to_thread(answers, url)
+            wanted = oracle(range(count))
+            assert live == wanted
+            assert out == wanted
+            with capsys.disabled():
+                print(f"\n{KILLS} kills of the driver and of a broker: {count:,} events in, {out.total():,} out, "  # noqa: T201
+                      f"{_batches(tmp_path) + 1} batches, 0 lost, 0 duplicate")  # fmt: skip
+        finally:
+            await fleet.close()
+
+    asyncio.run(asyncio.wait_for(main(), RUN_S))
+
+
+def _wait_for_batches(life: Life, folder: Path, more: int) -> None:
+    done = _batches(folder)
+    life.wait_for(lambda: _batches(folder) >= done + more)
+
+
+def _batches(folder: Path) -> int:
+    """The last batch that Spark knows as done."""
+    commits = folder / "checkpoint" / "commits"
+    found = [int(path.name) for path in commits.iterdir() if path.name.isdecimal()] if commits.exists() else []
+    return max(found, default=-1)
+
+
+async def _keep_publishing(url: str, is_over: asyncio.Event) -> int:
+    """Events in their order until it is over; how many."""
+    count = 0
+    async with mp.connect(url, timeout=120) as net:
+        while not is_over.is_set():
+            made = [net.put(event(n)) for n in range(count, count + 5)]
+            for each in made:
+                await each
+            count += 5
+            await asyncio.sleep(0.3)
+    return count
