@@ -17,7 +17,7 @@ from meetpoint.matching.index import Index, warming
 from meetpoint.matching.matcher import can_index, postponed_index
 from meetpoint.net import Broker, make_config
 from meetpoint.net.logs import Log
-from meetpoint.net.warming import are_kept, warm_up
+from meetpoint.net.warming import LOOK_S, are_kept, warm_up
 from meetpoint.protocol.standing import Standing, Subscription
 from tests.net.talking import run
 from tests.workloads import random_events, random_filter
@@ -108,11 +108,18 @@ def broker_at(folder: Path, **said: Any) -> Broker:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="children are looked up in /proc")
-def test_a_broker_with_little_begins_beside_it_and_ends_it(cold: Path, tmp_path: Path) -> None:
+def test_a_broker_with_little_begins_beside_it_once_an_index_is_wanted_and_ends_it(cold: Path, tmp_path: Path) -> None:
     async def main() -> None:
         one = broker_at(tmp_path / "data")
         await one.start()
         await one.wait_ready(30)
+        await asyncio.sleep(3 * LOOK_S)
+        assert not children()
+        assert not can_index()
+        end = time.monotonic() + 30
+        while not children():
+            assert time.monotonic() < end
+            await asyncio.sleep(0.01)
         assert len(children()) == 1
         assert not can_index()
         await one.stop()

@@ -97,6 +97,7 @@ def _stream(spark: Any, url: str, alerts: Mapping[str, str], folder: Path) -> Pa
     subscriptions = pa.table({"id": [*alerts], "filter": [*alerts.values()]})
     compiled = Subscriptions.from_dataframe(spark.createDataFrame(subscriptions)).compile(folder / "live-alerts")
     events = spark.readStream.format("meetpoint").option("url", url).option("since", "earliest").load()
+    events = events.select("id", "attributes.*")
     running = stream(
         events, compiled, folder / "live-hits", checkpoint=folder / "live-checkpoint", trigger="availableNow"
     )  # fmt: skip

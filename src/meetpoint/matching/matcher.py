@@ -47,20 +47,30 @@ def can_index() -> bool:
     It needs what is not installed with Meetpoint itself; and while its loops are compiled elsewhere it is not worth
     standing still for.
     """
+    for each in _postponing:
+        each.is_wanted = True
     return not _postponing and _has_parts()
 
 
+class Postponed:
+    """A while without an index, and whether anyone would have had one."""
+
+    def __init__(self) -> None:
+        self.is_wanted = False
+
+
 @contextmanager
-def postponed_index() -> Iterator[None]:
+def postponed_index() -> Iterator[Postponed]:
     """Whoever in this process can do without an index goes on so for a while."""
-    _postponing.append(None)
+    postponed = Postponed()
+    _postponing.append(postponed)
     try:
-        yield
+        yield postponed
     finally:
-        _postponing.pop()
+        _postponing.remove(postponed)
 
 
-_postponing: list[None] = []
+_postponing: list[Postponed] = []
 """Of the whole process, as what is compiled is."""
 
 

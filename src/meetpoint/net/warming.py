@@ -2,8 +2,8 @@
 
 With many subscriptions a node matches by compiled loops (`meetpoint[fast]`). They are compiled when they are first
 called, which takes half a minute after an installation or an upgrade, and a broker that stands still for so long is
-taken for lost by everybody. So a broker whose loops are not kept on disk has a child compile them, and goes on without
-an index meanwhile; one that has many subscriptions on its disk waits for it before it takes them up.
+taken for lost by everybody. So a broker whose loops are not kept on disk goes on without an index, and once somebody
+wants one has a child compile them; one that has many subscriptions on its disk waits for it before it takes them up.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ __all__ = ["are_kept", "warm_up"]
 
 COMPILE_S_MAX: Final = 600.0
 """A child that takes longer is ended."""
+LOOK_S: Final = 0.25
+"""How often it is looked whether anyone wants an index."""
 MODULE: Final = "meetpoint.matching.index.warming"
 _KERNELS: Final = Path(meetpoint.__file__).parent / "matching" / "index" / "kernels"
 _MARK: Final = f"meetpoint-{sys.implementation.cache_tag}.warm"
@@ -42,8 +44,9 @@ async def warm_up(
     """
     if config.data is None or find_spec("numba") is None or are_kept(_folders(os.environ)):
         return
-    compiling = spawn(_compile(log))
-    if records >= config.node.index_from:
+    has_many = records >= config.node.index_from
+    compiling = spawn(_compile(log, at_once=has_many))
+    if has_many:
         await asyncio.wait([compiling])
 
 
@@ -61,10 +64,12 @@ def _folders(environment: Mapping[str, str]) -> list[Path]:
     return [_KERNELS / "__pycache__", Path(home) / "numba"]
 
 
-async def _compile(log: Log) -> None:
-    began = monotonic()
-    log.say(logging.INFO, "index_compiling", todo="nothing; it happens once for each version that is installed")
-    with postponed_index():
+async def _compile(log: Log, *, at_once: bool) -> None:
+    with postponed_index() as postponed:
+        while not (at_once or postponed.is_wanted):
+            await asyncio.sleep(LOOK_S)
+        began = monotonic()
+        log.say(logging.INFO, "index_compiling", todo="nothing; it happens once for each version that is installed")
         code = await _run_child()
     if code == 0:
         log.say(logging.INFO, "index_compiled", seconds=round(monotonic() - began, 1))

@@ -57,13 +57,14 @@ class _Sought:
 class _Own:
     """What a member here looks for."""
 
-    __slots__ = ("asked_since", "member", "sought")
+    __slots__ = ("asked_since", "is_settling", "member", "sought")
 
     def __init__(self, member: Member, asked_since: int) -> None:
         self.member = member
         self.sought: dict[int, _Sought] = {}
         self.asked_since = asked_since
         """When the overlay was asked last, or need not have been."""
+        self.is_settling = True
 
     @property
     def next_key(self) -> int:
@@ -116,11 +117,14 @@ class Locating:
         self._ask_overlay(member, own)
         self._look_for(member, own)
 
-    def is_under_way(self, member: Member) -> bool:
-        """Whether a member looks for somebody for the first time, and may soon know."""
+    def is_settling(self, member: Member) -> bool:
+        """Whether a member has just begun, and looks for some of its edges for the first time."""
         own, now = self._own.get(member.life), self._services.now
-        sought = [] if own is None else own.sought.values()
-        return any(each.at < 0 or (each.periods == 2 and now < each.again_at) for each in sought)
+        if own is not None and own.is_settling:
+            sought = own.sought.values()
+            is_first = any(each.at < 0 or (each.periods == 2 and now < each.again_at) for each in sought)
+            own.is_settling = member.first is None or is_first
+        return own is not None and own.is_settling
 
     # -- by the overlay ------------------------------------------------------------------------------------------------
 

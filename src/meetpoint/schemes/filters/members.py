@@ -323,7 +323,7 @@ class Members(Fellow):
             self._telling.say(member, edges.change(now, {}, edges.graph.own, links))
         self._locating.look(member)
         self._joining.look(member)
-        if not self._locating.is_under_way(member):
+        if not self._locating.is_settling(member):
             self._telling.say(member, edges.ask_new(now))
 
     def _ask_reserve(self, member: Member) -> None:
