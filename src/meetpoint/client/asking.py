@@ -86,13 +86,21 @@ class Asking:
 
     async def any(self, what: Question, wanted: type[W]) -> W:
         """Ask the broker that is connected, or another, again while that helps."""
+
+        async def ask() -> W:
+            return await _ask(await self._links.main(), what, wanted)
+
+        return await self._patiently(ask)
+
+    async def _patiently(self, ask: Callable[[], Awaitable[R]]) -> R:
+        """Ask again while that helps, for as long as is waited."""
         backoff = Backoff()
         problem = "no broker could be asked"
         try:
             async with asyncio.timeout(self._timeout_s):
                 while True:
                     try:
-                        return await _ask(await self._links.main(), what, wanted)
+                        return await ask()
                     except RefusedError:
                         raise
                     except NetworkError as error:
@@ -180,21 +188,8 @@ class Asking:
 
     async def _all_patiently(self, what: Question, wanted: type[W]) -> dict[Peer, W]:
         """Ask all brokers, again while that helps, until all have answered."""
-        backoff = Backoff()
-        problem = "no broker could be asked"
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                while True:
-                    try:
-                        answers = await self._all(lambda link: _ask(link, what, wanted), False)
-                        return {peer: told for peer, told in answers.items() if told is not None}
-                    except RefusedError:
-                        raise
-                    except NetworkError as error:
-                        problem = str(error)
-                    await backoff.wait()
-        except TimeoutError:
-            raise NetworkError(f"not done within {self._timeout_s:g} s: {problem}; try again later") from None
+        answers = await self._patiently(lambda: self._all(lambda link: _ask(link, what, wanted), False))
+        return {peer: told for peer, told in answers.items() if told is not None}
 
     async def history(self, broker: Peer, what: History) -> HistoryIs:
         """A page of a stream, from the archive of one broker."""

@@ -94,10 +94,12 @@ class Replay:
 
     def covers(self, key: EventKey, id_: str) -> bool:
         """Whether an event that comes live came as history, under its key or, published twice, under another."""
+        return id_ in self._ids or self.has_read(key)
+
+    def has_read(self, key: EventKey) -> bool:
+        """Whether an event is part of what was read."""
         stream = key.home, key.stream
-        return id_ in self._ids or any(
-            reader.has_read(key.number) for reader in self._readers.values() if reader.stream == stream
-        )
+        return any(reader.has_read(key.number) for reader in self._readers.values() if reader.stream == stream)
 
     async def next(self) -> Replayed | None:
         """The next event of history; None when all of it was handed out. Cancelled, it takes nothing away."""

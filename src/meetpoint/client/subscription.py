@@ -126,7 +126,7 @@ class Subscription:
                 self._say(Reject(key, (self._wire_name,), str(error)), link)
                 continue
             if self.replay is not None and self.replay.covers(key, event.id):
-                self._say(Acknowledge(key, (self._wire_name,)), link)  # it came as history
+                self._pass_over(key, link)
                 continue
             again = notification.redelivered or event.id in self._seen
             self._seen[event.id] = None
@@ -145,7 +145,14 @@ class Subscription:
                 return delivered
             if replay.has_gap:
                 await replay.extend()
+                continue
+            for key in [key for key in self._queue if replay.has_read(key)]:
+                self._pass_over(key, self._queue.pop(key)[0])
         return None
+
+    def _pass_over(self, key: EventKey, link: Link) -> None:
+        """What came as history does not come again."""
+        self._say(Acknowledge(key, (self._wire_name,)), link)
 
     # -- acknowledging -------------------------------------------------------------------------------------------------
 
@@ -291,17 +298,20 @@ class Subscription:
         """An event came."""
         if self.ended is not None:
             return
+        key, replay = notification.event, self.replay
+        if key in self._late:
+            return  # it is acknowledged already; the broker learns it as soon as it can be told
+        if replay is not None and replay.is_over and replay.has_read(key):
+            self._pass_over(key, link)
+            return
         if len(self._queue) >= self.window:
-            if not self.durable and self.replay is not None and not self.replay.is_over:
-                self.replay.has_gap = True
+            if not self.durable and replay is not None and not replay.is_over:
+                replay.has_gap = True
             elif not self.durable:
                 if not self.dropped:
                     _log.warning("subscription %s: events are dropped, they come faster than they are read", self.name)
                 self.dropped += 1
             return  # a durable one comes again
-        key = notification.event
-        if key in self._late:
-            return  # it is acknowledged already; the broker learns it as soon as it can be told
         self._queue.setdefault(key, (link, notification, link.known_names(notification.names)))
         self._arrived.set()
 
