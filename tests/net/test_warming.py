@@ -130,13 +130,16 @@ def test_a_broker_with_little_begins_beside_it_once_an_index_is_wanted_and_ends_
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="children are looked up in /proc")
-def test_a_broker_with_much_waits_for_it_and_can_be_stopped_meanwhile(cold: Path, tmp_path: Path) -> None:
+def test_a_broker_with_much_waits_for_it_and_can_be_stopped_meanwhile(
+    cold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def main() -> None:
         first = broker_at(tmp_path / "data", node={"index_from": 10_000})
         await first.start()
         await first.wait_ready(30)
         await first.stop()
-        again = broker_at(tmp_path / "data", node={"index_from": 1})
+        monkeypatch.setattr("meetpoint.net.warming.WAIT_FROM", 0)
+        again = broker_at(tmp_path / "data")
         starting = asyncio.get_running_loop().create_task(again.start())
         end = time.monotonic() + 30
         while not children():
@@ -157,8 +160,8 @@ def test_a_broker_without_data_or_with_code_that_is_kept_starts_nothing(cold: Pa
         def spawn(work: Any) -> Any:
             raise AssertionError("there is nothing to do")
 
-        await warm_up(make_config({}), 10_000, Log(), spawn)
+        await warm_up(make_config({}), (), Log(), spawn)
         (cold / warming.MARK).touch()
-        await warm_up(make_config({"data": str(tmp_path)}), 10_000, Log(), spawn)
+        await warm_up(make_config({"data": str(tmp_path)}), (), Log(), spawn)
 
     run(main())

@@ -141,7 +141,7 @@ class Broker:
         try:
             await self._door.open(sock)
             await self._open_admin()
-            await warm_up(config, len(store.recovered.records), self.log, self._spawn)
+            await warm_up(config, store.recovered.records, self.log, self._spawn)
             contacts = await self._joining.find()
         except BaseException:
             await self._close(DONE)

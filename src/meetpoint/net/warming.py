@@ -3,7 +3,7 @@
 With many subscriptions a node matches by compiled loops (`meetpoint[fast]`). They are compiled when they are first
 called, which takes half a minute after an installation or an upgrade, and a broker that stands still for so long is
 taken for lost by everybody. So a broker whose loops are not kept on disk goes on without an index, and once somebody
-wants one has a child compile them; one that has many subscriptions on its disk waits for it before it takes them up.
+wants one has a child compile them; one that has very many filters on its disk waits for it before it takes them up.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ import meetpoint
 from meetpoint.matching.matcher import postponed_index
 from meetpoint.net.config import BrokerConfig
 from meetpoint.net.logs import Log
+from meetpoint.protocol.records import Record
 
 __all__ = ["are_kept", "warm_up"]
 
 COMPILE_S_MAX: Final = 600.0
 """A child that takes longer is ended."""
+WAIT_FROM = 10_000
+"""So many filters are not worth serving without an index."""
+_OF_FILTERS: Final = ("subscription/", "placed/")
 LOOK_S: Final = 0.25
 """How often it is looked whether anyone wants an index."""
 MODULE: Final = "meetpoint.matching.index.warming"
@@ -36,15 +40,18 @@ _MARK: Final = f"meetpoint-{sys.implementation.cache_tag}.warm"
 
 
 async def warm_up(
-    config: BrokerConfig, records: int, log: Log, spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    config: BrokerConfig,
+    records: Iterable[Record],
+    log: Log,
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
 ) -> None:
-    """Have loops compiled where there is a compiler and they are not kept; waited for where there are many records.
+    """Have loops compiled where there is a compiler and they are not kept; waited for where records hold many filters.
 
     A broker without data is one of a test or of a notebook, and left alone.
     """
     if config.data is None or find_spec("numba") is None or are_kept(_folders(os.environ)):
         return
-    has_many = records >= config.node.index_from
+    has_many = sum(record.name.startswith(_OF_FILTERS) for record in records) >= WAIT_FROM
     compiling = spawn(_compile(log, at_once=has_many))
     if has_many:
         await asyncio.wait([compiling])
