@@ -21,7 +21,7 @@ from tests.client.running import run, take, until
 from tests.net.talking import broker, network
 from tests.security.authorities import TestAuthority
 
-OVERFLOWS = 50
+OVERFLOWS = 500
 """A window that is soon full, as nobody reads."""
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 

@@ -198,18 +198,20 @@ class Network:
         subscription = Subscription(self, name, text, terms, window, ack, until)
         self._subscriptions.add(subscription)
         try:
-            await subscription.begin(replace)
-            if since is not None:
-                await self._replay(subscription, since_us)
+            if since is None:
+                await subscription.begin(replace)
+            else:
+                await self._begin_since(subscription, replace, since_us)
         except BaseException as error:
             if isinstance(error, RefusedError):
                 await self.parse_there(text)
             raise
         return subscription
 
-    async def _replay(self, subscription: Subscription, since_us: int) -> None:
-        replay = Replay(self._asking, subscription.filter, since_us, self.timeout_s)
-        subscription.replay = replay
+    async def _begin_since(self, subscription: Subscription, replace: bool, since_us: int) -> None:
+        """What comes before the seam is known is history, and need not be held."""
+        replay = subscription.replay = Replay(self._asking, subscription.filter, since_us, self.timeout_s)
+        await subscription.begin(replace)
         try:
             await replay.extend()
         except BaseException:
