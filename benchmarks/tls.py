@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -121,22 +122,34 @@ def compare(pairs: list[tuple[float, float]]) -> Compared:
     )
 
 
+async def open_pair(
+    stack: AsyncExitStack, brokers: Started, filter_: str, scheme: str = "mp", **settings: Any
+) -> Pair:  # fmt: skip
+    """A publisher at the first broker and a subscriber at the last one, for as long as the stack lasts."""
+    publisher, subscriber = [
+        await stack.enter_async_context(connect(f"{scheme}://{address}", **settings))
+        for address in (brokers.addresses[0], brokers.addresses[-1])
+    ]
+    return Pair(brokers, publisher, await subscriber.subscribe(filter_, durable="all"))
+
+
+async def take_turns(pairs: Sequence[Pair], events: int, size: int, rounds: int) -> list[list[tuple[float, float]]]:
+    """Rounds in which all take turns, after a short one that does not count."""
+    text = "x" * size
+    for pair in pairs:
+        await pair.run(events // 4, text)
+    return [[await pair.run(events, text) for pair in pairs] for _ in range(rounds)]
+
+
 async def measure(plain: Started, secured: Started, ca: Path, events: int, rounds: int) -> list[Cell]:
     """Rounds of all sizes."""
     async with AsyncExitStack() as stack:
         pairs = []
         for scheme, brokers, trusted in (("mp", plain, None), ("mps", secured, ca)):
-            publisher, subscriber = [
-                await stack.enter_async_context(connect(f"{scheme}://{address}", ca=trusted))
-                for address in (brokers.addresses[0], brokers.addresses[-1])
-            ]
-            pairs.append(Pair(brokers, publisher, await subscriber.subscribe("TRUE", durable="all")))
+            pairs.append(await open_pair(stack, brokers, "TRUE", scheme, ca=trusted))
         cells = []
         for size in SIZES:
-            text = "x" * size
-            for pair in pairs:
-                await pair.run(events // 4, text)
-            found = [[await pair.run(events, text) for pair in pairs] for _ in range(rounds)]
+            found = await take_turns(pairs, events, size, rounds)
             rates = compare([(one[0], other[0]) for one, other in found])
             work = compare([(one[1], other[1]) for one, other in found])
             cells.append(Cell(len(plain.addresses), size, rates, work))

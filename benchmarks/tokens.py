@@ -21,8 +21,8 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.tls import EVENTS, ROUNDS, SIZES, Compared, Pair, Started, compare, shown, start
-from meetpoint import connect, net
+from benchmarks.tls import EVENTS, ROUNDS, SIZES, Compared, Started, compare, open_pair, shown, start, take_turns
+from meetpoint import net
 from meetpoint.language import Event, Value
 from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.net.badges import Badge
@@ -102,17 +102,10 @@ async def measure(open_: Started, guarded: Started, issuer: Issuer, events: int,
     async with AsyncExitStack() as stack:
         pairs = []
         for brokers, shown_ in ((open_, ""), *((guarded, token(issuer, kind)) for kind in KINDS)):
-            publisher, subscriber = [
-                await stack.enter_async_context(connect(f"mp://{address}", token=shown_))
-                for address in (brokers.addresses[0], brokers.addresses[-1])
-            ]
-            pairs.append(Pair(brokers, publisher, await subscriber.subscribe("n >= 0", durable="all")))
+            pairs.append(await open_pair(stack, brokers, "n >= 0", token=shown_))
         cells = []
         for size in SIZES:
-            text = "x" * size
-            for pair in pairs:
-                await pair.run(events // 4, text)
-            found = [[await pair.run(events, text) for pair in pairs] for _ in range(rounds)]
+            found = await take_turns(pairs, events, size, rounds)
             for place, kind in enumerate(KINDS, 1):
                 rates = compare([(each[0][0], each[place][0]) for each in found])
                 work = compare([(each[0][1], each[place][1]) for each in found])

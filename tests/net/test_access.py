@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import typing
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -524,6 +525,21 @@ OF_OPERATORS: tuple[Question, ...] = (Declare("attributes:\n  x: integer\n"), Le
 OF_OBSERVERS: tuple[Question, ...] = (Status(), Lookup(bytes(20)))
 
 
+@contextlib.asynccontextmanager
+async def a_dead_letter(authority: TestAuthority, token: str) -> AsyncIterator[tuple[Caller, Caller, Notification]]:
+    """A client of a tenant that did not take an event, another client with a token, and the event."""
+    async with (
+        broker(access=access(authority)) as one,
+        calling(one.address, token=authority.token("ann", tenant="acme")) as ann,
+        calling(one.address, token=token) as other,
+    ):
+        await ann.subscribe("s", "x > 0")
+        await ann.publish(event(1, x=1))
+        (came,) = await ann.notified(1)
+        await ann.get(Reject(came.event, came.names, "no", final=True))
+        yield ann, other, came
+
+
 def test_without_a_role_nothing_of_the_network_is_shown_or_changed(authority: TestAuthority) -> None:
     async def main() -> None:
         async with broker(access=access(authority)) as one, calling(one.address, token=authority.token("ann")) as ann:
@@ -540,15 +556,7 @@ def test_without_a_role_nothing_of_the_network_is_shown_or_changed(authority: Te
 def test_who_observes_reads_everything_and_changes_nothing(authority: TestAuthority) -> None:
     async def main() -> None:
         token = authority.token("eve", roles=("observe",))
-        async with (
-            broker(access=access(authority)) as one,
-            calling(one.address, token=authority.token("ann", tenant="acme")) as ann,
-            calling(one.address, token=token) as eve,
-        ):
-            await ann.subscribe("s", "x > 0")
-            await ann.publish(event(1, x=1))
-            (came,) = await ann.notified(1)
-            await ann.get(Reject(came.event, came.names, "no", final=True))
+        async with a_dead_letter(authority, token) as (_, eve, came):
             assert isinstance(await eve.get(Status()), StatusIs)
             listed = await eve.get(Subscriptions())
             assert isinstance(listed, SubscriptionsAre)
@@ -573,15 +581,7 @@ def test_who_observes_reads_everything_and_changes_nothing(authority: TestAuthor
 def test_who_operates_acts_on_everything_and_takes_nobodys_events(authority: TestAuthority) -> None:
     async def main() -> None:
         token = authority.token("root", roles=("operate",))
-        async with (
-            broker(access=access(authority)) as one,
-            calling(one.address, token=authority.token("ann", tenant="acme")) as ann,
-            calling(one.address, token=token) as root,
-        ):
-            await ann.subscribe("s", "x > 0")
-            await ann.publish(event(1, x=1))
-            (came,) = await ann.notified(1)
-            await ann.get(Reject(came.event, came.names, "no", final=True))
+        async with a_dead_letter(authority, token) as (ann, root, came):
             full = "@acme/ann/s"
             for what in (Present(full, 10), Subscribe(full, "x > 0"), Acknowledge(came.event, (full,))):
                 await is_refused(root, what, "is another client's")
