@@ -267,7 +267,10 @@ class Verifier:
 
     def _genuine(self, token: str) -> Grant:
         if not token:
-            raise TokenError("missing", "none was given, and this network wants one; connect with token=…, in a shell with --token-file")
+            raise TokenError(
+                "missing",
+                "none was given, and this network wants one; give token=…, in a shell --token-file",
+            )
         if len(token) > TOKEN_MAX:
             raise TokenError("malformed", f"it has {len(token):,} characters, and the limit is {TOKEN_MAX:,}")
         header = _header(token)
