@@ -9,7 +9,9 @@ from pathlib import Path
 
 import atheris  # type: ignore[import-untyped]
 
-with atheris.instrument_imports(include=["meetpoint.language", "meetpoint.wire", "meetpoint.matching.scan"]):
+with atheris.instrument_imports(
+    include=["meetpoint.language", "meetpoint.wire", "meetpoint.matching.scan", "meetpoint.gateway.cloud_events"]
+):
     from tests.fuzz.targets import TARGETS
 
 

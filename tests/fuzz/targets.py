@@ -6,13 +6,17 @@ import struct
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeVar
 
-from meetpoint.errors import EventError, FilterError
+from meetpoint.errors import EventError, FilterError, SchemaError
+from meetpoint.gateway.cloud_events import read_batch, read_structured, write
+from meetpoint.gateway.errors import ApiError
 from meetpoint.language.algebra import canonical
 from meetpoint.language.event import Event
+from meetpoint.language.event_json import attributes_from_json, attributes_to_json
 from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
 from meetpoint.language.filters import Filter, FilterParser
+from meetpoint.language.schema_yaml import read_schema, write_schema
 from meetpoint.language.values import Value
 from meetpoint.matching.scan import evaluate
 from meetpoint.protocol.messages import Message
@@ -21,6 +25,8 @@ from meetpoint.wire.clients import FROM_CLIENTS, TO_CLIENTS
 from meetpoint.wire.handshake import Hello, IAm, Unwelcome, Welcome
 
 __all__ = ["TARGETS", "Target"]
+
+Found = TypeVar("Found")
 
 _MOMENT: Final = datetime(2026, 1, 31, 12, tzinfo=UTC)
 EVENTS: Final[tuple[dict[str, Value], ...]] = (
@@ -31,6 +37,7 @@ EVENTS: Final[tuple[dict[str, Value], ...]] = (
     {"a": -(10**30), "b": _MOMENT, "c": "TRUE"},
 )
 """What filters are tried on."""
+SCHEMA: Final = read_schema("attributes: {a: {type: decimal, precision: 0.01}, b: string, o.n: float, o.t: timestamp}")
 CODEC: Final = Codec((*FROM_CLIENTS, *TO_CLIENTS, Hello, Welcome, Unwelcome, IAm))
 FRAME_MAX: Final = 4096
 
@@ -75,19 +82,54 @@ def _is_text(data: bytes) -> bool:
 
 def check_event(data: bytes) -> None:
     """Any bytes are refused in one line, or are an event that, written and read again, is the same."""
-    event = _event(data)
-    if isinstance(event, EventError):
-        assert "\n" not in str(event), event
-        return
-    again = to_msgpack(event)
-    assert to_msgpack(from_msgpack(again)) == again
+    event = _refused_or(EventError, from_msgpack, data)
+    if event is not None:
+        again = to_msgpack(event)
+        assert to_msgpack(from_msgpack(again)) == again
 
 
-def _event(data: bytes) -> Event | EventError:
+def _refused_or(
+    errors: type[Exception] | tuple[type[Exception], ...], read: Callable[..., Found], *given: object
+) -> Found | None:
+    """What is read; None where it is refused, in one line."""
     try:
-        return from_msgpack(data)
-    except EventError as error:
-        return error
+        return read(*given)
+    except errors as error:
+        said = str(error)
+    assert "\n" not in said, said
+    return None
+
+
+def check_json(data: bytes) -> None:
+    """Any bytes are refused in one line, or are attributes that, written and read again, are the same; with a schema
+    too.
+    """
+    for schema in (None, SCHEMA):
+        attributes = _refused_or(EventError, attributes_from_json, data, schema)
+        if attributes is not None:
+            again = attributes_to_json(attributes)
+            assert attributes_to_json(attributes_from_json(again, schema)) == again
+
+
+def check_cloud_event(data: bytes) -> None:
+    """Any bytes are refused in one line, or are a CloudEvent that an event can hold, and that is written as one."""
+    for schema in (None, SCHEMA):
+        one = _refused_or((ApiError, EventError), read_structured, data, schema)
+        for drafts in (None if one is None else [one], _refused_or((ApiError, EventError), read_batch, data, schema)):
+            for draft in drafts or ():
+                event = Event(draft.id or "e", "p", 1, draft.time or _MOMENT, draft.attributes)
+                from_msgpack(to_msgpack(event))
+                read_structured(write(event), None)
+
+
+def check_schema(data: bytes) -> None:
+    """Any text is refused, or is a schema that, written and read again, is the same."""
+    text = data.decode("utf-8", "replace")
+    try:
+        schema = read_schema(text)
+    except SchemaError:
+        return
+    assert read_schema(write_schema(schema)) == schema
 
 
 def check_frames(data: bytes) -> None:
@@ -161,5 +203,34 @@ TARGETS: Final = {
         check_event,
         (_EVENT, to_msgpack(Event("e", "p", 0, _MOMENT, {}))),
         (b"\xc7\x03\x01", b"\xd6\xff", b"\xd7\xff", b"\xc7\x0c\xff", b"\x81\xa1", b"\xcb\x7f\xf8", b"\xdf", b"NaN"),
+    ),
+    "json": Target(
+        check_json,
+        (b'{"a": 1.50, "b": "x", "o": {"n": -0.0, "t": "2026-01-31T12:00:00Z"}}', b'{"a": 123456789012345678901}'),
+        tuple(
+            b'{"|":|"}|,"|\\u|\\ud800|1e400|-0|null|true|NaN|Infinity|[|]|"a"|"b"|"o"|"n"|"t"|2026-01-31T'.split(b"|")
+        ),
+    ),
+    "cloudevents": Target(
+        check_cloud_event,
+        (
+            b'{"specversion":"1.0","id":"1","source":"/a","type":"t","time":"2026-01-31T12:00:00Z","data":{"a":[1]}}',
+            b'[{"specversion":"1.0","id":"1","source":"/a","type":"t","data_base64":"aGk=","ext":5}]',
+        ),
+        tuple(
+            b'"specversion":"1.0"|"id":|"source":|"type":|"time":|"data":|"data_base64":|"datacontenttype":|"subject":|'
+            b'{|}|[|]|,|null|"text/plain"|"application/json"|\\ud800|1e400|%40'.split(b"|")
+        ),
+    ),
+    "schema": Target(
+        check_schema,
+        (
+            b"name: ticks\nattributes:\n  a: {type: decimal, precision: 0.01, min: 0}\n  b: string\n",
+            b"attributes: {o.n: {type: integer, max: 9}, t: timestamp}",
+        ),
+        tuple(
+            b"attributes:|name:|{type: |integer|decimal|float|string|boolean|timestamp|precision: |min: |max: |"
+            b"values: [|]|}|, |\n  |&a |*a|!!python/object|<<: |---\n|.inf|.nan|1e400|null|\t".split(b"|")
+        ),
     ),
 }

@@ -105,6 +105,10 @@ def test_long_forms_of_other_programs_are_read(attributes: bytes, value: Value) 
     [
         (b"\x82\xa1x\x01\xa1x\x01", "event, byte 17: key 'x' occurs twice; keep one of them"),
         (b"\x82\xa1x\x01\xd9\x01x\x02", "event, byte 17: key 'x' occurs twice"),
+        (b"\x82\xa1x\x81\x90\x01\xa1x\x02", "event, byte 17: a key is no string; give attributes names"),
+        (b"\x82\xa1x\x81\xd4\x05\x00\x01\xa1x\x02", "event: extension type 5 is unknown"),
+        (b"\x82\xa1x\x81\xd6\xff\x00\x00\x00\x00\x01\xa1x\x02", "event, byte 17: a key is no string"),
+        (b"\x82\xa1x\x81\xc4\x01a\x01\xa1x\x02", "event, byte 17: a key is no string"),
         (b"\x81\xa1o\x82\xa1x\xc3\xa1x\xc2", "event, byte 20: key 'x' occurs twice"),
         (
             b"\x83\xa1a\xca\x3f\x80\x00\x00\xa1b\xd6\xff\x00\x00\x00\x00\xa1a\x01",

@@ -176,3 +176,10 @@ def test_the_yaml_of_a_schema_is_for_people() -> None:
         "2026-12-31 23:59:59Z", "2026-12-31T23:59:59.000000Z"
     )
     assert Schema().to_yaml() == "attributes: {}\n"
+
+
+def test_the_longest_name_is_written_so_that_it_can_be_read() -> None:
+    """In escapes it is longer than what YAML takes for a key unless it is marked as one."""
+    for name in ("a" * 1_000, "\n" * 1_000, "🙂" * 1_000):
+        schema = Schema((Attribute(name, Type.STRING), Attribute("b", Type.FLOAT, minimum=1)))
+        assert Schema.from_yaml(schema.to_yaml()) == schema

@@ -120,6 +120,7 @@ _FOLLOWING = {
 _FIXED_EXTENSIONS = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 # How many bytes hold the length.
 _STRINGS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_TEXTS = (0xD9, 0xDA, 0xDB)
 _EXTENSIONS = {0xC7: 1, 0xC8: 2, 0xC9: 4}
 _ARRAYS = {0xDC: 2, 0xDD: 4}
 _MAPS = {0xDE: 2, 0xDF: 4}
@@ -162,10 +163,13 @@ class _Walk:
         return at
 
     def map(self, at: int, length: int) -> int:
-        keys: set[object] = set()
+        """Also of what a key that comes again has displaced, so that nobody has seen it yet."""
+        keys: set[str] = set()
         for _ in range(length):
-            end = self.value(at)
-            key = msgspec.msgpack.decode(self.data[at:end])
+            first, end = self.data[at], self.value(at)
+            if not 0xA0 <= first <= 0xBF and first not in _TEXTS:
+                raise EventError(f"event, byte {at + 1}: a key is no string; give attributes names")
+            key = msgspec.msgpack.decode(self.data[at:end], type=str)
             if key in keys:
                 raise EventError(f"event, byte {at + 1}: key {show_value(key)} occurs twice; keep one of them")
             keys.add(key)

@@ -34,6 +34,7 @@ _NESTING_MAX = 8
 _TOP_KEYS = ("name", "attributes")
 _BOUNDS = {"min": "minimum", "max": "maximum", "precision": "precision"}
 _ATTRIBUTE_KEYS = ("type", *_BOUNDS)
+_KEY_MAX = 1_000  # a longer one, as names become that are written in escapes, must be marked as a key
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*", re.ASCII)
 _TYPES = ", ".join(Type)
 _OTHER_NAMES = {
@@ -204,7 +205,8 @@ def write_schema(schema: Schema) -> str:
             if (bound := getattr(attribute, field)) is not None
         ]
         what = f"{{{', '.join([f'type: {attribute.type}', *bounds])}}}" if bounds else str(attribute.type)
-        lines.append(f"  {_quote(attribute.name)}: {what}")
+        key = _quote(attribute.name)
+        lines += [f"  {key}: {what}"] if len(key) <= _KEY_MAX else [f"  ? {key}", f"  : {what}"]
     return "\n".join([*lines, ""])
 
 

@@ -119,6 +119,14 @@ class Feedback:
             return [_EPOCH + timedelta(microseconds=cut) for cut in cuts]
         return cuts
 
+    def cuts(self, parts: int) -> dict[str, Line]:
+        """Quantiles of all attributes that numbers or timestamps were measured of; timestamps as microseconds."""
+        held = {name: line for name, line in sorted(self._lines.items()) if line.values}
+        return {
+            name: Line(line.kind, tuple(line.values[part * len(line.values) // parts] for part in range(1, parts)))
+            for name, line in held.items()
+        }
+
     # -- its file ------------------------------------------------------------------------------------------------------
 
     def to_bytes(self) -> bytes:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from importlib.util import find_spec
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -229,7 +229,9 @@ def orders_of(state: State, part: int) -> Array:
 def ids_by_event(state: State, some: EventBatch, path: str) -> list[list[Any]]:
     """The ids of the matches of each event of a batch, in the order in which they were first added."""
     only = some.only
-    if only is not None and some.good is None and state.held:
+    if only is not None and some.good is None:
+        if not state.held:  # the young alone, which column by column take longer
+            return [[y.id for y in sorted(_young_of_one(state, only), key=attrgetter("order"))]]
         few = _match_few(state, some, path)
         if few is not None:
             return [_ids_of_one(state, few, only)]
@@ -245,8 +247,8 @@ def ids_by_event(state: State, some: EventBatch, path: str) -> list[list[Any]]:
 
 
 def _ids_of_one(state: State, few: Found, attributes: Mapping[str, object]) -> list[Any]:
-    """The ids of the matches of one event: those in segments, and the young, which column by column take longer."""
-    young = [y for y in state.young if y.filter.accepts(attributes)]
+    """The ids of the matches of one event: those in segments, and the young."""
+    young = _young_of_one(state, attributes)
     if not young and len(few.ids) == len(few.numbers):
         in_order: list[Any] = few.ids[np.argsort(few.orders)].tolist()
         return in_order
@@ -255,6 +257,10 @@ def _ids_of_one(state: State, few: Found, attributes: Mapping[str, object]) -> l
         if begin < end:
             found += zip(few.orders[begin:end].tolist(), ids_at(held.ids, few.numbers[begin:end]), strict=True)
     return [id_ for _, id_ in sorted(found, key=itemgetter(0))]
+
+
+def _young_of_one(state: State, attributes: Mapping[str, object]) -> list[Young]:
+    return [y for y in state.young if y.filter.accepts(attributes)]
 
 
 def match_parts(state: State, some: EventBatch, path: str) -> Iterator[tuple[int, Pairs]]:
