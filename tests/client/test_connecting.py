@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 import meetpoint as mp
+from meetpoint.bench.brokers.servers import free_port
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.local import Local
 from tests.client.running import run, take
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_where_nobody_listens_the_next_step_is_told() -> None:

@@ -72,7 +72,7 @@ async def until(condition: Callable[[], object], what: str) -> None:
         if condition():
             return
         await asyncio.sleep(0.01)
-    raise AssertionError(f"not in {PATIENCE_S} s: {what}")
+    raise TimeoutError(f"not in {PATIENCE_S} s: {what}")
 
 
 def event(number: int, **attributes: Any) -> bytes:

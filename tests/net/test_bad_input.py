@@ -79,6 +79,7 @@ CONTENTS: dict[str, tuple[bytes, str]] = {
     "duplicate names": (content(b"\x82\xa1a\x01\xa1a\x02"), "occurs twice"),
     "duplicate names within": (content(b"\x81\xa1o\x82\xa1a\x01\xa1a\x02"), "occurs twice"),
     "duplicate names, one in a longer form": (content(b"\x82\xa1a\x01\xd9\x01a\x02"), "occurs twice"),
+    "a list as a name, below a name that comes again": (content(b"\x82\xa1a\x81\x90\x01\xa1a\x02"), "no string"),
     "an array that says it has 2^32 items": (content(b"\x81\xa1a\xdd\xff\xff\xff\xff"), "not MessagePack"),
     "a map that says it has 2^32 items": (content(b"\xdf\xff\xff\xff\xff"), "not MessagePack"),
     "a string that says it has 4 GiB": (content(b"\x81\xa1a\xdb\xff\xff\xff\xff"), "not MessagePack"),

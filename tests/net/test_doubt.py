@@ -42,8 +42,10 @@ def test_trust_comes_back() -> None:
 class Loop:
     """An event loop of virtual time, in which others may need some."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: float) -> None:
         self.now = 0.0
+        self.busy_s = 0.0
+        self._threads = threads
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = 0
 
@@ -51,12 +53,18 @@ class Loop:
         self._serial += 1
         heapq.heappush(self._calls, (self.now + delay, self._serial, call))
 
+    @property
+    def used(self) -> float:
+        """The processor time of the process: of the loop, and of threads that need a part of all time."""
+        return self.busy_s + self._threads * self.now
+
     def run(self, seconds: float, others_s: float) -> None:
         """Let time pass; before each call others need so much."""
         end = self.now + seconds
         while self._calls and self._calls[0][0] <= end:
             at, _, call = heapq.heappop(self._calls)
             self.now = max(self.now, at) + others_s
+            self.busy_s += others_s
             call()
 
 
@@ -72,6 +80,7 @@ class Doubtful:
     def go_on(self) -> None:
         while True:
             self._loop.now += self._costs_s
+            self._loop.busy_s += self._costs_s
             self.had_s += self._costs_s
             self._allowance.spend(self._costs_s)
             if self._allowance.is_spent:
@@ -79,10 +88,10 @@ class Doubtful:
                 return
 
 
-def had_of(others_s: float, count: int = 5, seconds: float = 20.0) -> float:
+def had_of(others_s: float, threads: float = 0.0, count: int = 5, seconds: float = 20.0) -> float:
     """Which part of the time some of them have together, while others need so much between any two looks."""
-    loop = Loop()
-    allowance = Allowance(cast(asyncio.AbstractEventLoop, loop), lambda: loop.now)
+    loop = Loop(threads)
+    allowance = Allowance(cast(asyncio.AbstractEventLoop, loop), lambda: loop.now, lambda: loop.used)
     all_of_them = [Doubtful(loop, allowance, 0.0005) for _ in range(count)]
     for each in all_of_them:
         each.go_on()
@@ -94,6 +103,17 @@ def had_of(others_s: float, count: int = 5, seconds: float = 20.0) -> float:
 
 def test_where_nobody_else_needs_time_they_have_most_of_it() -> None:
     assert had_of(0.0) > 0.5
+
+
+def test_others_could_always_have_as_much_again_as_they_need() -> None:
+    parts = [had_of(0.0, threads) for threads in (0.1, 0.2, 0.3, 0.4)]
+    assert parts == sorted(parts, reverse=True)
+    for threads, had in zip((0.1, 0.2, 0.3, 0.4), parts, strict=True):
+        assert had <= max(1.0 - 2 * threads, SHARE) + 0.05, threads
+
+
+def test_a_loop_that_is_never_late_is_busy_where_threads_of_the_process_need_the_time() -> None:
+    assert SHARE / 2 < had_of(0.0, threads=0.9) < 1.5 * SHARE
 
 
 @pytest.mark.parametrize("others_s", [0.005, 0.02, 0.1])

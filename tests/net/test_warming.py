@@ -64,9 +64,9 @@ def test_a_home_goes_on_without_an_index_while_it_is_postponed() -> None:
         for n in range(400):
             standing.put(str(n), Subscription(n, f"a > {n}"), parse_filter(f"a > {n}"))
         assert len(standing.match({"a": 50})) == 50
-        assert standing._index is None
+        assert not standing.has_index()
     assert len(standing.match({"a": 50})) == 50
-    assert standing._index is not None
+    assert standing.has_index()
 
 
 def test_code_counts_when_it_is_newer_than_its_source(tmp_path: Path) -> None:

@@ -682,7 +682,7 @@ def test_many_subscriptions_are_matched_by_an_index_that_keeps_in_step() -> None
         world.ask(1, Subscribe(f"s{number:02}", f"price > {number}"))
     world.run(3)
     home = next(iter(world.nodes[1].hosting.homes.values()))
-    assert home.standing._index is not None
+    assert home.standing.has_index()
     world.publish(1, "a", price=5)
     world.run(2)
     assert sorted(name for name, _, _ in world.notified) == [f"s{number:02}" for number in range(5)]
@@ -697,7 +697,7 @@ def test_many_subscriptions_are_matched_by_an_index_that_keeps_in_step() -> None
     for number in range(39):
         world.ask(1, Unsubscribe(f"s{number:02}"))
     world.run(3)
-    assert home.standing._index is None
+    assert not home.standing.has_index()
     world.notified.clear()
     world.publish(1, "c", price=50)
     world.run(2)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
 from meetpoint.protocol.directory import Entry
 from meetpoint.protocol.effects import Published, Refused, Send, Stored
 from meetpoint.protocol.hosting import Adopt, Adopted
-from meetpoint.protocol.inputs import Instant, Leave, Received, Subscribe, Unsubscribe, Update
+from meetpoint.protocol.inputs import Instant, Leave, Present, Received, Subscribe, Unsubscribe, Update
 from meetpoint.protocol.messages import Peer
+from meetpoint.protocol.node import GOSSIPS_PER_REMINDER
 from meetpoint.protocol.records import HomeId
 from meetpoint.protocol.safekeeping import Copy, Holding, Released
-from tests.protocol.world import RING, World
+from tests.protocol.world import RING, Table, World
 
 
 def subscribed(world: World, number: int, name: str, filter_: str) -> None:
@@ -600,3 +603,55 @@ def test_the_last_broker_does_not_leave() -> None:
     outcome = world.answers[world.ask(1, Leave())]
     assert isinstance(outcome, Refused)
     assert "last broker" in outcome.reason
+
+
+def test_a_node_that_lost_all_neighbours_reminds_its_overlay_of_everybody() -> None:
+    """Should they live, and no pointer lead there: the directory knows them."""
+    world = World(4)
+    world.run(1)
+    table = world.nodes[1].overlay
+    assert isinstance(table, Table)
+    table.remembered.clear()
+    world.run(10)
+    assert table.remembered == []
+    world.cut_off(1)
+    world.run(1)
+    everybody = [RING.node(1000 * number) for number in (2, 3, 4)]
+    assert [peer.id for peer in table.remembered[-1]] == everybody
+    known = len(table.remembered)
+    world.run(20)
+    assert len(table.remembered) > known, "and again: somebody may be new"
+
+
+def test_an_overlay_is_reminded_now_and_then() -> None:
+    world = World(3)
+    world.run(1)
+    table = world.nodes[2].overlay
+    assert isinstance(table, Table)
+    before = len(table.remembered)
+    world.run(6.5 * GOSSIPS_PER_REMINDER)
+    assert 1 <= len(table.remembered) - before <= 2
+
+
+def test_who_comes_back_for_a_subscription_is_told_of_it_when_it_is_in_force() -> None:
+    """It asked for it, lost the connection, and asks for what there is: it must not be told earlier than the first."""
+    world = World(3)
+    world.run(1)
+    home = next(iter(world.nodes[1].hosting.homes.values()))
+    placed: list[Callable[[], None]] = []
+    home.place = home.when_placed = lambda name, then: placed.append(then)
+    world.cut_off(1)
+    made = world.ask(1, Subscribe("s", "price > 1"))
+    taken = world.ask(1, Present("s", 10))
+    world.run(5)
+    assert placed == [], "it is not safe yet"
+    world.heal()
+    world.run(10)
+    late = world.ask(1, Present("s", 10))
+    world.run(1)
+    assert len(placed) == 3
+    assert not world.answers.keys() & {made, taken, late}
+    for then in placed:
+        world.run_in(1, then)
+    world.run(1)
+    assert [world.answers[each] for each in (made, taken, late)] == [Stored()] * 3

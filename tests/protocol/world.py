@@ -73,6 +73,7 @@ class Table:
         self._upcalls = upcalls
         self.places: Places | None = None
         self.is_member = False
+        self.remembered: list[Sequence[Peer]] = []
 
     def _others(self) -> list[Peer]:
         me = self._services.me.id
@@ -99,7 +100,7 @@ class Table:
         self._world.members_changed()
 
     def remember(self, peers: Sequence[Peer]) -> None:
-        pass
+        self.remembered.append(peers)
 
     def suspect(self, peer: Peer) -> None:
         pass

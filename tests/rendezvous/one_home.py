@@ -20,6 +20,7 @@ from meetpoint.protocol.services import Services
 from meetpoint.rendezvous.carrying import ATTEMPT_US
 from meetpoint.rendezvous.covered import CoveredPlacing
 from meetpoint.rendezvous.messages import Entry
+from meetpoint.rendezvous.placing import Placing
 from tests.rendezvous.test_covering import Plain, maximal
 
 __all__ = ["HOME", "World"]
@@ -132,8 +133,11 @@ class World:
         hosting: Any = Hosting()
         hosting.homes[HOME] = self.home
         self.homes = hosting.homes
-        self.placing = CoveredPlacing(self.services, hosting, self.entries, self, Plain())
+        self.placing = self.make_placing(hosting)
         self.step(lambda: self.placing.home_started(self.home))
+
+    def make_placing(self, hosting: Any) -> Placing:
+        return CoveredPlacing(self.services, hosting, self.entries, self, Plain())
 
     def entries(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Entry]:
         return [Entry(b"", b"", b"%d/%d/%s" % (number, at, filter_.text.encode()))]
@@ -216,6 +220,28 @@ class World:
                 else self.disk.write([("subscription/" + name, value)], (), place)
             )
         )
+
+    def ask(self, name: str) -> list[bool]:
+        """Someone asks when a subscription is in force, as a home does it: whenever that is told, it is so; whether it
+        was told is in the list.
+        """
+        home, life, change, told = self.home, self.life, self.changes[name], []
+
+        def then() -> None:
+            assert self.life == life, "told by a home that is gone"
+            told.append(True)
+            if self.changes[name] == change:
+                for each in home.filters[name].conjunctions:
+                    narrow = Filter("", (each,))
+                    assert any(covers(some.filter, narrow) for some in self.present.values()), f"{narrow} is nowhere"
+
+        def asked() -> None:
+            self.placing.when_placed(home, name, then)
+
+        record = "subscription/" + name
+        unsafe = any(record in (*dict(kept), *gone) for kept, gone, _ in self.disk.pending)
+        self.step((lambda: self.disk.write((), (), asked)) if unsafe else asked)
+        return told
 
     def flush(self, count: int = 1) -> None:
         for _ in range(count):

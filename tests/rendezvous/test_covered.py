@@ -46,6 +46,11 @@ class Lives(RuleBasedStateMachine):
         self.world.change(name, None)
         self.world.flush(flushed)
 
+    @rule(name=names)
+    def ask(self, name: str) -> None:
+        if name in self.world.home.subscriptions:
+            self.world.ask(name)
+
     @rule()
     def write(self) -> None:
         self.world.flush(3)
@@ -83,6 +88,7 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def what_was_acknowledged_is_covered(self) -> None:
         self.world.check()
+        assert isinstance(self.world.placing, CoveredPlacing)
         self.world.placing._here[HOME].covering.check()
 
     def teardown(self) -> None:
@@ -161,6 +167,37 @@ def test_what_is_covered_is_acknowledged_with_what_covers_it() -> None:
     assert acknowledged(world) == []
     world.arrive(0)
     assert acknowledged(world) == ["narrow", "wide"]
+
+
+class Uncovered(World):
+    """The same, and everything is placed."""
+
+    def make_placing(self, hosting: Any) -> Placing:
+        return Placing(self.services, hosting, self.entries, self)
+
+
+@pytest.mark.parametrize("kind", [World, Uncovered])
+def test_who_asks_is_told_when_it_is_placed_and_at_once_where_it_is(kind: type[World]) -> None:
+    world = kind()
+    world.change("wide", "a > 1 OR b = 1")
+    before = world.ask("wide")
+    all_written(world)
+    late = world.ask("wide")
+    world.arrive(0)
+    assert (before, late) == ([], [])
+    world.arrive(0)
+    assert (before, late) == ([True], [True])
+    world.change("other", "b > 7")  # which no disk takes
+    assert world.ask("wide") == [True]
+    world.settle()
+    world.crash(moved=False)
+    assert world.disk.pending or kind is Uncovered
+    assert world.ask("wide") == [True], "what is known to be placed is so after a restart, and no write is waited for"
+    world.change("wide", "a > 0")
+    ended = world.ask("wide")
+    world.change("wide", None)
+    world.settle()
+    assert ended == [True], "nobody is left without an answer"
 
 
 def test_what_covers_and_shrinks_is_not_withdrawn_too_soon() -> None:

@@ -13,6 +13,8 @@ from meetpoint.catalog import NetworkConfig, read_scheme
 from meetpoint.matching.feedback import Feedback
 from meetpoint.matching.statistics import Statistics
 from meetpoint.protocol.inputs import MICROSECONDS, Measured
+from meetpoint.schemes.meet import MeetSettings
+from meetpoint.schemes.meet.summaries import Summaries
 from meetpoint.sim.scenario import Network
 from tests.schemes.busy import Busy, judge, network
 
@@ -78,16 +80,16 @@ def test_other_schemes_bear_it(scheme: str) -> None:
     judge(net)
 
 
-def run_once(load: Callable[[Network, Random], None]) -> float:
-    """How many homes an event visits."""
+def run_once(load: Callable[[Network, Random], None], meet: MeetSettings | None = None, events: int = 60) -> int:
+    """How many homes events visit."""
     random = Random(8)
-    net = network(config("meet"), 8, 2)
+    net = network(NetworkConfig(scheme="meet", meet=meet or MeetSettings()), 8, 2)
     for number in range(SYMBOLS // 2):
         net.subscribe(f"kind = 'trade' AND symbol = 'S{number}'")
     net.rest(5)
     load(net, random)
     net.rest(60)
-    for _ in range(60):
+    for _ in range(events):
         net.publish(draw_event(random), phase="after")
     net.run()
     report = net.report()
@@ -99,3 +101,16 @@ def test_events_go_to_fewer_places_once_that_is_known() -> None:
     before = run_once(lambda net, random: None)
     after = run_once(lambda net, random: tune(net, 20, 1.0, random))
     assert after < before
+
+
+def test_children_of_a_key_that_was_crowded_are_not_visited_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowded = MeetSettings(crowded=8, lease_us=60 * MICROSECONDS)  # such that summaries last from event to event
+
+    def visited(share: float) -> int:
+        return run_once(lambda net, random: tune(net, 20, share, random), crowded, events=250)
+
+    before, after = visited(0), visited(1)
+    monkeypatch.setattr(Summaries, "arcs_without", lambda self, wanted: [])
+    in_vain = visited(1)
+    assert after < 0.85 * before
+    assert in_vain > 0.95 * before

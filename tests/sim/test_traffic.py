@@ -90,7 +90,7 @@ def test_a_kind_that_nobody_told_the_purpose_of_is_no_silent_zero() -> None:
     class Strange(Message, frozen=True, array_like=True, gc=False, tag="strange"):
         pass
 
-    with pytest.raises(AssertionError, match=r"say in meetpoint.sim.traffic what strange \(Strange\) is for"):
+    with pytest.raises(AssertionError, match=r"say in catalog.purposes what strange \(Strange\) is for"):
         metered(Strange())
 
 

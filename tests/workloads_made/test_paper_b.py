@@ -12,6 +12,7 @@ from meetpoint.errors import MeetpointError
 from meetpoint.language.constraints import EVERY_TEXT, TextSet, accepts
 from meetpoint.language.filters import FilterParser
 from meetpoint.language.like import PatternSort
+from meetpoint.language.schema import Schema
 from meetpoint.matching import Scan
 from meetpoint.matching.index import Index
 from meetpoint.workloads.paper_b import (
@@ -50,6 +51,25 @@ def test_the_schema_is_as_stated() -> None:
     assert PLAIN.values("a01") != PLAIN.values("a02")
     assert sum(1 for _ in PLAIN.events()) == EVENTS == 30_000
     assert sum(1 for _ in PLAIN.subscriptions()) == SUBSCRIPTIONS == 10_000
+
+
+def test_another_schema_has_fewer_attributes_with_the_same_values() -> None:
+    small = PaperB(attributes=10)
+    assert small.names == ATTRIBUTES[:10]
+    assert small.values("a10") == PLAIN.values("a10")
+    assert {name for event in small.events(500) for name in event} == set(small.names)
+    assert PLAIN.names == ATTRIBUTES
+    assert Schema.from_yaml(small.schema).names == small.names
+    steep = PaperB(attributes=10, skew="unpopular")
+    drawn = Counter(event["a10"] for event in steep.events(3000) if "a10" in event)
+    assert drawn[steep.values("a10")[0]] > 0.1 * drawn.total(), "the last one has θ = 1"
+
+
+def test_constraints_may_all_be_values() -> None:
+    plain = PaperB(constraints="equality")
+    assert all("LIKE" not in text for text in plain.subscriptions(300))
+    assert sum("LIKE" in text for text in PLAIN.subscriptions(300)) > 200
+    assert list(plain.events(50)) == list(PLAIN.events(50))
 
 
 def test_events_hold_one_to_ten_attributes_the_popular_ones_more_often() -> None:
@@ -151,3 +171,5 @@ def test_what_is_no_skew_is_refused() -> None:
         PaperB(values_theta=-0.1)
     with pytest.raises(MeetpointError, match="θ of attributes is 3"):
         PaperB(attributes_theta=3)
+    with pytest.raises(MeetpointError, match="100 attributes; give 2 to 99"):
+        PaperB(attributes=100)

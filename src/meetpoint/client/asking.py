@@ -33,6 +33,9 @@ from meetpoint.wire.clients import (
     DeadLetters,
     DeadLettersAre,
     Discard,
+    Follow,
+    Followed,
+    FollowedIs,
     Held,
     History,
     HistoryIs,
@@ -50,6 +53,8 @@ from meetpoint.wire.clients import (
     StreamsAre,
     Subscriptions,
     SubscriptionsAre,
+    View,
+    ViewIs,
     Word,
 )
 
@@ -136,6 +141,13 @@ class Asking:
 
     async def subscriptions(self, owner: str | None, labels: Mapping[str, str] | None, partial_ok: bool) -> list[Held]:
         """All subscriptions, or those of an owner, or with some labels, by name."""
+        answers = await self.hosted(owner, labels, partial_ok)
+        return sorted((held for found in answers.values() for held in found or ()), key=lambda held: held.name)
+
+    async def hosted(
+        self, owner: str | None, labels: Mapping[str, str] | None, partial_ok: bool
+    ) -> dict[Peer, list[Held] | None]:
+        """The same, by the broker that hosts them."""
         wanted = labels_of(labels or {})
 
         async def ask(link: Link) -> list[Held]:
@@ -148,8 +160,7 @@ class Asking:
                     return found
                 after = page.subscriptions[-1].name
 
-        answers = await self._all(ask, partial_ok)
-        return sorted((held for found in answers.values() for held in found or ()), key=lambda held: held.name)
+        return await self._all(ask, partial_ok)
 
     async def dead_letters(self, name: str | None, partial_ok: bool) -> list[Letter]:
         """Events that were not taken, by any subscription or by one, the oldest first."""
@@ -200,6 +211,43 @@ class Asking:
         answers = await self._all(lambda link: _ask(link, Status(), StatusIs), True)
         return {peer.address: answer for peer, answer in answers.items()}
 
+    async def every(
+        self, what: Callable[[Peer], Question], wanted: type[W], patience_s: float
+    ) -> dict[Peer, W | None]:  # fmt: skip
+        """Ask each broker something, and wait so long; None of those that do not answer."""
+        return await self._all(lambda link: _ask(link, what(link.broker), wanted), True, patience_s)
+
+    # -- looking at the network ----------------------------------------------------------------------------------------
+
+    async def views(self) -> dict[Peer, ViewIs | None]:
+        """What each broker's part of the overlay and the scheme looks like; None of one that does not answer."""
+        return await self._all(lambda link: _ask(link, View(), ViewIs), True)
+
+    async def follow(self, id_: str, seconds: float) -> dict[Peer, Stored | None]:
+        """Have all brokers remember what is said and done about an event; None of one that does not answer."""
+        return await self._all(lambda link: _ask(link, Follow(id_, seconds), Stored), True)
+
+    async def followed(self, id_: str) -> dict[Peer, FollowedIs | None]:
+        """What all brokers have seen of an event that is followed; None of one that does not, or does not answer.
+
+        They are asked twice: what one knows to be about the event, others may have seen without knowing.
+        """
+        refusals: list[RefusedError] = []
+
+        async def ask(link: Link, threads: tuple[bytes, ...]) -> FollowedIs:
+            try:
+                return await _ask(link, Followed(id_, threads), FollowedIs)
+            except RefusedError as error:
+                refusals.append(error)
+                raise NetworkError(str(error)) from None  # others may know it
+
+        first = await self._all(lambda link: ask(link, ()), True)
+        told = [answer for answer in first.values() if answer is not None]
+        if refusals and not told:
+            raise refusals[0]
+        threads = tuple(dict.fromkeys(each.thread for answer in told for each in answer.seen if each.thread))
+        return await self._all(lambda link: ask(link, threads), True) if threads else first
+
     async def journal(self, id_: str | None, key: EventKey | None, partial_ok: bool) -> list[Line]:
         """What all brokers remember of an event, in the order of their clocks.
 
@@ -218,18 +266,20 @@ class Asking:
         answers = await self._all(lambda link: _ask(link, what, JournalIs), partial_ok)
         return [line for answer in answers.values() if answer is not None for line in answer.lines]
 
-    async def _all(self, ask: Callable[[Link], Awaitable[R]], partial_ok: bool) -> dict[Peer, R | None]:
+    async def _all(
+        self, ask: Callable[[Link], Awaitable[R]], partial_ok: bool, patience_s: float = BROKER_S
+    ) -> dict[Peer, R | None]:
         """Ask all brokers at once; None of those that do not answer, if that may be."""
         problems: list[str] = []
 
         async def one(peer: Peer) -> R | None:
             try:
-                async with asyncio.timeout(BROKER_S):
+                async with asyncio.timeout(patience_s):
                     return await ask(await self._links.to(peer))
             except RefusedError:
                 raise
             except TimeoutError:
-                problems.append(f"broker {peer.address}: no answer within {BROKER_S:g} s")
+                problems.append(f"broker {peer.address}: no answer within {patience_s:g} s")
             except NetworkError as error:
                 problems.append(str(error))
             return None

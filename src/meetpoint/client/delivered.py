@@ -59,7 +59,7 @@ class Delivered:
 
     @property
     def attributes(self) -> dict[str, Value]:
-        """What filters see of it."""
+        """What filters see of it. Copy it before you change it: this client's other subscriptions have the same."""
         return self.event.attributes
 
     @property

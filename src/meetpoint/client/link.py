@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from meetpoint.client.arrival import Arrival
 from meetpoint.client.errors import LinkLostError, NetworkError, RefusedError
 from meetpoint.errors import one_line
 from meetpoint.protocol.messages import Message, Peer
@@ -38,7 +39,7 @@ class Listener(Protocol):
     def name(self) -> str:
         """The name by which its user knows it; on the wire it may have another one."""
 
-    def take(self, link: Link, notification: Notification) -> None:
+    def take(self, link: Link, arrival: Arrival) -> None:
         """An event came."""
 
     def end(self, link: Link, reason: str, moved: bool) -> None:
@@ -203,9 +204,12 @@ class Link(asyncio.Protocol):
     def _hear(self, message: Message) -> None:
         match message:
             case Notification():
-                for name in message.names:
-                    if (listener := self.listeners.get(name)) is not None:
-                        listener.take(self, message)
+                found = [self.listeners.get(name) for name in message.names]
+                known = zip(message.names, found, strict=True)
+                arrival = Arrival(message, tuple(name if taker is None else taker.name for name, taker in known))
+                for taker in found:
+                    if taker is not None:
+                        taker.take(self, arrival)
             case Told(request, word):
                 if (then := self._waiting.pop(request, None)) is not None:
                     then(word)
@@ -229,10 +233,6 @@ class Link(asyncio.Protocol):
     async def wait_welcome(self) -> None:
         """Until the handshake is over; NetworkError where the client is not welcome."""
         await self._welcomed
-
-    def known_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Names on the wire as users know them."""
-        return tuple(name if (taker := self.listeners.get(name)) is None else taker.name for name in names)
 
 
 def _nothing(_: Word | None) -> None:

@@ -6,11 +6,11 @@ import asyncio
 import os
 import secrets
 from collections import deque
-from collections.abc import AsyncIterable, Generator, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from meetpoint.client.asking import Asking, Letter
+from meetpoint.client.asking import BROKER_S, Asking, Letter, W
 from meetpoint.client.delivered import Delivered
 from meetpoint.client.dialling import Dialler, Token
 from meetpoint.client.errors import NetworkError, RefusedError
@@ -24,11 +24,11 @@ from meetpoint.language.event import Event
 from meetpoint.language.explain import Explanation, explain
 from meetpoint.language.filters import Filter, parse_filter
 from meetpoint.language.schema import Schema
-from meetpoint.protocol.effects import Located
+from meetpoint.protocol.effects import Located, Stored
 from meetpoint.protocol.inputs import Terms
 from meetpoint.protocol.messages import Peer
 from meetpoint.protocol.records import EventKey
-from meetpoint.wire.clients import Broker, Held, Line, StatusIs
+from meetpoint.wire.clients import Broker, FollowedIs, Held, Line, Question, StatusIs, ViewIs
 
 __all__ = ["TIMEOUT_S", "Connecting", "Network", "Publishable", "connect"]
 
@@ -281,6 +281,35 @@ class Network:
     async def status(self) -> dict[str, StatusIs | None]:
         """By address, how each broker is; None of one that does not answer."""
         return await self._asking.status()
+
+    async def ask_all(
+        self, what: Callable[[Peer], Question], wanted: type[W], patience: float = BROKER_S
+    ) -> dict[Peer, W | None]:  # fmt: skip
+        """Ask each broker one of the questions of `wire.clients`; None of one that takes longer than so many seconds.
+
+        For tools that watch: what programs need has a method of its own.
+        """
+        return await self._asking.every(what, wanted, patience)
+
+    async def hosted(self) -> dict[Peer, list[Held] | None]:
+        """By broker, the subscriptions that it hosts; None of one that does not answer."""
+        return await self._asking.hosted(None, None, True)
+
+    def replay(self, filter_: str, since: datetime) -> Replay:
+        """What brokers' archives have from a moment on, once `extend` has said up to where."""
+        return Replay(self._asking, filter_, moment_us_of(since, "since"), self.timeout_s)
+
+    async def views(self) -> dict[Peer, ViewIs | None]:
+        """By broker, what its part of the overlay and the scheme looks like; None of one that does not answer."""
+        return await self._asking.views()
+
+    async def follow(self, id: str, seconds: float = 30.0) -> dict[Peer, Stored | None]:  # noqa: A002
+        """Have brokers remember, for a while, how an event goes that will be published under this id."""
+        return await self._asking.follow(id, seconds)
+
+    async def followed(self, id: str) -> dict[Peer, FollowedIs | None]:  # noqa: A002
+        """What brokers have seen of an event that is followed."""
+        return await self._asking.followed(id)
 
     async def locate(self, name: str) -> Located:
         """Which broker hosts a durable subscription, and its filter."""

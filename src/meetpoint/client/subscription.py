@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
+from meetpoint.client.arrival import Arrival
 from meetpoint.client.backoff import Backoff
 from meetpoint.client.delivered import Delivered
 from meetpoint.client.errors import LinkLostError, NetworkError, RefusedError
@@ -22,7 +23,6 @@ from meetpoint.client.link import Link
 from meetpoint.client.replaying import Replay
 from meetpoint.client.terms import Lifetime, labels_of, lifetime_us_of
 from meetpoint.errors import EventError
-from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.protocol.effects import Refused, Stored
 from meetpoint.protocol.inputs import (
     Absent,
@@ -37,7 +37,6 @@ from meetpoint.protocol.inputs import (
 )
 from meetpoint.protocol.messages import Peer
 from meetpoint.protocol.records import EventKey
-from meetpoint.wire.clients import Notification
 
 if TYPE_CHECKING:
     from meetpoint.client.network import Network
@@ -83,7 +82,7 @@ class Subscription:
         self._is_present = False
         self._changed = asyncio.Event()
         self._arrived = asyncio.Event()
-        self._queue: OrderedDict[EventKey, tuple[Link, Notification, tuple[str, ...]]] = OrderedDict()
+        self._queue: OrderedDict[EventKey, tuple[Link, Arrival]] = OrderedDict()
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._late: dict[EventKey, None] = {}
         self._keeper: asyncio.Task[None] | None = None
@@ -114,26 +113,34 @@ class Subscription:
         while True:
             if self.replay is not None and (found := await self._replayed(self.replay)) is not None:
                 return found
-            while not self._queue:
-                if self.ended is not None:
-                    return None
-                self._arrived.clear()
-                await self._arrived.wait()
-            key, (link, notification, names) = self._queue.popitem(last=False)
+            if (delivered := self.poll()) is not None:
+                return delivered
+            if self.ended is not None:
+                return None
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def poll(self) -> Delivered | None:
+        """The next event of those that have come already; None where there is none, or history is read first."""
+        if self.replay is not None and not self.replay.is_over:
+            return None
+        while self._queue:
+            key, (link, arrival) = self._queue.popitem(last=False)
             try:
-                event = from_msgpack(notification.content)
+                event = arrival.event
             except EventError as error:
                 self._say(Reject(key, (self._wire_name,), str(error)), link)
                 continue
             if self.replay is not None and self.replay.covers(key, event.id):
                 self._pass_over(key, link)
                 continue
-            again = notification.redelivered or event.id in self._seen
+            again = arrival.notification.redelivered or event.id in self._seen
             self._seen[event.id] = None
             self._seen.move_to_end(event.id)
             if len(self._seen) > SEEN_MAX:
                 self._seen.popitem(last=False)
-            return Delivered(event, key, names, again, self, link)
+            return Delivered(event, key, arrival.names, again, self, link)
+        return None
 
     async def _replayed(self, replay: Replay) -> Delivered | None:
         """The next event of history, as long as there is one."""
@@ -294,11 +301,11 @@ class Subscription:
 
     # -- what the links tell -------------------------------------------------------------------------------------------
 
-    def take(self, link: Link, notification: Notification) -> None:
+    def take(self, link: Link, arrival: Arrival) -> None:
         """An event came."""
         if self.ended is not None:
             return
-        key, replay = notification.event, self.replay
+        key, replay = arrival.key, self.replay
         if key in self._late:
             return  # it is acknowledged already; the broker learns it as soon as it can be told
         if replay is not None and replay.is_over and replay.has_read(key):
@@ -312,7 +319,7 @@ class Subscription:
                     _log.warning("subscription %s: events are dropped, they come faster than they are read", self.name)
                 self.dropped += 1
             return  # a durable one comes again
-        self._queue.setdefault(key, (link, notification, link.known_names(notification.names)))
+        self._queue.setdefault(key, (link, arrival))
         self._arrived.set()
 
     def end(self, link: Link, reason: str, moved: bool) -> None:

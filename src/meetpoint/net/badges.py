@@ -43,6 +43,8 @@ from meetpoint.wire.clients import (
     DeadLetters,
     DeadLettersAre,
     Discard,
+    Follow,
+    Followed,
     Held,
     History,
     Journal,
@@ -50,11 +52,13 @@ from meetpoint.wire.clients import (
     Line,
     ProgressOf,
     Question,
+    Recent,
     SchemaOf,
     Status,
     Streams,
     Subscriptions,
     SubscriptionsAre,
+    View,
     Word,
 )
 
@@ -108,6 +112,10 @@ class Badge:
             Brokers: _unchanged,
             SchemaOf: _unchanged,
             Status: self._observes,
+            View: self._observes,
+            Recent: self._observes,
+            Follow: self._follow,
+            Followed: self._follow,
             Lookup: self._observes,
             Declare: self._operates,
             Leave: self._operates,
@@ -225,6 +233,11 @@ class Badge:
             return what
         return Journal(what.id and self.scope.name_within(what.id), what.key)
 
+    def _follow(self, what: Follow | Followed) -> Question:
+        """Who observes follows its own events by the ids it gave them, and others' by their full ids."""
+        self._observes(what)
+        return what if what.id.startswith(MARK) else msgspec.structs.replace(what, id=self.scope.name_within(what.id))
+
     def _observes(self, what: Question) -> Question:
         if not self.grant.may_observe:
             raise DeniedError("role", "this is for clients that observe or operate; ask for a token with that role")
@@ -257,9 +270,7 @@ class Badge:
         scope = self.scope
         terms = msgspec.structs.replace(held.terms, owner=scope.client)
         (name,) = scope.names_outside((held.name,))
-        return Held(
-            name, scope.filter_outside(held.filter), terms, held.queued, held.is_present, held.subscribed_us
-        )  # fmt: skip
+        return msgspec.structs.replace(held, name=name, filter=scope.filter_outside(held.filter), terms=terms)
 
     def _letter(self, letter: DeadLetter) -> DeadLetter:
         names, reason = self.scope.own(letter.names), self.scope.text_outside(letter.reason)

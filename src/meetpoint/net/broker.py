@@ -41,7 +41,9 @@ from meetpoint.net.refusals import Refusals
 from meetpoint.net.server import Door, listen_at
 from meetpoint.net.tls import Guard
 from meetpoint.net.tuning import Tuner
+from meetpoint.net.viewing import Viewing
 from meetpoint.net.warming import warm_up
+from meetpoint.net.watching import Watchers
 from meetpoint.protocol.directory import PREFIX
 from meetpoint.protocol.effects import Refused, Stored
 from meetpoint.protocol.inputs import Declare, Leave, Met, Started
@@ -68,6 +70,8 @@ JOIN_RETRY_S_MAX: Final = 8.0
 CLOCK_S: Final = 1.0
 """When the machine's clock is set by more than this, it is said."""
 DRAIN_CHECK_S: Final = 0.01
+PACES_SPARE: Final = 1_000
+"""Of how many subscriptions that are gone it is remembered how often they were matched."""
 
 
 class Broker:
@@ -175,8 +179,11 @@ class Broker:
         )
         self._driver.peers = self._links
         self._driver.clients = self._clients
-        self._desk = Desk(self.node, self._store, self._clients, self.counts, config.scheme)
-        self._desk.state = lambda: self.state
+        viewing = Viewing(self.node, codec, config, self._clock, Watchers(self.node, self._driver.look_on))
+        self._desk = Desk(
+            self.node, self._store, self._clients, self.counts, self._clock, self._driver.paces, viewing, config.scheme
+        )
+        self._desk.state = viewing.state = lambda: self.state
         self._door = Door(config, self._guard, turn, self.counts, self._links, self._clients, lambda: self.node.me)
         if config.feedback is not None:
             self._tuner = Tuner(config.feedback, self.counts, self.log, self._driver.hand)
@@ -347,11 +354,17 @@ class Broker:
         self._links.look(now)
         self._clients.look(now)
         self.refusals.look()
+        self._prune_paces()
         if self._tuner is not None:
             self._tuner.look()
         limits = self.config.limits
         wait_s = min(LOOK_S, limits.frame_s / 4, limits.stall_s / 4)
         self._look_timer = self._loop.call_later(wait_s, self._look)
+
+    def _prune_paces(self) -> None:
+        paces, homes = self._driver.paces, self.node.hosting.homes.values()
+        if len(paces) > 2 * sum(len(home.filters) for home in homes) + PACES_SPARE:
+            paces.keep(name for home in homes for name in home.filters)
 
     def _look_at_clock(self) -> None:
         off_s = self._clock.off_s

@@ -10,8 +10,11 @@ from time import monotonic
 from typing import Final
 
 from meetpoint.net.clients import Clients
+from meetpoint.net.clock import Clock
 from meetpoint.net.metrics import Counts
+from meetpoint.net.paces import Paces
 from meetpoint.net.sessions import Session
+from meetpoint.net.viewing import Viewing
 from meetpoint.protocol.effects import Refused
 from meetpoint.protocol.inputs import Forget
 from meetpoint.protocol.messages import Peer
@@ -27,6 +30,8 @@ from meetpoint.wire.clients import (
     DeadLetters,
     DeadLettersAre,
     Discard,
+    Follow,
+    Followed,
     Held,
     History,
     Journal,
@@ -34,6 +39,7 @@ from meetpoint.wire.clients import (
     Line,
     ProgressIs,
     ProgressOf,
+    Recent,
     SchemaIs,
     SchemaOf,
     Status,
@@ -41,6 +47,7 @@ from meetpoint.wire.clients import (
     Streams,
     Subscriptions,
     SubscriptionsAre,
+    View,
 )
 
 __all__ = ["Desk"]
@@ -53,8 +60,21 @@ PAGE_BYTES: Final = 512 << 10
 class Desk:
     """Answers from what is there, without asking the node for anything but to look."""
 
-    def __init__(self, node: Node, store: Store, clients: Clients, counts: Counts, scheme: str) -> None:
+    def __init__(
+        self,
+        node: Node,
+        store: Store,
+        clients: Clients,
+        counts: Counts,
+        clock: Clock,
+        paces: Paces,
+        viewing: Viewing,
+        scheme: str,
+    ) -> None:
         self._node = node
+        self._clock = clock
+        self._paces = paces
+        self._watchers = viewing.watchers
         self._store = store
         self._clients = clients
         self._counts = counts
@@ -73,6 +93,10 @@ class Desk:
             ProgressOf: self._progress,
             Streams: _no_archive,
             History: _no_archive,
+            View: viewing.view,
+            Follow: viewing.follow,
+            Followed: viewing.followed,
+            Recent: viewing.recent,
         }
 
     def brokers(self) -> tuple[Broker, ...]:
@@ -110,9 +134,14 @@ class Desk:
         found = self._node.held_subscriptions(what.owner, what.labels, what.after, PAGE_MAX + 1)
         page: list[Held] = []
         size = 0
+        now, since = self._clock.now(), self._paces.since_us if self._watchers.has_tracing else 0
         for each in found[:PAGE_MAX]:
+            pace = self._paces.of(each.name, now)
             page.append(
-                Held(each.name, each.filter, each.terms, each.queued, each.is_present, each.subscribed_us)
+                Held(
+                    each.name, each.filter, each.terms, each.queued, each.is_present, each.subscribed_us,
+                    pace.total, pace.lately, pace.last_us, since,
+                )
             )  # fmt: skip
             size += len(each.filter) * 4 + 256
             if size > PAGE_BYTES:

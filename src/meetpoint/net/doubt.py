@@ -2,9 +2,12 @@
 
 A connection is in doubt while nobody knows it yet, and when much of what it says is refused. When its bytes have been
 dealt with, the time that took is taken from one `Allowance` that all doubtful connections share; while that is used up
-they are not read from, and TCP holds them up. While the loop has nothing else to do there is always some; while it is
-busy, it grows by a small part of the time (`SHARE`). So a broker at rest lets a thousand clients in as fast as it can,
-and one that is busy goes on with its work. Whether it is busy is seen from how late a look comes that was due.
+they are not read from, and TCP holds them up. While the process has nothing else to do it grows as fast as time goes;
+the more others need, the slower, such that they could always have as much again; and by a small part of the time
+(`SHARE`) even where they need all. So a broker at rest lets a thousand clients in as fast as it can, and one that is
+busy goes on with its work. What others need is seen from the processor time of the whole process: threads that write
+want Python's lock too, and the loop is not late while it waits for them. Where the machine is busy with something else
+that says too little, and a look that comes later than it was due says enough.
 """
 
 from __future__ import annotations
@@ -12,12 +15,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Final
 
 __all__ = ["DOUBTFUL", "NEWCOMER", "Allowance", "doubt_after"]
 
-SHARE: Final = 0.1
+SHARE: Final = 0.06
 """What part of busy time is for those in doubt."""
 DOUBTFUL: Final = 0.3
 """From here on a connection is in doubt: about so much of what it says is refused."""
@@ -32,6 +35,8 @@ BATCH: Final = 8
 _LATE_S: Final = 0.004
 """A look that comes later than this after the one before was held up."""
 _WEIGHT: Final = 0.1
+_WINDOW_S: Final = 0.1
+"""Over about so long it is seen what others need."""
 
 
 def doubt_after(doubt: float, good: int, refused: int) -> float:
@@ -43,12 +48,21 @@ def doubt_after(doubt: float, good: int, refused: int) -> float:
 class Allowance:
     """How much time there is for those in doubt, and which of them wait for it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float] = perf_counter,
+        used: Callable[[], float] = process_time,
+    ) -> None:
         self._loop = loop
         self._clock = clock
+        self._used = used
         self._credit_s = CREDIT_S
         self._looked_at = clock()
+        self._used_before = used()
         self._spent_s = 0.0  # since then
+        self._others = 0.0
+        """What part of the time others need, of late."""
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_ticking = False
 
@@ -83,10 +97,12 @@ class Allowance:
 
     def _grow(self, *, is_watched: bool) -> None:
         """For the time that has gone. A look that came when it was due, but for what was spent here, held up nobody."""
-        now = self._clock()
+        now, used = self._clock(), self._used()
         elapsed, self._looked_at = now - self._looked_at, now
         spent, self._spent_s = self._spent_s, 0.0
-        if is_watched and elapsed - spent <= _LATE_S:
-            self._credit_s = CREDIT_S
-        else:
-            self._credit_s = min(CREDIT_S, self._credit_s + SHARE * elapsed)
+        others, self._used_before = max(0.0, used - self._used_before - spent), used
+        if elapsed > 0:
+            self._others += (min(1.0, others / elapsed) - self._others) * min(1.0, elapsed / _WINDOW_S)
+        is_late = not is_watched or elapsed - spent > _LATE_S
+        share = SHARE if is_late else max(SHARE, 1.0 - 2.0 * self._others)
+        self._credit_s = min(CREDIT_S, self._credit_s + share * elapsed)

@@ -20,7 +20,9 @@ from meetpoint.net.clock import Clock
 from meetpoint.net.connection import Turn
 from meetpoint.net.logs import Log
 from meetpoint.net.metrics import Counts
+from meetpoint.net.paces import Paces
 from meetpoint.net.timers import Timers
+from meetpoint.net.watching import Watch
 from meetpoint.protocol.effects import (
     Accepted,
     Answer,
@@ -123,6 +125,8 @@ class Driver:
         self._me = node.me
         self.archive: Callable[[Accepted], None]
         """Where what is accepted goes, if it is archived."""
+        self._watch: Watch | None = None
+        self.paces = Paces(self._now)
         self._others: dict[type, Callable[[Any], None]] = {
             Observe: self._observe,
             Accepted: lambda effect: self.archive(effect),
@@ -160,6 +164,8 @@ class Driver:
         if self.node.me is not self._me:
             self._me = self.node.me
             self.peers.became(self._me)
+        if self._watch is not None:
+            self._watch(item, effects, now)
         effect: Any  # of which kind says its class, which a type checker does not follow
         for effect in effects:
             kind = type(effect)
@@ -179,6 +185,10 @@ class Driver:
                 self.clients.notify(effect)
             else:
                 self._others[kind](effect)
+
+    def look_on(self, watch: Watch | None) -> None:
+        """Have someone look on at each step, or nobody."""
+        self._watch = watch
 
     def _fired(self, timer: int) -> None:
         self.hand(Fired(timer))
@@ -231,6 +241,7 @@ class Driver:
             self._counts.totals["events_taken"] += 1
             if effect.names:
                 self._counts.totals["events_matched"] += 1
+                self.paces.matched(effect.names, self._now)
         self._store.note(self._now, effect)
 
     # -- ending --------------------------------------------------------------------------------------------------------

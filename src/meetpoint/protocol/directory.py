@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -26,7 +26,7 @@ from meetpoint.protocol.schema_spread import SchemaSpread
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
 
-__all__ = ["Directory", "Entry", "Sync", "Synced"]
+__all__ = ["Directory", "Entry", "Rider", "Sync", "Synced"]
 
 PREFIX: Final = "directory/"
 MERGED_MAX: Final = 256
@@ -55,6 +55,9 @@ class Sync(Query, frozen=True, array_like=True, gc=False, tag="sync"):
     schema_digest: bytes = b""
     schema: tuple[str, ...] = ()
     """All declarations of the network's schema (`schema_spread`), where they are told."""
+    rider_digest: bytes = b""
+    rider: bytes = b""
+    """What else is compared (`Rider`), where it is told."""
 
 
 class Synced(Reply, frozen=True, array_like=True, gc=False, tag="synced"):
@@ -65,6 +68,28 @@ class Synced(Reply, frozen=True, array_like=True, gc=False, tag="synced"):
     member: bool
     schema_digest: bytes = b""
     schema: tuple[str, ...] = ()
+    rider_digest: bytes = b""
+    rider: bytes = b""
+
+
+class Rider(Protocol):
+    """Something that nodes compare with their lists: told whole, together with the whole list that goes with it."""
+
+    @property
+    def digest(self) -> bytes:
+        """Of all that is known; other nodes without one say nothing."""
+
+    def pack(self) -> bytes:
+        """All that is known."""
+
+    def learn(self, data: bytes) -> None:
+        """Another node told what it knows; its list is merged by now."""
+
+    def admits(self, digest: bytes) -> bool:
+        """Whether a node that says this digest, or none, is answered."""
+
+    def recover(self, records: Iterable[Record]) -> None:
+        """Take back what was on disk."""
 
 
 class Directory:
@@ -79,6 +104,8 @@ class Directory:
         self._others: list[Peer] | None = None
         self.spread = SchemaSpread(services)
         """What else all nodes agree on, and compare with their lists."""
+        self.rider: Rider | None = None
+        """And what a scheme's nodes do."""
         self._sum = 0
         self._merged: dict[bytes, None] = {}
         self._listeners: list[Callable[[list[Entry]], None]] = []
@@ -132,6 +159,8 @@ class Directory:
         """Take back what was on disk."""
         records = list(records)
         self.spread.recover(records)
+        if self.rider is not None:
+            self.rider.recover(records)
         for record in records:
             if record.name.startswith(PREFIX) and record.value is not None:
                 self._put(msgspec.msgpack.decode(record.value, type=Entry))
@@ -178,7 +207,7 @@ class Directory:
         digest = self.digest
         spread = self.spread
         entries = tuple(self.entries()) if tell else ()
-        told = (spread.digest, spread.texts if tell else ())
+        told = (spread.digest, spread.texts if tell else (), self._ridden(), self._packed() if tell else b"")
 
         def answered(reply: Reply | None) -> None:
             if not isinstance(reply, Synced):
@@ -188,7 +217,9 @@ class Directory:
             self.learn(reply.entries)
             if reply.entries or reply.digest == digest:
                 self._remember(reply.digest)
-            if (reply.digest != self.digest or reply.schema_digest != spread.digest) and not tell:
+            self._hear(reply.rider)
+            theirs = (reply.digest, reply.schema_digest, reply.rider_digest)
+            if theirs != (self.digest, spread.digest, self._ridden()) and not tell:
                 self.compare(peer, lambda _: None, tell=True)
             then(reply)
 
@@ -201,15 +232,33 @@ class Directory:
             entries = () if self.digest == message.digest else tuple(self.entries())
             spread = self.spread
             texts = () if spread.digest == message.schema_digest else spread.texts
-            reply = Synced(message.request, self.digest, entries, self._is_member(), spread.digest, texts)
+            rider = self._ridden()
+            packed = b"" if rider == message.rider_digest else self._packed()
+            reply = Synced(
+                message.request, self.digest, entries, self._is_member(), spread.digest, texts, rider, packed
+            )  # fmt: skip
             self._services.send(source, reply)
 
+        if self.rider is not None and not self.rider.admits(message.rider_digest):
+            self._services.observe("peer_refused", subject=source.id)
+            return
         self.spread.learn(message.schema)
         if message.entries:
             self.learn(message.entries, answer)
             self._remember(message.digest)
+            self._hear(message.rider)
         else:
             answer()
+
+    def _ridden(self) -> bytes:
+        return b"" if self.rider is None else self.rider.digest
+
+    def _packed(self) -> bytes:
+        return b"" if self.rider is None else self.rider.pack()
+
+    def _hear(self, rider: bytes) -> None:
+        if rider and self.rider is not None:
+            self.rider.learn(rider)
 
 
 def _record(entry: Entry) -> Record:

@@ -18,6 +18,7 @@ write that says it was seen. Found in the queue after a restart, it may have bee
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias
@@ -78,7 +79,10 @@ class Home:
         self.outbox = Outbox(self.id)
         self.ledger = Ledger(services, settings.archives)
         self.place: Placed = lambda name, then: then()
-        """How subscriptions that end by themselves are taken away."""
+        """How a subscription that is new, changed or gone comes to where events meet it."""
+        self.when_placed: Placed = lambda name, then: then()
+        """Calls back when events meet it there."""
+        self._unsafe: Counter[str] = Counter()  # how many writes of a subscription are not safe yet
         self._to_bury: dict[str, None] = {}
         self._ends: dict[str, int] = {}  # timers of subscriptions that end by themselves
         self._strays: list[str] = []  # subscriptions whose subscribers are gone with a former life of the home
@@ -196,12 +200,21 @@ class Home:
         self._ends[name] = self._services.after(max(0, until - self._services.now), end)
 
     def attend(self, name: str, window: int, request: int) -> None:
-        """Someone takes notifications of a name."""
+        """Someone takes notifications of a name. They are told so when it is in force, so that no event can miss it:
+        who asked for it may have lost the connection before the answer, and come back before all was done.
+        """
         if name not in self.standing:
             self._refuse_unknown(request, name)
             return
         self.delivering.attend(name, window)
-        self._services.answer(request, Stored())
+
+        def in_force() -> None:
+            self.when_placed(name, lambda: self._services.answer(request, Stored()))
+
+        if name in self._unsafe:
+            self.keeper.write((), (), in_force)
+        else:
+            in_force()
 
     def leave(self, name: str) -> None:
         """Nobody does any more: what wants everything waits, what wants it at most once has ended."""
@@ -247,9 +260,19 @@ class Home:
             if request is not None:
                 self._services.answer(request, Stored())
 
+        def safe() -> None:
+            self._unsafe[name] -= 1
+            if not self._unsafe[name]:
+                del self._unsafe[name]
+            if place:
+                self.place(name, answer)
+            else:
+                answer()
+
         kept = self.standing.subscriptions.get(name)
         value = None if kept is None else msgspec.msgpack.encode(kept)
-        self.keeper.write([(SUBSCRIPTION + name, value)], (), (lambda: self.place(name, answer)) if place else answer)
+        self._unsafe[name] += 1
+        self.keeper.write([(SUBSCRIPTION + name, value)], (), safe)
 
     # -- what is published here ----------------------------------------------------------------------------------------
 

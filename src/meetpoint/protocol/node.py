@@ -25,12 +25,11 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.errors import SchemaError
 from meetpoint.language.schema import Schema
 from meetpoint.protocol.dead import DeadLetter
 from meetpoint.protocol.directory import Directory, Entry, Synced
 from meetpoint.protocol.driven import Driven
-from meetpoint.protocol.effects import Found, Refused, Stored
+from meetpoint.protocol.effects import Refused, Stored
 from meetpoint.protocol.home import Home
 from meetpoint.protocol.hosting import HOSTED, MOVING, WITNESSES, Hosting, Move
 from meetpoint.protocol.inputs import (
@@ -38,21 +37,12 @@ from meetpoint.protocol.inputs import (
     Acknowledge,
     Archived,
     Asked,
-    Declare,
-    Forget,
     Leave,
-    Locate,
-    Lookup,
     Measured,
     Met,
     Present,
-    Publish,
     Reject,
-    RequestOf,
     Started,
-    Subscribe,
-    Unsubscribe,
-    Update,
     Withdrawn,
 )
 from meetpoint.protocol.locating import Locating
@@ -63,6 +53,7 @@ from meetpoint.protocol.records import LOCAL, EventKey, HomeId, Record, home_of
 from meetpoint.protocol.ring import Key, NodeId, Ring
 from meetpoint.protocol.scheme import Scheme
 from meetpoint.protocol.services import Packing, Services
+from meetpoint.protocol.serving import Serving
 from meetpoint.protocol.settings import NodeSettings
 from meetpoint.protocol.standing import HeldSubscription
 
@@ -73,6 +64,8 @@ OF_SUBSCRIBERS: Final = (Acknowledge, Reject, Present, Absent)
 """What is taken until the last home has gone: its subscribers get less a second time."""
 PAGE_MAX: Final = 500
 """How many things are listed at a time."""
+GOSSIPS_PER_REMINDER: Final = 16
+"""Every so often the overlay is reminded of whom the directory lists: no pointer of its own need lead to them."""
 
 MakeOverlay = Callable[[Services, Upcalls], Overlay]
 MakeScheme = Callable[[Services, Overlay, Hosting], Scheme]
@@ -120,18 +113,23 @@ class Node(Driven):
         self.hosting.tenant = self
         self._locating = Locating(services, settings, self.hosting)
         self._publishing = Publishing(services, settings, self.hosting.watermarks, self._own_home, self.scheme.publish)
+        self._serving = Serving(services, self.overlay, self.hosting, self._locating, self._publishing, self._own_home)
         self._held: list[Asked] = []
         self._records: tuple[Record, ...] = ()
         self._contacts: tuple[Peer, ...] = ()
         self._looked_from = 0
         self._has_begun = False
         self._seekers: dict[NodeId, Peer] = {}
+        self._gossips = 0
 
     # -- inputs --------------------------------------------------------------------------------------------------------
 
     def _asked(self, item: Asked) -> None:
         if self.state == "ready" or (self.state == "leaving" and isinstance(item.what, OF_SUBSCRIBERS)):
-            self._serve(item.request, item.what)
+            if isinstance(item.what, Leave):
+                self._leave(item.request)
+            else:
+                self._serving.serve(item.request, item.what)
         elif self.state in ("leaving", "left"):
             self._services.answer(item.request, Refused("this broker is leaving; ask another", retry=True))
         elif len(self._held) >= self._settings.requests_held_max:
@@ -363,104 +361,16 @@ class Node(Driven):
         others = self.directory.others()
         if others and self.state in ("recovering", "ready", "leaving"):
             self.directory.compare(self._services.random.choice(others), lambda _: None)
+            self._gossips += 1
+            if self._gossips % GOSSIPS_PER_REMINDER == 0 or self._is_alone():
+                self.overlay.remember(others)
         jitter = self._services.random.randrange(self._settings.gossip_us // 2 + 1)
         self._services.after(self._settings.gossip_us + jitter, self._gossip)
-
-    # -- serving -------------------------------------------------------------------------------------------------------
-
-    def _serve(self, request: int, what: RequestOf) -> None:
-        if isinstance(what, Publish):
-            self._publishing.publish(what, request)
-        elif isinstance(what, Acknowledge):
-            self._acknowledge(request, what)
-        elif isinstance(what, Lookup):
-            self._look_up(request, what.key)
-        elif isinstance(what, Locate):
-            self._locating.locate(what.name, request)
-        elif isinstance(what, Leave):
-            self._leave(request)
-        elif isinstance(what, Reject):
-            self._reject(request, what)
-        elif isinstance(what, Present):
-            self._attend(request, what)
-        elif isinstance(what, Absent):
-            self._leave_alone(request, what)
-        elif isinstance(what, Forget):
-            self._forget(request, what)
-        elif isinstance(what, Declare):
-            self._declare(request, what.schema)
-        else:
-            self._change(request, what)
 
     def _own_home(self) -> Home | None:
         """Where what is new here belongs: the home that this node made, or, where that is elsewhere, another."""
         homes = self.hosting.homes
         return homes.get(home_of(self.me.id)) or next(iter(homes.values()), None)
-
-    def _change(self, request: int, what: Subscribe | Update | Unsubscribe) -> None:
-        home = self.hosting.find(what.name) or self._own_home()
-        if home is None:
-            self._services.answer(request, Refused("nothing is hosted here just now; ask again soon", retry=True))
-            return
-
-        if isinstance(what, Subscribe):
-            home.subscribe(what.name, what.filter, what.terms, request)
-        elif isinstance(what, Update):
-            home.update(what, request)
-        else:
-            home.unsubscribe(what.name, request)
-
-    def _acknowledge(self, request: int, what: Acknowledge) -> None:
-        for home in self.hosting.homes.values():
-            home.delivering.acknowledge(what.event, what.names)
-        self._services.answer(request, Stored())
-
-    def _reject(self, request: int, what: Reject) -> None:
-        for home in self.hosting.homes.values():
-            home.delivering.reject(what.event, what.names, what.reason, final=what.final)
-        self._services.answer(request, Stored())
-
-    def _attend(self, request: int, what: Present) -> None:
-        home = self.hosting.find(what.name)
-        if home is None:
-            reason = f"there is no subscription {what.name!r} here; locate it"
-            self._services.answer(request, Refused(reason, retry=True))
-        else:
-            home.attend(what.name, what.window, request)
-
-    def _leave_alone(self, request: int, what: Absent) -> None:
-        home = self.hosting.find(what.name)
-        if home is not None:
-            home.leave(what.name)
-        self._services.answer(request, Stored())
-
-    def _forget(self, request: int, what: Forget) -> None:
-        for home in self.hosting.homes.values():
-            home.delivering.forget(what.event, what.within)
-        self._services.answer(request, Stored())
-
-    def _declare(self, request: int, schema: str) -> None:
-        try:
-            self.directory.spread.declare(schema)
-        except SchemaError as error:
-            self._services.answer(request, Refused(str(error), retry=False))
-            return
-        for peer in self.directory.others():
-            self.directory.compare(peer, lambda _: None, tell=True)
-        self.hosting.introduce(lambda: self._services.answer(request, Stored()))
-
-    def _look_up(self, request: int, key: bytes) -> None:
-        def then(peer: Peer | None, hops: int) -> None:
-            if peer is None:
-                self._services.answer(request, Refused("nobody answered for this key; ask again", retry=True))
-            else:
-                self._services.answer(request, Found(peer, hops))
-
-        if self._services.ring.holds(key):
-            self.overlay.lookup(Key(key), then)
-        else:
-            width = self._services.ring.width
-            self._services.answer(request, Refused(f"{key!r} is no key here; a key has {width} bytes", retry=False))
 
     # -- leaving -------------------------------------------------------------------------------------------------------
 
@@ -484,6 +394,7 @@ class Node(Driven):
     def home_started(self, home: Home) -> None:
         """A home serves here: what it has published and not settled goes out again."""
         home.place = lambda name, then: self.scheme.place(home.id, name, then)
+        home.when_placed = lambda name, then: self.scheme.when_placed(home.id, name, then)
         self.scheme.home_started(home)
         home.end_strays()
         for event in sorted(home.outbox):
@@ -512,6 +423,12 @@ class Node(Driven):
         self.hosting.buddies_changed()
         if self.state == "ready":
             self.scheme.neighbours_changed()
+        if self._is_alone():
+            self.overlay.remember(self.directory.others())
+
+    def _is_alone(self) -> bool:
+        """Whether this node has lost all whom the overlay linked it to: the directory knows more, who may live."""
+        return self.state in ("recovering", "ready") and not self.overlay.neighbours(1)
 
     def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
         """A routed message has come to its place."""
@@ -524,6 +441,15 @@ class Node(Driven):
         self.overlay.check()
         self.hosting.check()
         self.scheme.check()
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether it is told what becomes of each event."""
+        return self._services.tracing
+
+    @is_traced.setter
+    def is_traced(self, traced: bool) -> None:
+        self._services.tracing = traced
 
     @property
     def schema(self) -> Schema | None:

@@ -59,6 +59,11 @@ class Scheme(Protocol):
     def place(self, home: bytes, name: str, then: Callable[[], None]) -> None:
         """A subscription of a home is new, changed or gone: call `then` when every event published later meets it."""
 
+    def when_placed(self, home: bytes, name: str, then: Callable[[], None]) -> None:
+        """Call `then` when every event published later meets a subscription of a home: at once where that is so now,
+        whatever disks and other nodes do.
+        """
+
     def tune(self, feedback: Feedback) -> None:
         """Events were measured: go by that from now on, as far as a node may do so by itself."""
 

@@ -1,4 +1,4 @@
-"""The subscriptions of a home, and which of them an event matches: tried one by one, or, where they are many, by an
+"""The subscriptions of a home, and which of them an event matches: in plain Python, or, where they are many, by an
 index.
 """
 
@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.language.filters import Filter
-from meetpoint.matching.matcher import can_index
+from meetpoint.matching.matcher import Matcher, can_index
+from meetpoint.matching.small import SmallMatcher
 from meetpoint.protocol.inputs import Terms, Update
 
 __all__ = ["HeldSubscription", "Standing", "Subscription", "attributes_of", "event_of"]
@@ -65,7 +65,11 @@ class Standing:
         self.owned: Counter[str] = Counter()
         """How many there are by their owners."""
         self._index_from = index_from
-        self._index: Any = None
+        self._matcher: Matcher[str] = SmallMatcher()
+
+    def has_index(self) -> bool:
+        """Whether they are so many that they are matched by an index."""
+        return not isinstance(self._matcher, SmallMatcher)
 
     def __contains__(self, name: str) -> bool:
         return name in self.subscriptions
@@ -78,13 +82,11 @@ class Standing:
         self.owned[subscription.terms.owner] += 1
         before = self.filters.get(name)
         self.filters[name] = filter_
-        if self._index is None:
-            if len(self.filters) > self._index_from and can_index():
-                self._build()
-        elif is_new:
-            self._index.add(name, filter_)
+        if is_new:
+            self._matcher.add(name, filter_)
         elif before != filter_:
-            self._index.update(name, filter_)
+            self._matcher.update(name, filter_)
+        self._fit()
 
     def remove(self, name: str) -> Subscription | None:
         """A subscription has ended."""
@@ -93,10 +95,8 @@ class Standing:
             return None
         self._disown(subscription)
         del self.filters[name]
-        if self._index is not None:
-            self._index.remove(name)
-            if len(self.filters) < self._index_from // 2:
-                self._index = None
+        self._matcher.remove(name)
+        self._fit()
         return subscription
 
     def _disown(self, subscription: Subscription | None) -> None:
@@ -106,25 +106,26 @@ class Standing:
             if not self.owned[owner]:
                 del self.owned[owner]
 
-    def _build(self) -> None:
-        from meetpoint.matching.index import Index  # most homes have few, and need no compiler
+    def _fit(self) -> None:
+        """Have the matcher that so many need."""
+        if not self.has_index():
+            if len(self.filters) > self._index_from and can_index():
+                from meetpoint.matching.index import Index  # most homes have few, and need no compiler
 
-        self._index = Index.from_filters(self.filters.items())
+                self._matcher = Index.from_filters(self.filters.items())
+        elif len(self.filters) < self._index_from // 2:
+            self._matcher = SmallMatcher(self.filters.items())
 
     def match(self, attributes: Mapping[str, object]) -> list[str]:
         """The names whose filters accept an event."""
-        if self._index is None and len(self.filters) > self._index_from and can_index():
-            self._build()  # it could not be made before
-        if self._index is not None:
-            matched: list[str] = sorted(self._index.match(attributes))
-            return matched
-        return [name for name, filter_ in self.filters.items() if filter_.accepts(attributes)]
+        self._fit()  # an index could not be made before
+        return self._matcher.match(attributes)
 
     def check(self) -> None:
         """Assert what must hold at all times."""
         assert self.filters.keys() == self.subscriptions.keys()
         assert self.owned.total() == len(self.subscriptions)
-        assert self._index is None or len(self._index) == len(self.filters)
+        assert len(self._matcher) == len(self.filters)
 
 
 @lru_cache(maxsize=256)

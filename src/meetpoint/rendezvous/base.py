@@ -154,6 +154,10 @@ class RendezvousScheme:
         """A subscription is new, changed or gone."""
         self._placing.place(self._hosting.homes[HomeId(home)], name, then)
 
+    def when_placed(self, home: bytes, name: str, then: Callable[[], None]) -> None:
+        """Call `then` when every event published later meets a subscription."""
+        self._placing.when_placed(self._hosting.homes[HomeId(home)], name, then)
+
     def may_reach(self, event: EventKey, home: HomeId) -> bool:
         """Whether an event that a home here carries may still come to another."""
         return self._carrying.may_reach(event, home)

@@ -14,7 +14,7 @@ All of it follows from the subscriptions as they are on disk: which conjunctions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -87,14 +87,28 @@ class CoveredPlacing(Placing):
         here = self._here[home.id]
         touched = self._change(home, here, name)
         safe = self._follow(home, here, list(dict.fromkeys((name, *touched))))
-        waits = [opened.then for opened in self._awaited(home, here, name)]
+        self._call_after(home, here, [*self._awaited(home, here, name), safe], then)
+
+    def when_placed(self, home: Home, name: str, then: Callable[[], None]) -> None:
+        """Call `then` when something placed covers all that a filter needs; at once where it does."""
+        here = self._here[home.id]
+        waits = self._awaited(home, here, name)
+        if waits:
+            self._call_after(home, here, waits, then)
+        else:
+            then()
+
+    def _call_after(
+        self, home: Home, here: _Here, waits: Sequence[list[Callable[[], None]]], then: Callable[[], None]
+    ) -> None:
+        """Call `then` when all that calls these lists has done so, if the home is still here."""
 
         def all_are_safe() -> None:
             if self._here.get(home.id) is here:
                 then()
 
-        one_is_safe = when_all(len(waits) + 1, all_are_safe)
-        for each in (*waits, safe):
+        one_is_safe = when_all(len(waits), all_are_safe)
+        for each in waits:
             each.append(one_is_safe)
 
     def _change(self, home: Home, here: _Here, name: str) -> list[str]:
@@ -103,14 +117,18 @@ class CoveredPlacing(Placing):
             return here.covering.change(name, 0, None)
         return here.covering.change(name, subscription.number, filter_)
 
-    def _awaited(self, home: Home, here: _Here, name: str) -> Iterable[Open]:
-        """What must be placed before a subscription is acknowledged."""
+    def _awaited(self, home: Home, here: _Here, name: str) -> list[list[Callable[[], None]]]:
+        """What must be placed before a subscription is acknowledged: what is called when each is."""
+        found = []
         for each in (name, *here.covering.coverers(name)):
             places = self._places[home.id].get(each)
             if places is not None:
-                for placed in places.entries.values():
-                    if placed.number in places.open:
-                        yield places.open[placed.number]
+                found += [
+                    places.open[placed.number].then
+                    for placed in places.entries.values()
+                    if placed.number in places.open
+                ]
+        return found
 
     def _follow(self, home: Home, here: _Here, names: Sequence[str]) -> list[Callable[[], None]]:
         """Let what is placed follow subscriptions; what is in the list returned is called when that is on disk."""

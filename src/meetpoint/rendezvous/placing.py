@@ -128,6 +128,14 @@ class Placing:
         moved = self._move(home, name, places, wanted)
         self._write(home, name, places, [self._count(home), self._record(name, places)] if moved else [])
 
+    def when_placed(self, home: Home, name: str, then: Callable[[], None]) -> None:
+        """Call `then` when all that is wanted for a subscription is placed; at once where it is."""
+        places = self._places[home.id].get(name)
+        if places is None or not places.open:
+            then()
+        else:
+            places.waiting.append(then)
+
     def _wanted_for(self, home: HomeId, number: int, filter_: Filter, ats: Iterable[int]) -> dict[Entry, None]:
         """What some conjunctions of a filter need."""
         return {entry: None for at in ats for entry in self._wanted(home, number, filter_, at)}

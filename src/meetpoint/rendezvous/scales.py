@@ -35,6 +35,7 @@ __all__ = [
     "Quantiles",
     "Real",
     "Scale",
+    "crowding",
     "measure",
     "moment",
     "nearest_double",
@@ -50,6 +51,8 @@ WHOLE_FLOATS = 2.0**53
 """Below it a whole float is spelt with all its digits."""
 _BEYOND = 2**63
 """Beyond all codes."""
+_STRETCHES = 16
+"""Of a ring, on which values are counted."""
 
 
 def measure(value: object) -> Real:
@@ -200,6 +203,14 @@ class Codes(msgspec.Struct, frozen=True):
         if isinstance(x, float):
             return _BEYOND if x > 0 else -_BEYOND
         return int(x) if self.kind is Kind.TIMESTAMP else code_of(nearest_double(x))
+
+
+def crowding(scale: Scale, values: Iterable[object]) -> float:
+    """How many of some values lie on the fullest stretch of a ring, for one that would lie there were they even."""
+    held = [0] * _STRETCHES
+    for value in values:
+        held[scale.offset(measure(value), _STRETCHES)] += 1
+    return max(held) * _STRETCHES / sum(held) if any(held) else 1.0
 
 
 def step_of(attribute: Attribute) -> Fraction | None:

@@ -42,6 +42,7 @@ __all__ = [
     "configured",
     "everything",
     "measure",
+    "measure_with_report",
     "overlay_of",
 ]
 
@@ -184,6 +185,14 @@ def _measure_apart(task: tuple[Trial, Given]) -> Costs:
 
 def measure(trial: Trial, given: Given, step: Callable[[int], None] = lambda steps: None) -> Costs:
     """One network from its beginning to its judgement."""
+    costs, _ = measure_with_report(trial, given, step)
+    return costs
+
+
+def measure_with_report(
+    trial: Trial, given: Given, step: Callable[[int], None] = lambda steps: None
+) -> tuple[Costs, Report]:
+    """The same, and what else the run tells."""
     net = Network(
         trial.overlay,
         trial.scheme,
@@ -205,7 +214,7 @@ def measure(trial: Trial, given: Given, step: Callable[[int], None] = lambda ste
         net.publish(event, phase="after")
     report = finish(net)
     watcher.end()
-    return _costs(trial, given, net, watcher, report)
+    return _costs(trial, given, net, watcher, report), report
 
 
 def _rests_before(number: int, alone: frozenset[int]) -> bool:

@@ -166,6 +166,10 @@ class Network:
         wanted = self._key() if key is None else key
         self._say(phase, partial(self._at_some_node, lambda at: self.clients.lookup(wanted, at)), is_lookup=True)
 
+    def happen(self, action: Callable[[], object], *, phase: Phase = "faults") -> None:
+        """Something else than what clients do, of the caller's own."""
+        self._say(phase, action)
+
     def rest(self, seconds: float, *, phase: Phase = "faults") -> None:
         """Clients do nothing for so long, of the time that the phase lasts, after what has been said of it so far."""
         self._rests[phase].append((len(self._scripts[phase]), seconds))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from meetpoint.catalog.signs import Signs
 from meetpoint.protocol.effects import Answer, Ended, Notify, Persist, Published, Stop, Trace
 from meetpoint.protocol.inputs import MICROSECONDS, Asked, Started
 from meetpoint.protocol.messages import Message, Peer
@@ -36,7 +37,7 @@ class Storyteller:
     def __init__(self, subject: str, write: Callable[[str], None]) -> None:
         self._subject = subject
         self._write = write
-        self._signs: list[bytes] = [_PACK(subject)[-len(subject.encode()) :]]
+        self._signs = Signs(subject.encode())
         self._requests: dict[int, str] = {}
         self.found = 0
 
@@ -81,24 +82,18 @@ class Storyteller:
         elif isinstance(thing, Answer):
             self._answered(now, process, thing)
         elif isinstance(thing, Notify) and (self._concerns(thing.content) or self._subject in thing.names):
-            self._learn(thing.event)
+            self._signs.learn(thing.event)
             mark = ", marked as redelivered" if thing.redelivered else ""
             self._tell(now, process.address, f"notifies {', '.join(thing.names)} of {shown(thing.event)}{mark}")
 
     def _answered(self, now: int, process: Process, answer: Answer) -> None:
         if self._requests.get(answer.request) == process.address:
             if isinstance(answer.outcome, Published):
-                self._learn(answer.outcome.event)
+                self._signs.learn(answer.outcome.event)
             self._tell(now, process.address, f"answers ({answer.request}) {shown(answer.outcome)}")
 
-    def _learn(self, event: EventKey) -> None:
-        """Under which key the event travels, where the story is an event's."""
-        for sign in (_PACK(event), f"{event.home.hex()}/{event.stream}/{event.number}".encode()):
-            if sign not in self._signs and len(self._signs) < 3:
-                self._signs.append(sign)
-
     def _concerns(self, data: bytes) -> bool:
-        found = any(sign in data for sign in self._signs)
+        found = self._signs.are_in(data)
         self.found += found
         return found
 

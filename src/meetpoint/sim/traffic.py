@@ -1,9 +1,8 @@
 """What the messages of a run are for, from the first event that is published on.
 
-Every kind of message has one purpose, in one table. A message inside another is what counts: a routed one, an errand
-and its answer are for whatever they bring, with all their bytes and at each hop. A part of a message may have a purpose
-of its own; then its bytes are taken from the message's. Subscriptions are loaded before the first event; what is placed
-later is told apart from what events cost.
+Every kind of message has one purpose (`catalog.purposes`). A message inside another is what counts, with all its bytes
+and at each hop. A part of a message may have a purpose of its own; then its bytes are taken from the message's.
+Subscriptions are loaded before the first event; what is placed later is told apart from what events cost.
 
 A `Meter` reads along with a run as stories do (`Network.tell`), so that a run nobody measures pays nothing.
 """
@@ -11,54 +10,16 @@ A `Meter` reads along with a run as stories do (`Network.tell`), so that a run n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, get_args
 
 import msgspec
 
+from meetpoint.catalog.purposes import ENVELOPES, PARTS, PURPOSES, Purpose, innermost
 from meetpoint.protocol.inputs import Asked, Publish
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.sim.engine import Codec, Process
 
 __all__ = ["ENVELOPES", "PARTS", "PURPOSES", "Meter", "Purpose", "Traffic"]
-
-Purpose: TypeAlias = Literal["events", "placing", "summaries", "safekeeping", "upkeep"]
-
-_KINDS: Final[Mapping[Purpose, str]] = {
-    "events": (
-        "flooding flooded c.ro p.ro h.ro errand errand_done elsewhere bring brought spread spread_done visit visited "
-        "matched collect collected chain accepted told heard carry carried watermark watermarked "
-        "d.match d.matched d.reaching r.handle r.handled f.hand f.handed f.carry f.carried f.serve f.served"
-    ),
-    # Where subscriptions lie, and regions that split and merge.
-    "placing": (
-        "put stored crowded withdraw removed d.plant d.uproot d.planted "
-        "d.sow d.open d.close d.dissolve d.obeyed d.closed d.low d.heeded d.weigh d.weighed "
-        "r.weigh r.weighed"
-    ),
-    "summaries": (
-        "used noted r.idle r.idle_for r.awake r.awoken r.borrow r.lent r.amend r.amended "
-        "f.want f.filter f.known f.absent"
-    ),
-    # What was published, and what waits for subscribers, on two disks.
-    "safekeeping": "copy copied",
-    # The ring, the directory, homes and arcs that move: all that goes on when nobody publishes. Also lookups: rings
-    # look for each other by them all the time, while schemes route.
-    "upkeep": (
-        "c.as c.ts c.pe c.sr c.pi c.po c.cl c.hi c.lv c.sk c.pl c.fi c.lo p.gr p.gd p.st p.jo p.we p.lv p.fi p.lo "
-        "h.be h.lv h.ke h.jo h.of h.sb h.no h.wa h.fi h.lo "
-        "sync synced fetch fetched holding released keep kept adopt adopted confirm confirmed "
-        "seek_arc sought_arc pull pulled took forgot take taken where where_is "
-        "f.beside f.locate f.where f.located f.join f.joined"
-    ),
-}
-PURPOSES: Final[Mapping[str, Purpose]] = {tag: purpose for purpose, tags in _KINDS.items() for tag in tags.split()}
-"""What each kind of message is for, by its tag."""
-
-ENVELOPES: Final = frozenset({"c.ro", "p.ro", "h.ro", "errand", "errand_done"})
-"""The kinds whose `body` is another message."""
-
-PARTS: Final[Mapping[str, tuple[str, Purpose]]] = {"visited": ("summary", "summaries")}
-"""The kinds with a field that has a purpose of its own, where it is not None."""
 
 
 class Traffic(msgspec.Struct):
@@ -73,13 +34,6 @@ class Traffic(msgspec.Struct):
         self.bytes += other.bytes
 
 
-class _Tagged(msgspec.Struct, array_like=True):
-    """The beginning of any message: its tag; the rest is skipped."""
-
-    tag: str
-
-
-_tagged = msgspec.msgpack.Decoder(_Tagged).decode
 _pack = msgspec.msgpack.Encoder().encode
 
 
@@ -103,7 +57,7 @@ class Meter:
         tag, inner = self._innermost(message)
         traffic = self.by_kind.get(tag)
         if traffic is None:
-            assert tag in self._purposes, f"say in {__name__} what {tag} ({type(message).__name__}) is for"
+            assert tag in self._purposes, f"say in catalog.purposes what {tag} ({type(message).__name__}) is for"
             traffic = self.by_kind[tag] = Traffic()
         traffic.messages += 1
         traffic.bytes += len(payload)
@@ -130,10 +84,4 @@ class Meter:
 
     def _innermost(self, message: Any) -> tuple[str, Any]:
         """The tag of the message that counts, and that message, where anyone looks into it."""
-        tag = str(message.__struct_config__.tag)
-        while tag in ENVELOPES:
-            body = message.body
-            tag = _tagged(body).tag
-            if tag in ENVELOPES or tag in PARTS:
-                message = self._codec.decode(body)
-        return tag, message
+        return innermost(self._codec, message)

@@ -27,6 +27,9 @@ __all__ = [
     "DeadLettersAre",
     "Discard",
     "Ended",
+    "Follow",
+    "Followed",
+    "FollowedIs",
     "Held",
     "History",
     "HistoryIs",
@@ -37,8 +40,13 @@ __all__ = [
     "ProgressIs",
     "ProgressOf",
     "Question",
+    "Recent",
+    "RecentEvent",
+    "RecentIs",
+    "RecentMatch",
     "SchemaIs",
     "SchemaOf",
+    "Seen",
     "Status",
     "StatusIs",
     "Stream",
@@ -47,6 +55,9 @@ __all__ = [
     "Subscriptions",
     "SubscriptionsAre",
     "Told",
+    "TreePart",
+    "View",
+    "ViewIs",
     "Word",
 ]
 
@@ -128,9 +139,33 @@ class History(_Said, frozen=True, array_like=True, gc=False, tag="history"):
     """Only events that it accepts."""
 
 
+class View(_Said, frozen=True, array_like=True, gc=False, tag="view"):
+    """What this broker's part of the overlay and of the scheme looks like."""
+
+
+class Follow(_Said, frozen=True, array_like=True, gc=False, tag="follow"):
+    """Remember, for some seconds, all that is said and done here about the event with this id."""
+
+    id: str
+    seconds: float = 30.0
+
+
+class Followed(_Said, frozen=True, array_like=True, gc=False, tag="followed"):
+    """What was seen of a followed event; also messages that do not name it, but belong to one of these threads."""
+
+    id: str
+    threads: tuple[bytes, ...] = ()
+
+
+class Recent(_Said, frozen=True, array_like=True, gc=False, tag="recent"):
+    """The last events here, those after a number; it is remembered for a while that somebody wants to know."""
+
+    after: int = 0
+
+
 Question: TypeAlias = (
     RequestOf | Brokers | Status | Subscriptions | DeadLetters | Discard | Journal | SchemaOf | ProgressOf
-    | Streams | History
+    | Streams | History | View | Follow | Followed | Recent
 )  # fmt: skip
 
 
@@ -171,6 +206,14 @@ class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
     is_present: bool
     subscribed_us: int
     """When it was made, by its broker's clock: microseconds since 1970."""
+    matched: int = 0
+    """How many events it has matched since its broker began to count them."""
+    matched_lately: int = 0
+    """How many in the last minute, more or less."""
+    matched_us: int = 0
+    """When it did last, within some seconds; 0: never, as far as is known."""
+    counted_us: int = 0
+    """Since when its broker counts; 0: it does not."""
 
 
 class SubscriptionsAre(_Said, frozen=True, array_like=True, gc=False, tag="subscriptions_are"):
@@ -258,9 +301,88 @@ class HistoryIs(_Said, frozen=True, array_like=True, gc=False, tag="history_is")
     reached: int
 
 
+class TreePart(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A region of a tree of regions: its code, how many entries lie there, and whether it is split."""
+
+    code: str
+    entries: int
+    is_split: bool
+
+
+class ViewIs(_Said, frozen=True, array_like=True, gc=False, tag="view_is"):
+    """A broker's part of the overlay, and of the scheme where that has one that can be drawn."""
+
+    peer: Peer
+    state: str
+    network: str
+    overlay: str
+    scheme: str
+    links: tuple[tuple[bytes, str], ...]
+    """To which nodes, and as what: successor, predecessor, finger, leaf, route or neighbour."""
+    regions: tuple[str, ...]
+    """Of a hypercube: the ids that it hosts, by their common bits."""
+    tree: tuple[TreePart, ...] | None
+    """The regions of a tree that are held here; None where the scheme has none."""
+
+
+class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One thing that was seen of a followed event at a broker."""
+
+    number: int
+    """In which order, among all that this broker has seen."""
+    at_us: int
+    step: str
+    """`sent` or `received`; else what became of the event (`protocol.effects.Step`)."""
+    peer: bytes = b""
+    """To whom, or from whom."""
+    kind: str = ""
+    """The tag of the message that counts (`catalog.purposes`)."""
+    thread: bytes = b""
+    """What a question and its answer have in common, wherever they are seen."""
+    names: tuple[str, ...] = ()
+    detail: str = ""
+    looked_at: int = -1
+    """Among how many subscriptions it was looked for matches; -1: this is no such step."""
+
+
+class FollowedIs(_Said, frozen=True, array_like=True, gc=False, tag="followed_is"):
+    """What was seen, the oldest first; `event` is its key, where that is known here. Not all of it where `is_cut`."""
+
+    event: EventKey | None
+    seen: tuple[Seen, ...]
+    is_cut: bool
+
+
+class RecentEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An event that was published at a broker."""
+
+    number: int
+    at_us: int
+    event: EventKey
+    content: bytes
+
+
+class RecentMatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An event that matched so many subscriptions of a home at a broker; or of which so many are told."""
+
+    number: int
+    at_us: int
+    event: EventKey
+    names: int
+    is_told: bool
+
+
+class RecentIs(_Said, frozen=True, array_like=True, gc=False, tag="recent_is"):
+    """What is new, the oldest first; `last` is the number to ask with next time."""
+
+    last: int
+    events: tuple[RecentEvent, ...]
+    matches: tuple[RecentMatch, ...]
+
+
 Word: TypeAlias = (
     Outcome | BrokersAre | StatusIs | SubscriptionsAre | DeadLettersAre | JournalIs | SchemaIs | ProgressIs
-    | StreamsAre | HistoryIs
+    | StreamsAre | HistoryIs | ViewIs | FollowedIs | RecentIs
 )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
-"""What all mixes are drawn with: long form in whole columns, values, choices of attributes."""
+"""What a mix is, and what all are drawn with: long form in whole columns, values, choices of attributes."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -14,6 +15,7 @@ from meetpoint.workloads.longform import LONG_FORM, OPS
 __all__ = [
     "Array",
     "Draft",
+    "Mix",
     "Rng",
     "choose",
     "column",
@@ -107,6 +109,21 @@ class Draft:
             pa.array(self._pool, pa.string()).take(pa.array(whole["text"][order], mask=~absent)),
         ]
         return pa.table(columns, schema=LONG_FORM)
+
+
+class Mix(ABC):
+    """A vocabulary, and what is drawn from it."""
+
+    @abstractmethod
+    def __init__(self, rng: Rng) -> None: ...
+
+    @abstractmethod
+    def events(self, rng: Rng, count: int) -> pa.Table:
+        """So many events, a column an attribute."""
+
+    @abstractmethod
+    def subscriptions(self, rng: Rng, count: int) -> Draft:
+        """So many subscriptions, numbered from 0."""
 
 
 def choose(rng: Rng, weights: Sequence[float] | Array, sizes: Array) -> Array:

@@ -13,9 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from meetpoint.errors import MeetpointError
+from meetpoint.language.values import Value
 from meetpoint.workloads.drafts import Rng
 from meetpoint.workloads.longform import LONG_FORM, OPS, Workload, filter_texts, long_form
-from meetpoint.workloads.mixes import MIXES
+from meetpoint.workloads.mixes import MIXES, find_mix
+from meetpoint.workloads.zipf import Zipf
 
 __all__ = [
     "BLOCK",
@@ -25,8 +27,10 @@ __all__ = [
     "SUBSCRIPTIONS",
     "Blocks",
     "Workload",
+    "Zipf",
     "check_sizes",
     "default_subscriptions",
+    "event_rows",
     "filter_texts",
     "generate",
     "long_form",
@@ -46,8 +50,9 @@ def default_subscriptions(mix: str) -> int:
     return SUBSCRIPTIONS // _WIDE_PART if mix == "wide" else SUBSCRIPTIONS
 
 
-def generate(mix: str, subscriptions: int, events: int, seed: int) -> Workload:
-    """So many subscriptions and events of a mix."""
+def generate(mix: str | Zipf, subscriptions: int, events: int, seed: int) -> Workload:
+    """So many subscriptions and events of a mix, by its name or, for `zipf`, its parameters."""
+    mix = str(mix)
     check_sizes(mix, subscriptions, events, seed)
     blocks = Blocks(mix, seed)
     asked = [blocks.subscriptions(number, rows) for number, rows in _cut(subscriptions)]
@@ -55,10 +60,15 @@ def generate(mix: str, subscriptions: int, events: int, seed: int) -> Workload:
     return Workload(mix, pa.concat_tables(asked).combine_chunks(), pa.concat_tables(held).combine_chunks())
 
 
+def event_rows(workload: Workload) -> Iterator[dict[str, Value]]:
+    """Each event by its attributes, as one that is published; what is NULL is left out."""
+    for row in workload.events.to_pylist():
+        yield {name: value for name, value in row.items() if value is not None}
+
+
 def check_sizes(mix: str, subscriptions: int, events: int, seed: int) -> None:
     """MeetpointError where there is no such workload."""
-    if mix not in MIXES:
-        raise MeetpointError(f"mix {mix!r}: there is none of this name; choose one of {', '.join(MIXES)}")
+    find_mix(mix)
     if subscriptions < 1 or events < 1:
         raise MeetpointError(f"a workload of {subscriptions} subscriptions and {events} events; ask for 1 each or more")
     if seed < 0:
@@ -70,7 +80,7 @@ class Blocks:
 
     def __init__(self, mix: str, seed: int) -> None:
         self._seed = seed
-        self._mix = MIXES[mix](self._rng(_VOCABULARY))
+        self._mix = find_mix(mix)(self._rng(_VOCABULARY))
 
     def events(self, block: int, rows: int = BLOCK) -> pa.Table:
         """The first events of a block, a column an attribute."""

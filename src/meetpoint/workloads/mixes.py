@@ -11,15 +11,17 @@ is given, so that blocks of them are drawn apart from each other and still belon
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
+from meetpoint.errors import MeetpointError
 from meetpoint.workloads.drafts import (
     Array,
     Draft,
+    Mix,
     Rng,
     choose,
     column,
@@ -30,8 +32,9 @@ from meetpoint.workloads.drafts import (
     some_words,
     zipf,
 )
+from meetpoint.workloads.zipf import Zipf, ZipfMix
 
-__all__ = ["MIXES", "Mix"]
+__all__ = ["MIXES", "find_mix"]
 
 _REFERENCE = 16_384
 """Values of each number that ranges are chosen by."""
@@ -44,21 +47,6 @@ _SECTORS = [
     for part in ("large", "mid", "small", "micro", "nano", "em", "eu", "us", "asia", "fx")
 ]
 _EQ_PREFIX_SUFFIX = {"eq": 0.7, "prefix": 0.2, "suffix": 0.1}
-
-
-class Mix(ABC):
-    """A vocabulary, and what is drawn from it."""
-
-    @abstractmethod
-    def __init__(self, rng: Rng) -> None: ...
-
-    @abstractmethod
-    def events(self, rng: Rng, count: int) -> pa.Table:
-        """So many events, a column an attribute."""
-
-    @abstractmethod
-    def subscriptions(self, rng: Rng, count: int) -> Draft:
-        """So many subscriptions, numbered from 0."""
 
 
 def _in_order(numbers: Mapping[str, Array]) -> dict[str, Array]:
@@ -371,4 +359,17 @@ MIXES: dict[str, type[Mix]] = {
     "ranges": Ranges,
     "skewed": Skewed,
     "sparse": Sparse,
+    "zipf": ZipfMix,
 }
+
+
+def find_mix(mix: str) -> Callable[[Rng], Mix]:
+    """What makes a mix of a generator, by its name and, for `zipf`, its parameters; MeetpointError if there is none."""
+    name, _, told = mix.partition(":")
+    if name not in MIXES:
+        raise MeetpointError(f"mix {mix!r}: there is none of this name; choose one of {', '.join(MIXES)}")
+    if name == "zipf":
+        return partial(ZipfMix, shape=Zipf.read(told))
+    if told:
+        raise MeetpointError(f"mix {mix!r}: {name} has no parameters; write {name}, or take zipf, which has some")
+    return MIXES[name]

@@ -5,25 +5,18 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from meetpoint.protocol.ring import Ring
+from meetpoint.experiments.rebeca import trees
 from meetpoint.schemes.filters import Graph, Part, Range, fingers
 
 __all__ = ["SIZE", "Walk", "even", "graphs", "hashed", "walk"]
 
 SIZE = 1 << 32
 
-
-def even(count: int, size: int = SIZE) -> list[int]:
-    """Members at equal distances."""
-    return [at * size // count for at in range(count)]
-
-
-def hashed(count: int, seed: int, size: int = SIZE) -> list[int]:
-    """Members whose places look drawn at random."""
-    ring = Ring((size - 1).bit_length())
-    return sorted({ring.number(ring.hash(f"{seed}/{at}".encode())) for at in range(count)})
+even = partial(trees.even, size=SIZE)
+hashed = partial(trees.hashed, size=SIZE)
 
 
 def graphs(members: Sequence[int], size: int = SIZE) -> dict[int, Graph]:

@@ -43,7 +43,7 @@ class FiltersWorld(SchemeWorld):
     def parts_of_graph(self) -> Iterator[tuple[int, Member]]:
         """All members, with their nodes."""
         for number in sorted(self.nodes):
-            for member in self.scheme(number)._members.all():
+            for member in self.scheme(number).members.all():
                 yield number, member
 
     def filters_now(self) -> dict[tuple[int, int], Rows]:

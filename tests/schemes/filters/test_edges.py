@@ -296,7 +296,7 @@ def test_tables_of_a_node_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settled(count: int, seed: int, kind: type[Network] = Network, strategy: Strategy = "covering") -> Network:
-    network = kind(hashed(count, seed, SIZE), lambda: make_table(strategy, Sample(EVENTS)))
+    network = kind(hashed(count, seed, size=SIZE), lambda: make_table(strategy, Sample(EVENTS)))
     network.settle()
     return network
 
@@ -375,7 +375,7 @@ def test_the_checker_sees_what_is_wrong(mutant: type[Edges], said: str) -> None:
     class Mutated(Network):
         edges = mutant
 
-    network = Mutated(hashed(9, 0, SIZE))
+    network = Mutated(hashed(9, 0, size=SIZE))
     network.settle()
     found = changes(network, 0)
     assert found is not None
@@ -403,7 +403,7 @@ def test_unsubscribing_shrinks_filters(kind: type[Edges], shrinks: bool) -> None
 
 
 def test_on_evenly_spaced_members_a_subscription_costs_one_update_for_each_other_member() -> None:
-    network = Network(even(16, SIZE))
+    network = Network(even(16, size=SIZE))
     network.settle()
     network.states = 0
     network.subscribe(sorted(network.homes)[5], "a = 1")

@@ -7,13 +7,13 @@ from random import Random
 import pytest
 
 from meetpoint.catalog import OVERLAYS, NetworkConfig
+from meetpoint.experiments.rebeca.halves import graph_of, halve
 from meetpoint.overlays.hypercube import HypercubeSettings
 from meetpoint.schemes.filters import STRATEGIES, FiltersSettings, fingers
 from meetpoint.schemes.filters.reserves import following, reserve_count
 from meetpoint.sim.scenario import Network, Timing
 from tests.rendezvous.eyes import schemes
 from tests.schemes.busy import FAULTS, Busy, judge, network
-from tests.schemes.filters.halves import graph_of, halve
 
 NAMES = "abc"
 
@@ -53,7 +53,7 @@ def run(net: Network) -> dict[str, int]:
     """Run, judge, and say what was observed."""
     observed = judge(net)
     assert net.report().notifications_expected > 20
-    assert all(not scheme._members._waiting for scheme in schemes(net))
+    assert all(not scheme.members._waiting for scheme in schemes(net))
     return observed
 
 
@@ -78,7 +78,7 @@ def test_where_nodes_stand_by_and_hold_no_key_nothing_is_missed(faults: str) -> 
     net = busy(configured(FiltersSettings(), "hypercube", 2), 3, faults, nodes=9)
     run(net)
     if faults == "none":
-        places = [len(scheme._members.all()) for scheme in schemes(net)]
+        places = [len(scheme.members.all()) for scheme in schemes(net)]
         assert sorted(places) == [0] * 5 + [1] * 4
 
 

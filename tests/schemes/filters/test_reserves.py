@@ -6,9 +6,10 @@ from collections import Counter
 
 import pytest
 
+from meetpoint.experiments.rebeca.reserves import fail
+from meetpoint.experiments.rebeca.trees import SIZE
 from meetpoint.schemes.filters import make_table
 from meetpoint.schemes.filters.reserves import between, following, reserve_count
-from tests.schemes.filters.failing import fail
 from tests.schemes.filters.networks import SIZE as SMALL
 from tests.schemes.filters.networks import Network
 from tests.schemes.filters.rings import graphs, walk
@@ -50,7 +51,7 @@ def test_repair_through_fingers_and_incoming_edges_finds_every_successor(per_lev
 @pytest.mark.parametrize("seed", range(0, 200, 20))
 def test_where_the_ring_survived_every_survivor_is_reached_exactly_once(seed: int) -> None:
     live = fail(64, seed).live
-    nodes = graphs(live)
+    nodes = graphs(live, SIZE)
     for root in live[::8]:
         found = walk(nodes, root)
         assert found.times == Counter(live)

@@ -55,7 +55,7 @@ def wrong_edges(world: FiltersWorld) -> dict[int, list[int]]:
 
 def reserves_of(world: FiltersWorld) -> dict[int, list[int]]:
     return {
-        member.edges.place: [each.place for each in world.scheme(number)._members._linking.reserve(member)]
+        member.edges.place: [each.place for each in world.scheme(number).members.linking.reserve(member)]
         for number, member in world.parts_of_graph()
     }
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from meetpoint.catalog import NetworkConfig
+from meetpoint.matching.keys import KeySort, MeetKey
+from meetpoint.protocol.inputs import Subscribe
+from meetpoint.protocol.messages import Message
+from meetpoint.rendezvous.arcs import Arc
 from meetpoint.schemes.meet import MeetSettings
-from meetpoint.schemes.meet.filed import read_filed
+from meetpoint.schemes.meet.filed import Filed, place_of, read_filed
+from meetpoint.schemes.meet.messages import Used
 from meetpoint.sim.scenario import Network, Timing
 from tests.rendezvous.eyes import misplaced, parts
+from tests.rendezvous.small_world import RING, MeetWorld, home
 from tests.schemes import busy
 
 
@@ -68,3 +76,46 @@ def test_few_keys_and_many_faults(faults: str) -> None:
     report = net.report()
     assert report.counts == dict.fromkeys(report.counts, 0), report.problems
     assert any(paths(net))
+
+
+def test_what_lies_under_a_child_is_not_acknowledged_before_publishers_know_its_parent() -> None:
+    """A publisher that passes the key by, as its summary says, hears of no children either."""
+    second = 1_000_000
+    world = MeetWorld(4, meet=MeetSettings(lease_us=8 * second, crowded=1, children=1))
+    world.run(2)
+    parent, child = (Arc(bytes(RING.key(low)), bytes(RING.key(low + 1000))) for low in (1000, 3000))
+    keys = (MeetKey(KeySort.VALUE, "symbol", "string", 0, 0, f"V{number}") for number in count())
+    value = next(
+        key.text for key in keys if parent.holds(place_of(RING, key)) and child.holds(place_of(RING, key, (0,)))
+    )
+    world.publish(1, "before", symbol=value)
+    world.run(1)
+    assert world.scheme(1)._summaries.arcs(home(2)), "the publisher knows what is in use at the parent: nothing"
+    world.scheme(1)._summaries.forget(home(4))
+    lost = []
+
+    def weather(source: int, to: int, message: Message) -> tuple[int, ...] | None:
+        if isinstance(message, Used) and (source, to) == (2, 1):
+            lost.append(message)
+            return ()
+        return None
+
+    world.weather = weather
+    world.ask(3, Subscribe("first", f"symbol = '{value}'"))
+    world.run(0.3)
+    request = world.ask(3, Subscribe("second", f"symbol = '{value}'"))
+    for _ in range(200):
+        world.run(0.1)
+        if request in world.answers:
+            break
+    assert lost
+    assert [each.path for each in filed_at(world, 4)] == [(0,)]
+    world.publish(1, "after", symbol=value)
+    world.run(10)
+    assert ("second", "after") in world.came()
+
+
+def filed_at(world: MeetWorld, number: int) -> list[Filed]:
+    """What lies at a node."""
+    entries = world.scheme(number)._custody.entries.values()
+    return [filed for there in entries for entry in there.values() if (filed := read_filed(entry.body)) and filed.text]

@@ -70,9 +70,11 @@ class LeaseWorld(MeetWorld):
 class Story:
     """One random life of a small network."""
 
-    def __init__(self, seed: int, nodes: int = 4, rates: float = 0.0005) -> None:
+    def __init__(self, seed: int, nodes: int = 4, rates: float = 0.0005, crowded: int = 256) -> None:
         self.random = random.Random(seed)
-        self.world = LeaseWorld(nodes, seed=seed, meet=MeetSettings(lease_us=LEASE_US), holding_us=2 * US)
+        meet = MeetSettings(lease_us=LEASE_US, crowded=crowded, children=3)
+        self.world = LeaseWorld(nodes, seed=seed, meet=meet, holding_us=2 * US)
+        self.symbols = SYMBOLS if crowded > 1 else SYMBOLS[:5]
         self.world.rates = {number: 1 + self.random.uniform(-rates, rates) for number in range(1, nodes + 1)}
         self.nodes = nodes
         self.asked: dict[int, tuple[str, str | None]] = {}
@@ -117,7 +119,7 @@ class Story:
     def subscribe(self) -> None:
         if self.world.nodes:
             self.count += 1
-            name, value = f"s{self.count}", self.random.choice(SYMBOLS)
+            name, value = f"s{self.count}", self.random.choice(self.symbols)
             at = self.random.choice(list(self.world.nodes))
             self.asked[self.world.ask(at, Subscribe(name, f"symbol = '{value}'"))] = (name, value)
             self.busy[name] = at
@@ -152,7 +154,7 @@ class Story:
         ready = [number for number, node in self.world.nodes.items() if node.state == "ready"]
         if ready:
             self.count += 1
-            value, id_ = self.random.choice(SYMBOLS), f"e{self.count}"
+            value, id_ = self.random.choice(self.symbols), f"e{self.count}"
             number = self.random.choice(ready)
             last = self.world.nodes[number]
             request = self.world.publish(number, id_, symbol=value)
@@ -189,6 +191,13 @@ def test_no_summary_lacks_a_key_that_was_acknowledged(seed: int) -> None:
     story.live(30)
     assert story.missing() == []
     story.world.check_arcs()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nor_one_under_a_child_of_a_crowded_key(seed: int) -> None:
+    story = Story(seed, crowded=1)
+    story.live(30)
+    assert story.missing() == []
 
 
 def caught(stories: Iterable[Story], seconds: float) -> bool:

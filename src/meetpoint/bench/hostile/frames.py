@@ -3,20 +3,24 @@
 An attacker comes as nobody, as a client or as a broker. It says random bytes; good frames with a few bytes changed, cut
 off, doubled, or in a frame of another length or version; messages with a part of another type; and, as a client,
 requests that make no sense. All of that is to be refused. Well-formed messages with any values, as a client that asks
-what it may and as a broker that lies, are apart: a broker does what it is asked, and believes who was let in as a
-broker; it must not end of it.
+what it may, publishes events of which some bytes are changed among them, and as a broker that lies, are apart: a broker
+does what it is asked, and believes who was let in as a broker; it must not end of it.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Final, Literal
 
 import msgspec
 
 from meetpoint.bench.hostile.inventing import Inventor
 from meetpoint.catalog import make_link_codec
+from meetpoint.language.event import Event
+from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.protocol.inputs import Declare, Publish, Unsubscribe, Update
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.ring import NodeId, Ring
@@ -39,6 +43,11 @@ POOL: Final = 4_000
 _VERSION: Final = 2
 _LINK: Final = make_link_codec()
 _CLIENT: Final = Codec(FROM_CLIENTS)
+_MOMENT: Final = datetime(2026, 1, 31, 12, tzinfo=UTC)
+_EVENTS: Final = (
+    to_msgpack(Event("e", "p", 1, _MOMENT, {"a": 1, "b": "x", "o": {"x": None, "y": {"z": True}}})),
+    to_msgpack(Event("e", "p", 2, _MOMENT, {"d": Decimal("8.30"), "f": 0.5, "n": 10**30, "t": _MOMENT, "o": {"d": 1}})),
+)
 _VALUES: Final[tuple[object, ...]] = (
     None,
     True,
@@ -81,6 +90,7 @@ def attacks(seed: int, roles: Sequence[Role] = ROLES, known: tuple[bytes, ...] =
     inventor = Inventor(seed, (bytes(STRANGER.id), *known))
     asks = [ask for _ in range(POOL) if b"leave" not in (ask := inventor.message(Ask))]  # which is done for a neighbour
     senseless = [ask for ask in asks if _is_senseless(_CLIENT.decode(ask))]
+    asks += [_CLIENT.encode(Ask(1, Publish(_mutated(drawn.choice(_EVENTS), drawn)))) for _ in range(POOL // 4)]
     links = [inventor.message(drawn.choice(_LINK.kinds)) for _ in range(POOL)]
     while True:
         role = drawn.choice(roles)
@@ -129,19 +139,28 @@ def _twisted(value: Any, drawn: random.Random) -> Any:
 
 def _changed(data: bytes, drawn: random.Random) -> bytes:
     """Another content, in a frame that says its length."""
-    changed = bytearray(data[5:])
-    way = drawn.randrange(5)
+    changed = _mutated(data[5:], drawn)
+    return (len(changed) + 1).to_bytes(4, "big") + data[4:5] + changed
+
+
+def _mutated(data: bytes, drawn: random.Random) -> bytes:
+    """Some bytes changed, cut off, doubled or put elsewhere; or any others."""
+    changed = bytearray(data)
+    way = drawn.randrange(6)
+    at = drawn.randrange(len(changed))
     if way == 0:
-        del changed[drawn.randrange(len(changed)) :]
+        del changed[at:]
     elif way == 1:
-        at = drawn.randrange(len(changed))
         changed[at:at] = changed[at : at + drawn.randrange(1, 30)]
     elif way == 2:
         changed = bytearray(drawn.randbytes(drawn.randrange(200)))
+    elif way == 3:
+        begin, length = drawn.randrange(len(changed)), drawn.randrange(1, 30)
+        changed[at : at + length] = changed[begin : begin + length]
     else:
         for _ in range(drawn.randrange(1, 5)):
             changed[drawn.randrange(len(changed))] = drawn.randrange(256)
-    return (len(changed) + 1).to_bytes(4, "big") + data[4:5] + changed
+    return bytes(changed)
 
 
 def _broken(data: bytes, drawn: random.Random) -> bytes:

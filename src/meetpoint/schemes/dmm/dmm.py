@@ -88,6 +88,10 @@ class Dmm(RendezvousScheme):
         """Regions are looked after from now on."""
         self._weighing.driving.look_at_all()
 
+    def tree(self) -> list[tuple[str, int, bool]]:
+        """The regions held here: code, entries, whether it is split."""
+        return self._regions.held()
+
     def check(self) -> None:
         """Assert what must hold at all times."""
         super().check()

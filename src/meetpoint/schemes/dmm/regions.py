@@ -47,8 +47,9 @@ from meetpoint.schemes.dmm.messages import (
 from meetpoint.schemes.dmm.rules import Kept, State
 from meetpoint.schemes.dmm.settings import DmmSettings
 from meetpoint.schemes.dmm.shelves import Region, Shelves
-from meetpoint.schemes.dmm.space import Code, Space
+from meetpoint.schemes.dmm.space import ROOT, Code, Space
 from meetpoint.schemes.dmm.walking import Verdict
+from meetpoint.wording import counted
 
 __all__ = ["PAGE_BYTES_MAX", "PAGE_MAX", "Regions", "pages"]
 
@@ -220,7 +221,7 @@ class Regions:
             return
         matched = region.match(attributes)
         if self._services.tracing:
-            told = f"region {region.code or 'of all'} has matches of {len(matched)} homes"
+            told = f"region {region.code or 'of all'} has matches of {counted(len(matched), 'home')}"
             self._services.trace(match.event, "visited", home.id, detail=told)
         self._bringing.begin(key, match.event, match.settled, match.content, matched, brought, slow)
 
@@ -308,6 +309,17 @@ class Regions:
             answer(Weighed(weight, self._services.me.id, self._shelves.load, known))
 
     # -- seen from outside ---------------------------------------------------------------------------------------------
+
+    def held(self) -> list[tuple[str, int, bool]]:
+        """The regions that serve or are split, held here: code, entries, whether it is split; the largest first."""
+        found: dict[Code, tuple[str, int, bool]] = {}
+        if self.holder(ROOT) is not None:
+            found[ROOT] = (ROOT, 0, False)  # also where nothing was ever said of it
+        for home, region in self._shelves.regions():
+            kept, holder = region.kept, self.holder(region.code)
+            if kept is not None and holder is not None and holder.id == home and (kept.serves or kept.is_split):
+                found[region.code] = (region.code, len(region.items), kept.is_split)
+        return sorted(found.values(), key=lambda each: (len(each[0]), each[0]))
 
     def check(self) -> None:
         """Assert what must hold at all times."""

@@ -51,20 +51,20 @@ class Filters(RendezvousScheme):
     ) -> None:
         self._shelves = Shelves(services)
         super().__init__(services, overlay, hosting, node, self._shelves, straight=True)
-        self._members = Members(
+        self.members = Members(
             services, overlay, hosting, self._custody, self._shelves, settings
         )  # fmt: skip
-        self._shelves.fellows.append(self._members)
-        self._passing = Passing(services, self._custody, self._errands, self._bringing, self._shelves, self._members)
+        self._shelves.fellows.append(self.members)
+        self._passing = Passing(services, self._custody, self._errands, self._bringing, self._shelves, self.members)
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
-        return {**super().handlers(), **self._members.handlers(), **self._passing.handlers()}
+        return {**super().handlers(), **self.members.handlers(), **self._passing.handlers()}
 
     def check(self) -> None:
         """Assert what must hold at all times."""
         super().check()
-        self._members.check()
+        self.members.check()
         self._passing.check()
 
     # -- placing -------------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ class Filters(RendezvousScheme):
             self._services.observe("entry_malformed")
             return
         self._custody.put(
-            home, name, entry, lambda: self._members.when_safe(home.id, name, lambda: answer(Stored()))
+            home, name, entry, lambda: self.members.when_safe(home.id, name, lambda: answer(Stored()))
         )  # fmt: skip
 
     # -- carrying events -----------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class Filters(RendezvousScheme):
     def _begin(self, attempt: Attempt) -> None:
         attributes = attributes_of(attempt.content)
         event = Event(attempt.event, attempt.settled, attempt.content, attributes)
-        root = self._members.root(attempt.event.home)
+        root = self.members.root(attempt.event.home)
         until = self._services.now + ATTEMPT_US
         size = self._services.ring.size
 

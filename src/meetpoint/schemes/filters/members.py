@@ -63,12 +63,12 @@ class Members(Fellow):
         self._settings = settings
         directory, period_us = hosting.directory, settings.period_us
         self._contacts = Contacts(services, directory, period_us, lambda home: home in hosting.homes)
-        self._linking = Linking(services, directory, self._contacts, settings, self.all)
+        self.linking = Linking(services, directory, self._contacts, settings, self.all)
         self._telling = Telling(
-            services, hosting, custody, self._contacts, self._linking, self.find, self._call_back_all, self._look_soon
+            services, hosting, custody, self._contacts, self.linking, self.find, self._call_back_all, self._look_soon
         )  # fmt: skip
         self._locating = Locating(
-            services, overlay, self._contacts, self._linking, period_us, self.find, self._look_soon
+            services, overlay, self._contacts, self.linking, period_us, self.find, self._look_soon
         )  # fmt: skip
         self._joining = Joining(services, self._contacts, period_us, self.find, self._look_soon)
         self._lives = services.random.getrandbits(48)
@@ -233,7 +233,7 @@ class Members(Fellow):
                 if rows != known.get(name, ()):
                     wanted[name] = rows
             own = self._own(arc)
-            self._telling.say(member, edges.change(now, wanted, own, self._linking.links(member), owed_us))
+            self._telling.say(member, edges.change(now, wanted, own, self.linking.links(member), owed_us))
             if own.length > before:
                 self._joining.gained(member, Range(own.begin, own.length - before))
         self._telling.work()
@@ -302,7 +302,7 @@ class Members(Fellow):
         period_us, lease_us, now = self._settings.period_us, self._settings.lease_us, self._services.now
         if any(not member.edges.is_quiet(now) or self._is_in_doubt(member) for member in members):
             return period_us
-        lasts_us = lease_us * 3 // 4 // max(self._linking.levels, 1)
+        lasts_us = lease_us * 3 // 4 // max(self.linking.levels, 1)
         return min(max(period_us, lasts_us), ROUND_PERIODS_MAX * period_us)
 
     def _is_in_doubt(self, member: Member) -> bool:
@@ -318,7 +318,7 @@ class Members(Fellow):
 
     def _tend(self, member: Member) -> None:
         """Let edges lead where they are to lead, look for whom nobody knows, and tell whom a member is new to."""
-        edges, links, now = member.edges, self._linking.links(member), self._services.now
+        edges, links, now = member.edges, self.linking.links(member), self._services.now
         if links.keys() != edges.begins.keys():
             self._telling.say(member, edges.change(now, {}, edges.graph.own, links))
         self._locating.look(member)
@@ -330,7 +330,7 @@ class Members(Fellow):
         """Where the first edge may have failed, find out at once which of those in reserve have not."""
         first = member.first
         if first is not None and self._contacts.is_suspected(member.homes[first]):
-            for contact in self._linking.reserve(member):
+            for contact in self.linking.reserve(member):
                 if contact.place != first:
                     self._telling.knock(member, contact)
 

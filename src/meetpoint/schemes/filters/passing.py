@@ -33,6 +33,7 @@ from meetpoint.schemes.filters.messages import Member as Named
 from meetpoint.schemes.filters.ranges import Range, merged
 from meetpoint.schemes.filters.shelves import Shelves
 from meetpoint.schemes.filters.waiting import HOPS_MAX, STEP_US, WITHIN_US
+from meetpoint.wording import counted
 
 __all__ = ["Event", "Outcome", "Passing"]
 
@@ -124,7 +125,7 @@ class Passing:
                 member.home, event, lambda home: split.mine.holds(number(home), size), bring_us, outcome, one_is_done
             )
             if self._services.tracing:
-                told = f"matches of {len(matched)} homes, handed on to {len(parts)}"
+                told = f"matches of {counted(len(matched), 'home')}, handed on to {len(parts)}"
                 self._services.trace(event.key, "visited", member.home, detail=told)
         else:
             one_is_done()
@@ -283,7 +284,7 @@ class Passing:
             lambda: answer(Served(tuple(outcome.homes.items()))),
         )
         if self._services.tracing:
-            told = f"matches of {len(matched)} homes, by an errand"
+            told = f"matches of {counted(len(matched), 'home')}, by an errand"
             self._services.trace(event.key, "visited", home.id, detail=told)
 
     def check(self) -> None:

@@ -105,6 +105,10 @@ class Flood:
         """The home is enough."""
         then()
 
+    def when_placed(self, home: bytes, name: str, then: Callable[[], None]) -> None:
+        """It always is."""
+        then()
+
     def may_reach(self, event: EventKey, home: HomeId) -> bool:
         """Whoever has told that it has an event need not wait for it."""
         carried = self._carried.get((event.home, event.stream), {}).get(event.number)

@@ -121,16 +121,20 @@ def domain_size(attribute: Attribute) -> float:
     return math.inf if grid is None else grid.count(grid.low, grid.high)
 
 
-def groups_of(hashing: Hashing, event: FlatEvent, order: AttributeOrder) -> list[Group]:
-    """What an event asks for, attribute by attribute in order; at last, what is there for every event."""
+def groups_of(hashing: Hashing, event: FlatEvent, order: AttributeOrder, others: Sequence[Hashing] = ()) -> list[Group]:
+    """What an event asks for, attribute by attribute in order; at last, what is there for every event.
+
+    `others` are further scales under which numbers may lie (`rescaling`).
+    """
     groups = [
-        Group(name, tuple(_lookups(hashing, name, event.values[name]))) for name in sorted(event.values, key=order.key)
+        Group(name, tuple(_lookups(hashing, name, event.values[name], others)))
+        for name in sorted(event.values, key=order.key)
     ]
     groups.append(Group(EVERY_EVENT, (Lookup(hashing.always, EVERY_EVENT, _ANY),)))
     return groups
 
 
-def _lookups(hashing: Hashing, name: str, value: object) -> list[Lookup]:
+def _lookups(hashing: Hashing, name: str, value: object, others: Sequence[Hashing]) -> list[Lookup]:
     if isinstance(value, str):
         keys = [hashing.text(name, text) for text in texts_of(value)]
         return [*[Lookup(key, name, _VALUE) for key in keys], Lookup(hashing.any(name), name, _ANY)]
@@ -140,7 +144,8 @@ def _lookups(hashing: Hashing, name: str, value: object) -> list[Lookup]:
     elif kind is None:  # an object: that it is there lies over the whole ring, and the always key is asked anyway
         lookups = [Lookup(hashing.always, name, _ANY)]
     else:
-        first, *more = hashing.line(name, kind).keys(value)
+        asked = dict.fromkeys(key for each in (hashing, *others) for key in each.line(name, kind).keys(value))
+        first, *more = asked
         lookups = [Lookup(first, name, _BOTH), *[Lookup(key, name, _VALUE) for key in more]]
     if hashing.is_text(name):  # and should be a string
         lookups.append(Lookup(hashing.any(name), name, _ANY))

@@ -80,6 +80,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     sort: ListSort
     absent: Declared
     """Attributes that an event must not have."""
+    scale: bytes = b""
+    """The name of the scale by which it lies where it does; empty for one that the network began with."""
 
 
 class _Packed(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -89,6 +91,12 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     constraint: str
     sort: ListSort
     absent: Declared
+
+
+class _Scaled(_Packed, frozen=True, array_like=True, gc=False):
+    """One that lies by a scale with a name: all others are as they were before there were any."""
+
+    scale: bytes = b""
 
 
 def entries_of(hashing: Hashing, conjunction: Conjunction, home: HomeId, number: int) -> tuple[Entry, ...]:
@@ -108,7 +116,8 @@ def entries_of(hashing: Hashing, conjunction: Conjunction, home: HomeId, number:
     made: list[Entry] = []
     for name, constraint in placed:
         sort, pieces = _pieces(hashing, name, constraint)
-        made += [Entry(low, high, sub_id, name, part, sort, missing) for (low, high), part in pieces]
+        scale = hashing.mark(name) if isinstance(constraint, NumberSet | TimestampSet) else b""
+        made += [Entry(low, high, sub_id, name, part, sort, missing, scale) for (low, high), part in pieces]
     return tuple(made)
 
 
@@ -155,10 +164,13 @@ def difference(old: Iterable[Entry], new: Iterable[Entry]) -> tuple[list[Entry],
 
 
 def next_point(hashing: Hashing, entry: Entry, after: bytes) -> Key | None:
-    """The next key of an entry, after one of it, at which an event may ask: who has none need not have the entry."""
+    """The next key of an entry, after one of it, at which an event may ask: who has none need not have the entry.
+
+    Where the entry lies by another scale than the hashing has, it is the very next one.
+    """
     span = entry.low, entry.high
     kind = kind_accepted(entry.constraint)
-    if kind in (Kind.NUMBER, Kind.TIMESTAMP):
+    if kind in (Kind.NUMBER, Kind.TIMESTAMP) and entry.scale == hashing.mark(entry.attribute):
         return hashing.line(entry.attribute, kind).next_point(span, after)
     return next_key(hashing.ring, span, after)
 
@@ -169,13 +181,14 @@ def next_point(hashing: Hashing, entry: Entry, after: bytes) -> Key | None:
 def pack(entry: Entry) -> bytes:
     """An entry without its keys, as bytes."""
     text = "" if entry.attribute == EVERY_EVENT else render_constraint(entry.attribute, entry.constraint)
-    return msgspec.msgpack.encode(_Packed(entry.sub_id, text, entry.sort, entry.absent))
+    packed = (entry.sub_id, text, entry.sort, entry.absent)
+    return msgspec.msgpack.encode(_Scaled(*packed, entry.scale) if entry.scale else _Packed(*packed))
 
 
 def unpack(low: Key, high: Key, body: bytes) -> Entry:
     """The entry over a span; ValueError where the bytes are none."""
     try:
-        packed = msgspec.msgpack.decode(body, type=_Packed)
+        packed = msgspec.msgpack.decode(body, type=_Scaled)
         conjunctions = parse_filter(packed.constraint).conjunctions if packed.constraint else ()
     except (msgspec.DecodeError, UnicodeDecodeError, FilterError) as error:
         raise ValueError(f"no entry of a list: {error}") from None
@@ -184,4 +197,4 @@ def unpack(low: Key, high: Key, body: bytes) -> Entry:
     if len(conjunctions) != 1 or len(conjunctions[0].constraints) != 1:
         raise ValueError("no entry of a list: it holds other than one constraint")
     ((name, constraint),) = conjunctions[0].constraints
-    return Entry(low, high, packed.sub_id, name, constraint, packed.sort, packed.absent)
+    return Entry(low, high, packed.sub_id, name, constraint, packed.sort, packed.absent, packed.scale)

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+from meetpoint.language.attribute import Attribute
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Kind, Type
 from meetpoint.protocol.ring import Key, Ring
@@ -49,9 +50,13 @@ class Hashing:
         *,
         order_preserving: bool = False,
         scales: Mapping[str, Scale] | None = None,
+        marks: Mapping[str, bytes] | None = None,
         points_max: int = POINTS_MAX,
     ) -> None:
-        """`scales` are for the order-preserving hash, by attribute, instead of what the schema says."""
+        """`scales` are for the order-preserving hash, by attribute, instead of what the schema says.
+
+        `marks` are names of those that came while the network ran (`rescaling`).
+        """
         self.ring = ring
         self.schema = schema
         self.order_preserving = order_preserving
@@ -59,6 +64,7 @@ class Hashing:
         self.bits = AttributeBits(schema)
         self.always: Key = ring.hash(b"always")
         self._scales = dict(scales or {})
+        self._marks = dict(marks or {})
         self._lines: dict[tuple[str, Kind], Line] = {}
         self.text = lru_cache(_CACHED_MAX)(self._text)
 
@@ -79,6 +85,10 @@ class Hashing:
         declared = None if self.schema is None else self.schema.get(attribute)
         return declared is not None and declared.type is Type.STRING
 
+    def mark(self, attribute: str) -> bytes:
+        """The name of the scale by which an attribute's numbers lie; empty where the network began with it."""
+        return self._marks.get(attribute, b"")
+
     def line(self, attribute: str, kind: Kind) -> Line:
         """The keys of an attribute's numbers, or of its timestamps."""
         line = self._lines.get((attribute, kind))
@@ -87,13 +97,21 @@ class Hashing:
         return line
 
     def _make_line(self, attribute: str, kind: Kind) -> Line:
-        declared = None if self.schema is None else self.schema.get(attribute)
-        if declared is not None and declared.type.kind is not kind:
-            declared = None  # a value that its schema would refuse
+        declared = self._declared(attribute, kind)
         grid = None if declared is None else Grid.of(declared)
         if not self.order_preserving:
             return PlainLine(self.ring, attribute, grid, self.points_max)
-        scale: Scale | None = self._scales.get(attribute)
-        if scale is None:
-            scale = (None if declared is None else Linear.of(declared)) or Codes(kind)
-        return OrderedLine(self.ring, attribute, grid, scale, self.points_max)
+        return OrderedLine(self.ring, attribute, grid, self.scale(attribute, kind), self.points_max)
+
+    def scale(self, attribute: str, kind: Kind) -> Scale:
+        """By which an attribute's numbers lie in their order, or its timestamps."""
+        scale = self._scales.get(attribute)
+        if scale is not None:
+            return scale
+        declared = self._declared(attribute, kind)
+        return (None if declared is None else Linear.of(declared)) or Codes(kind)
+
+    def _declared(self, attribute: str, kind: Kind) -> Attribute | None:
+        """What the schema says of it; None where it would refuse such values."""
+        declared = None if self.schema is None else self.schema.get(attribute)
+        return declared if declared is not None and declared.type.kind is kind else None

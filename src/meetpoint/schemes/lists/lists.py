@@ -10,6 +10,8 @@ Homes check again what comes, so that a list may hold an old version for a while
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
@@ -19,7 +21,6 @@ import msgspec
 from meetpoint.errors import EventError
 from meetpoint.language.event_msgpack import attributes_from_msgpack, attributes_to_msgpack
 from meetpoint.language.filters import Filter
-from meetpoint.language.schema import Schema
 from meetpoint.matching.feedback import Feedback
 from meetpoint.protocol.home import Home
 from meetpoint.protocol.hosting import Hosting
@@ -31,6 +32,7 @@ from meetpoint.protocol.ring import Key
 from meetpoint.protocol.services import Services
 from meetpoint.protocol.settings import NodeSettings
 from meetpoint.protocol.standing import attributes_of
+from meetpoint.protocol.versions import Versions
 from meetpoint.rendezvous.awaiting import when_all
 from meetpoint.rendezvous.base import RendezvousScheme
 from meetpoint.rendezvous.bringing import event_bytes
@@ -40,7 +42,6 @@ from meetpoint.rendezvous.errands import Reached
 from meetpoint.rendezvous.messages import Entry as Placed
 from meetpoint.rendezvous.messages import Stored
 from meetpoint.rendezvous.reading import read_attributes
-from meetpoint.rendezvous.scales import Quantiles
 from meetpoint.schemes.lists.collecting import (
     AttributeOrder,
     Group,
@@ -54,11 +55,12 @@ from meetpoint.schemes.lists.collecting import (
 )
 from meetpoint.schemes.lists.delivering import homes_of, is_walk_cheaper
 from meetpoint.schemes.lists.entries import Entry, entries_of, next_point, pack, unpack
-from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.holding import Lists as Held
 from meetpoint.schemes.lists.messages import Accepted, Carried, Carry, Chain, Collect, Collected, Heard, Told
+from meetpoint.schemes.lists.rescaling import PARTS, Hashings, read_cuts
 from meetpoint.schemes.lists.settings import ListsSettings
 from meetpoint.schemes.lists.subids import FlatEvent, SubId, conjunction_number
+from meetpoint.wording import counted
 
 __all__ = ["Lists"]
 
@@ -66,6 +68,9 @@ TELL_US: Final = MICROSECONDS
 """How long the origin may take to say that it has heard."""
 VALUE: Final = "value"
 """The name under which the value of a lookup travels."""
+MOVED_MAX: Final = 50
+MOVE_US: Final = 50_000
+"""When other scales count so many subscriptions are looked at in so long a time."""
 RECENT_MAX: Final = 1_024
 """How many steps of chains a node remembers to have begun: an errand may come twice."""
 
@@ -77,6 +82,7 @@ class _Shelves(Keeping):
         self._services = services
         self.lists: dict[HomeId, Held] = {}
         self._entries: dict[tuple[HomeId, str], Entry] = {}
+        self._names: Counter[tuple[HomeId, Entry]] = Counter()  # what was left and is wanted again lies here twice
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
         """A home holds arcs here."""
@@ -86,7 +92,7 @@ class _Shelves(Keeping):
         """A home holds nothing here any more."""
         self.lists.pop(home, None)
         for key in [key for key in self._entries if key[0] == home]:
-            del self._entries[key]
+            del self._names[home, self._entries.pop(key)]
 
     def added(self, home: HomeId, name: str, entry: Placed) -> None:
         """An entry lies at a home here."""
@@ -95,12 +101,17 @@ class _Shelves(Keeping):
             self._services.observe("entry_malformed")
         else:
             self._entries[home, name] = read
+            self._names[home, read] += 1
             self.lists[home].add(read)
 
     def removed(self, home: HomeId, name: str) -> None:
         """An entry does no longer."""
         read = self._entries.pop((home, name), None)
-        if read is not None:
+        if read is None:
+            return
+        self._names[home, read] -= 1
+        if not self._names[home, read]:
+            del self._names[home, read]
             self.lists[home].discard(read)
 
 
@@ -130,13 +141,9 @@ class Lists(RendezvousScheme):
         self, services: Services, overlay: Overlay, hosting: Hosting, node: NodeSettings, settings: ListsSettings
     ) -> None:
         self._settings = settings
-        schema = Schema.from_yaml(settings.schema) if settings.schema else None
-        scales = {
-            name: Quantiles.of(cuts, None if schema is None else schema.get(name))
-            for name, cuts in settings.quantiles.items()
-        }
-        self._hashing = Hashing(services.ring, schema, order_preserving=settings.hash == "order", scales=scales)
-        self._order = AttributeOrder(schema, settings.first)
+        self._hashings = Hashings(services.ring, settings)
+        self._hashing = self._hashings.base
+        self._order = AttributeOrder(self._hashing.schema, settings.first)
         self._shelves = _Shelves(services)
         super().__init__(
             services, overlay, hosting, node, self._shelves, straight=False, next_key=self._next_key
@@ -144,6 +151,15 @@ class Lists(RendezvousScheme):
         self._attempts = services.random.getrandbits(32)  # in each life others: a late word is of no attempt
         self._listening: dict[int, _Listening] = {}
         self._recent: dict[tuple[bytes, int, int, int], None] = {}
+        self._versions = Versions(
+            services,
+            hosting,
+            is_well=lambda body: bool(read_cuts(body)),
+            changed=self._rescaled,
+            settle=self._place_all,
+        )
+        if settings.hash == "order":
+            hosting.directory.rider = self._versions
         self._errands.do(Collect, self._collect)
         self._errands.do(Chain, self._chain)
         self._errands.do(Carry, self._carry)
@@ -153,18 +169,70 @@ class Lists(RendezvousScheme):
         return {Told: self._told, **super().handlers()}  # type: ignore[dict-item]
 
     def tune(self, feedback: Feedback) -> None:
-        """Ask for attributes in another order from now on."""
+        """Ask for attributes in another order from now on, and propose other scales where values crowd."""
         self._order = AttributeOrder(self._hashing.schema, feedback.attribute_order())
+        if self._settings.hash == "order":
+            measured = feedback.cuts(PARTS)
+            name = hashlib.blake2b(msgspec.msgpack.encode(measured), digest_size=8).digest()
+            self._versions.wish(name, lambda body: self._hashings.improved(body, measured))
+
+    # -- scales (`rescaling`) ------------------------------------------------------------------------------------------
+
+    @property
+    def scales(self) -> tuple[bytes, ...]:
+        """The versions of scales that this node goes by; several while one takes the place of another."""
+        return self._versions.bodies
+
+    def home_started(self, home: Home) -> None:
+        """A home serves here: it goes by the scales that it went by before."""
+        self._versions.home_starts(home)
+        super().home_started(home)
+        if self._settings.hash == "order":
+            self._versions.review()
+
+    def _rescaled(self) -> None:
+        """Other scales count than before. What lies by one that no longer does is taken away."""
+        floor = self._hashings.counting[0]
+        self._hashings.count(self._versions.bodies)
+        if self._hashings.counting[0] is not floor:
+            for home in self._hosting.homes.values():
+                self._place_all(home, lambda: None)
+
+    def _place_all(self, home: Home, then: Callable[[], None]) -> None:
+        """Have all subscriptions of a home lie by the scales that count now, some at a time."""
+        todo = deque(home.filters)
+        done = when_all(len(todo) + 1, then)
+
+        def place_some() -> None:
+            if self._hosting.homes.get(home.id) is not home:
+                return
+            for _ in range(min(MOVED_MAX, len(todo))):
+                self._placing.place(home, todo.popleft(), done)
+            if todo:
+                self._services.after(MOVE_US, place_some)
+            else:
+                done()
+
+        self._services.after(MOVE_US, place_some)  # a home that starts is not placed yet
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        super().check()
+        self._versions.check()
 
     # -- placing -------------------------------------------------------------------------------------------------------
 
     def _entries(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Placed]:
-        entries = entries_of(self._hashing, filter_.conjunctions[at], home, conjunction_number(number, at))
+        conjunction, numbered = filter_.conjunctions[at], conjunction_number(number, at)
+        counting = self._hashings.counting
+        entries = dict.fromkeys(entry for each in counting for entry in entries_of(each, conjunction, home, numbered))
         return [Placed(entry.low, entry.high, pack(entry)) for entry in entries]
 
     def _next_key(self, entry: Placed, after: bytes) -> bytes | None:
         read = read_entry(entry)
-        return None if read is None else next_point(self._hashing, read, after)
+        if read is None:
+            return None
+        return next_point(self._hashings.with_scale(read.attribute, read.scale), read, after)
 
     def _accept(self, home: Home, name: str, entry: Placed, answer: Callable[[Message], None]) -> None:
         if read_entry(entry) is None:
@@ -177,7 +245,8 @@ class Lists(RendezvousScheme):
     def _begin(self, attempt: Attempt) -> None:
         flat = self._hashing.bits.flatten(attributes_of(attempt.content))
         order = pack_order(flat.values, self._order)
-        groups = groups_of(self._hashing, flat, read_order(flat.values, order) or self._order)
+        first, *others = self._hashings.counting
+        groups = groups_of(first, flat, read_order(flat.values, order) or self._order, others)
         if self._settings.mode == "coordinated":
             lookups = [lookup for group in groups for lookup in group.lookups]
 
@@ -190,7 +259,8 @@ class Lists(RendezvousScheme):
         number = self._attempts
         self._listening[number] = _Listening(attempt)
         attempt.on_end = lambda: (self._listening.pop(number, None), None)[1]
-        chain = Chain(self._services.me, number, 0, 0, attempt.event, attempt.content, (), order)
+        names = self._hashings.names
+        chain = Chain(self._services.me, number, 0, 0, attempt.event, attempt.content, (), order, names)
         self._pass_on(chain, groups[0])
 
     def _gather(
@@ -259,8 +329,15 @@ class Lists(RendezvousScheme):
         if attributes is None:
             return
         flat = self._hashing.bits.flatten(attributes)
+        hashings = self._hashings.named(chain.scales, self._versions.known)
+        if hashings is None:
+            self._services.observe("scale_unknown")  # the errand comes again, or another attempt
+            if chain.origin.id != self._services.me.id:
+                self._hosting.directory.compare(chain.origin, lambda _: None)
+            return
+        first, *others = hashings
         order = read_order(flat.values, chain.order)
-        groups = [] if order is None else groups_of(self._hashing, flat, order)
+        groups = [] if order is None else groups_of(first, flat, order, others)
         if not (0 <= chain.group < len(groups) and 0 <= chain.told <= chain.group):
             self._services.observe("event_malformed")
             return
@@ -296,7 +373,8 @@ class Lists(RendezvousScheme):
             self._tell(chain, Told(0, chain.attempt, chain.group, told if is_last else 0, tuple(done)))
         if not is_last:
             onward = Chain(
-                chain.origin, chain.attempt, chain.group + 1, told, chain.event, chain.content, tuple(rest), chain.order
+                chain.origin, chain.attempt, chain.group + 1, told, chain.event, chain.content, tuple(rest),
+                chain.order, chain.scales,
             )  # fmt: skip
             self._pass_on(onward, groups[chain.group + 1])
 
@@ -343,9 +421,8 @@ class Lists(RendezvousScheme):
         left = {home: tuple(numbers) for home, numbers in homes_of(sub_ids).items()}
         attempt.may_reach = left.__contains__
         if self._services.tracing:
-            self._services.trace(
-                attempt.event, "visited", detail=f"the lists named {len(sub_ids)} subscriptions of {len(left)} homes"
-            )
+            told = f"the lists named {counted(len(sub_ids), 'subscription')} of {counted(len(left), 'home')}"
+            self._services.trace(attempt.event, "visited", detail=told)
         if is_walk_cheaper(len(left), len(self._hosting.directory.others()) + 1):
             self._services.observe("event_walked")
             me = self._services.me.id

@@ -40,6 +40,8 @@ class Chain(Message, frozen=True, array_like=True, gc=False, tag="chain"):
     sub_ids: tuple[SubId, ...]
     order: bytes = b""
     """In which order the event's attributes are asked for, as its origin has it (`collecting.pack_order`)."""
+    scales: tuple[bytes, ...] = ()
+    """By which scales its numbers are looked for (`rescaling.Hashings.names`); none: those the network began with."""
 
 
 class Accepted(Message, frozen=True, array_like=True, gc=False, tag="accepted"):

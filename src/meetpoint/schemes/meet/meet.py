@@ -5,13 +5,14 @@
   there is none, all keys the event could have count. All keys at one home are one visit.
 - The home that is visited checks every conjunction whose key the event has, brings the event to the homes of those it
   matches, and answers when they have it. Nothing but true matches travels.
-- A key with many entries is *crowded*: further ones lie under its children, which events visit too.
+- A key with many entries is *crowded*: further ones lie under its children, which events visit too, but for those of
+  which a summary says that the key is not in use there.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -40,6 +41,7 @@ from meetpoint.schemes.meet.messages import Matched, Noted, Summary, Used, Visit
 from meetpoint.schemes.meet.settings import MeetSettings
 from meetpoint.schemes.meet.shelves import Shelves
 from meetpoint.schemes.meet.summaries import Summaries
+from meetpoint.wording import counted
 
 __all__ = ["Meet"]
 
@@ -57,10 +59,18 @@ MOVE_US: Final = 50_000
 class _Tour:
     """Where one attempt to carry an event has been, and has still to go."""
 
-    __slots__ = ("asked", "attempt", "paused", "places", "slow", "stepping", "tried", "visited", "wanted")
+    __slots__ = ("asked", "attempt", "paused", "places", "silent", "slow", "stepping", "tried", "visited", "wanted")
 
-    def __init__(self, attempt: Attempt, wanted: dict[HomeId, tuple[Arc, ...]], places: Iterable[bytes]) -> None:
+    def __init__(
+        self,
+        attempt: Attempt,
+        wanted: dict[HomeId, tuple[Arc, ...]],
+        places: Iterable[bytes],
+        silent: Sequence[Arc] = (),
+    ) -> None:
         self.attempt = attempt
+        self.silent = silent
+        """Arcs on which none of the event's keys is in use, as summaries said when the attempt began."""
         self.wanted = wanted
         """Homes to visit, as their summaries say, and the arcs that these speak of."""
         self.places: dict[bytes, HomeId | None] = dict.fromkeys(places)
@@ -95,6 +105,10 @@ class _Tour:
                 del self.places[place]
             elif asked == home:
                 self.places[place] = None
+
+    def add_children(self, places: Iterable[bytes]) -> None:
+        """Places of children of a crowded key: a child has the key itself, and is of no use where that is not."""
+        self.add(place for place in places if not any(arc.holds(place) for arc in self.silent))
 
     def add(self, places: Iterable[bytes]) -> None:
         """Further places to go to."""
@@ -173,28 +187,34 @@ class Meet(RendezvousScheme):
             self._services.observe("entry_malformed" if filed is None else "entry_early")
             return
         shelf = self._shelves.shelves[home.id]
+
+        def when_met(word: Message) -> Callable[[], None]:
+            """Answer when no publisher passes this key by: what lies under its children is found from here."""
+
+            def safe() -> None:
+                if self._shelves.shelves.get(home.id) is shelf:
+                    shelf.granting.when_known(lambda: answer(word))
+
+            return safe
+
         is_new = name not in self._custody.entries[home.id]
         if is_new and len(filed.path) < PATH_MAX and shelf.count(filed.key, filed.path) >= self._settings.crowded:
             at = child(self._services.ring, name, filed, self._settings.children)
             mark, marked = mark_of(self._services.ring, filed)
-            self._custody.put(home, mark, marked, lambda: answer(Crowded(at)))
-            return
-
-        def safe() -> None:
-            if self._shelves.shelves.get(home.id) is shelf:
-                shelf.granting.when_known(lambda: answer(Stored()))
-
-        self._custody.put(home, name, entry, safe)
+            self._custody.put(home, mark, marked, when_met(Crowded(at)))
+        else:
+            self._custody.put(home, name, entry, when_met(Stored()))
 
     # -- carrying events -----------------------------------------------------------------------------------------------
 
     def _begin(self, attempt: Attempt) -> None:
         attributes = attributes_of(attempt.content)
         wanted = {home: self._summaries.arcs(home) for home in self._summaries.homes_for(attributes)}
+        silent = self._summaries.arcs_without(wanted)
         here = self._arcs_here()  # to look costs no message, and less than to tell whether it is worth while
         wanted.update(here)
         places = self._summaries.places_for(attributes, [arc for arcs in here.values() for arc in arcs])
-        tour = self._tours[attempt.event] = _Tour(attempt, wanted, places)
+        tour = self._tours[attempt.event] = _Tour(attempt, wanted, places, silent)
         attempt.may_reach = tour.may_reach
         attempt.on_end = partial(self._forget, attempt.event)
         self._step(tour)
@@ -304,9 +324,10 @@ class Meet(RendezvousScheme):
                     tour.places[place] = None  # another home may know
             self._pause(tour)
             return
-        further = (*more, *self._gone_from(tour, home, arcs))
+        gone = self._gone_from(tour, home, arcs)
         tour.has_visited(home, arcs)
-        tour.add(further)  # summaries may have come since the tour began: they do not count for it
+        tour.add(gone)  # summaries may have come since the tour began: they do not count for it
+        tour.add_children(more)
         self._step(tour)
 
     def _gone_from(self, tour: _Tour, home: HomeId, arcs: tuple[Arc, ...]) -> list[bytes]:
@@ -329,7 +350,8 @@ class Meet(RendezvousScheme):
         """A home that is visited waits for another; what it knows of further keys is of use by now."""
         if home not in tour.visited and tour.attempt.alive:
             tour.slow[home] = (arcs, to)
-            tour.add((*more, *self._gone_from(tour, home, arcs)))
+            tour.add(self._gone_from(tour, home, arcs))
+            tour.add_children(more)
             self._step(tour)
 
     # -- being visited -------------------------------------------------------------------------------------------------
@@ -376,7 +398,8 @@ class Meet(RendezvousScheme):
         matched, marks = shelf.find(attributes)
         more = self._shelves.further(marks)
         if self._services.tracing:
-            self._services.trace(event, "visited", home, detail=f"its keys here have matches of {len(matched)} homes")
+            told = f"its keys here have matches of {counted(len(matched), 'home')}"
+            self._services.trace(event, "visited", home, detail=told)
         key = (home, event, self._custody.holdings[home].version)
 
         def brought(well: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from meetpoint.matching.key_plan import KeyPlan, LiveKeys
 from meetpoint.matching.keys import MeetKey
@@ -135,6 +135,12 @@ class Summaries:
         keys = self._live.keys_of_event(attributes)
         found = {home for key in keys for home in self._homes[key] if self._leases[home].until > now}
         return sorted(found)
+
+    def arcs_without(self, wanted: Container[HomeId]) -> list[Arc]:
+        """The arcs of all homes whose summaries say that they have no keys of an event: `wanted` are those that do."""
+        now = self._services.now
+        without = (lease for home, lease in self._leases.items() if lease.until > now and home not in wanted)
+        return [arc for lease in without for arc in lease.arcs]
 
     def places_for(self, attributes: Mapping[str, object], known: Iterable[Arc] = ()) -> list[bytes]:
         """Where keys of the event would lie, as far as no summary says whether they are in use; `known` are arcs that

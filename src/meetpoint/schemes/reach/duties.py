@@ -42,6 +42,7 @@ from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.messages import Busy, Handle, Handled, packed, unpacked
 from meetpoint.schemes.reach.shelves import Part, Shelf, Shelves
 from meetpoint.schemes.reach.subsets import FLOOR_MAX, Duty, Tree, head_point, parts, tree_of
+from meetpoint.wording import counted
 
 __all__ = ["BRING_US", "Copies", "Duties", "Quench"]
 
@@ -331,7 +332,9 @@ class Duties:
             regions = ", ".join(f"{place.region}" for place, _ in parted.places if place.home == home)
             stands_in = any(place.is_copy and place.home == home for place, _ in parted.places)
             instead = " by its copy" if stands_in else ""
-            told = f"at {regions}{instead}; matches of {len(matched)} homes, handed on to {len(parted.handed)}"
+            told = (
+                f"at {regions}{instead}; matches of {counted(len(matched), 'home')}, handed on to {len(parted.handed)}"
+            )
             self._services.trace(handle.event, "visited", home, detail=told)
 
     def _hand_on(

@@ -1,0 +1,51 @@
+"""What of a node can be drawn: whom its overlay links it to, and its part of a tree of regions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meetpoint.overlays.chord.table import ChordView
+from meetpoint.overlays.hypercube.table import HypercubeView
+from meetpoint.overlays.pastry.table import PastryView
+from meetpoint.protocol.overlay import OverlayView
+from meetpoint.protocol.scheme import Scheme
+from meetpoint.schemes.dmm import Dmm
+
+__all__ = ["links_of", "regions_of", "tree_of"]
+
+
+def links_of(view: OverlayView) -> tuple[tuple[bytes, str], ...]:
+    """The nodes that a node has in its tables, each once, as the nearest that it is."""
+    found: dict[bytes, str] = {}
+    if view.joined:
+        for node, kind in _links(view):
+            found.setdefault(node, kind)
+    return tuple(found.items())
+
+
+def _links(view: OverlayView) -> Iterator[tuple[bytes, str]]:
+    if isinstance(view, ChordView):
+        yield from ((node, "successor") for node in view.succ[:1] if node != view.id)
+        if view.prdc != view.id:
+            yield view.prdc, "predecessor"
+        yield from ((node, "successor") for node in view.succ[1:] if node != view.id)
+        yield from ((node, "finger") for node in view.fingers if node != view.id)
+    elif isinstance(view, PastryView):
+        yield from ((node, "leaf") for node in view.leaves)
+        yield from ((node, "route") for node in view.rows)
+    elif isinstance(view, HypercubeView):
+        yield from ((node, "neighbour") for _, node in view.links if node != view.id)
+        if view.sponsor is not None:
+            yield view.sponsor, "neighbour"
+
+
+def regions_of(view: OverlayView) -> tuple[str, ...]:
+    """Of a hypercube's node: the bits that all ids of each region end in; nothing elsewhere."""
+    if not isinstance(view, HypercubeView):
+        return ()
+    return tuple(f"{region.bits:0{region.length}b}" if region.length else "" for region, _ in view.pieces)
+
+
+def tree_of(scheme: Scheme) -> list[tuple[str, int, bool]] | None:
+    """Of paper D's tree: the regions held here, how many entries each has, and whether it is split."""
+    return scheme.tree() if isinstance(scheme, Dmm) else None
