@@ -1,15 +1,16 @@
 """What feedback saves: `python -m benchmarks.feedback [--quick]`.
 
-Real brokers on loopback run `meet` and archive what is published. Events are measured on Spark from that archive, the
-brokers load the file while they run, and the same events are published again. What is told: messages between brokers
-for an event, before and after, with what brokers say to each other anyway taken off (measured while nothing happens);
-the busiest broker's share of them; and that subscribers got the same.
+Real brokers on loopback archive what is published. Events are measured on Spark from that archive, the brokers load the
+file while they run, and the same events are published again. What is told: messages between brokers for an event,
+before and after, with what brokers say to each other anyway taken off (measured while nothing happens); the busiest
+broker's share of them; and that subscribers got the same.
 
 Nearly all events have the same `kind`, and one of many symbols, some far more often than others; subscriptions want a
-kind and a symbol. Without feedback both look equally selective.
+kind and a symbol. Without feedback both look equally selective. And prices are log-normal: most of them small.
 
-    few        200 subscriptions: none of the keys is crowded
-    crowded    600: the key that they lie under first is, and stays so when they have moved
+    few        `meet`, 200 subscriptions: none of the keys is crowded
+    crowded    `meet`, 600: the key that they lie under first is
+    skewed     `lists:order`, 300 that want a price: how many lie at the fullest broker, for the mean
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,14 +30,19 @@ from benchmarks.figures import Figure, asked, figure, tell
 from meetpoint.client import Subscription
 from meetpoint.net import Broker, BrokerConfig
 from meetpoint.net.config import Archiving
+from meetpoint.rendezvous.base import RendezvousScheme
+from meetpoint.schemes.lists import Lists, ListsSettings
 
-PARTS = ("few", "crowded")
-SUBSCRIPTIONS = {"few": 200, "crowded": 600}
+PARTS = ("few", "crowded", "skewed")
+SUBSCRIPTIONS = {"few": 200, "crowded": 600, "skewed": 300}
 GOAL = 0.8
-"""What is left of messages, at most, where no key is crowded."""
+"""What is left of messages, at most."""
+BALANCE = 0.5
+"""What is left of the fullest broker's entries for the mean, at most."""
 BROKERS = 8
 SYMBOLS = 2_000
 SCHEMA = "attributes:\n  kind: {type: string}\n  symbol: {type: string}\n  price: {type: integer}\n"
+PRICES = "attributes:\n  price: {type: float, min: 0, max: 1000, precision: 0.01}\n"
 SEEDS = (1, 2, 3)
 
 
@@ -46,6 +52,16 @@ class Phase(NamedTuple):
     messages: float
     busiest: float
     deliveries: int
+    fullest: float
+
+
+class Sort(NamedTuple):
+    """What is published and wanted."""
+
+    schema: str
+    draw: Callable[[Random], dict[str, object]]
+    wanted: Callable[[Random], str]
+    said: dict[str, Any]
 
 
 def draw(random: Random) -> dict[str, object]:
@@ -54,14 +70,37 @@ def draw(random: Random) -> dict[str, object]:
     return {"kind": kind, "symbol": f"S{int(SYMBOLS * random.random() ** 3)}", "price": random.randrange(1000)}
 
 
-async def network(folder: Path, archive: Path, feedback: Path) -> list[Broker]:
+def wanted(random: Random) -> str:
+    """A filter."""
+    return f"kind = 'trade' AND symbol = 'S{random.randrange(SYMBOLS)}'"
+
+
+def draw_price(random: Random) -> dict[str, object]:
+    """An event with a skewed number."""
+    return {"price": round(min(random.lognormvariate(0, 1), 1000), 2)}
+
+
+def wanted_price(random: Random) -> str:
+    """A filter on it: ranges where prices are, as wide as a hundredth of them."""
+    low = float(str(draw_price(random)["price"]))
+    return f"price BETWEEN {low} AND {round(low * 1.02 + 0.01, 2)}"
+
+
+KEYS = Sort(SCHEMA, draw, wanted, {})
+NUMBERS = Sort(
+    PRICES, draw_price, wanted_price, {"scheme": "lists:order", "lists": ListsSettings(hash="order", schema=PRICES)}
+)
+SORTS = {"few": KEYS, "crowded": KEYS, "skewed": NUMBERS}
+
+
+async def network(folder: Path, archive: Path, feedback: Path, names: str, said: dict[str, Any]) -> list[Broker]:
     """Brokers that have found together."""
     brokers: list[Broker] = []
     for number in range(BROKERS):
         config = BrokerConfig(
-            name=f"b{number}", listen="127.0.0.1:0", admin=None, data=str(folder / f"b{number}"),
+            name=f"{names}{number}", listen="127.0.0.1:0", admin=None, data=str(folder / f"b{number}"),
             join=(brokers[0].address,) if brokers else (), feedback=str(feedback), journal_lines=0,
-            archive=Archiving(folder=str(archive), flush_s=0.5),
+            archive=Archiving(folder=str(archive), flush_s=0.5), **said,
         )  # fmt: skip
         broker = Broker(config)
         await broker.start()
@@ -89,25 +128,40 @@ async def phase(brokers: list[Broker], events: list[dict[str, object]], came: li
     spent = asyncio.get_running_loop().time() - begin
     sent = [after - former for after, former in zip(messages(brokers), before, strict=True)]
     upkeep = idle_per_s / 3 * spent
-    return Phase((sum(sent) - upkeep) / len(events), max(sent) / sum(sent), len(came) - count)
+    loads = [sum(map(len, scheme_of(broker)._custody.entries.values())) for broker in brokers]
+    fullest = max(loads) * len(loads) / sum(loads)
+    return Phase((sum(sent) - upkeep) / len(events), max(sent) / sum(sent), len(came) - count, fullest)
 
 
-async def run(seed: int, subscriptions: int, events: int, measure: Callable[[Path, Path], None]) -> tuple[Phase, Phase]:
+def scheme_of(broker: Broker) -> RendezvousScheme:
+    """Its part of the scheme."""
+    assert isinstance(broker.node.scheme, RendezvousScheme)
+    return broker.node.scheme
+
+
+def has_moved(broker: Broker) -> bool:
+    """Whether what was measured counts at a broker, as far as it must agree with others."""
+    scheme = broker.node.scheme
+    return not isinstance(scheme, Lists) or (len(scheme.scales) == 1 and scheme.scales != (b"",))
+
+
+async def run(
+    seed: int, sort: Sort, names: str, subscriptions: int, events: int, measure: Callable[[Path, Path], None]
+) -> tuple[Phase, Phase]:
     """One network, before and after."""
     random = Random(seed)
     with tempfile.TemporaryDirectory(prefix="meetpoint-feedback-") as folder:
         archive, feedback = Path(folder, "archive"), Path(folder, "feedback.bin")
-        brokers = await network(Path(folder), archive, feedback)
+        brokers = await network(Path(folder), archive, feedback, names, sort.said)
         came: list[str] = []
         readers = []
         try:
             async with mp.connect(f"mp://{brokers[0].address}") as net:
-                await net.declare(SCHEMA)
+                await net.declare(sort.schema)
                 for number in range(subscriptions):
-                    wanted = f"kind = 'trade' AND symbol = 'S{random.randrange(SYMBOLS)}'"
-                    subscription = await net.subscribe(wanted, durable=f"s{number}")
+                    subscription = await net.subscribe(sort.wanted(random), durable=f"s{number}")
                     readers.append(asyncio.create_task(read(subscription, came)))
-                drawn = [draw(random) for _ in range(events)]
+                drawn = [sort.draw(random) for _ in range(events)]
                 await asyncio.sleep(5)
                 former = await phase(brokers, drawn, came)
                 async with asyncio.timeout(60):
@@ -115,7 +169,7 @@ async def run(seed: int, subscriptions: int, events: int, measure: Callable[[Pat
                         await asyncio.sleep(0.1)
                 await asyncio.to_thread(measure, archive, feedback)
                 async with asyncio.timeout(60):
-                    while not all(broker.counts.totals["feedback_loads"] for broker in brokers):
+                    while not all(broker.counts.totals["feedback_loads"] and has_moved(broker) for broker in brokers):
                         await asyncio.sleep(0.1)
                 await asyncio.sleep(30)  # subscriptions move, and what is not wanted any more goes after 20 s
                 later = await phase(brokers, drawn, came)
@@ -145,29 +199,43 @@ def measuring() -> Callable[[Path, Path], None]:
 def loading(part: str, measure: Callable[[Path, Path], None], quick: bool) -> list[Figure]:
     """Before and after brokers have loaded the file."""
     subscriptions, events, seeds = (60, 60, SEEDS[:1]) if quick else (SUBSCRIPTIONS[part], 500, SEEDS)
-    goal = {"goal": GOAL, "at_most": True} if part == "few" else {}
-    runs = [asyncio.run(run(seed, subscriptions, events, measure)) for seed in seeds]
+    names = {seed: f"{part}{seed}-" if part == "skewed" else "b" for seed in seeds}
+    runs = [asyncio.run(run(seed, SORTS[part], names[seed], subscriptions, events, measure)) for seed in seeds]
     assert all(former.deliveries == later.deliveries for former, later in runs), "feedback changes no answer"
-    before, after = [former.messages for former, _ in runs], [later.messages for _, later in runs]
-    ratios = [later / former for former, later in zip(before, after, strict=True)]
+    before, after = zip(*runs, strict=True)
+    if part == "skewed":
+        goal = {"goal": BALANCE, "at_most": True}
+        return told(
+            part, "the fullest broker for the mean", [[each.fullest for each in of] for of in (before, after)], goal
+        )
+    goal = {"goal": GOAL, "at_most": True}
     return [
-        figure(f"{part}: messages an event, before", before, ""),
-        figure(f"{part}: messages an event, after", after, ""),
-        figure(f"{part}: after / before", ratios, "x", **goal),
-        figure(f"{part}: the busiest broker's share, before", [former.busiest for former, _ in runs], ""),
-        figure(f"{part}: the busiest broker's share, after", [later.busiest for _, later in runs], ""),
+        *told(part, "messages an event", [[each.messages for each in of] for of in (before, after)], goal),
+        figure(f"{part}: the busiest broker's share, before", [each.busiest for each in before], ""),
+        figure(f"{part}: the busiest broker's share, after", [each.busiest for each in after], ""),
+    ]
+
+
+def told(part: str, what: str, values: Sequence[Sequence[float]], goal: dict[str, Any]) -> list[Figure]:
+    """Something before and after, and what is left of it."""
+    before, after = values
+    left = [later / former for former, later in zip(before, after, strict=True)]
+    return [
+        figure(f"{part}: {what}, before", before, ""),
+        figure(f"{part}: {what}, after", after, ""),
+        figure(f"{part}: after / before", left, "x", **goal),
     ]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure."""
-    told = asked(__doc__, PARTS, arguments)
+    wish = asked(__doc__, PARTS, arguments)
     measure = measuring()
-    figures = (each for part in told.parts for each in loading(part, measure, told.quick))
-    if told.json:
+    figures = (each for part in wish.parts for each in loading(part, measure, wish.quick))
+    if wish.json:
         sys.stdout.write(msgspec.json.encode(list(figures)).decode() + "\n")
     else:
-        tell(figures, judge=not told.quick)
+        tell(figures, judge=not wish.quick)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,10 @@ attributes, and the attributes in the order of their selectivity, measured on th
 satisfy a constraint, on average over all constraints on an attribute. `meet` is given nothing.
 
 `printed:coordinated`, `printed:distributed` and `printed:hybrid` are the papers as printed, with the same order of
-attributes. No network runs these: they are a *model* over an ideal ring (`benchmarks.printed`), with the bytes of the
-live scheme's messages, but without acknowledgements, safekeeping and upkeep. Homes do not filter there: what would
-never come, or come wrongly, is counted against the oracle and told; it is no mistake of this benchmark.
+attributes. No network runs these: they are a *model* over an ideal ring (`meetpoint.experiments.models.printed`), with
+the bytes of the live scheme's messages, but without acknowledgements, safekeeping and upkeep. Homes do not filter
+there: what would never come, or come wrongly, is counted against the oracle and told; it is no mistake of this
+benchmark.
 
 A scheme is told when it is done, whatever becomes of the others. `--quick` is a smoke test.
 """
@@ -42,10 +43,10 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from benchmarks.figures import Figure, tell
-from benchmarks.printed import PrintedModel
 from meetpoint.catalog import NetworkConfig
 from meetpoint.catalog.spelling import network_config
 from meetpoint.errors import MeetpointError, SetupError
+from meetpoint.experiments.models.printed import PrintedModel
 from meetpoint.language.filters import Filter, FilterParser
 from meetpoint.language.render import render_constraint
 from meetpoint.language.schema import Schema

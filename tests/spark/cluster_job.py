@@ -11,7 +11,7 @@ import json
 import random
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib import import_module
@@ -22,10 +22,13 @@ import pyarrow as pa
 import pyspark
 
 from meetpoint.errors import MeetpointError
+from meetpoint.experiments.catalog import named
+from meetpoint.experiments.cells import Cell, Row
 from meetpoint.language import Attribute, Schema, Type
 
 EVENTS, FILTERS = 400, 120
 LIVE = 30
+CELLS = 6
 PRICE_MAX = 90
 SCHEMA = Schema(
     (
@@ -217,6 +220,30 @@ def live(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
     return {"live table": sorted(table["n"].to_pylist()), "live out": came}
 
 
+def some_cells() -> list[Cell]:
+    """A few of an experiment's that take no time."""
+    (experiment,) = named("dmm")
+    return list(experiment.cells("quick"))[:CELLS]
+
+
+def rows_of(rows: Iterable[Row]) -> list[list[Any]]:
+    """All but how long it took."""
+    return sorted([row.part, row.parameters, row.seed, row.metric, row.value] for row in rows)
+
+
+def celled(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
+    """Cells of an experiment, the last one of which is none."""
+    from meetpoint.experiments.store import ResultStore
+    from meetpoint.spark.grid import run_cells
+
+    store = ResultStore(folder / "results")
+    bad = Cell.of("dmm", "never", {}, 1)
+    done = list(run_cells(spark, [*some_cells(), bad], store))
+    assert [each.cell for each in done if each.error is not None] == [bad], done
+    again = list(run_cells(spark, some_cells(), store))
+    return {"cells": rows_of(store.read()), "cells again": len(again)}
+
+
 def spread(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
     """Where tasks run: how many executors had one."""
 
@@ -260,6 +287,7 @@ STEPS: dict[str, Step] = {
         delivered,
         streamed,
         live,
+        celled,
         spread,
         without_meetpoint,
     )

@@ -84,7 +84,9 @@ def scanned(path: Path, filters: dict[str, str]) -> Pairs:
 
 
 def batches_of_files(checkpoint: Path) -> dict[str, int]:
-    """In which batch each file was, by Spark's own logs."""
+    """In which batch each file was, by Spark's own logs; files that were found for a batch that is not planned yet
+    are in none.
+    """
     ends = {}
     for path in (checkpoint / "offsets").iterdir():
         if path.name.isdecimal():
@@ -94,7 +96,9 @@ def batches_of_files(checkpoint: Path) -> dict[str, int]:
         if not path.name.startswith("."):
             for line in path.read_text().splitlines()[1:]:
                 entry = json.loads(line)
-                found[Path(entry["path"]).name] = min(n for n, end in ends.items() if end >= entry["batchId"])
+                batch = min((n for n, end in ends.items() if end >= entry["batchId"]), default=None)
+                if batch is not None:
+                    found[Path(entry["path"]).name] = batch
     return found
 
 

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,10 @@ import pyspark
 import pytest
 
 import meetpoint as mp
+from meetpoint.bench.brokers.servers import free_port
+from meetpoint.experiments.catalog import named
+from meetpoint.experiments.cells import run_cell
+from meetpoint.experiments.experiment import Experiment
 from meetpoint.language import parse_filter
 from meetpoint.matching import Scan
 from meetpoint.matching.arrow_columns import read_batch
@@ -36,6 +39,8 @@ from tests.spark.cluster_job import (
     PRICE_MAX,
     Pairs,
     filters,
+    rows_of,
+    some_cells,
     table_of_events,
 )
 
@@ -90,8 +95,15 @@ def known(expected: Pairs) -> dict[str, Any]:
         "stream batches": [[batches, batches]] * 2,
         "live table": list(range(LIVE)),
         "live out": list(range(LIVE)),
+        "cells": rows_of(row for cell in some_cells() for row in run_cell(cell, _dmm().part(cell.part).run)),
+        "cells again": 0,
         "executors": 2,
     }
+
+
+def _dmm() -> Experiment:
+    (experiment,) = named("dmm")
+    return experiment
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
@@ -177,13 +189,6 @@ def compare(answers: Mapping[str, Any], expected: Pairs, unasked: set[str]) -> N
         assert answers[name] == wanted[name], name
 
 
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
-
-
 # -- tests -------------------------------------------------------------------------------------------------------------
 
 
@@ -198,11 +203,20 @@ def test_standalone_cluster_and_local_cluster_give_the_same_answers(tmp_path: Pa
             for at in range(2)
         ]
         with spark_class(tmp_path / "0.log", *workers[0]), spark_class(tmp_path / "1.log", *workers[1]):
-            steps = ["match_by_path", "match_by_copy", "set_aside", "validated", "backtested", "spread"]
+            steps = [
+                "match_by_path",
+                "match_by_copy",
+                "set_aside",
+                "validated",
+                "backtested",
+                "live",
+                "celled",
+                "spread",
+            ]
             also = ["without_meetpoint", "local-cluster[2,1,1024]", "kernel_by_copy"]
             answers = job(tmp_path, address, *steps, *also)
     streamed = {"stream", "stream batches", "stream dead", "stream ended"}
-    compare(answers, expected, {"delivered", "measure", "rows", "live table", "live out", *streamed})
+    compare(answers, expected, {"delivered", "measure", "rows", *streamed})
     assert "the index is not on this worker; compile it to a directory that all machines share" in str(
         answers["lost index"]
     )
@@ -231,7 +245,7 @@ def test_spark_connect_gives_the_same_answers(tmp_path: Path, expected: Pairs) -
         said(process, log, "Spark Connect server started at")
         steps = ["match_by_copy", "set_aside", "validated", "backtested", "measured", "delivered"]
         answers = job(tmp_path, f"sc://127.0.0.1:{port}", *steps, "streamed", "live")
-    compare(answers, expected, {"executors", "kernel again", "kernel path", "rendezvous path"})
+    compare(answers, expected, {"cells", "cells again", "executors", "kernel again", "kernel path", "rendezvous path"})
     assert "the index is not on this worker" in str(answers["lost index"])
     assert answers["delivered twice"][0] == "SourceError"
     assert answers["nobody there"] == [

@@ -9,7 +9,7 @@ import pytest
 from meetpoint.errors import MeetpointError
 from meetpoint.language import parse_filter
 from meetpoint.spark.generating import generate
-from meetpoint.workloads.generating import BLOCK, MIXES, filter_texts
+from meetpoint.workloads.generating import BLOCK, MIXES, Zipf, filter_texts
 from meetpoint.workloads.generating import generate as generate_here
 
 ROWS = BLOCK + 100  # more than one block, and not a whole number of them
@@ -19,15 +19,21 @@ def rows_of(frame: Any, key: str) -> list[dict[str, Any]]:
     return sorted(frame.toArrow().to_pylist(), key=lambda row: int(row[key]))
 
 
-@pytest.mark.parametrize("mix", ["ticks", "sparse"])
+@pytest.mark.parametrize("mix", ["ticks", "sparse", "zipf:attributes=6,values_theta=0.9,width=0.2"])
 def test_a_workload_is_that_of_one_process_under_any_partitions(spark: Any, mix: str) -> None:
     here = generate_here(mix, ROWS, ROWS, 3)
     events = [{"event": number, **row} for number, row in enumerate(here.events.to_pylist())]
     filters = [{"id": id_, "filter": text} for id_, text in filter_texts(here)]
-    for partitions in (None, 1, 5):
+    for partitions in (None, 1, 3, 7):
         made = generate(spark, mix, subscriptions=ROWS, events=ROWS, seed=3, partitions=partitions)
         assert rows_of(made.events, "event") == events
         assert rows_of(made.subscriptions, "id") == filters
+
+
+def test_parameters_say_the_same_as_a_text(spark: Any) -> None:
+    one, other = (generate(spark, mix, subscriptions=9, events=9) for mix in (Zipf(attributes=3), "zipf:attributes=3"))
+    assert rows_of(one.events, "event") == rows_of(other.events, "event")
+    assert rows_of(one.subscriptions, "id") == rows_of(other.subscriptions, "id")
 
 
 @pytest.mark.parametrize("mix", MIXES)
@@ -51,6 +57,7 @@ def test_another_seed_is_another_workload(spark: Any) -> None:
     ("options", "message"),
     [
         ({"mix": "dense"}, "mix 'dense'.*choose one of ticks, wide"),
+        ({"mix": "zipf:width=2"}, "zipf: width is 2.0; give 0 to 1"),
         ({"subscriptions": 0}, "0 subscriptions"),
         ({"events": -1}, "-1 events"),
         ({"seed": -1}, "seed -1"),

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from meetpoint.errors import MeetpointError
-from meetpoint.workloads.generating import BLOCK, Blocks, check_sizes, default_subscriptions, filter_texts
+from meetpoint.workloads.generating import BLOCK, Blocks, Zipf, check_sizes, default_subscriptions, filter_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,14 +37,18 @@ class GeneratedWorkload(NamedTuple):
 
 def generate(
     spark: SparkSession,
-    mix: str = "ticks",
+    mix: str | Zipf = "ticks",
     *,
     subscriptions: int | None = None,
     events: int | None = None,
     seed: int = 7,
     partitions: int | None = None,
 ) -> GeneratedWorkload:
-    """So many subscriptions and events of a mix; nothing is drawn before they are used, and always the same."""
+    """So many subscriptions and events of a mix; nothing is drawn before they are used, and always the same.
+
+    A mix with parameters is a text such as `zipf:attributes=20,values_theta=0.9`, or a `Zipf`.
+    """
+    mix = str(mix)
     if not hasattr(spark, "range"):
         raise MeetpointError(f"generate: given an object of class {type(spark).__name__}; give a Spark session")
     if partitions is not None and partitions < 1:
