@@ -1,0 +1,53 @@
+"""/report/: the pages and pictures of the experiment report, as they lie in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from meetpoint.gateway.errors import refuse
+
+__all__ = ["report_routes"]
+
+_KINDS: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".json": "application/json",
+    ".csv": "text/csv; charset=utf-8",
+    ".md": "text/plain; charset=utf-8",
+    ".txt": "text/plain; charset=utf-8",
+    ".pdf": "application/pdf",
+}
+"""What is served, by ending; a script is not among it."""
+_HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; frame-ancestors 'self'; "
+        "base-uri 'none'; form-action 'none'"
+    ),
+    "Cache-Control": "no-cache",
+}
+INDEX: Final = "index.html"
+
+
+def report_routes(folder: str | None) -> list[BaseRoute]:
+    """The files of a folder, if there is one; else why there is nothing."""
+    root = None if folder is None else Path(folder).resolve()
+
+    async def serve(request: Request) -> Response:
+        name = request.path_params.get("path", "") or INDEX
+        if root is None or not (root / INDEX).is_file():
+            todo = "make one (make experiments), and name its folder by --report"
+            return refuse(404, "report", f"there is no experiment report here; {todo}")
+        file = (root / name).resolve()
+        kind = _KINDS.get(file.suffix.lower())
+        if not file.is_relative_to(root) or kind is None or not file.is_file():
+            return refuse(404, "report", "the report has no such file")
+        return FileResponse(file, headers={**_HEADERS, "Content-Type": kind})
+
+    return [Route("/report/{path:path}", serve, methods=["GET"])]

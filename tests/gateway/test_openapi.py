@@ -1,0 +1,81 @@
+"""/openapi.json says what the gateway does: schemathesis sends what it allows and what it does not, and finds no fault.
+
+One check of schemathesis is left out: that whatever fits the schema is accepted. A filter's text and an event's values
+have rules that JSON Schema cannot say, and a refusal of those is documented (422).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import load_all_checks
+from schemathesis.core.result import Ok
+from schemathesis.generation import GenerationMode
+from schemathesis.schemas import APIOperation
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from meetpoint.gateway import GatewayLimits
+from meetpoint.local import Local
+from tests.gateway.running import gateway, in_thread, run
+
+EXAMPLES = 20
+"""Of each operation, that fit, and as many that do not."""
+STREAMS = ("/events", "/api/live")
+"""GET of these does not end."""
+
+
+def test_schemathesis_finds_no_fault(here: Local) -> None:
+    load_all_checks()
+    tried: set[str] = set()
+    with in_thread(here.url, limits=GatewayLimits(request_s=10)) as served:
+        schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
+        rejecting = schema.config.checks.negative_data_rejection  # what does not fit may be too large as well
+        rejecting.expected_statuses = [*rejecting.expected_statuses, "413"]
+        for result in schema.get_all_operations():
+            assert isinstance(result, Ok), result
+            operation = result.ok()
+            if operation.method.upper() == "GET" and operation.path in STREAMS:
+                continue
+            tried.add(f"{operation.method.upper()} {operation.path}")
+            _attempt(operation, GenerationMode.POSITIVE)
+            if len(operation.body) or len(operation.query):  # else nothing about it could be wrong
+                _attempt(operation, GenerationMode.NEGATIVE)
+        assert served.gateway.counts.totals["internal_errors"] == 0
+    assert {"POST /events", "PUT /subscriptions/{id}", "POST /match"} <= tried
+
+
+def _attempt(operation: APIOperation[Any, Any, Any, Any], mode: GenerationMode) -> None:
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def attempt(case: Any) -> None:
+        case.call_and_validate(excluded_checks=[positive_data_acceptance], timeout=20)
+
+    attempt()
+
+
+def test_every_route_is_described_and_everything_described_is_a_route(here: Local) -> None:
+    async def main() -> None:
+        async with gateway(here.url) as (served, client):
+            described = (await client.get("/openapi.json")).json()
+            told = {(method.upper(), path) for path, methods in described["paths"].items() for method in methods}
+            table = {
+                (route.method, route.path.replace(":path}", "}"))
+                for part in served.gateway.parts
+                for route in part.routes
+            }
+            assert told == table
+            for method, path in sorted(told - {("GET", path) for path in STREAMS}):
+                answer = await client.request(method, path.replace("{id}", "nobody"))
+                assert answer.status_code != 405, (method, path)
+                assert str(answer.status_code) in described["paths"][path][method.lower()]["responses"], (method, path)
+
+    run(main())
