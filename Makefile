@@ -17,28 +17,43 @@ endif
 
 unexport PYTHONHOME PYTHONPATH
 
-.PHONY: help demo test soak fuzz check bench setup clean
+.PHONY: help demo up test test-browser soak fuzz check bench experiments setup clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\): .*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
-		printf '%-12s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\): .*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+		printf '%-18s %s\n' "$$name" "$$text"; done
 
 demo: $(STAMP) ## see Meetpoint at work on a table of flights
 	@$(VENV)/bin/meetpoint demo
 
-# Spark's session takes seconds to start, so that all its tests share one worker; the others run beside it.
+up: $(STAMP) ## run a local network with live flights meeting alerts, and a dashboard, until Ctrl-C
+	@$(VENV)/bin/meetpoint up --flights
+
+# Spark's session takes seconds to start, so that all its tests share one worker; the others run beside it. Tests wait for
+# timers and processes half of their time, so that two cores serve three workers.
 test: $(STAMP) ## run the tests
-	@$(RUN) pytest -q -n 2 --dist loadgroup
+	@$(RUN) pytest -q -n 3 --dist loadgroup
+
+# Debian's chromium is installed where there is none and we may; MEETPOINT_BROWSER=/path names another one.
+test-browser: $(STAMP) ## run the tests of the dashboard, in a real browser against real brokers
+	@browser="$$MEETPOINT_BROWSER"; found() { command -v chromium || command -v chromium-browser || command -v google-chrome; }; \
+	if [ -z "$$browser" ] && ! browser=$$(found) && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "Installing chromium for the dashboard's tests"; \
+		{ apt-get install -qy chromium || { apt-get update -q && apt-get install -qy chromium; }; } >/dev/null 2>&1 || true; \
+		browser=$$(found) || true; \
+	fi; \
+	if [ -z "$$browser" ]; then \
+		echo "No browser here: install chromium (on Debian: apt install chromium), or set MEETPOINT_BROWSER to one" >&2; exit 1; \
+	fi; \
+	MEETPOINT_BROWSER="$$browser" $(RUN) pytest -q tests/browser
 
 soak: $(STAMP) ## look for new failures with examples and seeds never drawn before (two hours and more)
 	@MEETPOINT_EXAMPLES=new MEETPOINT_KILL_CYCLES=1000 $(RUN) pytest -q -n 2 --dist loadgroup tests/language tests/matching \
 		tests/overlays tests/sim tests/store tests/brokers tests/spark/test_streaming.py
 
-fuzz: $(STAMP) ## let atheris look for inputs that break the parser, the framer or the reader of events (ten minutes)
-	@$(RUN) tests.fuzz parser --runs 1000000
-	@$(RUN) tests.fuzz frames --runs 1000000
-	@$(RUN) tests.fuzz events --runs 1000000
+fuzz: $(STAMP) ## let atheris look for inputs that break what reads strangers' bytes (half an hour)
+	@for target in parser frames events json cloudevents schema; do $(RUN) tests.fuzz $$target --runs 1000000 || exit 1; done
 
 check: $(STAMP) ## lint, formatting, types, layers
 	@$(RUN) ruff check .
@@ -52,11 +67,7 @@ bench: $(STAMP) ## run the benchmarks
 	@$(RUN) benchmarks.matcher
 	@$(RUN) benchmarks.simulator
 	@$(RUN) benchmarks.schemes --events 2000
-	@$(RUN) benchmarks.balance
-	@$(RUN) benchmarks.dmm
 	@$(RUN) benchmarks.trees
-	@$(RUN) benchmarks.reach
-	@$(RUN) benchmarks.reach_ids
 	@$(RUN) benchmarks.feedback
 	@$(RUN) benchmarks.store
 	@$(RUN) benchmarks.tls
@@ -64,6 +75,12 @@ bench: $(STAMP) ## run the benchmarks
 	@$(RUN) benchmarks.brokers --only meetpoint1,meetpoint8,rabbitmq,nats,1,100,10000
 	@$(RUN) benchmarks.hostile
 	@$(RUN) benchmarks.spark
+	@$(RUN) benchmarks.live
+	@$(RUN) benchmarks.gateway
+
+experiments: $(STAMP) ## the papers' experiments at small sizes, and a page with the figures (ten minutes)
+	@$(VENV)/bin/meetpoint experiment run all --quick
+	@$(VENV)/bin/meetpoint experiment report --results results/quick
 
 setup: $(STAMP) ## only set up
 

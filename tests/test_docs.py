@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,33 @@ def test_every_link_between_pages_leads_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), (page.name, target)
+
+
+MODULES = ROOT / "src" / "meetpoint"
+TOLD_AS_ONE = ("bench.", "experiments.", "matching.index.kernels.")
+"""Packages below these are told of as a whole."""
+
+
+def test_every_module_is_told_of_in_the_section_of_its_package() -> None:
+    sections = re.split(r"^##+ ", (ROOT / "docs" / "modules.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    told: dict[str, set[str]] = {}
+    for section in sections:
+        heading, _, text = section.partition("\n")
+        words = {word for names in re.findall(r"`([a-z0-9_.]+)`", text) for word in names.split(".")}
+        for package in re.findall(r"[a-z]+", heading):
+            told.setdefault(package, set()).update(words)
+    for path in MODULES.glob("*/**/*.py"):
+        *packages, name = path.relative_to(MODULES).with_suffix("").parts
+        is_below = len(packages) > 1 and f"{'.'.join(packages)}.".startswith(TOLD_AS_ONE)
+        if not name.startswith("__") and not is_below:
+            assert name in told[packages[0]], f"docs/modules.md does not tell of {path.relative_to(MODULES)}"
+
+
+def test_the_layers_are_those_that_are_checked() -> None:
+    drawn = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split("```")[1]
+    checked = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = [re.findall(r"[a-z]+", layer) for layer in checked[0]["layers"]]
+    lines = [line for line in drawn.splitlines() if line.strip()]
+    assert len(lines) == len(layers)
+    for line, layer in zip(lines, layers, strict=True):
+        assert re.findall(r"[a-z]+", line)[: len(layer)] == layer

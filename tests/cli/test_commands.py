@@ -243,10 +243,10 @@ def test_alerts_are_the_same_every_time_and_all_parse() -> None:
         assert {name for c in filter_.conjunctions for name in c.attributes} <= columns
 
 
-def test_the_demo_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_tells_its_story(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from rich.console import Console
 
-    tell(Console(width=120), flights=5000, alerts=120, with_spark=False)
+    tell(Console(width=120), flights=5000, alerts=120, with_spark=False, report=tmp_path)
     told = capsys.readouterr().out
     assert "5,000 flights from New York in 2013, 120 alerts" in told
     assert "finds the same pairs" in told

@@ -286,13 +286,27 @@ def test_backtest_on_spark_sets_rows_aside(command: Command, here: Path) -> None
     assert json.loads((here / "bad.jsonl").read_text())["raw"] == "no object"
 
 
-def test_the_demo_on_spark_comes_to_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(Console(width=120), flights=3000, alerts=60, with_spark=True)
+LIVE = (
+    r"published in [\d.]+ s, (\d+) notifications came.* the same \((\d+)\)"
+    r".* gets what came before: the same \((\d+)\).*"
+    r"archive of the brokers: (\d+) of"
+)
+
+
+def test_the_demo_on_spark_comes_to_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tell(Console(width=120), flights=3000, alerts=60, with_spark=True, report=tmp_path)
     shown = capsys.readouterr().out
     assert "Spark agrees on all 25 alerts asked" in shown
     assert shown.count("Held against meetpoint match, pair by pair: the same pairs") == 2
     assert "4 batches of a file each" in shown
     assert ": as without Spark." in shown
+    live, streamed, replayed, backtested = map(int, re.findall(LIVE, " ".join(shown.split()))[0])
+    assert live == streamed > 20
+    assert live > replayed == backtested > 5
+    assert "please report this" not in shown
+    assert "index.html to see the figures" in " ".join(shown.split())
+    assert (tmp_path / "index.html").is_file()
+    assert len(list((tmp_path / "figures").glob("*.png"))) >= 5
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------

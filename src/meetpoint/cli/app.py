@@ -18,6 +18,8 @@ import typer
 from meetpoint.cli.bench import bench_app
 from meetpoint.cli.brokers import broker, leave
 from meetpoint.cli.certificates import ca_app
+from meetpoint.cli.experiments import experiment_app
+from meetpoint.cli.gateway import gateway
 from meetpoint.cli.letters import dead_app
 from meetpoint.cli.messages import pub, sub
 from meetpoint.cli.networks import up
@@ -62,8 +64,9 @@ schema_app.command("add")(add)
 app.add_typer(schema_app, name="schema")
 app.add_typer(pipeline_app, name="pipeline")
 app.add_typer(bench_app, name="bench")
+app.add_typer(experiment_app, name="experiment")
 app.command()(sim)
-for command in (up, broker, leave, sub, pub, top, why):
+for command in (up, broker, leave, gateway, sub, pub, top, why):
     app.command(rich_help_panel=_BROKERS)(command)
 app.add_typer(subs_app, name="subs", rich_help_panel=_BROKERS)
 app.add_typer(dead_app, name="dead", rich_help_panel=_BROKERS)
@@ -273,12 +276,15 @@ def demo(
     spark: Annotated[bool, typer.Option(help="Ask Spark SQL for its answer too.")] = True,
     flights: Annotated[int, typer.Option(min=1, help="How many of the flights of 2013 to take.")] = 336_776,
     alerts: Annotated[int, typer.Option(min=10, help="How many alerts to make.")] = 3_000,
+    report: Annotated[
+        Path, typer.Option("--report", metavar="DIR", help="Where the page at the end goes; not without Spark.")
+    ] = Path("report"),
 ) -> None:
     """A story: flights of 2013 against some thousand alerts; who gets what, why not, and a second opinion."""
     need_arrow()
     from meetpoint.cli.demo import tell as tell_story
 
-    tell_story(QuietConsole(), flights=flights, alerts=alerts, with_spark=spark)
+    tell_story(QuietConsole(), flights=flights, alerts=alerts, with_spark=spark, report=report)
 
 
 def main() -> None:

@@ -56,7 +56,8 @@ def matcher(
     mix: Annotated[
         str,
         typer.Option(
-            "--mix", help="What to generate: ticks, wide, narrow, selective, strings, ranges, skewed or sparse."
+            "--mix",
+            help="ticks, wide, narrow, selective, strings, ranges, skewed, sparse or zipf (:NAME=VALUE,…).",
         ),
     ] = "ticks",
     subscriptions: Annotated[

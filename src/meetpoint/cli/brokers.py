@@ -12,9 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from meetpoint.cli.asking import answered, run
+from meetpoint.cli.options import Insecure, RevokedTokens, TokenKeys
 from meetpoint.cli.reaching import HERE, Reach, reaching
 
-__all__ = ["broker", "leave"]
+__all__ = ["broker", "leave", "leave_network"]
 
 LEAVE_S = 120.0
 """How long a broker may take to hand everything over."""
@@ -61,6 +62,10 @@ def broker(
             show_default="127.0.0.1:7480",
         ),
     ] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option("--archive", metavar="DIR", help="Where all that it accepts is kept for good, as Parquet."),
+    ] = None,
     schema: Annotated[
         Path | None, typer.Option("--schema", metavar="FILE", help="Attributes that the network's schema shall have.")
     ] = None,
@@ -77,15 +82,9 @@ def broker(
     revoked: Annotated[
         Path | None, typer.Option("--revoked", metavar="FILE", help="The authority's list of revoked certificates.")
     ] = None,
-    token_keys: Annotated[
-        Path | None, typer.Option("--token-keys", metavar="FILE", help="Public keys of tokens: then clients need one.")
-    ] = None,
-    revoked_tokens: Annotated[
-        Path | None, typer.Option("--revoked-tokens", metavar="FILE", help="Tokens that count no more.")
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let other machines connect without TLS and tokens.")
-    ] = False,
+    token_keys: TokenKeys = None,
+    revoked_tokens: RevokedTokens = None,
+    insecure: Insecure = False,
     log_level: Annotated[
         str | None,
         typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.", show_default="info"),
@@ -116,6 +115,7 @@ def broker(
         "admin": admin,
         "schema": _text(schema),
         "insecure": insecure or None,
+        "archive": {"folder": _text(archive)},
         "log": {"level": log_level, "format": log_format},
         "tls": {"certificate": _text(certificate), "key": _text(key), "ca": _text(ca), "revoked": _text(revoked)},
         "access": {"keys": _text(token_keys), "revoked": _text(revoked_tokens)},
@@ -154,11 +154,12 @@ _Gone = Annotated[str, typer.Argument(metavar="HOST:PORT", help="The broker that
 @reaching(_Gone, ...)
 def leave(at: Reach = HERE) -> None:
     """Have a broker hand everything over to the others, and stop: nothing is lost, and its data is not needed again."""
-    run(_leave(at))
+    run(leave_network(at))
     sys.stdout.write(f"{at.url} has handed everything over, and stops\n")
 
 
-async def _leave(at: Reach) -> None:
+async def leave_network(at: Reach) -> None:
+    """Have one broker go; NetworkError where it does not."""
     import asyncio
 
     from meetpoint.client.errors import LinkLostError, NetworkError

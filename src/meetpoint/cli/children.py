@@ -24,6 +24,7 @@ class Child:
 
     def __init__(self, number: int, place: int, count: int, data: Path, port: int) -> None:
         self.number = number
+        self.place = place
         self.name = f"broker-{number}"
         self.port = port + place
         self.admin_port = port + max(ADMIN_PORTS_ABOVE, count) + place
@@ -33,6 +34,10 @@ class Child:
         self.process: asyncio.subprocess.Process | None = None
         self.deaths = 0
         self.since = 0.0
+        self.is_leaving = False
+        """Whether it was asked to hand everything over."""
+        self._wanted = asyncio.Event()
+        self._wanted.set()
         self._logged = 0
         """How long the log was when it was last started."""
 
@@ -72,6 +77,28 @@ class Child:
     def has_left(self) -> bool:
         """Whether it went because it had handed everything over, and not because somebody stopped it."""
         return any(" event=left " in line for line in self._said())
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process."""
+        return self.process is not None and self.process.returncode is None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it shall be started again when it ends."""
+        return self._wanted.is_set()
+
+    def hold(self) -> None:
+        """Have it stay down from its next end on."""
+        self._wanted.clear()
+
+    def resume(self) -> None:
+        """Have it started again."""
+        self._wanted.set()
+
+    async def wait_wanted(self) -> None:
+        """Wait while it shall stay down."""
+        await self._wanted.wait()
 
     def signal(self, number: int) -> None:
         """Tell it something, if it is there."""

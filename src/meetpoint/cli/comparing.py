@@ -17,6 +17,7 @@ import typer
 from meetpoint.cli.options import need_arrow
 from meetpoint.cli.streams import EXIT_SET_ASIDE, QuietConsole, complain, print_json
 from meetpoint.errors import MeetpointError
+from meetpoint.wording import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,7 +80,7 @@ def compare_schemes(wanted: Wanted, as_json: bool) -> None:
 
     runs: list[Costs] = []
     total = len(trials) * (len(given.filters) + len(given.events))
-    what = f"comparing {_counted(len(trials) // len(wanted.seeds), 'scheme')} on {_counted(wanted.nodes, 'node')}"
+    what = f"comparing {counted(len(trials) // len(wanted.seeds), 'scheme')} on {counted(wanted.nodes, 'node')}"
     with progress(what, total) as step:
         runs += compare(trials, given_of, step)
     order = {trial: number for number, trial in enumerate((t.scheme, t.overlay, t.seed) for t in trials)}
@@ -190,8 +191,8 @@ def _head(wanted: Wanted, given: Given, columns: Sequence[Column]) -> list[str]:
 
     first, last = wanted.seeds[0], wanted.seeds[-1]
     lines = [
-        f"{_counted(wanted.nodes, 'node')}, {_counted(len(given.filters), 'subscription')}, "
-        f"{_counted(len(given.events), 'event')} at {wanted.per_s:g} a second, "
+        f"{counted(wanted.nodes, 'node')}, {counted(len(given.filters), 'subscription')}, "
+        f"{counted(len(given.events), 'event')} at {wanted.per_s:g} a second, "
         f"{f'seed {first}' if first == last else f'seeds {first} to {last}'}, no faults"
     ]
     if given.events:
@@ -208,10 +209,6 @@ def _head(wanted: Wanted, given: Given, columns: Sequence[Column]) -> list[str]:
 
 def _is_told(column: Column) -> bool:
     return column.scheme.split(":")[0] in ("dmm", "lists", "reach")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _plain(wanted: Wanted, given: Given, aside: RejectFile | None, runs: Sequence[Costs]) -> dict[str, Any]:

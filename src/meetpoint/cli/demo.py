@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,7 +34,7 @@ BACKTESTED = "carrier = 'UA' AND dest = 'SFO' AND dep_delay > 120"
 TIME, WIDTH = "time_hour", "1d"
 
 
-def tell(console: Console, *, flights: int, alerts: int, with_spark: bool) -> None:
+def tell(console: Console, *, flights: int, alerts: int, with_spark: bool, report: Path) -> None:
     """All acts, in order."""
     with console.status("reading the flights of 2013 …"):
         table = read_flights(flights)
@@ -47,7 +48,7 @@ def tell(console: Console, *, flights: int, alerts: int, with_spark: bool) -> No
     if with_spark:
         from meetpoint.cli.demo_spark import Told, tell_spark
 
-        tell_spark(console, Told(table, filters, pairs, counts, backtested, TIME, WIDTH))
+        tell_spark(console, Told(table, filters, pairs, counts, backtested, TIME, WIDTH), report)
 
 
 def _drop(reject: Reject) -> None:

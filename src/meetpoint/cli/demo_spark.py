@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from meetpoint.cli.demo_live import tell_live
+from meetpoint.cli.demo_papers import tell_papers
 from meetpoint.cli.spark_runs import running
 from meetpoint.matching.backtest import Backtest
 
@@ -46,8 +47,8 @@ class Told:
     width: str
 
 
-def tell_spark(console: Console, told: Told) -> None:
-    """All acts in one session; what they write is gone afterwards."""
+def tell_spark(console: Console, told: Told, report: Path) -> None:
+    """All acts in one session; what they write is gone afterwards, but for the report."""
     with tempfile.TemporaryDirectory(prefix="meetpoint-demo-") as folder, running(MASTER, {}) as spark:
         flights = _write(told.flights, Path(folder, "flights"))
         events = spark.read.parquet(flights)
@@ -55,7 +56,9 @@ def tell_spark(console: Console, told: Told) -> None:
         compiled = _as_table(console, spark, events, told, Path(folder, "alerts"))
         _as_stream(console, spark, flights, compiled, told, Path(folder))
         _as_history(console, events.drop("event"), told)
-        tell_live(console, spark, told.flights, told.filters, [id_ for id_, _ in told.counts.most_common()])
+        busiest = [id_ for id_, _ in told.counts.most_common()]
+        tell_live(console, spark, told.flights, told.filters, told.pairs, busiest)
+        tell_papers(console, spark, report)
 
 
 def _write(flights: pa.Table, folder: Path) -> str:
@@ -147,7 +150,7 @@ def _as_history(console: Console, events: Any, told: Told) -> None:
     verdict = "[green]as without Spark" if _figures(found) == _figures(told.backtest) else "[red]not as without Spark"
     console.print(
         f"{found.hits:,} of {found.events:,} flights, {found.near_misses.total():,} near misses, "
-        f"{len(found.timeline()):,} days in {spent:.1f} s: {verdict}[/].",
+        f"{len(found.timeline()):,} days in {spent:.1f} s: {verdict}[/].\n",
         highlight=False,
     )
 

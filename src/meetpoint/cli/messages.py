@@ -18,6 +18,7 @@ from meetpoint.cli.options import AsJson, need_arrow
 from meetpoint.cli.reaching import HERE, Reach, reaching
 from meetpoint.cli.streams import EXIT_SET_ASIDE, complain, finish, print_json, tell
 from meetpoint.errors import one_line
+from meetpoint.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,12 +112,15 @@ def sub(
         if count is not None:
             raise
     if durable is not None:
-        tell(f"{_counted(came)}; {durable} stays, and what matches waits for it: meetpoint subs end {durable} ends it")
+        tell(
+            f"{counted(came, 'event')}; {durable} stays, and what matches waits for it: "
+            f"meetpoint subs end {durable} ends it"
+        )
     if ended is not None:
         complain(f"the subscription has ended: {ended}")
         raise typer.Exit(EXIT_SET_ASIDE)
     if count is not None and came < count:
-        complain(f"{came:,} of {_counted(count)} came before {timeout:g} s without one were over")
+        complain(f"{came:,} of {counted(count, 'event')} came before {timeout:g} s without one were over")
         raise typer.Exit(EXIT_SET_ASIDE)
 
 
@@ -212,7 +216,7 @@ def pub(
             else:
                 _publish_all(out, events, event_id, rejects, as_json)
         except (KeyboardInterrupt, NetworkError):
-            complain(f"{_counted(out.published)} published; {out.unanswered:,} more may have been or not")
+            complain(f"{counted(out.published, 'event')} published; {out.unanswered:,} more may have been or not")
             raise
 
 
@@ -277,13 +281,9 @@ def _publish_all(out: _Publishing, path: str, event_id: str | None, rejects: str
         print_json({"published": out.published, "refused": aside.count, "seconds": round(seconds, 3)})
     else:
         pace = f", {out.published / seconds:,.0f} a second" if seconds >= 1 else ""
-        sys.stdout.write(f"{_counted(out.published)} published{pace}\n")
+        sys.stdout.write(f"{counted(out.published, 'event')} published{pace}\n")
         sys.stdout.flush()
     finish(aside.summary())
-
-
-def _counted(events: int) -> str:
-    return "1 event" if events == 1 else f"{events:,} events"
 
 
 def _rows(path: str, rejected: Rejected, schema: Schema | None) -> Iterator[tuple[int, dict[str, Value]]]:

@@ -13,7 +13,19 @@ from meetpoint.errors import SetupError
 if TYPE_CHECKING:
     from meetpoint.language import Schema
 
-__all__ = ["AsJson", "Master", "NetworkName", "SchemaFile", "Settings", "need_arrow", "read_schema", "read_settings"]
+__all__ = [
+    "AsJson",
+    "Insecure",
+    "Master",
+    "NetworkName",
+    "RevokedTokens",
+    "SchemaFile",
+    "Settings",
+    "TokenKeys",
+    "need_arrow",
+    "read_schema",
+    "read_settings",
+]
 
 LOCAL = "local[*]"
 
@@ -22,6 +34,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for
 Master = Annotated[
     str, typer.Option("--master", metavar="URL", help="Where Spark runs: local[2], spark://host:7077, yarn, …")
 ]
+TokenKeys = Annotated[
+    Path | None, typer.Option("--token-keys", metavar="FILE", help="Public keys of tokens: then clients need one.")
+]
+RevokedTokens = Annotated[
+    Path | None, typer.Option("--revoked-tokens", metavar="FILE", help="Tokens that count no more.")
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Let other machines connect without TLS and tokens.")]
 NetworkName = Annotated[str, typer.Option("--network", metavar="NAME", help="The network's name.")]
 Settings = Annotated[
     list[str] | None,

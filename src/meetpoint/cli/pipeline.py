@@ -31,7 +31,6 @@ from meetpoint.cli.stages import (
     SubsPath,
     Work,
     WriteMode,
-    counted,
     dead_summary,
     deliver_dead,
     joined,
@@ -44,6 +43,7 @@ from meetpoint.cli.stages import (
 )
 from meetpoint.cli.streaming import stream
 from meetpoint.cli.streams import finish
+from meetpoint.wording import counted
 
 __all__ = ["pipeline_app"]
 
@@ -304,7 +304,10 @@ def compact(
 def generate(
     out: Annotated[str, typer.Option("--out", metavar="FOLDER", help="Gets events.parquet and subscriptions.parquet.")],
     mix: Annotated[
-        str, typer.Option("--mix", help="ticks, wide, narrow, selective, strings, ranges, skewed or sparse.")
+        str,
+        typer.Option(
+            "--mix", help="ticks, wide, narrow, selective, strings, ranges, skewed, sparse or zipf (:NAME=VALUE,…)."
+        ),
     ] = "ticks",
     subscriptions: Annotated[
         int | None, typer.Option("--subscriptions", min=1, help="How many; else 100,000, wide 10,000.")

@@ -83,5 +83,17 @@ class Keys:
         }
         return [word for option, file in files.items() for word in (option, str(file))]
 
+    def gateway(self, name: str) -> dict[str, str]:
+        """The settings of a gateway beside the brokers: HTTPS, and a token for each who asks."""
+        own, tokens = self._of(name), self._folder / "tokens"
+        return {
+            "ca": str(self.ca),
+            "token_file": str(self.token),
+            "token_keys": str(tokens / "tokens.pub"),
+            "token_revoked": str(tokens / "revoked.txt"),
+            "certificate": str(own / "certificate.pem"),
+            "key": str(own / "key.pem"),
+        }
+
     def _of(self, name: str) -> Path:
         return self._folder / "brokers" / name

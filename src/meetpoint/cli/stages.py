@@ -17,6 +17,7 @@ from meetpoint.cli.options import read_settings
 from meetpoint.cli.spark_runs import running, waiting
 from meetpoint.cli.streams import print_json
 from meetpoint.errors import MeetpointError, SetupError
+from meetpoint.wording import counted
 
 if TYPE_CHECKING:
     from meetpoint.language import Schema
@@ -41,7 +42,6 @@ __all__ = [
     "SubsPath",
     "Work",
     "WriteMode",
-    "counted",
     "dead_summary",
     "deliver_dead",
     "joined",
@@ -250,11 +250,6 @@ def rejected_summary(version: Version, *, is_kept: bool = True) -> str | None:
 def were(count: int, thing: str) -> str:
     """`1 row was`, `2 rows were`."""
     return f"{counted(count, thing)} {'was' if count == 1 else 'were'}"
-
-
-def counted(count: int, thing: str) -> str:
-    """`1 row`, `2,000 rows`, `3 batches`."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}{'es' if thing.endswith('ch') else 's'}"
 
 
 def joined(*summaries: str | None) -> str | None:

@@ -27,11 +27,11 @@ from meetpoint.cli.stages import (
     StrategyName,
     SubsPath,
     Work,
-    counted,
     read_subscriptions,
     were,
 )
 from meetpoint.cli.streams import finish, tell
+from meetpoint.wording import counted
 
 if TYPE_CHECKING:
     from meetpoint.spark.batches import Batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -20,6 +21,7 @@ HOST = "127.0.0.1"
 START_S = 60.0
 """How long a server may take to accept connections."""
 STOP_S = 10.0
+PORTS = range(10_000, 20_000)
 
 _RABBITMQ_PLACES = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/usr/local/sbin/rabbitmq-server")
 """The script itself: what is on the PATH in Debian changes to another user and another folder first."""
@@ -52,9 +54,16 @@ def find_nats() -> str:
 
 
 def free_port(host: str = HOST) -> int:
-    """A port that nobody has at the moment."""
-    with socket.create_server((host, 0)) as taken:
-        return int(taken.getsockname()[1])
+    """A port that nobody has at the moment, of those that no system gives to connections by itself: until somebody
+    listens there, nobody else gets it by chance.
+    """
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        try:
+            with socket.create_server((host, port)):
+                return port
+        except OSError:
+            continue
+    raise SetupError(f"no port of {host} from {PORTS[0]} to {PORTS[-1]} is free; stop some servers")
 
 
 @contextmanager
