@@ -1,7 +1,8 @@
 """Questions to brokers: to any of them, or to all.
 
-A broker that does not answer makes an answer about all of them incomplete. That is an error that names it, unless the
-caller says that a part will do.
+A broker that does not answer makes an answer about all of them incomplete. One that restarts will answer soon, and one
+that has just left will soon be listed no more, so that all are asked again for as long as is waited. Then it is an error
+that names the broker, unless the caller says that a part will do: who says so is not made to wait.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ class Asking:
                     return found
                 after = page.subscriptions[-1].name
 
-        return await self._all(ask, partial_ok)
+        return await self._each(ask, partial_ok)
 
     async def dead_letters(self, name: str | None, partial_ok: bool) -> list[Letter]:
         """Events that were not taken, by any subscription or by one, the oldest first."""
@@ -175,7 +176,7 @@ class Asking:
                     return found
                 after = page.letters[-1].event
 
-        answers = await self._all(ask, partial_ok)
+        answers = await self._each(ask, partial_ok)
         return sorted((one for found in answers.values() for one in found or ()), key=lambda one: (one.at_us, one.key))
 
     async def discard(self, letter: Letter) -> None:
@@ -187,20 +188,13 @@ class Asking:
 
         Where a part will do, those that do not answer at once are left out.
         """
-        if partial_ok:
-            answers = await self._all(lambda link: _ask(link, Streams(), StreamsAre), True)
-            return {peer: told for peer, told in answers.items() if told is not None}
-        return await self._all_patiently(Streams(), StreamsAre)
+        answers = await self._each(lambda link: _ask(link, Streams(), StreamsAre), partial_ok)
+        return {peer: told for peer, told in answers.items() if told is not None}
 
     async def progress(self, publisher: str) -> int:
         """The highest sequence that any broker accepted of a publisher of batches."""
-        told = await self._all_patiently(ProgressOf(publisher), ProgressIs)
-        return max((each.sequence for each in told.values()), default=0)
-
-    async def _all_patiently(self, what: Question, wanted: type[W]) -> dict[Peer, W]:
-        """Ask all brokers, again while that helps, until all have answered."""
-        answers = await self._patiently(lambda: self._all(lambda link: _ask(link, what, wanted), False))
-        return {peer: told for peer, told in answers.items() if told is not None}
+        answers = await self._each(lambda link: _ask(link, ProgressOf(publisher), ProgressIs), partial_ok=False)
+        return max((told.sequence for told in answers.values() if told is not None), default=0)
 
     async def history(self, broker: Peer, what: History) -> HistoryIs:
         """A page of a stream, from the archive of one broker."""
@@ -208,24 +202,24 @@ class Asking:
 
     async def status(self) -> dict[str, StatusIs | None]:
         """By address, how each broker is; None of one that does not answer."""
-        answers = await self._all(lambda link: _ask(link, Status(), StatusIs), True)
+        answers = await self._once(lambda link: _ask(link, Status(), StatusIs))
         return {peer.address: answer for peer, answer in answers.items()}
 
     async def every(
         self, what: Callable[[Peer], Question], wanted: type[W], patience_s: float
     ) -> dict[Peer, W | None]:  # fmt: skip
         """Ask each broker something, and wait so long; None of those that do not answer."""
-        return await self._all(lambda link: _ask(link, what(link.broker), wanted), True, patience_s)
+        return await self._once(lambda link: _ask(link, what(link.broker), wanted), patience_s)
 
     # -- looking at the network ----------------------------------------------------------------------------------------
 
     async def views(self) -> dict[Peer, ViewIs | None]:
         """What each broker's part of the overlay and the scheme looks like; None of one that does not answer."""
-        return await self._all(lambda link: _ask(link, View(), ViewIs), True)
+        return await self._once(lambda link: _ask(link, View(), ViewIs))
 
     async def follow(self, id_: str, seconds: float) -> dict[Peer, Stored | None]:
         """Have all brokers remember what is said and done about an event; None of one that does not answer."""
-        return await self._all(lambda link: _ask(link, Follow(id_, seconds), Stored), True)
+        return await self._once(lambda link: _ask(link, Follow(id_, seconds), Stored))
 
     async def followed(self, id_: str) -> dict[Peer, FollowedIs | None]:
         """What all brokers have seen of an event that is followed; None of one that does not, or does not answer.
@@ -241,12 +235,12 @@ class Asking:
                 refusals.append(error)
                 raise NetworkError(str(error)) from None  # others may know it
 
-        first = await self._all(lambda link: ask(link, ()), True)
+        first = await self._once(lambda link: ask(link, ()))
         told = [answer for answer in first.values() if answer is not None]
         if refusals and not told:
             raise refusals[0]
         threads = tuple(dict.fromkeys(each.thread for answer in told for each in answer.seen if each.thread))
-        return await self._all(lambda link: ask(link, threads), True) if threads else first
+        return await self._once(lambda link: ask(link, threads)) if threads else first
 
     async def journal(self, id_: str | None, key: EventKey | None, partial_ok: bool) -> list[Line]:
         """What all brokers remember of an event, in the order of their clocks.
@@ -263,13 +257,19 @@ class Asking:
         return sorted(dict.fromkeys(lines), key=lambda line: line.at_us)
 
     async def _lines(self, what: Journal, partial_ok: bool) -> list[Line]:
-        answers = await self._all(lambda link: _ask(link, what, JournalIs), partial_ok)
+        answers = await self._each(lambda link: _ask(link, what, JournalIs), partial_ok)
         return [line for answer in answers.values() if answer is not None for line in answer.lines]
 
-    async def _all(
-        self, ask: Callable[[Link], Awaitable[R]], partial_ok: bool, patience_s: float = BROKER_S
+    async def _each(self, ask: Callable[[Link], Awaitable[R]], partial_ok: bool) -> dict[Peer, R | None]:
+        """Ask all brokers until all have answered; once, and None of those that do not, where a part will do."""
+        if partial_ok:
+            return await self._once(ask)
+        return await self._patiently(lambda: self._once(ask, all_must=True))
+
+    async def _once(
+        self, ask: Callable[[Link], Awaitable[R]], patience_s: float = BROKER_S, *, all_must: bool = False
     ) -> dict[Peer, R | None]:
-        """Ask all brokers at once; None of those that do not answer, if that may be."""
+        """Ask all brokers at once; None of those that do not answer, unless all must."""
         problems: list[str] = []
 
         async def one(peer: Peer) -> R | None:
@@ -286,7 +286,7 @@ class Asking:
 
         peers = [broker.peer for broker in await self.brokers()]
         answers = await asyncio.gather(*(one(peer) for peer in peers))
-        if problems and not partial_ok:
+        if problems and all_must:
             raise NetworkError(f"{len(problems)} of {len(peers)} brokers did not answer: {'; '.join(problems[:3])}")
         return dict(zip(peers, answers, strict=True))
 
