@@ -1,8 +1,8 @@
 """Questions to brokers: to any of them, or to all.
 
 A broker that does not answer makes an answer about all of them incomplete. One that restarts will answer soon, and one
-that has just left will soon be listed no more, so that all are asked again for as long as is waited. Then it is an error
-that names the broker, unless the caller says that a part will do: who says so is not made to wait.
+that has just left will soon be listed no more, so that all are asked again for as long as is waited. Then it is an
+error that names the broker, unless the caller says that a part will do: who says so is not made to wait.
 """
 
 from __future__ import annotations
