@@ -15,9 +15,7 @@ from meetpoint.schemes.dmm.space import ROOT, Box, Code
 
 def held(scheme: Any) -> Iterator[Region]:
     """The regions that homes at a node answer for; the root too where nothing is kept of it."""
-    at_root = scheme._regions.holder(ROOT)
-    if at_root is not None:
-        yield scheme._shelves.region(at_root.id, ROOT)
+    yield from _root(scheme)
     for home, region in scheme._shelves.regions():
         if region.code:
             holder = scheme._regions.holder(region.code)
@@ -32,13 +30,31 @@ def kept_of(all_schemes: Iterable[Any]) -> dict[Code, Kept]:
 
 
 def served_twice(all_schemes: Iterable[Any]) -> list[str]:
-    """Points that two regions serve; there are none at any moment."""
-    serving = sorted(
-        region.code
-        for scheme in all_schemes
-        for region in held(scheme)
-        if region.kept is not None and region.kept.serves
-    )  # what lies around another comes right before the first of those
+    """Points that two regions serve; there are none at any moment.
+
+    Whose regions are held is asked only where some overlap: most of the time none do, whoever holds them.
+    """
+    everyone = list(all_schemes)
+    if not _overlaps(region for scheme in everyone for region in _known(scheme)):
+        return []
+    return _overlaps(region for scheme in everyone for region in held(scheme))
+
+
+def _known(scheme: Any) -> Iterator[Region]:
+    """The regions of which a node knows anything, held or not, and the root where it is held."""
+    yield from _root(scheme)
+    yield from (region for _, region in scheme._shelves.regions() if region.code)
+
+
+def _root(scheme: Any) -> Iterator[Region]:
+    at_root = scheme._regions.holder(ROOT)
+    if at_root is not None:
+        yield scheme._shelves.region(at_root.id, ROOT)
+
+
+def _overlaps(regions: Iterable[Region]) -> list[str]:
+    serving = sorted(region.code for region in regions if region.kept is not None and region.kept.serves)
+    # what lies around another comes right before the first of those
     return [f"{one!r} and {other!r} both serve" for one, other in pairwise(serving) if other.startswith(one)]
 
 
