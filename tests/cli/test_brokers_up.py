@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from meetpoint.cli.networks import READY_S
 from meetpoint.store.folder import is_in_use
 from tests.cli.conftest import Command
 
@@ -60,11 +61,18 @@ class Up:
                 [*COMMAND, "up", "--data", str(data), "--port", str(port), *options], stdout=out, stderr=err
             )
         try:
-            until(lambda: "Ctrl-C stops them" in self.out or self.process.poll() is not None)
-            assert self.process.poll() is None, self.err
+            self._wait_ready()
         except BaseException:
             self.stop()
             raise
+
+    def _wait_ready(self) -> None:
+        """For longer than it waits itself: it says what is wrong."""
+        end = time.monotonic() + READY_S + PATIENCE_S
+        while "Ctrl-C stops them" not in self.out:
+            assert self.process.poll() is None, self.err
+            assert time.monotonic() < end, self.err
+            time.sleep(0.02)
 
     @property
     def out(self) -> str:
