@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from meetpoint.net import Limits
-from meetpoint.net.doubt import CREDIT_S, DOUBTFUL, NEWCOMER, SHARE, Allowance, doubt_after
+from meetpoint.net.doubt import CREDIT_S, DEBT_S, DOUBTFUL, NEWCOMER, SHARE, Allowance, doubt_after
 from meetpoint.protocol.effects import Published
 from meetpoint.protocol.inputs import Publish, Subscribe
 from meetpoint.wire import frames
@@ -119,6 +119,19 @@ def test_a_loop_that_is_never_late_is_busy_where_threads_of_the_process_need_the
 @pytest.mark.parametrize("others_s", [0.005, 0.02, 0.1])
 def test_where_others_need_all_of_it_they_have_their_share(others_s: float) -> None:
     assert SHARE / 2 < had_of(others_s) < 1.5 * SHARE
+
+
+@pytest.mark.parametrize("stopped_s", [0.5, 4.0, 3600.0])
+def test_a_turn_in_which_the_process_was_stopped_shuts_nobody_out_for_long(stopped_s: float) -> None:
+    loop = Loop(threads=0.0)
+    allowance = Allowance(cast(asyncio.AbstractEventLoop, loop), lambda: loop.now, lambda: loop.used)
+    loop.now += stopped_s
+    allowance.spend(stopped_s)
+    heard: list[float] = []
+    allowance.wait(lambda: heard.append(loop.now - stopped_s))
+    loop.run(Limits().dial_s, others_s=0.02)  # while others need all of the time
+    assert len(heard) == 1
+    assert heard[0] <= 1.5 * DEBT_S / SHARE < Limits().dial_s
 
 
 def test_a_client_that_is_refused_all_the_time_is_heard_all_the_same() -> None:

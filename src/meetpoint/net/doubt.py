@@ -28,6 +28,9 @@ NEWCOMER: Final = 0.4
 """How much whoever comes is doubted at first: until a few things it said were good."""
 CREDIT_S: Final = 0.01
 """How much time may be saved up."""
+DEBT_S: Final = 0.05
+"""And how much owed. A process that was stopped, or a machine that stood still, in the middle of a turn is nobody's
+fault: what is owed then is paid within a second, and whoever comes meanwhile is heard before it is given up."""
 TICK_S: Final = 0.002
 """How often those that wait are looked at."""
 BATCH: Final = 8
@@ -68,7 +71,7 @@ class Allowance:
 
     def spend(self, seconds: float) -> None:
         """Something of a doubtful connection took so long."""
-        self._credit_s -= seconds
+        self._credit_s = max(-DEBT_S, self._credit_s - seconds)
         self._spent_s += seconds
 
     @property
