@@ -8,7 +8,7 @@ from meetpoint.errors import MeetpointError
 from meetpoint.experiments.catalog import EXPERIMENTS, named
 from meetpoint.experiments.cells import Cell, run_cell
 from meetpoint.experiments.experiment import grid
-from meetpoint.experiments.results import NotMeasured, Results, Spread
+from meetpoint.experiments.results import MixedResultsError, NotMeasured, Results, Spread
 from tests.experiments.made import MADE, rows_of
 
 
@@ -65,7 +65,7 @@ def test_what_was_not_run_is_said_and_what_is_ambiguous_refused() -> None:
     ):
         with pytest.raises(NotMeasured):
             ask()
-    with pytest.raises(ValueError, match="more than one cell of seed"):
+    with pytest.raises(MixedResultsError, match=r"more than one cell of seed 1 \(how .* and .*results of --quick"):
         results.by_seed("hops", "hops", nodes=16)
 
 

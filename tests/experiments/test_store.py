@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from pathlib import Path
 
@@ -73,6 +74,45 @@ def test_cells_without_a_parameter_or_a_metric_keep_it_so(tmp_path: Path) -> Non
     assert ResultStore(tmp_path).read() == rows
 
 
+def test_a_cell_that_is_in_two_files_is_there_once(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    later = [msgspec.structs.replace(row, cpu_s=row.cpu_s + 1) for row in rows_of()]
+    for name, text in csv_files(later).items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert sorted(store.read()) == sorted(rows_of())
+
+
+def test_two_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    other = [msgspec.structs.replace(row, value=row.value + 1) for row in rows_of()]
+    for name, text in csv_files(other).items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(MeetpointError, match=r"made-hops\.csv: made hops: .*hops is .* in another file"):
+        store.read()
+
+
+def test_a_run_that_begins_beside_another_takes_nothing_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ResultStore(tmp_path)
+    replace = os.replace
+    begun: list[str] = []
+
+    def begin_and_replace(source: str, target: Path) -> None:
+        if not begun:
+            begun.append(source)
+            ResultStore(tmp_path).open()  # just before the first is done with its file
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", begin_and_replace)
+    row = rows_of()[0]
+    cell = Cell(experiment=row.experiment, part=row.part, parameters=row.parameters, seed=row.seed)
+    store.add(cell, [row])
+    assert begun
+    assert store.read() == [row]
+    assert [path.name for path in tmp_path.glob(".*")] == []
+
+
 @pytest.mark.parametrize("parameter", ["1", "1.0", "1001", "", "nan", "inf", '"', '"a"', "a,b", 1, 1.0, -0.5, 10**20])
 def test_a_parameter_is_what_it_was_also_where_it_looks_like_a_number(tmp_path: Path, parameter: Parameter) -> None:
     cell = Cell.of("e", "p", {"a": parameter, "b": 1}, 1)
@@ -103,11 +143,13 @@ def test_all_cells_that_there_are_survive_csv(tmp_path: Path, name: str) -> None
         ("e-p.csv", "a,b\n1,2\n", "no columns seed and cpu_s"),
         ("e-p.csv", "a,seed,cpu_s,x\n1,2\n", "line 2 has 2 columns, the first line 4"),
         ("e-p.csv", "a,seed,cpu_s,x\n1,one,0,3\n", "line 2: invalid literal"),
+        ("e-p.csv", 'a,seed,cpu_s,x\n"""b",1,0,3\n', "line 2: Unterminated string"),
+        ("e-p.csv", "\x00\udcff", "this is no CSV file"),
         ("e-p.parquet", "this is no table", "e-p.parquet: these are no results of a cell"),
     ],
 )
 def test_a_file_that_is_no_result_is_named(tmp_path: Path, name: str, text: str, told: str) -> None:
-    (tmp_path / name).write_text(text)
+    (tmp_path / name).write_text(text, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(MeetpointError, match=told):
         ResultStore(tmp_path).read()
 

@@ -8,13 +8,27 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from meetpoint.errors import MeetpointError
 from meetpoint.experiments.cells import Parameter, Row
 
-__all__ = ["NotMeasured", "Results", "Spread"]
+__all__ = ["MixedResultsError", "NotMeasured", "Results", "Spread"]
 
 
 class NotMeasured(LookupError):  # noqa: N818
     """Nothing was run that would say."""
+
+
+class MixedResultsError(MeetpointError):
+    """What was asked for is in more than one cell of a seed: results of two sizes, or of two versions, are together."""
+
+    def __init__(self, asked: str, seed: int, one: Mapping[str, Parameter], other: Mapping[str, Parameter]) -> None:
+        names = sorted({*one, *other})
+        unlike = [name for name in names if one.get(name) != other.get(name)]
+        told = ", ".join(f"{name} {one.get(name, 'none')} and {other.get(name, 'none')}" for name in unlike)
+        super().__init__(
+            f"{asked} is in more than one cell of seed {seed} ({told}): results of --quick and of full size, or of two "
+            "versions, lie in one folder; give each a folder of its own (--out, --results)"
+        )
 
 
 class Spread(NamedTuple):
@@ -59,15 +73,15 @@ class Results:
             self._found[row.part, row.metric].append(_Found(parameters, row.seed, row.value))
 
     def by_seed(self, part: str, metric: str, /, **where: Parameter) -> dict[int, float]:
-        """One value a seed; NotMeasured where there is none, ValueError where parameters leave more than one a seed."""
-        values: dict[int, float] = {}
+        """One value a seed; NotMeasured where there is none, MixedResultsError where parameters leave more than one."""
+        values: dict[int, _Found] = {}
         for found in self._matching(part, metric, where):
-            if found.seed in values:
-                raise ValueError(f"{part}, {metric}: {where} is more than one cell of seed {found.seed}")
-            values[found.seed] = found.value
+            known = values.setdefault(found.seed, found)
+            if known is not found:
+                raise MixedResultsError(f"{part}: {metric}", found.seed, known.parameters, found.parameters)
         if not values:
             raise NotMeasured(f"{part}: {metric} of {where} was not measured")
-        return values
+        return {seed: found.value for seed, found in values.items()}
 
     def spread(self, part: str, metric: str, /, **where: Parameter) -> Spread:
         """Over the seeds."""

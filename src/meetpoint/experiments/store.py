@@ -25,6 +25,8 @@ __all__ = ["ResultStore", "csv_files"]
 
 _SEED, _CPU = "seed", "cpu_s"
 _COLUMNS: Final = Row.__struct_fields__
+_ATTEMPTS: Final = 3
+"""To write a file: another run that begins in this folder may take it for what a killed one left."""
 
 
 class ResultStore:
@@ -53,25 +55,49 @@ class ResultStore:
 
         table = pa.table({name: [getattr(row, name) for row in rows] for name in _COLUMNS})
         target = self._file(cell)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=self.folder)
-        os.close(handle)
-        parquet.write_table(table, name)
-        os.replace(name, target)
+        for left in reversed(range(_ATTEMPTS)):
+            handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=self.folder)
+            os.close(handle)
+            parquet.write_table(table, name)
+            try:
+                os.replace(name, target)
+            except FileNotFoundError:
+                if not left:
+                    raise
+            else:
+                return
 
     def read(self, experiment: str | None = None) -> list[Row]:
-        """All rows that are here, of one experiment or of all; MeetpointError where a file cannot be read."""
+        """All rows that are here, of one experiment or of all, each once though it be in a Parquet and in a CSV file.
+
+        MeetpointError where a file cannot be read, or two say different things of one cell.
+        """
         if not self.folder.is_dir():
             raise MeetpointError(
                 f"{self.folder}: there is no such folder; run `meetpoint experiment run all --quick` first, "
                 "or name the folder with --results"
             )
         pattern = "*" if experiment is None else f"{experiment}-*"
-        rows = [row for path in sorted(self.folder.glob(f"{pattern}.parquet")) for row in _from_parquet(path)]
-        rows += [row for path in sorted(self.folder.glob(f"{pattern}.csv")) for row in _from_csv(path)]
-        return rows
+        rows: dict[tuple[str, str, str, int, str], Row] = {}
+        for reading, ending in ((_from_parquet, "parquet"), (_from_csv, "csv")):
+            for path in sorted(self.folder.glob(f"{pattern}.{ending}")):
+                for row in reading(path):
+                    known = rows.setdefault((row.experiment, row.part, row.parameters, row.seed, row.metric), row)
+                    if known.value != row.value:
+                        raise _contradiction(path, known, row)
+        return list(rows.values())
 
     def _file(self, cell: Cell) -> Path:
         return self.folder / f"{cell.id}.parquet"
+
+
+def _contradiction(path: Path, known: Row, row: Row) -> MeetpointError:
+    """A cell gives the same figures whenever it is run, so that one of two was made by another version."""
+    cell = Cell(experiment=row.experiment, part=row.part, parameters=row.parameters, seed=row.seed)
+    return MeetpointError(
+        f"{path}: {cell}: {row.metric} is {row.value!r}, and {known.value!r} in another file of this folder; remove "
+        "the older one"
+    )
 
 
 def _from_parquet(path: Path) -> Iterator[Row]:
@@ -146,30 +172,33 @@ def _parameter(text: str) -> Parameter:
 
 
 def _from_csv(path: Path) -> Iterator[Row]:
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            lines = list(csv.reader(file))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise MeetpointError(f"{path}: this is no CSV file ({_line(error)}); these are no results") from None
     experiment, _, part = path.stem.partition("-")
-    with open(path, newline="", encoding="utf-8") as file:
-        lines = csv.reader(file)
-        head = next(lines, [])
-        if _SEED not in head or _CPU not in head:
-            raise MeetpointError(f"{path}: the first line has no columns {_SEED} and {_CPU}; these are no results")
-        at = head.index(_SEED)
-        for number, line in enumerate(lines, 2):
-            if len(line) != len(head):
-                raise MeetpointError(f"{path}: line {number} has {len(line)} columns, the first line {len(head)}")
-            named = dict(zip(head[:at], line[:at], strict=True))
+    head = lines[0] if lines else []
+    if _SEED not in head or _CPU not in head:
+        raise MeetpointError(f"{path}: the first line has no columns {_SEED} and {_CPU}; these are no results")
+    at = head.index(_SEED)
+    for number, line in enumerate(lines[1:], 2):
+        if len(line) != len(head):
+            raise MeetpointError(f"{path}: line {number} has {len(line)} columns, the first line {len(head)}")
+        named = dict(zip(head[:at], line[:at], strict=True))
+        try:
             parameters = {name: _parameter(text) for name, text in named.items() if text}
-            try:
-                cell = Cell.of(experiment, part, parameters, int(line[at]))
-                for metric, text in zip(head[at + 2 :], line[at + 2 :], strict=True):
-                    if text:
-                        yield Row(
-                            experiment=experiment,
-                            part=part,
-                            parameters=cell.parameters,
-                            seed=cell.seed,
-                            metric=metric,
-                            value=float(text),
-                            cpu_s=float(line[at + 1]),
-                        )
-            except ValueError as error:
-                raise MeetpointError(f"{path}: line {number}: {error}") from None
+            cell = Cell.of(experiment, part, parameters, int(line[at]))
+            for metric, text in zip(head[at + 2 :], line[at + 2 :], strict=True):
+                if text:
+                    yield Row(
+                        experiment=experiment,
+                        part=part,
+                        parameters=cell.parameters,
+                        seed=cell.seed,
+                        metric=metric,
+                        value=float(text),
+                        cpu_s=float(line[at + 1]),
+                    )
+        except ValueError as error:
+            raise MeetpointError(f"{path}: line {number}: {error}") from None
