@@ -5,11 +5,13 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from meetpoint.errors import MeetpointError
 from meetpoint.experiments.experiment import Fit
 from meetpoint.experiments.report import made_claims, write_report
+from meetpoint.experiments.report.command import command_for
 from meetpoint.experiments.report.drawing import draw
 from meetpoint.experiments.report.fitting import fitted
 from meetpoint.experiments.report.judging import claims_text, judge_all, tally
@@ -86,6 +88,15 @@ def test_a_picture_has_its_labels_and_the_paper_s_claim() -> None:
     assert draw(figure, panel) == (png, svg), "the same results give the same bytes"
 
 
+def test_a_model_that_does_not_fit_is_told_and_not_drawn_on() -> None:
+    figure = MADE.figures[0]
+    bent = [msgspec.structs.replace(row, value=10.0 ** min(row.value, 9)) for row in rows_of()]
+    (panel,) = panels_of(figure, Results(bent))
+    svg = draw(figure, panel)[1]
+    assert "not drawn on: log is" in svg
+    assert "dashed" not in svg
+
+
 def test_models_find_what_they_were_made_of() -> None:
     xs = [16.0, 64.0, 256.0, 1024.0]
     for model, ys in (
@@ -144,6 +155,18 @@ def test_the_page_says_what_was_not_run() -> None:
     assert "Not drawn, as it was not run: Shares." in quick
     nothing = page([section(Results([]))], "c", "m")
     assert "meetpoint experiment run made" in nothing
+
+
+def test_the_page_says_which_command_gives_its_results() -> None:
+    run = "meetpoint experiment run made"
+    assert f"by <code>{run}</code>" in page([section(RESULTS)], "c", "m")
+    quick = rows_of("quick")
+    assert command_for(MADE, quick) == f"{run} --quick --part hops", "all that --quick has, and not a cell of full size"
+    one = [row for row in quick if row.seed == 1]
+    assert command_for(MADE, one) == f"{run} --quick --part hops --seeds 1"
+    fewer = [row for row in rows_of() if row.seed == 1]
+    assert command_for(MADE, fewer) == f"{run} --seeds 1"
+    assert command_for(MADE, []) == run
 
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ _TITLE, _LABEL = 52, 36
 """Letters in a line."""
 _COLOURS = 256
 """Of a PNG."""
+FIT_MAX: Final = 0.25
+"""A model that is farther from some point, in parts of it, is told and not drawn on: it would say nothing."""
 _DECADES = 300
 """Axes that go less far have more marks than powers of ten."""
 _STYLE: Final = {
@@ -118,8 +120,11 @@ def _curves(axes: Any, figure: Figure, panel: Panel) -> None:
         model = None if figure.fit is None else fitted(figure.fit, xs, medians, "N")
         label = line.label or "measured"
         if model is not None and figure.fit is not None:
-            _beyond(axes, model, xs[-1], figure.fit.until, colour)
-            label = f"{label}; dashed: {model.told} (within {model.error:.0%})"
+            if model.error <= FIT_MAX:
+                _beyond(axes, model, xs[-1], figure.fit.until, colour)
+                label = f"{label}; dashed: {model.told} (within {model.error:.0%})"
+            else:
+                label = f"{label}; not drawn on: {figure.fit.model} is {model.error:.0%} off"
         axes.plot(xs, medians, color=colour, marker=MARKERS[number % len(MARKERS)], markersize=4, label=label, zorder=3)
         low, high = ([getattr(spread, end) for _, spread in line.points] for end in ("low", "high"))
         axes.fill_between(xs, low, high, color=colour, alpha=0.18, linewidth=0)
@@ -130,7 +135,9 @@ def _curves(axes: Any, figure: Figure, panel: Panel) -> None:
         until = figure.fit.until if figure.fit else every[-1]
         xs = sorted({*every, *_between(every[-1], until)}) if until > every[-1] else every
         style = (":", "-.", (0, (5, 1)))[number % 3]
-        axes.plot(xs, [claim.y(x) for x in xs], color="black", linestyle=style, linewidth=1.2, label=claim.label)
+        # above what was measured: where it is as claimed, both are to be seen
+        ys = [claim.y(x) for x in xs]
+        axes.plot(xs, ys, color="black", linestyle=style, linewidth=1.2, label=claim.label, zorder=4)
 
 
 def _beyond(axes: Any, model: Fitted, begin: float, until: float, colour: str) -> None:

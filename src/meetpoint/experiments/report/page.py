@@ -8,6 +8,7 @@ from html import escape
 import msgspec
 
 from meetpoint.experiments.experiment import Experiment, Figure
+from meetpoint.experiments.report.command import command_for
 from meetpoint.experiments.report.judging import Judgement, tally
 from meetpoint.experiments.report.plotting import Panel
 from meetpoint.experiments.results import Results
@@ -103,7 +104,7 @@ def _section(section: Section) -> Iterator[str]:
         links = ", ".join(f'<a href="data/{experiment.name}-{part}.csv">{escape(part)}</a>' for part in parts)
         yield (
             f'<p class="soft">{len(cells):,} cells, {sum(cells.values()) / 60:,.0f} min of CPU, the longest '
-            f"{max(cells.values()):,.0f} s, by <code>meetpoint experiment run {escape(experiment.name)}</code>. "
+            f"{max(cells.values()):,.0f} s, by <code>{escape(command_for(experiment, rows))}</code>. "
             f"Tables as CSV: {links}.</p>"
         )
     yield '<div class="figures">'
