@@ -404,6 +404,10 @@ TINY: dict[str, dict[str, Parameter]] = {
     "probe": {"rule": "3 random peers", "kind": "fine, then coarse", "peers": 4, **SMALL},
     "tuning": {"rule": "ours", "kind": "coarse", "peers": 4, "relief": 0.1, "growth": 0.5, **SMALL},
     "lookups": {"routes": "cached", "peers": 5, "before_each": 2, "lookups": 20},
+    "routes": {"peers": 5, "lookups": 20},
+    "codes": {"domain": 5},
+    "weaving": {"bits": 3},
+    "traffic": {"peers": 3, "subscriptions": 10, "events": 4},
     "walks": {**WALKED, "overlay": "pastry", "nodes": 3, "subscriptions": 20, "events": 2},
 }
 ELSEWHERE = """
@@ -446,7 +450,7 @@ def test_a_network_that_was_wrong_gives_no_figures(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("scale", ["quick", "full"])
 def test_every_claim_and_figure_finds_what_it_asks_for(metrics: dict[str, Metrics], scale: Scale) -> None:
     check_asked(EXPERIMENT, metrics, scale)
-    assert len({claim.id for claim in EXPERIMENT.claims}) == len(EXPERIMENT.claims) == 15
+    assert len({claim.id for claim in EXPERIMENT.claims}) == len(EXPERIMENT.claims) == 21
 
 
 def stored(what: str, top: float, peers: int = 30) -> tuple[str, dict[str, Parameter], dict[str, float]]:

@@ -15,10 +15,12 @@ import pytest
 
 from meetpoint.experiments.cells import Metrics, Parameter, Parameters, Row, Run, run_cell
 from meetpoint.experiments.experiment import Figure, Verdict
-from meetpoint.experiments.models.rings import IdealRing
+from meetpoint.experiments.models.rings import IdealRing, hashed
 from meetpoint.experiments.models.walks import Ids, entries_for, ideal_ring, walk
 from meetpoint.experiments.opchord import EXPERIMENT
 from meetpoint.experiments.opchord.examples import exemplified
+from meetpoint.experiments.opchord.identifiers import run_identifiers
+from meetpoint.experiments.opchord.joining import pointing_at, run_joins, run_starts
 from meetpoint.experiments.opchord.measuring import (
     LOADING,
     MATCHING,
@@ -37,6 +39,7 @@ from meetpoint.experiments.opchord.measuring import (
 from meetpoint.experiments.results import Results
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Kind
+from meetpoint.protocol.ring import Ring
 from meetpoint.schemes.lists.collecting import AttributeOrder, groups_of
 from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.printed import OrderPreservingHash, PlainHash
@@ -311,6 +314,40 @@ def test_examples_are_the_paper_s_but_for_what_it_got_wrong() -> None:
     }
 
 
+@pytest.mark.parametrize("nodes", [2, 5, 16, 100])
+def test_whoever_joins_tells_all_who_must_point_to_it_and_nobody_else(nodes: int) -> None:
+    ring = IdealRing(Ring(), hashed(Ring(), nodes, 3))
+    for who, node in enumerate(ring.nodes):
+        others, messages = pointing_at(ring, who)
+        assert others == {at for at in range(nodes) if node in ring.links(at)}
+        assert messages >= len(others)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_join_takes_more_messages_than_a_lookup_and_far_fewer_than_there_are_nodes(seed: int) -> None:
+    found = run_joins({"nodes": 4096, "changes": 20}, seed)
+    assert log2(4096) < found["leave_messages"] < found["join_messages"] < 2 * log2(4096) ** 2
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_attributes_that_begin_elsewhere_lie_elsewhere(seed: int) -> None:
+    def fullest(start: str, attributes: int) -> float:
+        cell: dict[str, Parameter] = {"start": start, "attributes": attributes, "nodes": 128, "count": 3200}
+        return run_starts(cell, seed)["max_to_mean"]
+
+    assert fullest("its own", 32) < fullest("one", 32) / 4
+    assert fullest("its own", 1) == fullest("one", 1)
+
+
+def test_figure_3_is_the_papers_and_two_bounds_are_not_two_subscriptions() -> None:
+    assert run_identifiers({}, 1) == {
+        "figure_3_alike": 1,
+        "bits_for_a_million": 20,
+        "prices_of_both": 39,
+        "prices_of_either": 2001,
+    }
+
+
 # -- cells and figures -------------------------------------------------------------------------------------------------
 
 
@@ -328,6 +365,9 @@ CHEAP: tuple[tuple[str, dict[str, Parameter]], ...] = (
     ("false", {"lists": "without values", "hash": "chord", "nodes": 16, "attributes": 1, "ids": "hashed", "values": 3,
                "subscriptions": 20, "events": 20}),
     ("examples", {}),
+    ("joins", {"nodes": 64, "changes": 5}),
+    ("starts", {"start": "its own", "attributes": 3, "nodes": 64, "count": 600}),
+    ("identifiers", {}),
 )  # fmt: skip
 
 SCRIPT = """
@@ -349,7 +389,7 @@ def test_a_cell_gives_the_same_figures_in_any_process_and_others_for_another_see
     )
     assert json.loads(there.stdout) == here
     for (name, cell), figures in zip(CHEAP, here, strict=True):
-        if name != "examples":
+        if name not in ("examples", "identifiers"):
             assert EXPERIMENT.part(name).run(cell, 3) != figures, name
 
 
@@ -421,6 +461,14 @@ def ideal_figures(part: str, cell: Mapping[str, Parameter]) -> dict[str, float]:
             return {"max_to_mean": {"plain hash": 1.2, "linear": 50.0, "quantiles": 1.3}[str(cell["scale"])]}
         case "false":
             return {"wrong_percent": 0.0, "matches_percent": 1.0, "missing": 0.0}
+        case "joins":
+            squared = log2(number("nodes")) ** 2
+            return {"join_messages": 1.5 * squared, "leave_messages": squared, "told": log2(number("nodes"))}
+        case "starts":
+            own = cell["start"] == "its own"
+            return {"max_to_mean": 50.0 / number("attributes") if own else 50.0, "idle_share": 0.5}
+        case "identifiers":
+            return {"figure_3_alike": 1, "bits_for_a_million": 20, "prices_of_both": 39, "prices_of_either": 39}
     return {
         "lists_of_subscription_1": 3, "lists_of_subscription_2": 2, "keys_of_range": 39, "figure_6_hops": 6,
         "figure_7_hops": 4, "left_by_printed_update": 0, "left_by_our_update": 0, "ends_alike_as_printed": 0,
@@ -463,6 +511,13 @@ def put(part: str, metric: str, value: float) -> Bend:
     return bend
 
 
+def grown(metric: str) -> Bend:
+    def bend(part: str, cell: Mapping[str, Parameter], figures: dict[str, float]) -> dict[str, float]:
+        return {**figures, metric: float(cell["nodes"])} if part == "joins" else figures
+
+    return bend
+
+
 @pytest.mark.parametrize(
     ("bend", "otherwise"),
     [
@@ -485,6 +540,11 @@ def put(part: str, metric: str, value: float) -> Bend:
         (put("examples", "ends_alike_as_printed", 1), {"A20"}),
         (put("small", "hops", 50), {"A21"}),
         (put("balance", "max_to_mean", 20), {"A22"}),
+        (grown("join_messages"), {"A23"}),
+        (grown("leave_messages"), {"A23"}),
+        (put("starts", "max_to_mean", 50), {"A24"}),
+        (put("identifiers", "figure_3_alike", 0), {"A25"}),
+        (put("identifiers", "prices_of_either", 2001), {"A26"}),
     ],
 )
 def test_what_is_otherwise_than_claimed_is_said(bend: Bend, otherwise: set[str]) -> None:

@@ -349,6 +349,7 @@ OTHERWISE: Mapping[str, tuple[str, Callable[[Parameters], Mapping[str, float]], 
     "E16": ("trees", lambda its: {"edges_in_least": 1.0}, "in part"),
     "E17": ("survival", lambda its: {"whole_alone": 0.6}, "in part"),
     "E18": ("halves", lambda its: {"missed": 1.0}, "not reproduced"),
+    "E19": ("updates", lambda its: {"rows_per_edge": 5.0}, "not reproduced"),
 }
 
 

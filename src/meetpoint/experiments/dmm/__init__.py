@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from meetpoint.experiments.dmm.claims import CLAIMS
+from meetpoint.experiments.dmm.codes import CODE_CLAIMS
 from meetpoint.experiments.dmm.figures import FIGURES
 from meetpoint.experiments.dmm.parts import DEPTH, PARTS, THRESHOLD
+from meetpoint.experiments.dmm.pastry import PASTRY_CLAIMS
+from meetpoint.experiments.dmm.traffic import TRAFFIC_CLAIMS
 from meetpoint.experiments.experiment import Experiment
 
 __all__ = ["EXPERIMENT"]
@@ -25,5 +28,5 @@ EXPERIMENT: Final = Experiment(
     ),
     parts=PARTS,
     figures=FIGURES,
-    claims=CLAIMS,
+    claims=(*CLAIMS, *PASTRY_CLAIMS, *CODE_CLAIMS, *TRAFFIC_CLAIMS),
 )

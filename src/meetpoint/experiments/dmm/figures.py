@@ -6,6 +6,7 @@ from typing import Final
 
 from meetpoint.experiments.cells import Parameters
 from meetpoint.experiments.dmm.parts import DEPTH, RUNAWAY_AT, STORED, SUBSCRIPTIONS, THRESHOLD
+from meetpoint.experiments.dmm.pastry import steps_of
 from meetpoint.experiments.experiment import Drawn, Figure
 
 __all__ = ["FIGURES"]
@@ -183,5 +184,29 @@ FIGURES: Final = (
         },
         panels="overlay",
         says="Climbing begins at the depth limit; a search on the length of the code asks a few.",
+    ),
+    Figure(
+        name="traffic",
+        title="What an event takes, in all and at each peer",
+        part="traffic",
+        x="peers",
+        x_label="peers",
+        y=("bytes_per_event", "bytes_per_event_and_peer"),
+        y_label="bytes an event",
+        labels={"bytes_per_event": "in all", "bytes_per_event_and_peer": "for each peer"},
+        log_y=True,
+        says="As the paper's preliminary results have it: the fewer peers, the less in all, and the more for each.",
+    ),
+    Figure(
+        name="routes",
+        title="Hops of a lookup in larger Pastry networks",
+        part="routes",
+        x="peers",
+        x_label="peers",
+        y=("hops", "hops_max"),
+        y_label="hops, no cached routes",
+        labels={"hops": "mean", "hops_max": "the longest"},
+        log_x=True,
+        drawn=(Drawn(label="the paper: ⌈log N⌉ to the base 16", y=lambda peers: steps_of(int(peers))),),
     ),
 )

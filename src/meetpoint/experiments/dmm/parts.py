@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from meetpoint.experiments.cells import Parameter
-from meetpoint.experiments.dmm import loads, networks
+from meetpoint.experiments.dmm import codes, loads, networks, pastry, traffic
 from meetpoint.experiments.experiment import Part, grid
 from meetpoint.schemes.dmm.settings import DmmSettings
 
@@ -128,5 +128,41 @@ PARTS: Final = (
         ),
         quick=grid(overlay=("chord", "pastry"), nodes=8, subscriptions=100, threshold=10, depth=16, events=20),
         seeds=3,
+    ),
+    Part(
+        name="routes",
+        says="hops and links of larger Pastry networks without cached routes",
+        run=pastry.run_routes,
+        full=grid(peers=(16, 64, 256), lookups=1000),
+        quick=grid(peers=(16, 64), lookups=200),
+        seeds=3,
+        quick_seeds=1,
+    ),
+    Part(
+        name="codes",
+        says="figure 4's halves, by the size of the domain",
+        run=codes.run_codes,
+        full=grid(domain=range(2, 65)),
+        quick=grid(domain=(2, 3, 4, 7, 10, 16, 31, 32)),
+        seeds=1,
+        quick_seeds=1,
+    ),
+    Part(
+        name="weaving",
+        says="figure 5's code of a boolean and a number",
+        run=codes.run_weaving,
+        full=grid(bits=(1, 2, 4, 8, 16)),
+        quick=grid(bits=(1, 8)),
+        seeds=1,
+        quick_seeds=1,
+    ),
+    Part(
+        name="traffic",
+        says="what an event takes, by the number of peers",
+        run=traffic.run_traffic,
+        full=grid(peers=(2, 5, 10, 20, 30), subscriptions=300, events=200),
+        quick=grid(peers=(2, 10), subscriptions=60, events=40),
+        seeds=3,
+        quick_seeds=2,
     ),
 )  # fmt: skip

@@ -8,7 +8,7 @@ linear scale of their bounds, or by a scale from quantiles of other values of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -26,6 +26,8 @@ __all__ = [
     "NUMBERS",
     "Array",
     "draw_numbers",
+    "draw_words",
+    "keys_of",
     "loads",
     "max_to_mean",
     "max_to_min",
@@ -40,7 +42,6 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 ATTRIBUTES: Final = 6
 LETTERS, LENGTH = "abcdefghijklmnopqrstuvwxyz", 7
-WORDS: Final = len(LETTERS) ** LENGTH
 SCATTER: Final = 5_726_623_061
 """Odd, and no multiple of 13: words of neighbouring ranks have no letters in common."""
 RANKS: Final = 10_000
@@ -94,24 +95,35 @@ def zipf(random: np.random.Generator, theta: float, values: int, count: int) -> 
     return np.minimum((far - 1.0).astype(np.int64), values - 1, dtype=np.int64)
 
 
-def word(rank: int) -> str:
-    """One of all words, each of one rank."""
-    number = rank * SCATTER % WORDS
+def word(rank: int, length: int = LENGTH) -> str:
+    """One of all words of a length, each of one rank."""
+    number = rank * SCATTER % len(LETTERS) ** length
     letters = []
-    for _ in range(LENGTH):
+    for _ in range(length):
         number, letter = divmod(number, len(LETTERS))
         letters.append(LETTERS[letter])
     return "".join(letters)
 
 
-def placed_words(theta: float, count: int, seed: int) -> Array:
+def draw_words(
+    random: np.random.Generator, theta: float, count: int, attributes: int = ATTRIBUTES, length: int = LENGTH
+) -> Iterator[tuple[str, str]]:
+    """So many attributes, each with a value."""
+    ranks = zipf(random, theta, len(LETTERS) ** length, count).tolist()
+    names = random.integers(attributes, size=count).tolist()
+    return ((f"a{at}", word(rank, length)) for at, rank in zip(names, ranks, strict=True))
+
+
+def placed_words(theta: float, count: int, seed: int, attributes: int = ATTRIBUTES, length: int = LENGTH) -> Array:
     """The keys of so many values of all attributes, as `lists` places an equality."""
-    hashing = Hashing(Ring())
     random = np.random.default_rng([seed, int(theta * 10)])
-    ranks = zipf(random, theta, WORDS, count).tolist()
-    attributes = random.integers(ATTRIBUTES, size=count).tolist()
-    heads = (_head(hashing.text(f"a{at}", word(rank))) for at, rank in zip(attributes, ranks, strict=True))
-    return np.fromiter(heads, np.uint64, count)
+    return keys_of(draw_words(random, theta, count, attributes, length))
+
+
+def keys_of(texts: Iterable[tuple[str, str]]) -> Array:
+    """The keys at which texts of attributes lie, and are asked for."""
+    hashing = Hashing(Ring())
+    return np.array([_head(hashing.text(*each)) for each in texts], np.uint64)
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ from meetpoint.experiments.cells import Parameters
 from meetpoint.experiments.experiment import Drawn, Experiment, Figure, Fit, Part, grid
 from meetpoint.experiments.opchord.claims import CLAIMS, half_log
 from meetpoint.experiments.opchord.examples import exemplified
+from meetpoint.experiments.opchord.identifiers import IDENTIFIER_CLAIMS, run_identifiers
+from meetpoint.experiments.opchord.joining import JOINING_CLAIMS, run_joins, run_starts
 from meetpoint.experiments.opchord.measuring import (
     balanced,
     false_positives,
@@ -173,6 +175,29 @@ PARTS: Final = (
         name="examples",
         says="the paper's examples and rules, as printed and as brokers run them",
         run=exemplified,
+        full=({},),
+        quick=({},),
+        seeds=1,
+        quick_seeds=1,
+    ),
+    Part(
+        name="joins",
+        says="messages by which a node comes and goes, by Chord's own procedure",
+        run=run_joins,
+        full=grid(nodes=SIZES, changes=200),
+        quick=grid(nodes=QUICK_SIZES, changes=200),
+    ),
+    Part(
+        name="starts",
+        says="skewed values of several attributes, each from a place of its own on, or all from one",
+        run=run_starts,
+        full=grid(start=("its own", "one"), attributes=(1, 4, 16, 64), nodes=128, count=64_000),
+        quick=grid(start=("its own", "one"), attributes=(1, 16), nodes=128, count=64_000),
+    ),
+    Part(
+        name="identifiers",
+        says="figure 3's SubID, and two constraints on one attribute",
+        run=run_identifiers,
         full=({},),
         quick=({},),
         seeds=1,
@@ -391,6 +416,33 @@ FIGURES: Final = (
         says="Pairs of a subscription and an event, one attribute of 2,001 values. By the plain hash a range of 39 "
         "values lies at most nodes of a small ring, and takes most events for its own.",
     ),
+    Figure(
+        name="joins",
+        title="A node comes, or goes",
+        part="joins",
+        x="nodes",
+        x_label="nodes",
+        y=("join_messages", "leave_messages"),
+        y_label="messages",
+        labels={"join_messages": "a join", "leave_messages": "a leave"},
+        log_x=True,
+        drawn=(Drawn(label="log2² N", y=lambda nodes: (2 * half_log(nodes)) ** 2),),
+        says="By Chord's own procedure, on an ideal ring with hashed ids. The paper gives no factor.",
+    ),
+    Figure(
+        name="starts",
+        title="Skewed values of several attributes at 128 nodes",
+        part="starts",
+        x="attributes",
+        x_label="attributes",
+        y="max_to_mean",
+        y_label="largest load to the mean",
+        lines="start",
+        labels={"its own": "each begins at the hash of its name", "one": "all begin at one place"},
+        log_x=True,
+        log_y=True,
+        says="All at one node would be 128. Where each attribute begins elsewhere, so do its low values.",
+    ),
 )
 
 EXPERIMENT: Final = Experiment(
@@ -406,5 +458,5 @@ EXPERIMENT: Final = Experiment(
     "Zipf's law.",
     parts=PARTS,
     figures=FIGURES,
-    claims=CLAIMS,
+    claims=(*CLAIMS, *JOINING_CLAIMS, *IDENTIFIER_CLAIMS),
 )

@@ -6,8 +6,10 @@ from typing import Final
 
 from meetpoint.experiments.experiment import Experiment
 from meetpoint.experiments.reach.claims import CLAIMS
+from meetpoint.experiments.reach.crashes import CRASH_CLAIMS
 from meetpoint.experiments.reach.figures import FIGURES
 from meetpoint.experiments.reach.parts import PARTS
+from meetpoint.experiments.reach.rules import RULE_CLAIMS
 
 __all__ = ["EXPERIMENT"]
 
@@ -24,5 +26,5 @@ EXPERIMENT: Final = Experiment(
     ),
     parts=PARTS,
     figures=FIGURES,
-    claims=CLAIMS,
+    claims=(*CLAIMS, *RULE_CLAIMS, *CRASH_CLAIMS),
 )

@@ -6,7 +6,7 @@ from typing import Final
 
 from meetpoint.experiments.cells import Parameter
 from meetpoint.experiments.experiment import Part, grid
-from meetpoint.experiments.reach import cubes, events
+from meetpoint.experiments.reach import crashes, cubes, events, rules
 
 __all__ = ["PARTS", "SHARES_BITS"]
 
@@ -193,5 +193,39 @@ PARTS: Final = (
             attributes=16, equalities=0.9, subscriptions=60, events=60,
         ),
         seeds=3,
+    ),
+    Part(
+        name="tables",
+        says="how many nodes each knows, where ids have one length",
+        run=rules.run_tables,
+        full=grid(nodes=(4, 8, 16, 64, 256), events=50),
+        quick=grid(nodes=(4, 16), events=20),
+        seeds=3,
+    ),
+    Part(
+        name="rules",
+        says="the paper's examples of neighbours, hosting and a join",
+        run=rules.run_rules,
+        full=({},),
+        quick=({},),
+        seeds=1,
+        quick_seeds=1,
+    ),
+    Part(
+        name="siblings",
+        says="in the model, whose sibling was split further",
+        run=rules.run_siblings,
+        full=grid(nodes=(6, 12, 24, 48, 96), networks=20),
+        quick=grid(nodes=(6, 12, 24), networks=10),
+        seeds=3,
+    ),
+    Part(
+        name="crashes",
+        says="nodes crash while others publish, and are back after 20 s: what comes late",
+        run=crashes.run_crashes,
+        full=grid(nodes=16, crashed=(1, 2), subscriptions=48, events=14),
+        quick=grid(nodes=8, crashed=1, subscriptions=24, events=12),
+        seeds=3,
+        quick_seeds=1,
     ),
 )  # fmt: skip

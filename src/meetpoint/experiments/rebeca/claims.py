@@ -191,6 +191,19 @@ def _covering(results: Results) -> Judged:
     )
 
 
+def _identity(results: Results) -> Judged:
+    count, rows = _fewer_rows(results, "simple", "identity")
+    updates = results.ratio(
+        "updates", "updates_per_subscription", {"strategy": "simple"}, strategy="identity", subscriptions=count
+    )
+    return Judged(
+        ours=f"{rows.told()} of the rows of simple routing, with {count} subscriptions",
+        verdict=_verdict(rows.high < 1),
+        why=f"Updates are {updates.told()} of those of simple routing. How much it is depends on how many ask for the "
+        "same: here 40 topics, and prices that are seldom equal.",
+    )
+
+
 def _covered(results: Results) -> Judged:
     few, many, grown = _growth(results, "covering", "updates_per_subscription")
     ratio = results.ratio(
@@ -458,5 +471,12 @@ CLAIMS = (
         says="After such a failure graph and filters are restored, and delivery is right.",
         number="none given",
         judge=_half_running,
+    ),
+    Claim(
+        id="E19",
+        place="section 2.1",
+        says="To combine filters that are equal is a first improvement.",
+        number="none given",
+        judge=_identity,
     ),
 )

@@ -7,7 +7,11 @@ from typing import Final
 from meetpoint.experiments.experiment import Experiment
 from meetpoint.experiments.strings.claims import CLAIMS
 from meetpoint.experiments.strings.figures import FIGURES
+from meetpoint.experiments.strings.ordering import ORDERING_CLAIMS
+from meetpoint.experiments.strings.overlays import OVERLAY_CLAIMS
 from meetpoint.experiments.strings.parts import PARTS
+from meetpoint.experiments.strings.spreading import SPREADING_CLAIMS
+from meetpoint.experiments.strings.storing import STORING_CLAIMS
 
 __all__ = ["EXPERIMENT"]
 
@@ -28,5 +32,5 @@ EXPERIMENT: Final = Experiment(
     ),
     parts=PARTS,
     figures=FIGURES,
-    claims=CLAIMS,
+    claims=(*CLAIMS, *STORING_CLAIMS, *ORDERING_CLAIMS, *SPREADING_CLAIMS, *OVERLAY_CLAIMS),
 )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from meetpoint.experiments.experiment import Drawn, Figure
+from meetpoint.experiments.experiment import Drawn, Figure, Fit
 from meetpoint.schemes.lists.collecting import Mode
 
 __all__ = ["FIGURES"]
@@ -141,5 +141,53 @@ FIGURES: Final = (
         log_y=True,
         drawn=(Drawn(label="the paper: 1.07", y=lambda entries: 1.07),),
         says="1.07 takes evenly spaced ids and very many entries. Brokers have hashed ids.",
+    ),
+    Figure(
+        name="storing",
+        title="Storing a constraint on a string",
+        part="storing",
+        x="nodes",
+        x_label="N: brokers",
+        y="hops",
+        y_label="mean hops, as printed",
+        lines="kind",
+        labels={"affix": "affix (the paper's containment)"},
+        log_x=True,
+        drawn=(
+            Drawn(label="½ log2 N", y=lambda nodes: math.log2(nodes) / 2),
+            Drawn(label="twice that", y=math.log2),
+        ),
+        fit=Fit(model="log"),
+        says="A value, a prefix and a suffix are one lookup, an affix two; a lookup takes nearly a hop more than "
+        "½ log2 N. Brokers store an affix once.",
+    ),
+    Figure(
+        name="order",
+        title="SubIDs by the order in which attributes are asked",
+        part="order",
+        x="order",
+        x_label="order of attributes",
+        y=tuple(f"{mode}_subids" for mode in Mode),
+        y_label="SubIDs sent an event, without deliveries",
+        labels={**{f"{mode}_subids": str(mode) for mode in Mode}, 10: "10 attributes", 50: "50 attributes"},
+        panels="attributes",
+        says="Coordinated matching asks all at once, so that the order is nothing to it. The others filter on the way: "
+        "the shorter the first lists, the less is passed on.",
+    ),
+    Figure(
+        name="spreading",
+        title="Balance by the number of attributes, 128 evenly spaced brokers",
+        part="spreading",
+        x="attributes",
+        x_label="attributes of the schema",
+        y="max_to_mean",
+        y_label="largest load to the mean",
+        lines="length",
+        labels={length: f"values of {length} letter{'s' if length > 1 else ''}" for length in (1, 2, 3, 7)},
+        where={"load": "stored"},
+        log_x=True,
+        log_y=True,
+        says="400,000 entries, θ of values 0.5. More attributes even out what few values make uneven; of many values "
+        "there is nothing to even out.",
     ),
 )
