@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import localcontext
+from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -316,3 +318,54 @@ def test_intersections_past_the_limit_are_refused() -> None:
     g = parse_filter(" OR ".join(f"b{n} = 1" for n in range(9)))
     with pytest.raises(LimitError, match="81 alternatives"):
         intersect(f, g)
+
+
+def _quoted(values: list[str]) -> str:
+    return ", ".join(f"'{value}'" for value in values)
+
+
+FACTORS = " AND ".join(f"(a{n} = 1 OR b{n} = 1)" for n in range(6))
+UNLIKE = " AND ".join(f"x NOT LIKE '%{'a_' * 40}b{n}%'" for n in range(32))
+HEAVY = {
+    "64 patterns, one or the other": " OR ".join(f"x LIKE '%{'ab_%' * 200}c{n}%'" for n in range(64)),
+    "32 patterns at once": " AND ".join(f"x LIKE '%{'a_b%' * 4}{n}%'" for n in range(32)),
+    "32 long patterns at once": " AND ".join(f"x LIKE 'a{'_' * 900}%{'_' * n}b%'" for n in range(32)),
+    "thousands of strings": f"x IN ({_quoted([str(n) for n in range(6000)])})",
+    "all but thousands of strings": f"x NOT IN ({_quoted([str(n) for n in range(6000)])})",
+    "long strings, and patterns": f"x IN ({_quoted(['a' * 1000 + str(n) for n in range(55)])}) AND {UNLIKE}",
+    "the same in 64 alternatives": f"x IN ({_quoted(['a' * 50_000])}) AND {UNLIKE} AND {FACTORS}",
+}
+
+
+def test_no_filter_however_hostile_takes_long_to_read_or_to_compare() -> None:
+    """Of filters within all limits one took 19 s to read, 31 s to compare with another, and 85 s to simplify."""
+    filters: dict[str, Filter] = {}
+
+    def timed(what: str, work: Callable[[], object]) -> None:
+        began = process_time()
+        with contextlib.suppress(LimitError):  # what comes of a merge may be too long
+            work()
+        assert process_time() - began < 5, what
+
+    for name, text in HEAVY.items():
+        timed(f"reading {name}", lambda name=name, text=text: filters.update({name: parse_filter(text)}))  # type: ignore[misc]
+    for name, f in filters.items():
+        for other, g in filters.items():
+            timed(f"covers {name} {other}", lambda f=f, g=g: covers(f, g))  # type: ignore[misc]
+            timed(f"overlaps {name} {other}", lambda f=f, g=g: overlaps(f, g))  # type: ignore[misc]
+            one, two = Filter("", f.conjunctions[:1]), Filter("", g.conjunctions[:1])
+            timed(f"merge {name} {other}", lambda one=one, two=two: merge(one, two, perfect=False))  # type: ignore[misc]
+
+
+def test_what_would_take_too_long_is_not_certain_and_stays_as_it_is() -> None:
+    """Doubt is a refusal: what is not certain is not said to be covered, nor to be apart."""
+    patterns = parse_filter(HEAVY["64 patterns, one or the other"])
+    strings = parse_filter(HEAVY["thousands of strings"])
+    assert not covers(patterns, strings)
+    assert overlaps(patterns, strings), "no string fits, and nobody has the time to be sure"
+    form = canonical(patterns)
+    assert form.conjunctions == canonical(form).conjunctions
+    assert set(form.conjunctions) == set(patterns.conjunctions)
+    assert covers(patterns, patterns)
+    with pytest.raises(LimitError, match="too many values and patterns"):
+        intersect(patterns, strings)

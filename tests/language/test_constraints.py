@@ -169,6 +169,23 @@ def test_64_conjunctions_are_accepted_and_more_refused() -> None:
         parse_filter(" AND ".join(f"(a{n} = 1 OR b{n} = 1)" for n in range(2000)))
 
 
+def test_patterns_are_tried_with_strings_only_so_often() -> None:
+    alternatives = " OR ".join(
+        "(" + " AND ".join(f"x NOT LIKE '%{n}{m}_a%'" for m in range(8)) + f" AND b{n} = 1)" for n in range(64)
+    )
+    parser = FilterParser()
+    assert len(parser.parse(f"x = 'a' AND ({alternatives})").conjunctions) == 64
+    with pytest.raises(
+        LimitError, match="512 patterns when its ORs are multiplied out"
+    ):  # also where its shape is known
+        parser.parse(f"x = '{'a' * 20_000}' AND ({alternatives})")
+    unlike = " AND ".join(f"x NOT LIKE '%{n}_a%'" for n in range(32))
+    factors = " AND ".join(f"(a{n} = 1 OR b{n} = 1)" for n in range(6))
+    assert len(parse_filter(f"x = '{'a' * 50_000}' AND {unlike} AND {factors}").conjunctions) == 64, (
+        "tried once for all"
+    )
+
+
 def test_32_patterns_on_one_attribute_are_accepted_and_more_refused() -> None:
     parts = [f"s LIKE '%{n}%'" for n in range(33)]
     assert parse_filter(" AND ".join(parts[:32])).conjunctions

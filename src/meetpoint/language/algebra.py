@@ -2,7 +2,8 @@
 
 A question answered "yes" is certain: `covers(f, g)` says that f accepts every event that g accepts, and never wrongly
 so. `satisfiable` and `overlaps` are the other way round: their "no" is certain. In between lie only LIKE patterns that
-are neither prefixes nor suffixes, and disjunctions that would take over `STEPS_MAX` steps to compare.
+are neither prefixes nor suffixes, disjunctions that would take over `STEPS_MAX` steps to compare, and filters so large
+that a question would take over `WORK_MAX`: brokers ask these questions of filters that strangers wrote.
 
 One idea carries it: f covers g where g without f is certainly empty, and a conjunction is certainly empty where one of
 its constraints is. A conjunction minus another is a few conjunctions, one for each constraint that may fail.
@@ -47,8 +48,10 @@ __all__ = ["canonical", "covers", "equivalent", "intersect", "merge", "overlaps"
 
 STEPS_MAX = 256
 """Conjunctions that one comparison of disjunctions may look at before it says "not certain"."""
-
-
+WORK_MAX = 500_000
+"""What one question may cost, in comparisons of two plain constraints: about half a second. A filter of some hundred
+constraints never comes near it; some dozens of LIKE patterns, or values by the thousand, on both sides may.
+"""
 SIMPLIFIED_MAX = 256
 """Alternatives of a product that are still drawn together to fewer; with more it is refused."""
 PATTERNS_COMPARED_MAX = 256
@@ -62,8 +65,11 @@ def satisfiable(f: Filter) -> bool:
 
 def covers(f: Filter, g: Filter) -> bool:
     """Whether f accepts every event that g accepts; True is certain."""
-    wide = f.conjunctions
-    return all(_covered(narrow, wide) for narrow in g.conjunctions)
+    wide, work = f.conjunctions, _Work()
+    try:
+        return all(_covered(narrow, wide, work) for narrow in g.conjunctions)
+    except _TooMuchError:
+        return False
 
 
 def equivalent(f: Filter, g: Filter) -> bool:
@@ -73,25 +79,31 @@ def equivalent(f: Filter, g: Filter) -> bool:
 
 def overlaps(f: Filter, g: Filter) -> bool:
     """Whether some event may satisfy both; False is certain."""
-    return any(_meet(a, b) is not None for a in f.conjunctions for b in g.conjunctions)
+    work = _Work()
+    try:
+        return any(_meet(a, b, work) is not None for a in f.conjunctions for b in g.conjunctions)
+    except _TooMuchError:
+        return True
 
 
 def intersect(f: Filter, g: Filter) -> Filter:
-    """The filter that accepts what both accept; LimitError where it has too many conjunctions."""
+    """The filter that accepts what both accept; LimitError where it has too many conjunctions, or takes too long."""
     found: dict[Conjunction, None] = {}
+    work = _Work()
     for a, b in product(f.conjunctions, g.conjunctions):
-        together = _meet(a, b)
+        try:
+            together = _meet(a, b, work)
+        except _TooMuchError:
+            raise _apart("the two filters have too many values and patterns to be joined", g) from None
         if together is not None:
             found[together] = None
         if len(found) > SIMPLIFIED_MAX:
-            raise LimitError(
-                f"what both filters accept has more than {SIMPLIFIED_MAX} alternatives",
-                "keep the two filters apart",
-                text=g.text,
-                start=0,
-                end=len(g.text),
-            )
+            raise _apart(f"what both filters accept has more than {SIMPLIFIED_MAX} alternatives", g)
     return _filter(_simplify(list(found)))
+
+
+def _apart(problem: str, g: Filter) -> LimitError:
+    return LimitError(problem, "keep the two filters apart", text=g.text, start=0, end=len(g.text))
 
 
 def canonical(f: Filter) -> Filter:
@@ -108,10 +120,10 @@ def merge(f: Filter, g: Filter, *, perfect: bool = True) -> Filter:
     united = _simplify((*f.conjunctions, *g.conjunctions))
     if perfect or len(united) <= 1:
         return _filter(united)
-    hull = dict(united[0].constraints)
+    hull, work = dict(united[0].constraints), _Work()
     for conjunction in united[1:]:
         other = dict(conjunction.constraints)
-        hull = {name: c for name in hull if name in other and (c := _hull(hull[name], other[name])) is not None}
+        hull = {name: c for name in hull if name in other and (c := _hull(hull[name], other[name], work)) is not None}
     return _filter((Conjunction(tuple(sorted(hull.items()))),))
 
 
@@ -127,6 +139,48 @@ def _filter(conjunctions: Sequence[Conjunction]) -> Filter:
     if problem is not None:
         raise LimitError(problem, "keep the two filters apart", text=text, start=0, end=len(text))
     return Filter(text, tuple(conjunctions))
+
+
+# -- work --------------------------------------------------------------------------------------------------------------
+
+
+class _TooMuchError(Exception):
+    """A question would take too long."""
+
+
+class _Work:
+    """What a question has cost by now."""
+
+    def __init__(self) -> None:
+        self._left = WORK_MAX
+
+    def spend(self, a: _Part, b: _Part) -> None:
+        """Two constraints are about to be compared or joined; _TooMuchError where that would be one too many."""
+        if type(a) is type(b):
+            self._left -= _cost(a, b)
+            if self._left < 0:
+                raise _TooMuchError
+
+
+def _cost(a: _Part, b: _Part) -> int:
+    """About what comparing or joining two constraints takes: the first is asked whether it covers, or cuts, the second.
+
+    Of strings each pattern of the first is tried with all of the second among themselves, and with all its values.
+    """
+    match a, b:
+        case NumberSet(), NumberSet():
+            return 1 + (len(a.exact) + len(b.exact)) // 4
+        case TimestampSet(), TimestampSet():
+            return 1 + (len(a.intervals) + len(b.intervals)) // 4
+        case TextSet(), TextSet():
+            plain = 1 + (len(a.intervals) + len(b.intervals)) // 4
+            mine = len(a.like) + len(a.unlike)
+            patterns = mine + len(b.like) + len(b.unlike)
+            if not patterns:
+                return plain
+            characters = sum(len(each.low) for each in (*a.intervals, *b.intervals) if isinstance(each.low, str))
+            return plain + (1 + mine) * patterns * (patterns + 16 * plain + characters // 4)
+    return 1
 
 
 # -- conjunctions ------------------------------------------------------------------------------------------------------
@@ -147,10 +201,12 @@ _KINDS: tuple[ValueSet, ...] = (
 )
 
 
-def _meet(a: Conjunction, b: Conjunction) -> Conjunction | None:
+def _meet(a: Conjunction, b: Conjunction, work: _Work) -> Conjunction | None:
     merged = dict(a.constraints)
     for name, constraint in b.constraints:
         mine = merged.get(name)
+        if mine is not None:
+            work.spend(mine, constraint)
         together = constraint if mine is None else both(mine, constraint)
         if together is None:
             return None
@@ -158,22 +214,25 @@ def _meet(a: Conjunction, b: Conjunction) -> Conjunction | None:
     return Conjunction(tuple(sorted(merged.items())))
 
 
-def _covered(narrow: Conjunction, wide: Sequence[Conjunction]) -> bool:
+def _covered(narrow: Conjunction, wide: Sequence[Conjunction], work: _Work) -> bool:
     parts: _Parts = dict(narrow.constraints)
     if narrow in wide:
         return True
     for conjunction in wide:
-        if _conjunction_covers(conjunction, parts):
+        if _conjunction_covers(conjunction, parts, work):
             return True
     if len(wide) < 2:
         return False
-    return _Remainder(wide).is_empty(parts)
+    return _Remainder(wide, work).is_empty(parts)
 
 
-def _conjunction_covers(wide: Conjunction, parts: _Parts) -> bool:
+def _conjunction_covers(wide: Conjunction, parts: _Parts, work: _Work) -> bool:
     for name, constraint in wide.constraints:
         part = parts.get(name)
-        if part is None or not _constraint_covers(constraint, part):
+        if part is None:
+            return False
+        work.spend(constraint, part)
+        if not _constraint_covers(constraint, part):
             return False
     return True
 
@@ -181,8 +240,9 @@ def _conjunction_covers(wide: Conjunction, parts: _Parts) -> bool:
 class _Remainder:
     """Takes the conjunctions of a disjunction away from one conjunction, one after another, until nothing is left."""
 
-    def __init__(self, wide: Sequence[Conjunction]) -> None:
+    def __init__(self, wide: Sequence[Conjunction], work: _Work) -> None:
         self._wide = wide
+        self._work = work
         self._steps = 0
 
     def is_empty(self, parts: _Parts, position: int = 0) -> bool:
@@ -190,19 +250,22 @@ class _Remainder:
         if self._steps > STEPS_MAX:
             return False
         rest = self._wide[position:]
-        if any(_conjunction_covers(conjunction, parts) for conjunction in rest):
+        work = self._work
+        if any(_conjunction_covers(conjunction, parts, work) for conjunction in rest):
             return True
         for offset, conjunction in enumerate(rest):
-            if all(name not in parts or _may_meet(parts[name], c) for name, c in conjunction.constraints):
+            if all(name not in parts or _may_meet(parts[name], c, work) for name, c in conjunction.constraints):
                 following = position + offset + 1
-                return all(self.is_empty(left, following) for left in _without(parts, conjunction))
+                return all(self.is_empty(left, following) for left in _without(parts, conjunction, work))
         return False
 
 
-def _without(parts: _Parts, taken: Conjunction) -> Iterator[_Parts]:
+def _without(parts: _Parts, taken: Conjunction, work: _Work) -> Iterator[_Parts]:
     """What is left of a conjunction where each constraint taken away in turn is the first to fail."""
     kept = dict(parts)
     for name, constraint in taken.constraints:
+        if name in kept:
+            work.spend(constraint, kept[name])
         for left in _outside(kept.get(name), constraint):
             yield {**kept, name: left}
         mine = kept.get(name)
@@ -323,9 +386,10 @@ def _same_double(a: Bound | None, b: Bound | None) -> bool:
     return a is not None and b is not None and float(a) == float(b)  # type: ignore[arg-type]
 
 
-def _may_meet(part: _Part, constraint: Constraint) -> bool:
+def _may_meet(part: _Part, constraint: Constraint, work: _Work) -> bool:
     if isinstance(part, _Object):
         return isinstance(constraint, Present)
+    work.spend(part, constraint)
     return both(part, constraint) is not None
 
 
@@ -333,15 +397,25 @@ def _may_meet(part: _Part, constraint: Constraint) -> bool:
 
 
 def _simplify(conjunctions: Sequence[Conjunction]) -> tuple[Conjunction, ...]:
-    """The same set of events with no conjunction covered by the others and none that could be drawn together."""
-    if sum(map(_pattern_count, conjunctions)) > PATTERNS_COMPARED_MAX:
-        return tuple(sorted(dict.fromkeys(conjunctions), key=_order))
-    held = [_tidy(conjunction) for conjunction in conjunctions]
+    """The same set of events with no conjunction covered by the others and none that could be drawn together.
+
+    What would take too long stays as it is, all of it, so that the same is found when it is taken again.
+    """
+    if sum(map(_pattern_count, conjunctions)) <= PATTERNS_COMPARED_MAX:
+        try:
+            return _simplified(conjunctions, _Work())
+        except _TooMuchError:
+            pass
+    return tuple(sorted(dict.fromkeys(conjunctions), key=_order))
+
+
+def _simplified(conjunctions: Sequence[Conjunction], work: _Work) -> tuple[Conjunction, ...]:
+    held = [_tidy(conjunction, work) for conjunction in conjunctions]
     while True:
         # What a bounded search finds depends on the order, so the end is reached only when one order finds nothing.
         held = sorted(dict.fromkeys(held), key=_order)
-        kept = _uncovered(held)
-        drawn = _draw_together(kept)
+        kept = _uncovered(held, work)
+        drawn = _draw_together(kept, work)
         if drawn is None and len(kept) == len(held):
             return tuple(held)
         held = kept if drawn is None else drawn
@@ -355,24 +429,24 @@ def _pattern_count(conjunction: Conjunction) -> int:
     return sum(len(c.like) + len(c.unlike) for _, c in conjunction.constraints if isinstance(c, TextSet))
 
 
-def _uncovered(held: list[Conjunction]) -> list[Conjunction]:
+def _uncovered(held: list[Conjunction], work: _Work) -> list[Conjunction]:
     kept = list(held)
     for conjunction in held:
         others = [other for other in kept if other is not conjunction]
-        if others and _covered(conjunction, others):
+        if others and _covered(conjunction, others, work):
             kept = others
     return kept
 
 
-def _draw_together(held: list[Conjunction]) -> list[Conjunction] | None:
+def _draw_together(held: list[Conjunction], work: _Work) -> list[Conjunction] | None:
     for a, b in combinations(held, 2):
-        united = _unite(a, b)
+        united = _unite(a, b, work)
         if united is not None:
             return [united, *(c for c in held if c is not a and c is not b)]
     return None
 
 
-def _unite(a: Conjunction, b: Conjunction) -> Conjunction | None:
+def _unite(a: Conjunction, b: Conjunction, work: _Work) -> Conjunction | None:
     """One conjunction for two that differ in one constraint only, where its union is one constraint."""
     if a.attributes != b.attributes:
         return None
@@ -385,6 +459,7 @@ def _unite(a: Conjunction, b: Conjunction) -> Conjunction | None:
     before, after = a.constraints[:at], a.constraints[at + 1 :]
     if {type(mine), type(other)} == {Absent, Present}:
         return Conjunction((*before, *after))
+    work.spend(mine, other)
     united = _union(mine, other)
     return None if united is None else Conjunction((*before, (name, united), *after))
 
@@ -402,7 +477,9 @@ def _union(a: Constraint, b: Constraint) -> Constraint | None:
     return either(a, b)
 
 
-def _tidy(conjunction: Conjunction) -> Conjunction:
+def _tidy(conjunction: Conjunction, work: _Work) -> Conjunction:
+    for _, constraint in conjunction.constraints:
+        work.spend(constraint, constraint)
     return Conjunction(tuple((name, _tidy_constraint(c)) for name, c in conjunction.constraints))
 
 
@@ -422,7 +499,7 @@ def _tidy_constraint(constraint: Constraint) -> Constraint:
     return TextSet(constraint.intervals, tuple(like), tuple(unlike))
 
 
-def _hull(a: Constraint, b: Constraint) -> Constraint | None:
+def _hull(a: Constraint, b: Constraint, work: _Work) -> Constraint | None:
     """A close constraint that accepts what either accepts; None where that is anything, NULL included."""
     if isinstance(a, Absent) or isinstance(b, Absent):
         return a if a == b else None
@@ -430,6 +507,11 @@ def _hull(a: Constraint, b: Constraint) -> Constraint | None:
     if united is not None:
         return united
     if isinstance(a, TextSet) and isinstance(b, TextSet):
+        try:
+            work.spend(a, b)
+            work.spend(b, a)
+        except _TooMuchError:
+            return TextSet(EVERY_TEXT)
         like = tuple(p for p in {*a.like, *b.like} if _implied(p, a) and _implied(p, b))
         unlike = tuple(p for p in {*a.unlike, *b.unlike} if _excluded(p, a) and _excluded(p, b))
         intervals = either(TextSet(a.intervals), TextSet(b.intervals))

@@ -106,7 +106,7 @@ class FilterParser:
         key = (*between, *[literal[0] < "." for literal in literals])  # a quote, or the beginning of a number
         cached = None if not parts[-1] and _is_open(literals) else self._shapes.get(key)
         if cached is not None:
-            conjunctions = cached.fill(literals)
+            conjunctions = cached.fill(literals, text)
             if conjunctions is not None:
                 return Filter(text, conjunctions)
         filter_, shape = self._parse_whole(text)
@@ -124,7 +124,7 @@ class FilterParser:
             check_kinds(tree, self.schema, text)
         shape = Shape(tree, text)
         values = [literal.value for literal in _slotted(tree)]
-        return Filter(text, shape.fill(values), tree), _CachedShape(shape, tree)
+        return Filter(text, shape.fill(values, text), tree), _CachedShape(shape, tree)
 
     def _remember(self, key: tuple[object, ...], text: str, shape: _CachedShape) -> None:
         shape.weight = len(key) + len(text) // _PART_CHARACTERS + shape.constraints
@@ -170,7 +170,7 @@ class _CachedShape:
             for read, text, literal in zip(self._readers, literals, _slotted(tree), strict=True)
         )
 
-    def fill(self, literals: list[str]) -> tuple[Conjunction, ...] | None:
+    def fill(self, literals: list[str], text: str) -> tuple[Conjunction, ...] | None:
         """The normal form for other literals; None where one of them cannot be read."""
         try:
             values = [read(text) for read, text in zip(self._readers, literals, strict=True)]
@@ -178,7 +178,7 @@ class _CachedShape:
                 _check_escape(values[pattern], values[escape])
         except BadLiteralError:
             return None
-        return self._shape.fill(values)
+        return self._shape.fill(values, text)
 
 
 def _check_escape(pattern: LiteralValue, escape: LiteralValue) -> None:

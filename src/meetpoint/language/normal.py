@@ -22,7 +22,7 @@ from meetpoint.language.constraints import Constraint, accepts, both
 from meetpoint.language.names import find, split_name
 from meetpoint.language.tree import And, Constant, LiteralValue, Node, Not, Or
 
-__all__ = ["CONJUNCTIONS_MAX", "CONSTRAINTS_MAX", "PATTERNS_MAX", "Conjunction", "Shape"]
+__all__ = ["CONJUNCTIONS_MAX", "CONSTRAINTS_MAX", "PATTERNS_MAX", "TRIED_MAX", "Conjunction", "Shape"]
 
 CONJUNCTIONS_MAX = 64
 """Conjunctions of one filter."""
@@ -30,6 +30,10 @@ CONSTRAINTS_MAX = 64
 """Constraints, that is attributes, of one conjunction."""
 PATTERNS_MAX = 32
 """LIKE patterns, and startswith and its siblings, on one attribute of one conjunction."""
+TRIED_MAX = 4_000_000
+"""Characters of all strings of a filter times patterns, which are tried with the strings that stand beside them. What
+several alternatives ask of an attribute in the same words is counted once, as it is tried once.
+"""
 
 
 class Conjunction(msgspec.Struct, frozen=True, gc=False):
@@ -63,40 +67,71 @@ _TRUE = _All(())
 _FALSE = _Any(())
 
 _Plan: TypeAlias = tuple[tuple[str, Maker, tuple[Maker, ...]], ...]
+_Known: TypeAlias = dict[tuple[Maker, ...], Constraint | None]
+"""What was made already: alternatives have much in common."""
 
 
 class Shape:
     """The normal form of a tree with its literals left open."""
 
-    __slots__ = ("_plans",)
+    __slots__ = ("_patterns", "_plans")
 
     def __init__(self, tree: Node, text: str) -> None:
-        self._plans: tuple[_Plan, ...] = tuple(_plan(atoms, text) for atoms in _expand(_positive(tree, False), text))
+        alternatives = _expand(_positive(tree, False), text)
+        self._plans: tuple[_Plan, ...] = tuple(_plan(atoms, text) for atoms in alternatives)
+        groups = {tuple(atom.make for atom in group): group for atoms in alternatives for group in _by_attribute(atoms)}
+        self._patterns = sum(atom.patterns for group in groups.values() for atom in group)
 
     @property
     def constraints(self) -> int:
         """How many constraints all conjunctions have, before those of one attribute become one."""
         return sum(1 + len(more) for plan in self._plans for _, _, more in plan)
 
-    def fill(self, values: Sequence[LiteralValue]) -> tuple[Conjunction, ...]:
+    def fill(self, values: Sequence[LiteralValue], text: str) -> tuple[Conjunction, ...]:
         """The conjunctions for the literals of one text, by slot; those that nothing satisfies are left out."""
-        made = [c for plan in self._plans if (c := _fill(plan, values)) is not None]
+        if self._patterns:
+            self._check_patterns(values, text)
+        known: _Known | None = {} if len(self._plans) > 1 else None
+        made = [c for plan in self._plans if (c := _fill(plan, values, known)) is not None]
         return tuple(dict.fromkeys(made)) if len(made) > 1 else tuple(made)
 
+    def _check_patterns(self, values: Sequence[LiteralValue], text: str) -> None:
+        characters = sum(len(value) for value in values if isinstance(value, str))
+        if self._patterns * characters > TRIED_MAX:
+            raise LimitError(
+                f"the filter has {self._patterns} patterns when its ORs are multiplied out, beside strings of "
+                f"{characters} characters, and the limit is {TRIED_MAX} for the one times the other",
+                "split the filter into several subscriptions",
+                text=text,
+                start=0,
+                end=len(text),
+            )
 
-def _fill(plan: _Plan, values: Sequence[LiteralValue]) -> Conjunction | None:
+
+def _fill(plan: _Plan, values: Sequence[LiteralValue], known: _Known | None) -> Conjunction | None:
     constraints: list[tuple[str, Constraint]] = []
     for attribute, make, more in plan:
-        constraint = make(values)
-        for make_another in more:
-            following = make_another(values)
-            if constraint is None or following is None:
-                return None
-            constraint = both(constraint, following)
+        if known is None:
+            constraint = make(values) if not more else _join((make, *more), values)
+        else:
+            key = (make, *more)
+            if key not in known:
+                known[key] = _join(key, values)
+            constraint = known[key]
         if constraint is None:
             return None
         constraints.append((attribute, constraint))
     return Conjunction(tuple(constraints))
+
+
+def _join(makers: tuple[Maker, ...], values: Sequence[LiteralValue]) -> Constraint | None:
+    constraint = makers[0](values)
+    for make in makers[1:]:
+        following = make(values)
+        if constraint is None or following is None:
+            return None
+        constraint = both(constraint, following)
+    return constraint
 
 
 def _positive(node: Node, negated: bool) -> _Positive:
@@ -164,26 +199,30 @@ def _check_count(count: int, text: str) -> None:
 
 
 def _plan(atoms: tuple[Atom, ...], text: str) -> _Plan:
-    by_attribute: dict[str, list[Maker]] = {}
-    patterns: dict[str, int] = {}
-    for atom in atoms:
-        by_attribute.setdefault(atom.attribute, []).append(atom.make)
-        patterns[atom.attribute] = patterns.get(atom.attribute, 0) + atom.patterns
-    for name, count in patterns.items():
-        if count > PATTERNS_MAX:
+    groups = _by_attribute(atoms)
+    for group in groups:
+        if (count := sum(atom.patterns for atom in group)) > PATTERNS_MAX:
             raise LimitError(
-                f"the filter has {count} patterns on {name} at once, and the limit is {PATTERNS_MAX}",
+                f"the filter has {count} patterns on {group[0].attribute} at once, and the limit is {PATTERNS_MAX}",
                 "split the filter into several subscriptions",
                 text=text,
                 start=0,
                 end=len(text),
             )
-    if len(by_attribute) > CONSTRAINTS_MAX:
+    if len(groups) > CONSTRAINTS_MAX:
         raise LimitError(
-            f"the filter constrains {len(by_attribute)} attributes at once, and the limit is {CONSTRAINTS_MAX}",
+            f"the filter constrains {len(groups)} attributes at once, and the limit is {CONSTRAINTS_MAX}",
             "split the filter into several subscriptions",
             text=text,
             start=0,
             end=len(text),
         )
-    return tuple((name, makers[0], tuple(makers[1:])) for name, makers in sorted(by_attribute.items()))
+    return tuple((group[0].attribute, group[0].make, tuple(atom.make for atom in group[1:])) for group in groups)
+
+
+def _by_attribute(atoms: Iterable[Atom]) -> list[list[Atom]]:
+    """The atoms of each attribute, in the order of the attributes' names."""
+    by_attribute: dict[str, list[Atom]] = {}
+    for atom in atoms:
+        by_attribute.setdefault(atom.attribute, []).append(atom)
+    return [by_attribute[name] for name in sorted(by_attribute)]

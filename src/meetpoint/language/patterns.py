@@ -49,27 +49,18 @@ def implies(a: Pattern, b: Pattern) -> bool:
 
 @lru_cache(maxsize=16384)
 def _implies(a: Pattern, b: Pattern) -> bool:
-    text = _symbols(a)
-    reached = {0}
+    """A bit for each place in b that the symbols of a read so far may have led to."""
     wanted = _symbols(b)
-    for offset in range(len(wanted)):
-        if offset in reached and wanted[offset] == _ANY_TEXT:
-            reached.add(offset + 1)
-    for symbol in text:
-        following: set[int] = set()
-        for offset in reached:
-            if offset == len(wanted):
-                continue
-            want = wanted[offset]
-            if want == _ANY_TEXT:
-                following.add(offset)
-            elif symbol != _ANY_TEXT and want in (symbol, ANY_CHAR):
-                following.add(offset + 1)
-        for offset in range(len(wanted)):
-            if offset in following and wanted[offset] == _ANY_TEXT:
-                following.add(offset + 1)
-        reached = following
-    return len(wanted) in reached
+    places: dict[str, int] = {}
+    for number, symbol in enumerate(wanted):
+        places[symbol] = places.get(symbol, 0) | 1 << number
+    any_text, any_char = places.get(_ANY_TEXT, 0), places.get(ANY_CHAR, 0)
+    reached = 1 | (any_text & 1) << 1
+    for symbol in _symbols(a):
+        fitting = 0 if symbol == _ANY_TEXT else places.get(symbol, 0) | any_char
+        reached = reached & any_text | (reached & fitting) << 1
+        reached |= (reached & any_text) << 1  # `%` may be nothing; no two of them stand together
+    return bool(reached >> len(wanted) & 1)
 
 
 def _symbols(pattern: Pattern) -> list[str]:
@@ -81,6 +72,7 @@ def _symbols(pattern: Pattern) -> list[str]:
     return symbols
 
 
+@lru_cache(maxsize=4096)
 def contradict(a: Pattern, b: Pattern) -> bool:
     """Whether certainly no text fits both: their beginnings or their ends differ, or their lengths."""
     if _differ(a.pieces[0], b.pieces[0]) or _differ(a.pieces[-1][::-1], b.pieces[-1][::-1]):
@@ -94,6 +86,9 @@ def contradict(a: Pattern, b: Pattern) -> bool:
 
 
 def _differ(a: str, b: str) -> bool:
+    if ANY_CHAR not in a and ANY_CHAR not in b:
+        length = min(len(a), len(b))
+        return a[:length] != b[:length]
     return any(x != y and ANY_CHAR not in (x, y) for x, y in zip(a, b, strict=False))
 
 

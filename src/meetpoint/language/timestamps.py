@@ -23,6 +23,9 @@ _TIMESTAMP = re.compile(
 _ZONE_WITHOUT_SECONDS = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})([T ][0-9]{2}:[0-9]{2})? ?(Z|UTC|[+-][0-9]{2}:[0-9]{2})"
 )
+# Looked for anywhere in a text that may be of any length: of a fixed width, so that each place is looked at once.
+_LONG_FRACTION = re.compile(r":[0-9]{2}\.[0-9]{7}")
+_REGION = re.compile(r"[A-Za-z]/[A-Za-z]")
 _EXAMPLE = "write it like 2026-01-02T03:04:05.678901Z"
 _OFFSET_MINUTES_MAX = 18 * 60
 _SHOWN_MAX = 48
@@ -105,7 +108,7 @@ def _explain_form(text: str) -> TimestampError:
     shown = _show(text)
     if not text.isascii():
         return TimestampError(f"{shown} holds a character that is not ASCII", _EXAMPLE)
-    if re.fullmatch(r".*:[0-9]{2}\.[0-9]{7,}.*", text, re.DOTALL):
+    if _LONG_FRACTION.search(text):
         return TimestampError(f"{shown} has more than 6 digits of a second", "round it to microseconds")
     if (zoned := _ZONE_WITHOUT_SECONDS.fullmatch(text)) is not None:
         date, time, zone = zoned.groups()
@@ -113,7 +116,7 @@ def _explain_form(text: str) -> TimestampError:
             f"{shown} has a zone but no seconds", f"write {date}{time + ':00' if time else 'T00:00:00'}{zone}"
         )
     if re.fullmatch(r"[0-9]{1,4}-[0-9]{1,2}-[0-9]{1,2}(?:[T ].*)?", text, re.DOTALL):
-        if re.search(r"[A-Za-z]+/[A-Za-z]+", text):
+        if _REGION.search(text):
             return TimestampError(f"{shown} names a region", "write its offset from UTC, as in +02:00")
         return TimestampError(f"{shown} is not a timestamp", f"{_EXAMPLE}, every field with all its digits")
     return TimestampError(f"{shown} is not a timestamp", _EXAMPLE)
