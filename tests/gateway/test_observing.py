@@ -427,6 +427,55 @@ def test_with_tokens_only_who_observes_sees_and_only_who_operates_manages(tmp_pa
     run(main())
 
 
+@pytest.mark.parametrize("ends", ["expired", "revoked"])
+def test_who_watches_sees_nothing_more_when_its_token_does_not_count_any_longer(tmp_path: Path, ends: str) -> None:
+    """What is shown comes by the gateway's own token, and is of all tenants."""
+    authority = TestAuthority(tmp_path)
+
+    async def main() -> None:
+        token_file = tmp_path / "gateway.token"
+        token_file.write_text(authority.token("gateway", roles=("observe",)))
+        token = authority.token("eve", roles=("observe",), seconds=3 if ends == "expired" else 3600)
+        async with (
+            network(1, access=Access(**authority.access)) as (broker,),
+            gateway(
+                f"mp://{broker.address}", network=authority.network, token_file=str(token_file),
+                token_keys=authority.access["keys"], token_revoked=authority.access["revoked"],
+            ) as (_, client),
+            client.stream("GET", "/api/live", headers={"Authorization": f"Bearer {token}"}) as answer,
+        ):  # fmt: skip
+            reader = Reader(answer)
+            assert (await reader.next()).kind == "message"
+            if ends == "revoked":
+                authority.issuer.revoke(authority.issuer.issued_to("eve"))
+            while (message := await reader.next()).kind == "message":
+                assert message.data["problem"] is None
+            assert message.kind == "ended"
+            assert ends in message.data["reason"]
+            assert await reader.is_over()
+
+    run(main())
+
+
+def test_a_filter_that_is_hard_to_simplify_is_tried_without(here: Local) -> None:
+    """Its short form is longer than a filter may be; meanwhile others are answered."""
+    values = ", ".join(f"'{n}'" for n in range(600))
+    text = " AND ".join(f"(a{n} IN ({values}) OR b{n} IN ({values}))" for n in range(6))
+
+    async def main() -> None:
+        async with gateway(here.url) as (_, client):
+            trying = asyncio.create_task(client.post("/api/try", json={"filter": text}))
+            answered = 0
+            while not trying.done():
+                assert (await client.get("/healthz")).status_code == 200
+                answered += 1
+            said = (await trying).json()
+            assert (said["ok"], said["canonical"]) == (True, None)
+            assert answered > 3
+
+    run(main())
+
+
 def test_many_who_ask_at_once_are_told_what_one_found() -> None:
     async def main() -> None:
         asked = 0

@@ -18,6 +18,7 @@ from meetpoint.errors import MeetpointError
 from meetpoint.gateway.config import GatewaySettings
 from meetpoint.gateway.connections import Caller
 from meetpoint.gateway.errors import ApiError, unauthorised
+from meetpoint.security.grants import TokenError
 
 if TYPE_CHECKING:
     from meetpoint.gateway.routes import Role
@@ -113,6 +114,16 @@ class Door:
         if (role == "observe" and not grant.may_observe) or (role == "operate" and not grant.may_operate):
             raise ApiError(403, "role", f"the token of {grant.client} has not the role {role}; ask for one that has")
         return Caller(token, grant)
+
+    def why_not(self, caller: Caller) -> str | None:
+        """Why a token that was let in does not count any longer, if it does not."""
+        if self._tokens is None or caller.grant is None:
+            return None
+        try:
+            self._tokens.grant(caller.token)
+        except TokenError as error:
+            return str(error)
+        return None
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:

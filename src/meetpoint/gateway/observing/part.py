@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections import OrderedDict
@@ -13,7 +14,9 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from meetpoint.client.errors import NetworkError, RefusedError
+from meetpoint.gateway.connections import Caller
 from meetpoint.gateway.errors import ApiError, ProblemIs
+from meetpoint.gateway.feeds import notice
 from meetpoint.gateway.gateway import Gateway
 from meetpoint.gateway.observing.drawing import draw
 from meetpoint.gateway.observing.listing import Hosted, Order, list_subscriptions
@@ -150,7 +153,7 @@ class Observing:
             observer.watchers -= 1
             observer.use()  # it goes on for a while: pages are reloaded
 
-        return EventStream(call.gateway, call.caller, _Looks(observer), leave)
+        return EventStream(call.gateway, call.caller, _Looks(observer, call.gateway, call.caller), leave)
 
     async def _subscriptions(self, call: Call) -> Response:
         said = call.query
@@ -204,7 +207,7 @@ class Observing:
         said: Try = call.body
         async with call.lease() as lease:
             schema = await lease.schema()
-        return answer(try_filter(said.filter, schema, self._observer.events()))
+        return answer(await asyncio.to_thread(try_filter, said.filter, schema, self._observer.events()))
 
     async def _backtest(self, call: Call) -> Response:
         said: Backtest = call.body
@@ -236,13 +239,25 @@ class Observing:
 
 
 class _Looks:
-    """The looks of the observer, for one who watches: always the newest."""
+    """The looks of the observer, for one who watches: always the newest, for as long as its token counts.
 
-    def __init__(self, observer: Observer) -> None:
+    What is shown comes by the gateway's own connection, so that no broker ends it for whoever watches.
+    """
+
+    def __init__(self, observer: Observer, gateway: Gateway, caller: Caller) -> None:
         self._observer = observer
+        self._gateway = gateway
+        self._caller = caller
         self._seen = 0
+        self._is_over = False
 
     async def next(self, timeout_s: float) -> tuple[bytes, int] | None:
         """The next look, if there is one in time."""
+        if self._is_over:
+            return None
         self._seen, chunk = await self._observer.next(self._seen, timeout_s)
+        reason = self._gateway.door.why_not(self._caller)
+        if reason is not None:
+            self._is_over = True
+            return notice("ended", {"reason": reason}), 0
         return chunk, 0

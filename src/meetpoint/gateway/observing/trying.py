@@ -11,7 +11,7 @@ from typing import Final
 from meetpoint.client.errors import RefusedError
 from meetpoint.client.network import Network
 from meetpoint.client.replaying import Replayed
-from meetpoint.errors import FilterError
+from meetpoint.errors import FilterError, LimitError
 from meetpoint.gateway.errors import ApiError
 from meetpoint.gateway.observing.observer import Shown, moment_text
 from meetpoint.gateway.observing.shapes import (
@@ -57,9 +57,15 @@ def try_filter(text: str, schema: Schema | None, recent: list[Shown]) -> TryIs:
     accepted = [each for each in recent if filter_.accepts(each.event.attributes)]
     refused = [each for each in recent if not filter_.accepts(each.event.attributes)]
     explained = [_explained(filter_, each) for each in (*accepted[:EXPLAINED_MAX], *refused[:EXPLAINED_MAX])]
-    return TryIs(
-        True, None, findings, canonical(filter_).text, RecentCount(len(accepted), len(recent)), explained
-    )  # fmt: skip
+    return TryIs(True, None, findings, _in_short(filter_), RecentCount(len(accepted), len(recent)), explained)
+
+
+def _in_short(filter_: Filter) -> str | None:
+    """The canonical text; None where it is longer than a filter may be."""
+    try:
+        return canonical(filter_).text
+    except LimitError:
+        return None
 
 
 def _explained(filter_: Filter, shown: Shown) -> Explained:
