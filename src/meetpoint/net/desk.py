@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from importlib.metadata import version
@@ -14,6 +13,7 @@ from meetpoint.net.clock import Clock
 from meetpoint.net.metrics import Counts
 from meetpoint.net.paces import Paces
 from meetpoint.net.sessions import Session
+from meetpoint.net.turns import Turns
 from meetpoint.net.viewing import Viewing
 from meetpoint.protocol.effects import Refused
 from meetpoint.protocol.inputs import Forget
@@ -48,6 +48,7 @@ from meetpoint.wire.clients import (
     Subscriptions,
     SubscriptionsAre,
     View,
+    Word,
 )
 
 __all__ = ["Desk"]
@@ -80,7 +81,7 @@ class Desk:
         self._counts = counts
         self._scheme = scheme
         self._since = monotonic()
-        self._reading: set[asyncio.Task[None]] = set()
+        self._turns = Turns(1)
         self.state: Callable[[], str] = lambda: node.state
         clients.readers = {
             Brokers: self._brokers,
@@ -172,23 +173,19 @@ class Desk:
         session.tell(request, ProgressIs(self._node.progress(what.publisher)))
 
     def _journal(self, session: Session, request: int, what: Journal) -> None:
-        task = asyncio.get_running_loop().create_task(self._read_journal(session, request, what))
-        self._reading.add(task)
-        task.add_done_callback(self._reading.discard)
+        self._turns.read(session, request, lambda: self._read_journal(what))
 
-    async def _read_journal(self, session: Session, request: int, what: Journal) -> None:
+    def _read_journal(self, what: Journal) -> Word:
+        """By a thread: all of the journal's files are looked through."""
         try:
-            found = await asyncio.to_thread(self._store.journal, what.id, what.key)
+            return JournalIs(tuple(_lines(self._store.journal(what.id, what.key))))
         except OSError as error:
             self._clients.log.say(logging.ERROR, "journal_unreadable", problem=str(error))
-            session.tell(request, Refused(f"the journal could not be read: {error}", retry=True))
-            return
-        session.tell(request, JournalIs(tuple(_lines(found))))
+            return Refused(f"the journal could not be read: {error}", retry=True)
 
     async def close(self) -> None:
         """Wait for what is being read."""
-        if self._reading:
-            await asyncio.wait(set(self._reading))
+        await self._turns.close()
 
 
 def _no_archive(session: Session, request: int, what: Streams | History) -> None:

@@ -6,7 +6,6 @@ token reads what it may subscribe to, of its own tenant.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -19,6 +18,7 @@ from meetpoint.language.filters import parse_filter
 from meetpoint.net.badges import Badge
 from meetpoint.net.clients import Clients
 from meetpoint.net.sessions import Session
+from meetpoint.net.turns import Turns
 from meetpoint.protocol.effects import Refused
 from meetpoint.protocol.node import Node
 from meetpoint.protocol.records import HomeId
@@ -38,8 +38,7 @@ class Historian:
         self._id = archive.id
         self._shelf = ArchiveShelf(archive.folder)
         self._clients = clients
-        self._turns = asyncio.Semaphore(READERS_MAX)
-        self._reading: set[asyncio.Task[None]] = set()
+        self._turns = Turns(READERS_MAX)
         clients.readers[Streams] = self._streams
         clients.readers[History] = self._history
 
@@ -75,23 +74,19 @@ class Historian:
         self._read(session, request, look)
 
     def _read(self, session: Session, request: int, look: Callable[[], Word]) -> None:
-        task = asyncio.get_running_loop().create_task(self._answer(session, request, look))
-        self._reading.add(task)
-        task.add_done_callback(self._reading.discard)
+        self._turns.read(session, request, lambda: self._found(look))
 
-    async def _answer(self, session: Session, request: int, look: Callable[[], Word]) -> None:
+    def _found(self, look: Callable[[], Word]) -> Word:
+        """By a thread."""
         try:
-            async with self._turns:
-                word = await asyncio.to_thread(look)
+            return look()
         except (OSError, ArchiveError) as error:
             self._clients.log.say(logging.ERROR, "archive_unreadable", problem=str(error))
-            word = Refused(f"the archive could not be read: {error}", retry=True)
-        session.tell(request, word)
+            return Refused(f"the archive could not be read: {error}", retry=True)
 
     async def close(self) -> None:
         """Wait for what is being read."""
-        if self._reading:
-            await asyncio.wait(set(self._reading))
+        await self._turns.close()
 
 
 def _wanted(text: str, badge: Badge | None) -> Callable[[str, Event], bool]:
