@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ssl
 from pathlib import Path
 
@@ -10,10 +12,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from meetpoint.net import Broker, BrokerError
-from meetpoint.net.config import Access
+from meetpoint.net.config import Access, Limits
 from meetpoint.net.metrics import HELP, Histogram
 from tests.net.securing import secured
-from tests.net.talking import broker, calling, config, event, run
+from tests.net.talking import PATIENCE_S, broker, calling, config, event, run
 from tests.security.authorities import TestAuthority
 
 OPEN = "127.1:0"
@@ -110,6 +112,80 @@ def test_elsewhere_than_on_loopback_it_is_https_and_metrics_need_a_token(tmp_pat
             assert (await get(one, "/metrics"))[0] == 200
         async with broker(admin=OPEN, insecure=True) as one:
             assert (await get(one, "/metrics"))[0] == 200
+
+    run(main())
+
+
+async def opened(one: Broker, said: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    assert one.admin_address is not None
+    host, port = one.admin_address.rsplit(":", 1)
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(said)
+    return reader, writer
+
+
+HALF = b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Never-Ending: "
+
+
+def test_who_asks_nothing_or_never_ends_asking_is_closed_and_counted() -> None:
+    async def main() -> None:
+        async with broker(admin="127.0.0.1:0", limits=Limits(frame_s=0.3)) as one:
+            callers = [await opened(one, said) for said in (b"", HALF) * 10]
+            async with asyncio.timeout(PATIENCE_S):
+                for reader, writer in callers:
+                    with contextlib.suppress(ConnectionError):
+                        assert await reader.read() == b""
+                    writer.close()
+            assert one.counts.refusals["handshake_late"] == 20
+            assert await get(one, "/healthz") == (200, "ok\n")
+
+    run(main())
+
+
+def test_so_many_ask_by_http_at_one_time_and_no_more() -> None:
+    async def main() -> None:
+        async with broker(admin="127.0.0.1:0", limits=Limits(handshakes=5)) as one:
+            held = [await opened(one, HALF) for _ in range(5)]
+            over = [await opened(one) for _ in range(10)]
+            async with asyncio.timeout(PATIENCE_S):
+                for reader, writer in over:
+                    with contextlib.suppress(ConnectionError):
+                        assert await reader.read() == b""
+                    writer.close()
+            assert one.counts.refusals["handshakes_full"] == 10
+            for _, writer in held:
+                writer.close()
+                await writer.wait_closed()
+            assert await get(one, "/healthz") == (200, "ok\n")
+
+    run(main())
+
+
+@pytest.mark.parametrize("said", [b"\x00\xff" * 100 + b"\r\n\r\n", HALF + b"a" * 20_000, b"GET / HTTP/9.9\r\n\r\n"])
+def test_what_is_no_request_is_refused_and_said_in_one_line(said: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with broker(admin="127.0.0.1:0") as one:
+            for _ in range(5):
+                reader, writer = await opened(one, said)
+                async with asyncio.timeout(PATIENCE_S):
+                    with contextlib.suppress(ConnectionError):
+                        assert (await reader.read()).startswith(b"HTTP/1.")
+                writer.close()
+            assert one.counts.refusals["http"] == 5
+        told = [record for record in caplog.records if "kind=http" in record.message or record.exc_info]
+        assert len(told) == 1, [record.message for record in told]
+
+    run(main())
+
+
+def test_a_connection_is_for_one_request() -> None:
+    async def main() -> None:
+        async with broker(admin="127.0.0.1:0") as one:
+            for path in (b"/healthz", b"/metrics", b"/nothing"):
+                reader, writer = await opened(one, b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path)
+                async with asyncio.timeout(PATIENCE_S):
+                    assert b"Connection: close" in await reader.read(), "it ends, although nobody said that it should"
+                writer.close()
 
     run(main())
 

@@ -23,6 +23,8 @@ from meetpoint.security.grants import TokenError
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from meetpoint.net.http_door import HttpDoor
+
 __all__ = ["Admin"]
 
 CLOSE_S = 1.0
@@ -51,12 +53,15 @@ class Admin:
         self._failure = failure
         self._context: ssl.SSLContext | None = None
         self._runner: web.AppRunner | None = None
+        self._door: HttpDoor | None = None
         self.address = ""
 
     async def open(self) -> None:
         """Serve."""
         from aiohttp import web
         from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+        from meetpoint.net.http_door import HttpDoor, once
 
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self._counts)
@@ -75,14 +80,16 @@ class Admin:
                 return web.Response(text=problem + "\n", status=401, headers={"WWW-Authenticate": "Bearer"})
             return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-        app = web.Application()
+        app = web.Application(middlewares=[once])
         app.add_routes([web.get("/healthz", health), web.get("/readyz", ready), web.get("/metrics", metrics)])
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSE_S)
         await self._runner.setup()
+        assert self._runner.server is not None, "it is set up"
+        self._door = HttpDoor(self._runner.server, self._config.limits, self._refusals)
         if self._is_open and self._config.has_tls:
             self._context = serving_context(self._config)
         sock: socket.socket = listen_at(self._at, "admin")
-        await web.SockSite(self._runner, sock, ssl_context=self._context).start()
+        await self._door.listen(sock, self._context)
         self.address = str(self._at._replace(port=sock.getsockname()[1]))
 
     def _why_not(self, authorization: str) -> str:
@@ -105,5 +112,7 @@ class Admin:
 
     async def close(self) -> None:
         """Serve no more."""
+        if self._door is not None:
+            self._door.close()
         if self._runner is not None:
             await self._runner.cleanup()

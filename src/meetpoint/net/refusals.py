@@ -51,7 +51,7 @@ KINDS: Final = {
     "token_revoked": "A token that was revoked; also sessions that end for it",
     "token_network": "A token for another network",
     "token_client": "A client that says another name than its token does",
-    "http": "An HTTP request without a token that allows it",
+    "http": "An HTTP request that is none, or without a token that allows it",
     # what clients ask
     "role": "A request that needs the role observe or operate",
     "publish": "An event that the client's token does not let it publish",
