@@ -95,6 +95,19 @@ def test_whoever_lacks_something_is_told_what(
     assert (plain.code, "this port speaks TLS only: connect by mps://" in plain.err) == (2, True)
 
 
+def test_who_may_not_watch_is_told_so_and_not_that_all_brokers_are_silent(
+    up: Up, inside: Path, meetpoint: Command, tmp_path: Path
+) -> None:
+    plain = tmp_path / "plain.token"
+    issued = meetpoint(
+        "token", "issue", inside / "tokens", "--client", "ann", "--publish", "*", "--expires", "1h", "--out", plain
+    )
+    assert issued.code == 0, issued.err
+    watched = meetpoint("top", "--once", "--interval", "0.1", "--token-file", plain)
+    assert (watched.code, watched.out) == (2, "")
+    assert "ask for a token with that role" in watched.err
+
+
 def test_keys_that_are_there_are_taken_and_those_that_end_are_made_anew(
     up: Up, inside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

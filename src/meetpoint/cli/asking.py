@@ -62,6 +62,8 @@ class Reached(msgspec.Struct):
     peer: Peer
     link: Link | None
     problem: str = ""
+    is_refused: bool = False
+    """Whether the problem is that it may not be asked."""
 
 
 class Brokers:
@@ -103,7 +105,7 @@ class Brokers:
 
     async def ask(self, one: Reached, what: Question, kind: type[T]) -> T | None:
         """What a broker answers within a while; None, and the reason in `problem`, where it does not."""
-        from meetpoint.client.errors import NetworkError
+        from meetpoint.client.errors import NetworkError, RefusedError
 
         if one.link is None:
             return None
@@ -113,7 +115,7 @@ class Brokers:
         except TimeoutError:
             one.problem = f"broker {one.peer.address}: no answer within {self.patience_s:g} s"
         except NetworkError as error:
-            one.problem = str(error)
+            one.problem, one.is_refused = str(error), isinstance(error, RefusedError)
         return None
 
     async def close(self) -> None:

@@ -96,10 +96,14 @@ class _Look(msgspec.Struct):
 
 
 async def _look(brokers: Brokers) -> _Look:
+    from meetpoint.client.errors import RefusedError
     from meetpoint.wire.clients import Status, StatusIs
 
     everyone = await brokers.all()
     said = await asyncio.gather(*(brokers.ask(one, Status(), StatusIs) for one in everyone))
+    refused = [one.problem for one in everyone if one.is_refused]
+    if refused and not any(said):
+        raise RefusedError(refused[0])  # they are there, and do not tell
     return _Look(
         time.monotonic(),
         {one.peer.address: word for one, word in zip(everyone, said, strict=True)},
