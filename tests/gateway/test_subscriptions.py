@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import stat
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from aiohttp import web
-from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 
 import meetpoint as mp
 from meetpoint.gateway import GatewayLimits, GatewaySettings, webhooks
@@ -24,53 +20,7 @@ from meetpoint.protocol.settings import NodeSettings
 from meetpoint.security.files import FileError
 from meetpoint.store.errors import StoreError
 from tests.gateway.running import PATIENCE_S, gateway, reading, run, until
-
-
-class Got(msgspec.Struct):
-    """A request to the sink."""
-
-    headers: dict[str, str]
-    body: bytes
-    path: str
-
-    @property
-    def event(self) -> Any:
-        return from_http_event(HTTPMessage(self.headers, self.body))
-
-
-class Sink:
-    """Takes webhooks; answers what it is told to."""
-
-    def __init__(self) -> None:
-        self.got: list[Got] = []
-        self.answer: Callable[[Got], web.Response] = lambda _: web.Response(status=204)
-        self.url = ""
-
-    async def take(self, request: web.Request) -> web.Response:
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        got = Got(headers, await request.read(), request.path)
-        self.got.append(got)
-        return self.answer(got)
-
-
-@asynccontextmanager
-async def sinking() -> AsyncIterator[Sink]:
-    sink = Sink()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", sink.take)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0][:2]
-    sink.url = f"http://{host}:{port}"
-    try:
-        yield sink
-    finally:
-        await runner.cleanup()
-
-
-def wanted(sink: Sink, test: str, **beside: Any) -> dict[str, Any]:
-    return {"protocol": "HTTP", "sink": f"{sink.url}/hook", "filters": [{"exact": {"test": test}}], **beside}
+from tests.gateway.sinking import sinking, wanted
 
 
 def test_what_matches_is_sent_signed_and_is_read_by_the_official_client(here: Local) -> None:
@@ -91,7 +41,7 @@ def test_what_matches_is_sent_signed_and_is_read_by_the_official_client(here: Lo
             )
             await until(lambda: served.gateway.counts.totals["webhook_delivered"] == 2)
             shown = (await client.get(f"/subscriptions/{id_}")).json()
-            assert shown["status"] == {"state": "delivering", "delivered": 2}
+            assert shown["status"] == {"state": "delivering", "delivered": 2, "consent": "granted"}
             assert "protocolsettings" not in shown  # the secret is shown once
             assert (await client.delete(f"/subscriptions/{id_}")).status_code == 204
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
     from meetpoint.gateway import GatewaySettings
 
 __all__ = ["gateway", "page_address"]
+
+
+class SinkConsent(StrEnum):
+    """What sinks of webhooks are asked."""
+
+    REQUIRE = "require"
+    ASK = "ask"
+    OFF = "off"
 
 
 @reaching()
@@ -50,6 +59,16 @@ def gateway(
     private_sinks: Annotated[
         bool, typer.Option("--private-sinks", help="Let webhooks go to this machine and to private networks.")
     ] = False,
+    sink_consent: Annotated[
+        SinkConsent,
+        typer.Option(
+            "--sink-consent", help="Whether sinks of webhooks must agree to get events, are asked, or are not."
+        ),
+    ] = SinkConsent.ASK,
+    sink_origin: Annotated[
+        str | None,
+        typer.Option("--sink-origin", metavar="NAME", help="The name by which sinks are asked; else --host."),
+    ] = None,
     insecure: Insecure = False,
 ) -> None:
     """Serve HTTP and the dashboard for a network of brokers, until Ctrl-C.
@@ -74,7 +93,7 @@ def gateway(
     files: dict[str, Any] = {name: str(value) for name, value in said.items() if value is not None}
     settings = GatewaySettings(
         listen=listen, network=network, hosts=tuple(host or ()), origins=tuple(origin or ()),
-        private_sinks=private_sinks, insecure=insecure,
+        private_sinks=private_sinks, sink_consent=sink_consent.value, sink_origin=sink_origin, insecure=insecure,
         **files,
     )  # fmt: skip
     try:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final, get_args
+
 import msgspec
 
+from meetpoint.gateway.consent import Consent
 from meetpoint.net.config import Address, ConfigError, is_loopback, parse_address
 
 __all__ = ["GatewayLimits", "GatewaySettings"]
+
+SINK_ORIGIN: Final = "meetpoint-gateway"
+_LABEL: Final = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_SITE: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*", re.ASCII)
 
 
 class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +53,8 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
     """One message on a WebSocket."""
     subscriptions_per_client: int = 100
     """Subscriptions made by /subscriptions, of one token; without tokens, of all."""
+    unasked_per_minute: int = 60
+    """Requests to sinks at one host that did not agree to get events; where `private_sinks` holds, as many as come."""
     dry_filters: int = 1000
     """Filters of one dry run."""
     dry_events: int = 1000
@@ -86,6 +96,11 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """The folder in which subscriptions of /subscriptions are kept; without one they end with the gateway."""
     private_sinks: bool = False
     """Whether webhooks may go to loopback and private addresses, and by plain HTTP."""
+    sink_consent: Consent = "ask"
+    """Whether webhooks go to sinks that agreed alone (`require`), to those also that do not know the question (`ask`),
+    or to all, unasked (`off`)."""
+    sink_origin: str | None = None
+    """The name by which sinks are asked, like that of a site; without one the first of `hosts`, or `SINK_ORIGIN`."""
     report: str | None = None
     """The folder of the experiment report, served under /report/."""
     limits: GatewayLimits = GatewayLimits()
@@ -99,10 +114,19 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"gateway: {at} can be reached from other machines; give a certificate with its key and the keys of "
                 "tokens, listen at 127.0.0.1, or say insecure"
             )
+        if self.sink_consent not in get_args(Consent):
+            raise ConfigError(f"gateway: sink_consent {self.sink_consent!r}; say one of {', '.join(get_args(Consent))}")
+        if self.sink_origin is not None and not _SITE.fullmatch(self.sink_origin):
+            raise ConfigError(f"gateway: sink_origin {self.sink_origin!r}; write a name like events.example.org")
         for origin in self.origins:
             scheme, _, rest = origin.partition("://")
             if scheme not in ("http", "https") or not rest or "/" in rest or "*" in rest or origin != origin.lower():
                 raise ConfigError(f"gateway: origin {origin!r}; write it as browsers do: https://app.example.org")
+
+    @property
+    def asks_as(self) -> str:
+        """The name by which sinks are asked."""
+        return self.sink_origin or (self.hosts[0] if self.hosts else SINK_ORIGIN)
 
     @property
     def address(self) -> Address:

@@ -18,6 +18,7 @@ HELP: Final = {
     "events_dropped": "Events that a reader was too slow for",
     "streams_stalled": "Streams closed because their reader took nothing",
     "streams_resumed": "Streams that went on where they had been",
+    "webhook_asked": "Sinks of webhooks that were asked whether they want events",
     "webhook_posts": "Requests to sinks of webhooks",
     "webhook_delivered": "Events that sinks took",
     "webhook_failed": "Events that sinks did not take, handed back to the network",

@@ -82,6 +82,10 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True):
     problem: str | None = None
     delivered: int = 0
     failed: int = 0
+    consent: Literal["granted", "unknown", "refused"] | None = None
+    """Whether the sink agreed to get events; `unknown`: it does not know the question. None where it was not asked."""
+    per_minute: int | None = None
+    """How many requests the sink gets at most; None: as many as come."""
 
 
 class SubscriptionIs(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -200,7 +204,7 @@ class Subscriptions:
                     self._lock.release()
                     raise FileError(f"{self._path}: is damaged: {error}; put it aside, and make them again") from None
                 self._kept = {(each.owner, each.id): each for each in kept}
-        self._sender = Sender(gateway.settings.private_sinks)
+        self._sender = Sender(gateway.settings, gateway.counts.add)
         for each in self._kept.values():
             self._send(each)
 
@@ -308,7 +312,14 @@ class Subscriptions:
         status = (
             Status("ready")
             if webhook is None
-            else Status(webhook.state, webhook.problem, webhook.delivered, webhook.failed)
+            else Status(
+                webhook.state,
+                webhook.problem,
+                webhook.delivered,
+                webhook.failed,
+                webhook.consent if self._gateway.settings.sink_consent != "off" else None,
+                webhook.per_minute,
+            )
         )
         wanted = kept.wanted
         return SubscriptionIs(
