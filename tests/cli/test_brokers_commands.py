@@ -248,6 +248,12 @@ def test_subscriptions_go_out_and_come_back(at: Command, tmp_path: Path) -> None
     assert [row["name"] for row in _listed(at, "--owner", "ann")] == ["ann"]
     assert [row["name"] for row in _listed(at, "--label", "team=night")] == []
     assert "ann   127.0.0.1:" in at("subs", "list").out
+    odd = json.dumps({"name": "\x1b[2Jred\n", "filter": "price > 3", "owner": "\x9b31m"}).encode()
+    assert at("subs", "import", "-", stdin=odd).code == 0
+    told = at("subs", "list").out
+    assert r"\x1b[2Jred\n" in told
+    assert {"\x1b", "\x9b"}.isdisjoint(told), "a name spoke to the terminal"
+    assert at("subs", "end", "\x1b[2Jred\n").code == 0
 
     table = tmp_path / "alerts.csv"
     table.write_text("id,filter,subscriber\n007,price > 3,cem\n")

@@ -116,6 +116,44 @@ def test_a_body_becomes_data_by_its_content_type(media: str, body: bytes, attrib
     assert official.get_data() == expected
 
 
+BINARY = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t"}
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        ("plain", "plain"),
+        ("%E2%82%AC%20%22%25", '€ "%'),
+        ("€".encode().decode("latin-1"), "€"),  # bytes as they are, which a server reads so
+        ('"quoted \\"text\\" \\\\ %41"', 'quoted "text" \\ A'),
+        ('"', '"'),
+        ('half"', 'half"'),
+    ],
+)
+def test_a_header_is_read_as_cloud_events_has_it(header: str, value: str) -> None:
+    draft = read_binary({**BINARY, "ce-subject": header}.items(), b"", None)
+    assert draft.attributes["subject"] == value
+
+
+def test_a_header_that_is_no_text_is_refused() -> None:
+    for value in ("%E2%82", "ü"):  # half of a character, and one of latin-1
+        with pytest.raises(ApiError, match="ce-subject: is not percent-encoded UTF-8"):
+            read_binary({**BINARY, "ce-subject": value}.items(), b"", None)
+
+
+def test_what_two_headers_say_is_refused() -> None:
+    for twice in ([("ce-id", "2")], [("CE-ID", "1")], [("Content-Type", "a/b"), ("ce-datacontenttype", "c/d")]):
+        with pytest.raises(ApiError, match=r"(id|datacontenttype) is said by two headers"):
+            read_binary([*BINARY.items(), *twice], b"", None)
+
+
+@pytest.mark.parametrize("name", ["specversion", "id", "source", "type", "subject", "datacontenttype", "dataschema"])
+def test_what_must_be_a_string_and_is_none_is_named(name: str) -> None:
+    event = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", name: 7}
+    with pytest.raises(ApiError, match=f"^{name}: is not a string; write it in quotes$"):
+        read_structured(json.dumps(event).encode(), None)
+
+
 def test_filters_see_what_is_in_data_beside_lists() -> None:
     event = {
         "specversion": "1.0",

@@ -575,8 +575,10 @@ def test_the_report_is_served_and_nothing_beside_it(here: Local, tmp_path: Path)
                 policy = found.headers["content-security-policy"]
                 assert "default-src 'none'" in policy
                 assert "frame-ancestors 'self'" in policy
-            for path in ("/report/script.js", "/report/link.html", "/report/%2e%2e/secret.html", "/report/no.html"):
-                assert (await client.get(path)).status_code == 404, path
+            names = ("script.js", "link.html", "%2e%2e/secret.html", "no.html", "%00", "%00.html", "a" * 5000 + ".html")
+            for name in names:
+                answer = await client.get(f"/report/{name}")
+                assert (answer.status_code, answer.json()["error"]["kind"]) == (404, "report"), name
         async with gateway(here.url) as (_, client):
             assert "no experiment report" in (await client.get("/report/")).text
 

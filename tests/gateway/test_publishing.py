@@ -14,6 +14,8 @@ from cloudevents.core.v1.event import CloudEvent
 
 import meetpoint as mp
 from meetpoint.gateway import GatewayLimits
+from meetpoint.gateway.bodies import check_json
+from meetpoint.gateway.errors import ApiError
 from meetpoint.local import Local
 from tests.client.running import take
 from tests.gateway.running import gateway, in_thread, run
@@ -139,6 +141,23 @@ def test_curl_publishes_and_receives(here: Local) -> None:
         receiving.stdout.close()
         came = json.loads(lines[2].removeprefix("data: "))
         assert (came["id"], came["attributes"]) == (id_, {"test": "curl", "text": "<b>bold</b>"})
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        (r'"\ud800"', 1), (r'"a\uDBFFb"', 2), (r'"\udc00\ud800"', 1), (r'"\\\ud800"', 3), (r'{"\udfff":1}', 2),
+        (r'"\ud83d\ude00"', None), (r'"\uD83D\uDE00"', None), (r'"\\ud800"', None), (r'"\\\\ud800"', None),
+        ('"😀"', None), (r'"\ud7ff\ue000"', None),
+    ],
+)  # fmt: skip
+def test_half_a_character_is_refused_where_it_is_and_whole_ones_are_not(text: str, at: int | None) -> None:
+    if at is None:
+        assert check_json(text.encode()) == json.loads(text)
+        return
+    with pytest.raises(ApiError, match="is half of a character") as refused:
+        check_json(text.encode())
+    assert (refused.value.status, refused.value.at) == (400, at)
 
 
 def test_a_network_that_is_gone_is_said_to_be(here: Local) -> None:

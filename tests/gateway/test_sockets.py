@@ -12,7 +12,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from meetpoint.gateway import GatewayLimits, Served
+from meetpoint.gateway import GatewayLimits, Served, sockets
 from meetpoint.local import Local
 from tests.gateway.running import PATIENCE_S, gateway, run, until
 
@@ -153,5 +153,50 @@ def test_when_the_gateway_stops_a_socket_is_told(here: Local) -> None:
                 await one.hear()
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == 1001
+
+    run(main())
+
+
+def test_a_binary_frame_is_a_message_too_and_one_that_is_none_is_told(here: Local) -> None:
+    async def main() -> None:
+        async with gateway(here.url) as (served, _), socket(served) as one:
+            await one.connection.send(b'{"type":"subscribe","name":"a","filter":"FALSE"}')
+            assert await one.hear() == {"type": "subscribed", "name": "a"}
+            await one.connection.send(b"\x00\xff")
+            assert (await one.hear())["error"]["kind"] == "json"
+            assert (await one.ask(type="unsubscribe", name="a"))["type"] == "unsubscribed"
+            assert served.gateway.counts.totals["internal_errors"] == 0
+
+    run(main())
+
+
+def test_a_failure_of_our_own_ends_the_socket_with_a_word_and_no_other(
+    here: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with gateway(here.url) as (served, _), socket(served) as one, socket(served) as two:
+
+            async def fail(*_: object) -> None:
+                raise LookupError("a bug")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(sockets._Talk, "_subscribe", fail)
+                await one.say(type="subscribe", name="a", filter="TRUE")
+                with pytest.raises(ConnectionClosed) as closed:
+                    await one.hear()
+            assert closed.value.rcvd is not None
+            assert (closed.value.rcvd.code, "a bug" in closed.value.rcvd.reason) == (1011, False)
+            assert served.gateway.counts.totals["internal_errors"] == 1
+            assert (await two.ask(type="subscribe", name="a", filter="FALSE"))["type"] == "subscribed"
+
+    run(main())
+
+
+def test_who_asks_by_plain_http_is_told_how_to_connect(here: Local) -> None:
+    async def main() -> None:
+        async with gateway(here.url) as (_, client):
+            answer = await client.get("/ws")
+            assert (answer.status_code, answer.headers["upgrade"]) == (426, "websocket")
+            assert "ws://" in answer.json()["error"]["message"]
 
     run(main())

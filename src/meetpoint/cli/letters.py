@@ -10,7 +10,7 @@ import typer
 from meetpoint.cli.asking import run
 from meetpoint.cli.reaching import HERE, Reach, reaching
 from meetpoint.cli.streams import QuietConsole, json_text
-from meetpoint.errors import MeetpointError
+from meetpoint.errors import MeetpointError, one_line
 
 if TYPE_CHECKING:
     from meetpoint.client.asking import Letter
@@ -93,8 +93,7 @@ def _show_letters(letters: list[Letter]) -> None:
         for column in ("since", "subscription", "event", "why"):
             table.add_column(column, overflow="fold")
         for letter in letters:
-            table.add_row(
-                show_time(letter.at_us), escape(", ".join(letter.names)), escape(letter.event.id), escape(letter.reason)
-            )
+            cells = (", ".join(letter.names), letter.event.id, letter.reason)
+            table.add_row(show_time(letter.at_us), *(escape(one_line(each)) for each in cells))
         console.print(table)
     console.print("1 dead letter" if len(letters) == 1 else f"{len(letters):,} dead letters", highlight=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from meetpoint.errors import MeetpointError
+from meetpoint.errors import MeetpointError, one_line
 from meetpoint.language.explain import Explanation, explain
 from meetpoint.protocol.records import EventKey
 from meetpoint.wire.clients import DeadLetter, Held, Line
@@ -77,7 +77,7 @@ class Reason(msgspec.Struct, frozen=True):
         if self.explanation is not None:
             lines += ["the filter as it is now:", *("  " + line for line in self.explanation.text().splitlines())]
         lines += [f"not known: {what}" for what in self.unknown]
-        return "\n".join(lines)
+        return "\n".join(map(one_line, lines))  # names, ids and reasons are whatever somebody wrote
 
     def to_dict(self) -> dict[str, Any]:
         """The same for a program, ready for JSON."""

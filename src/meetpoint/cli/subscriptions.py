@@ -16,7 +16,7 @@ from meetpoint.cli.asking import Brokers, Reached, all_held, answered, brokers_a
 from meetpoint.cli.options import AsJson, need_arrow
 from meetpoint.cli.reaching import HERE, Reach, reaching
 from meetpoint.cli.streams import QuietConsole, complain, finish, json_text, print_json
-from meetpoint.errors import EventError, FilterError, MeetpointError
+from meetpoint.errors import EventError, FilterError, MeetpointError, one_line
 
 if TYPE_CHECKING:
     from meetpoint.language import Schema
@@ -140,9 +140,8 @@ def _show(found: list[tuple[str, Held]]) -> None:
         table.add_column("filter", overflow="fold")
         for host, held in found:
             text = held.filter if len(held.filter) <= SHOWN else held.filter[: SHOWN - 1] + "…"
-            table.add_row(
-                escape(held.name), host, _state(held), escape(held.terms.owner), f"{held.queued:,}", escape(text)
-            )
+            name, owner, text = (escape(one_line(each)) for each in (held.name, held.terms.owner, text))
+            table.add_row(name, host, _state(held), owner, f"{held.queued:,}", text)
         console.print(table)
     console.print("1 subscription" if len(found) == 1 else f"{len(found):,} subscriptions", highlight=False)
 

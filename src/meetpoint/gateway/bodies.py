@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -38,6 +39,12 @@ def _constant(word: str) -> NoReturn:
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant, parse_int=Number, parse_float=Number)
 """Leaves numbers as they are written: what they mean is decided where more is known of them."""
+_ESCAPES = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a pair
+    r"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+    r"|\\."
+)
+"""The escapes of a text that is JSON, one after another."""
 
 
 def read_text(data: bytes) -> str:
@@ -52,7 +59,7 @@ def check_json(data: bytes) -> Any:
     """See that bytes are one JSON value without duplicate keys. It is returned, with numbers as texts."""
     text = read_text(data)
     try:
-        return _DECODER.decode(text)
+        value = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         message = f"the body is not JSON at line {error.lineno}, column {error.colno}: {error.msg}"
         raise ApiError(400, "json", message, error.pos) from None
@@ -62,6 +69,17 @@ def check_json(data: bytes) -> Any:
         raise ApiError(400, "json", "the body nests too deep; flatten it") from None
     except ValueError as error:
         raise ApiError(400, "json", f"the body is not JSON: {error}") from None
+    if (half := _half_of_a_pair(text)) is not None:
+        message = f"{text[half : half + 6]} is half of a character; write both halves, or the character itself"
+        raise ApiError(400, "json", message, half)
+    return value
+
+
+def _half_of_a_pair(text: str) -> int | None:
+    """Where JSON escapes one of two surrogates without the other: that is no text, and no event can hold it."""
+    if "\\u" not in text:
+        return None
+    return next((match.start("half") for match in _ESCAPES.finditer(text) if match["half"] is not None), None)
 
 
 def read_json(data: bytes, wanted: type[T]) -> T:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 from cloudevents.core.exceptions import CloudEventValidationError
@@ -46,7 +46,9 @@ PLAIN_TYPE: Final = "meetpoint.event"
 """The type under which an event travels that was no CloudEvent."""
 _PLAIN_SOURCE: Final = "/meetpoint/"
 _DATA: Final = ("data", "data_json", "data_base64")
+_STRINGS: Final = ("specversion", "id", "source", "type", "subject", "datacontenttype", "dataschema")
 _NAME: Final = re.compile(r"[a-z0-9]+")
+_QUOTED_PAIR: Final = re.compile(r"\\(.)", re.DOTALL)
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _JSON_TYPE: Final = re.compile(r"[^/;]+/(?:[^/;]+\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
 _TEXT_TYPE: Final = re.compile(
@@ -89,12 +91,14 @@ def read_binary(headers: Iterable[tuple[str, str]], body: bytes, schema: Schema 
     for name, value in headers:
         lowered = name.lower()
         if lowered == "content-type":
-            context["datacontenttype"] = value
+            attribute, read = "datacontenttype", value
         elif lowered.startswith("ce-"):
-            try:
-                context[lowered[3:]] = unquote(value, errors="strict")
-            except UnicodeDecodeError:
-                raise ApiError(422, "event", f"the header {lowered}: is not percent-encoded UTF-8") from None
+            attribute, read = lowered[3:], _read_header(lowered, value)
+        else:
+            continue
+        if attribute in context:
+            raise ApiError(422, "event", f"{attribute[:60]} is said by two headers; send one")
+        context[attribute] = read
     if not body:
         return _draft(context, None, None, schema)
     media = context.get("datacontenttype", "application/json")
@@ -106,6 +110,16 @@ def read_binary(headers: Iterable[tuple[str, str]], body: bytes, schema: Schema 
         except UnicodeDecodeError:
             pass  # in another encoding: bytes
     return _draft(context, None, base64.b64encode(body).decode(), schema)
+
+
+def _read_header(name: str, value: str) -> str:
+    """The text that a header stands for: without quotes around it, then without percent signs, then as UTF-8."""
+    if len(value) > 1 and value[0] == value[-1] == '"':
+        value = _QUOTED_PAIR.sub(r"\1", value[1:-1])
+    try:
+        return unquote_to_bytes(value.encode("latin-1")).decode()  # as which HTTP's bytes were read
+    except UnicodeDecodeError:
+        raise ApiError(422, "event", f"the header {name[:60]}: is not percent-encoded UTF-8") from None
 
 
 def _from_members(members: dict[str, msgspec.Raw], schema: Schema | None) -> Draft:
@@ -162,6 +176,9 @@ def _check_context(context: dict[str, Any]) -> datetime | None:
             raise ApiError(
                 422, "event", f"a CloudEvent's attribute is called {name[:60]!r}; use lower-case letters and digits"
             )
+    for name in _STRINGS:
+        if not isinstance(context.get(name, ""), str):
+            raise ApiError(422, "event", f"{name}: is not a string; write it in quotes")
     time = None
     checked = dict(context)
     if "time" in context:

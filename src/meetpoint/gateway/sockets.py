@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import OrderedDict
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta
-from starlette.routing import BaseRoute, WebSocketRoute
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from meetpoint.client.delivered import Delivered
 from meetpoint.client.subscription import Subscription
+from meetpoint.errors import one_line
 from meetpoint.gateway.access import SUBPROTOCOL
 from meetpoint.gateway.bodies import read_json
 from meetpoint.gateway.cloud_events import Draft
@@ -39,6 +43,12 @@ UNACKNOWLEDGED_MAX: Final = 10_000
 WINDOW: Final = 256
 GOING_AWAY: Final = 1001
 POLICY: Final = 1008
+FAILED: Final = 1011
+TRY_AGAIN: Final = 1013
+REASON_MAX: Final = 30
+"""Characters of a reason: a close frame has room for 123 bytes."""
+
+_log = logging.getLogger("meetpoint.gateway")
 
 Ref: TypeAlias = str | int | None
 
@@ -126,10 +136,10 @@ class _Talk:
         """Listen until the client goes."""
         try:
             while True:
-                text = await self._socket.receive_text()
+                data = await self._receive()
                 ref: Ref = None
                 try:
-                    said: Said = read_json(text.encode(), Said)  # type: ignore[arg-type]
+                    said: Said = read_json(data, Said)  # type: ignore[arg-type]
                     ref = said.ref
                     await self._do(said)
                 except WebSocketDisconnect:
@@ -141,6 +151,14 @@ class _Talk:
                 task.cancel()
             for held in tuple(self._held.values()):
                 await self._end(held)
+
+    async def _receive(self) -> bytes:
+        """The next message; whether its frame says text or binary does not matter."""
+        message = await self._socket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message["code"], message.get("reason"))
+        text = message.get("text")
+        return bytes(message["bytes"]) if text is None else str(text).encode()
 
     async def _refuse(self, ref: Ref, error: Exception, name: str | None = None) -> None:
         problem = problem_of(error)
@@ -292,11 +310,26 @@ def socket_routes(gateway: Gateway) -> list[BaseRoute]:
             problem = problem_of(error)
             if problem is None:
                 gateway.counts.add("internal_errors")
-                raise
+                _log.exception("/ws failed")
+                problem = ApiError(500, "internal", "the gateway failed; its log says why")
             gateway.counts.refuse(problem.kind)
-            await socket.send_denial_response(problem.answer())
+            await _end_with(socket, problem)
 
-    return [WebSocketRoute("/ws", talk)]
+    async def other(request: Request) -> Response:
+        words = "this is for WebSockets: connect to it as ws://…/ws; by HTTP, GET /events?filter=… streams"
+        return ApiError(426, "method", words, headers={"Upgrade": "websocket", "Connection": "Upgrade"}).answer()
+
+    return [WebSocketRoute("/ws", talk), Route("/ws", other, methods=["GET"], include_in_schema=False)]
+
+
+async def _end_with(socket: WebSocket, problem: ApiError) -> None:
+    """Tell a client that it has no socket, or has none any more."""
+    if socket.application_state is WebSocketState.CONNECTING:
+        await socket.send_denial_response(problem.answer())
+        return
+    code = FAILED if problem.status == 500 else TRY_AGAIN if problem.status in (429, 503) else POLICY
+    with contextlib.suppress(RuntimeError, OSError, WebSocketDisconnect):
+        await socket.close(code, one_line(problem.message)[:REASON_MAX])
 
 
 async def _listen(gateway: Gateway, caller: Caller, socket: WebSocket, lease: Lease) -> None:

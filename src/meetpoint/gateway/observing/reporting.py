@@ -44,10 +44,19 @@ def report_routes(folder: str | None) -> list[BaseRoute]:
         if root is None or not (root / INDEX).is_file():
             todo = "make one (make experiments), and name its folder by --report"
             return refuse(404, "report", f"there is no experiment report here; {todo}")
-        file = (root / name).resolve()
-        kind = _KINDS.get(file.suffix.lower())
-        if not file.is_relative_to(root) or kind is None or not file.is_file():
+        file = _file(root, name)
+        if file is None:
             return refuse(404, "report", "the report has no such file")
-        return FileResponse(file, headers={**_HEADERS, "Content-Type": kind})
+        return FileResponse(file, headers={**_HEADERS, "Content-Type": _KINDS[file.suffix.lower()]})
 
     return [Route("/report/{path:path}", serve, methods=["GET"])]
+
+
+def _file(root: Path, name: str) -> Path | None:
+    """The file of a name, if there is one within the folder that may be shown."""
+    try:
+        file = (root / name).resolve()
+        is_there = file.is_relative_to(root) and file.suffix.lower() in _KINDS and file.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return None
+    return file if is_there else None
