@@ -269,6 +269,29 @@ def test_a_killed_broker_is_seen_and_the_others_close_the_gap(page: Page, site: 
     expect(log).to_contain_text(f"Broker {port} serves.")
 
 
+def test_the_keyboard_stays_where_it_was_when_a_list_is_drawn_anew(page: Page, site: Site) -> None:
+    focused = page.locator(":focus")
+    go(page, "Subscriptions")
+    page.get_by_role("button", name="Name").click()
+    page.locator(".filter-link").nth(1).focus()
+    words = focused.inner_text()
+    focused.evaluate("link => link.setAttribute('data-former', '')")
+    expect(page.locator("[data-former]")).to_have_count(0)
+    expect(focused).to_have_text(words)
+    go(page, "Nodes")
+    expect(page.locator(".health")).to_have_attribute("data-state", "whole", timeout=HEAL_MS)
+    port = without_subscriptions(site)
+    row = page.locator(".nodes li", has=page.get_by_text(port, exact=True))
+    row.get_by_role("button", name="Crash").focus()
+    page.keyboard.press("Enter")
+    expect(row.locator(".badge")).to_have_text("silent", timeout=HEAL_MS)
+    expect(row.get_by_role("button", name="Start")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(row.locator(".badge")).to_have_text("ready", timeout=HEAL_MS)
+    expect(page.locator(".nodes li:focus, .nodes li :focus")).to_have_count(1)
+    expect(page.locator(".health")).to_have_attribute("data-state", "whole", timeout=HEAL_MS)
+
+
 def test_a_broker_joins_and_leaves(page: Page, site: Site) -> None:
     before = set(site.states())
     go(page, "Nodes")

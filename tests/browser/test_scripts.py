@@ -137,3 +137,18 @@ def test_brokers_without_a_region_stand_around_the_cube(scripts: Page) -> None:
     centre = run(scripts, "layouts", "it.CENTRE")
     far = {id_: abs(complex(p["x"] - centre["x"], p["y"] - centre["y"])) for id_, p in at.items()}
     assert max(far["0"], far["1"]) < min(far[f"{n}"] for n in range(2, 7))
+
+
+def test_what_was_tried_again_and_again_is_one_step_of_a_journey(scripts: Page) -> None:
+    lost = [{"broker": "b", "why": "no answer", "ms": ms} for ms in (5, 1000, 2000)]
+    path = {
+        "id": "e",
+        "at": "a",
+        "done": False,
+        "hops": [],
+        "dropped": [*lost, {"broker": "c", "why": "none", "ms": 6}],
+    }
+    seen = run(
+        scripts, "journey", "new it.Journey(given).stops.map((each) => [each.broker, each.ms, each.times])", path
+    )
+    assert seen == [["b", 5, 3], ["c", 6, 1]]

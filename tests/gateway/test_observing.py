@@ -527,6 +527,15 @@ def test_an_event_is_shown_once_with_all_it_matched_and_larger_ones_are_left_out
     assert observer._latency(100_000_000) is None, "only of the last seconds"
 
 
+def test_events_are_shown_in_the_order_in_which_they_were_accepted_whichever_broker_tells_them() -> None:
+    observer = Observer(None)  # type: ignore[arg-type]
+    for moments in ((3_000, 5_000), (2_000, 4_000), (1_000,)):
+        told = [RecentEvent(at, at, key(at), packed_event(at // 1_000, n=1)) for at in moments]
+        observer._learn(A, RecentIs(1, tuple(told), ()))
+    assert [each.id for each in observer._ripe(10_000_000)] == ["e1", "e2", "e3", "e4", "e5"]
+    assert [each.to_shape().id for each in observer.events()] == ["e5", "e4", "e3", "e2", "e1"]
+
+
 def test_a_broker_that_began_anew_is_asked_from_its_beginning() -> None:
     observer = Observer(None)  # type: ignore[arg-type]
     observer._learn(A, RecentIs(50, (), ()))

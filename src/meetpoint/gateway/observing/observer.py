@@ -106,8 +106,8 @@ class Observer:
                 await self._task
 
     def events(self) -> list[Shown]:
-        """The last events, the newest first."""
-        return list(reversed(self._events.values()))
+        """The last events, the newest first: brokers tell theirs one after another."""
+        return sorted(self._events.values(), key=lambda each: each.at_us, reverse=True)
 
     async def next(self, seen: int, timeout_s: float) -> tuple[int, bytes]:
         """The next look after one that was seen, with its number; nothing new after a while."""
@@ -224,6 +224,7 @@ class Observer:
     def _ripe(self, now_us: int) -> Iterator[EventIs]:
         """Events that are old enough and were not shown, as many as one look has: the newest."""
         ripe = [each for each in self._events.values() if not each.was_shown and now_us - each.at_us >= RIPE_US]
+        ripe.sort(key=lambda each: each.at_us)
         for each in ripe:
             each.was_shown = True
         self._left_out += max(0, len(ripe) - EVENTS_SHOWN)

@@ -42,8 +42,10 @@ def report_routes(folder: str | None) -> list[BaseRoute]:
     async def serve(request: Request) -> Response:
         name = request.path_params.get("path", "") or INDEX
         if root is None or not (root / INDEX).is_file():
-            todo = "make one (make experiments), and name its folder by --report"
-            return refuse(404, "report", f"there is no experiment report here; {todo}")
+            words = (
+                "there is no experiment report here; make one, and name its folder by --report, if it is not ./report"
+            )
+            return refuse(404, "report", words)
         file = _file(root, name)
         if file is None:
             return refuse(404, "report", "the report has no such file")

@@ -32,7 +32,8 @@ export function spark(values) {
 
 // Hits over time, with the first and the last moment written beneath.
 export function timeline(buckets) {
-  const [width, height, foot] = [640, 150, 22];
+  const width = Math.min(640, Math.max(280, document.documentElement.clientWidth - 60)); // so that words keep their size
+  const [height, foot] = [150, 22];
   const most = Math.max(1, ...buckets.map((each) => each.hits));
   const step = width / Math.max(1, buckets.length);
   const bars = buckets.map((each, at) => {

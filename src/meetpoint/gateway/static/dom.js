@@ -45,9 +45,18 @@ export function announce(text) {
   document.getElementById("announcer").textContent = text;
 }
 
-// What is in a node from now on; what is absent (null, false) is left out.
+// What is in a node from now on; what is absent (null, false) is left out. Whoever goes by keyboard stays where it was:
+// at the first of the words in data-focus that something new has as well.
 export function put(node, ...children) {
+  const at = document.activeElement;
+  const words = at !== node && node.contains(at) ? (at.dataset.focus ?? "").split(" ").filter(Boolean) : [];
   node.replaceChildren(...present(children));
+  for (const word of words) {
+    const found = node.querySelector(`[data-focus~="${CSS.escape(word)}"]`);
+    if (!found) continue;
+    found.focus({ preventScroll: true });
+    break;
+  }
   return node;
 }
 

@@ -27,7 +27,7 @@ export class Journey {
     this.hops = order(path.hops);
     this.met = path.met ?? [];
     this.visited = path.visited ?? [];
-    this.dropped = path.dropped ?? [];
+    this.dropped = folded(path.dropped ?? []);
     this.delivered = path.delivered ?? [];
     this.origin =
       path.at ??
@@ -132,8 +132,20 @@ function stopText(stop) {
       : `meets none${looked} at`;
   }
   if (stop.kind === "visited") return stop.what;
-  if (stop.kind === "dropped") return stop.why;
+  if (stop.kind === "dropped") return stop.times > 1 ? `${stop.why} (${stop.times} times)` : stop.why;
   return "is delivered from";
+}
+
+// What was tried again and again is one thing: where it first failed, and how often.
+function folded(dropped) {
+  const found = new Map();
+  for (const each of dropped) {
+    const key = `${each.broker} ${each.why}`;
+    const first = found.get(key);
+    if (first) first.times += 1;
+    else found.set(key, { ...each, times: 1 });
+  }
+  return [...found.values()];
 }
 
 // Hops with the wave in which they are shown: one after whatever brought the event to where it starts.

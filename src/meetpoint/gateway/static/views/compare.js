@@ -59,7 +59,11 @@ async function find(root, place, signal) {
         { class: "card quiet-card" },
         el("h2", {}, "There is no report yet"),
         el("p", {}, inWords(error)),
-        el("p", {}, "These two commands measure and write it; then come back to this page."),
+        el(
+          "p",
+          {},
+          "These two commands measure, about ten minutes, and write it. Run them in the folder in which meetpoint up runs, then come back to this page.",
+        ),
         el("pre", {}, "meetpoint experiment run all --quick\nmeetpoint experiment report"),
       ),
     );

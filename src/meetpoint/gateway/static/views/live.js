@@ -9,13 +9,15 @@ import { world } from "../world.js";
 const SHOWN = 40;
 const ANNOUNCE_MS = 10_000;
 
+const WAITING = "for a subscriber or an earlier event";
+
 export function mount(root) {
   const stop = new AbortController();
   const tiles = {
     published: tile("Published", "events a second"),
     delivered: tile("Delivered", "notifications a second"),
     latency: tile("Latency", "from publish to subscriber"),
-    queued: tile("Waiting", "for subscribers that are away or slow"),
+    queued: tile("Waiting", WAITING),
   };
   const feed = el("ol", { class: "feed", tabindex: "0", "aria-label": "Last events" });
   const brokers = el("tbody", {});
@@ -52,7 +54,7 @@ export function mount(root) {
     tiles.queued.set(
       count(now.queued),
       series((each) => each.queued),
-      now.dead ? `and ${many(now.dead, "dead letter")}` : "for subscribers that are away or slow",
+      now.dead ? `and ${many(now.dead, "dead letter")}` : WAITING,
     );
     const busy = (each) => (each.published_per_s ?? 0) + (each.delivered_per_s ?? 0);
     const told = (value, say) => (value === null ? "–" : say(value));

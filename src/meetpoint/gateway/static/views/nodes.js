@@ -155,16 +155,23 @@ export function mount(root) {
   function row(broker, canManage) {
     const isBusy = busy.has(broker.id);
     const name = world.name(broker.id);
-    const button = (label, kind, action) =>
+    const button = (label, kind, action, word = "act") =>
       el(
         "button",
-        { type: "button", class: `small ${kind}`, disabled: isBusy, "aria-label": `${label} ${name}`, onclick: action },
+        {
+          type: "button",
+          class: `small ${kind}`,
+          "aria-disabled": isBusy ? "true" : null, // disabled, it would lose the keyboard
+          "aria-label": `${label} ${name}`,
+          "data-focus": `${word}-${broker.id} ${broker.id}`,
+          onclick: () => isBusy || action(),
+        },
         label,
       );
     const isServing = broker.state === "ready";
     return el(
       "li",
-      { "data-state": broker.state },
+      { "data-state": broker.state, "data-focus": broker.id, tabindex: "-1" },
       el("span", { class: "title" }, name),
       el("span", { class: `badge ${broker.state}` }, isBusy ? "working…" : broker.state),
       el("span", { class: "soft address" }, broker.address),
@@ -173,7 +180,7 @@ export function mount(root) {
           "span",
           { class: "actions" },
           isServing && button("Crash", "danger", () => void act("crash", broker)),
-          isServing && button("Leave", "", () => askToLeave(broker)),
+          isServing && button("Leave", "", () => askToLeave(broker), "leave"),
           broker.state === "silent" && button("Start", "primary", () => void act("start", broker)),
         ),
     );

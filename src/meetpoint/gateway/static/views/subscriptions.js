@@ -184,7 +184,12 @@ function row(each, most) {
       "Filter",
       el(
         "a",
-        { class: "filter-link", href: `#/try?filter=${encodeURIComponent(each.filter)}`, title: "Open in Try it" },
+        {
+          class: "filter-link",
+          href: `#/try?filter=${encodeURIComponent(each.filter)}`,
+          title: "Open in Try it",
+          "data-focus": encodeURIComponent(each.name),
+        },
         filterText(each.filter),
       ),
     ),
