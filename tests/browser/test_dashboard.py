@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING
 
@@ -174,6 +175,23 @@ def test_subscriptions_are_searched_and_sorted(page: Page, site: Site) -> None:
     expect(names).to_have_text(["late-jfk"])
     page.get_by_role("searchbox").fill("no such thing")
     expect(page.locator(".card [role=status]")).to_contain_text("None has this")
+
+
+def test_more_subscriptions_than_a_page_has_are_counted_all(page: Page, site: Site) -> None:
+    with contextlib.ExitStack() as held:
+        for n in range(120):
+            held.enter_context(site.net.subscribe(f"many = {n}"))
+        total = site.get("/api/subscriptions")["total"]
+        page.reload()
+        more = page.locator(".broker .more", has_text=re.compile(r"\+1\d\d"))
+        expect(more).to_have_count(1)  # where the client is connected
+        (broker,) = [each for each in site.get("/api/network")["brokers"] if each["numbers"]["subscriptions"] >= 120]
+        mine = page.locator(f'.broker[aria-label*=" {int(broker["numbers"]["subscriptions"])} subscriptions"]')
+        dots = mine.locator(".subscriber").count()
+        assert dots
+        expect(more).to_have_text(f" +{int(broker['numbers']['subscriptions']) - dots}")
+        go(page, "Subscriptions")
+        expect(page.locator(".card [role=status]")).to_contain_text(f"{total} subscriptions; of the 100 shown")
 
 
 def test_a_mistake_is_shown_where_it_is_while_one_types(page: Page) -> None:

@@ -117,19 +117,20 @@ export class Drawing {
       held.body.setAttribute("r", size);
       held.halo.setAttribute("r", size + 7);
       const mine = this.#subscriptions.get(broker.id) ?? [];
+      const total = world.hasAll ? mine.length : Math.max(mine.length, broker.numbers?.subscriptions ?? 0);
       const name = world.name(broker.id);
       held.group.setAttribute(
         "aria-label",
-        `Broker ${name}, ${broker.state}, load ${Math.round((broker.load ?? 0) * 100)} %, ${many(mine.length, "subscription")}`,
+        `Broker ${name}, ${broker.state}, load ${Math.round((broker.load ?? 0) * 100)} %, ${many(total, "subscription")}`,
       );
       const label =
         this.#layout.kind === "cube" && broker.regions?.length ? `${name} · ${broker.regions[0] || "all"}` : name;
-      this.#drawAround(held, point, label, mine, network.brokers.length);
+      this.#drawAround(held, point, label, mine, total, network.brokers.length);
     }
   }
 
-  #drawAround(held, point, name, mine, brokers) {
-    const drawn = JSON.stringify([point, held.size, name, brokers, mine.map((each) => [each.name, each.filter])]);
+  #drawAround(held, point, name, mine, total, brokers) {
+    const drawn = JSON.stringify([point, held.size, name, brokers, total, mine.map((each) => [each.name, each.filter])]);
     if (drawn === held.drawn) return;
     held.drawn = drawn;
     const along = { x: Math.cos(point.outward), y: Math.sin(point.outward) };
@@ -156,7 +157,7 @@ export class Drawing {
     );
     const outside = held.size + (shown.length ? 34 : 18) + Math.abs(along.y) * 6;
     const text = brokers > 24 ? "" : name;
-    const more = mine.length > shown.length && shown.length ? ` +${count(mine.length - shown.length)}` : "";
+    const more = total > shown.length && shown.length ? ` +${count(total - shown.length)}` : "";
     setText(held.label, text);
     setText(held.more, more);
     const anchor = Math.abs(along.x) < 0.35 ? "middle" : along.x > 0 ? "start" : "end";

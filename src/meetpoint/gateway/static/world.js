@@ -16,6 +16,8 @@ class World extends EventTarget {
   events = [];
   // The first page of subscriptions by name, and how many of them ask for each attribute.
   subscriptions = [];
+  // Whether that is all of them: else brokers know how many they serve.
+  hasAll = true;
   asked = new Map();
   state = "connecting";
   trouble = "";
@@ -117,8 +119,9 @@ class World extends EventTarget {
   async #askSubscriptions() {
     clearTimeout(this.#subscriptionsTimer);
     try {
-      const { subscriptions } = await getJson("api/subscriptions?sort=name");
+      const { subscriptions, more } = await getJson("api/subscriptions?sort=name");
       this.subscriptions = subscriptions;
+      this.hasAll = !more;
       this.asked = new Map();
       for (const each of subscriptions)
         for (const name of namesIn(each.filter)) this.asked.set(name, (this.asked.get(name) ?? 0) + 1);

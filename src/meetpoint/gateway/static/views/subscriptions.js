@@ -97,7 +97,7 @@ export function mount(root, parameters) {
     setText(
       told,
       held.length
-        ? `${many(total, "subscription")}${total > held.length ? `, ${count(held.length)} of them shown` : ""}; ${count(silent)} never matched${away ? `, ${count(away)} with nobody there` : ""}.`
+        ? `${many(total, "subscription")}; ${total > held.length ? `of the ${count(held.length)} shown ` : ""}${count(silent)} never matched${away ? `, ${count(away)} with nobody there` : ""}.`
         : search.value
           ? "None has this in its name, filter or owner."
           : "Nobody has subscribed yet. Write a filter in Try it, and subscribe with one click.",
