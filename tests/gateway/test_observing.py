@@ -318,6 +318,7 @@ def test_without_an_archive_a_backtest_says_what_to_do(here: Local) -> None:
             said = await post(client, "/api/backtest", {"filter": "TRUE"}, 409)
             assert said["error"]["kind"] == "archive"
             assert "archive.folder" in said["error"]["message"]
+            assert "meetpoint up --archive" in said["error"]["message"]
 
     run(main())
 

@@ -190,7 +190,8 @@ class Desk:
 
 def _no_archive(session: Session, request: int, what: Streams | History) -> None:
     """Where there is an archive, `history` answers."""
-    session.tell(request, Refused("this broker keeps no archive; set archive.folder in its configuration", retry=False))
+    todo = "set archive.folder in its configuration, or say meetpoint up --archive"
+    session.tell(request, Refused(f"this broker keeps no archive; {todo}", retry=False))
 
 
 def _lines(found: list[JournalLine]) -> list[Line]:
