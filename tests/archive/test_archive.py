@@ -10,12 +10,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
 from meetpoint.archive import Accepted, Archive, ArchiveError, list_parts, read_accepted
 from meetpoint.archive.parts import WRITING
+from meetpoint.archive.serving import ArchiveShelf
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.language.schema import Schema
@@ -119,6 +121,33 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ArchiveError, match=rf"{path.name}: cannot be read"):
         keys(tmp_path / "a")
+
+
+def test_files_that_are_none_of_an_archives_are_passed_over_or_told_of(tmp_path: Path) -> None:
+    held = archive(tmp_path)
+    (path,) = held.write([accepted(1)], None)
+    for name in ("notes.parquet", "abc-1-1-9.parquet", "0101-1-1.parquet"):
+        (path.parent / name).write_bytes(b"x")
+    (tmp_path / "other.parquet").write_bytes(b"x")
+    assert keys(tmp_path) == [(HOMES[0], 1)]
+    foreign = path.with_name(path.name.replace("-1-1.", "-2-9."))
+    pq.write_table(pa.table({"price": [1, 2]}), foreign)
+    shelf = ArchiveShelf(tmp_path)
+    for reads in (
+        lambda: keys(tmp_path),
+        lambda: held.missing([accepted(5)]),
+        lambda: shelf.page((HOMES[0], 1), 1, 9, 0, lambda tenant, event: True),
+    ):
+        with pytest.raises(ArchiveError, match=rf"{foreign.name}: has no column \w+, so it is no file of an archive"):
+            reads()
+    foreign.write_bytes(path.read_bytes()[:150])
+    for reads in (
+        lambda: keys(tmp_path),
+        lambda: held.missing([accepted(5)]),
+        lambda: shelf.page((HOMES[0], 1), 1, 9, 0, lambda tenant, event: True),
+    ):
+        with pytest.raises(ArchiveError, match=rf"{foreign.name}: cannot be read: .*move it away"):
+            reads()
 
 
 KILLED = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,64 @@ def test_a_folder_that_takes_nothing_for_a_while_costs_nothing(tmp_path: Path, m
             monkeypatch.setattr(Archive, "write", whole)
             await until_archived(one, 5)
             assert sorted(ids(tmp_path / "a")) == wanted
+
+    run(main())
+
+
+def test_a_damaged_file_is_told_of_and_holds_events_up_until_it_is_moved_away(tmp_path: Path) -> None:
+    async def main() -> None:
+        said = {**archiving(tmp_path / "a"), "data": str(tmp_path / "d"), "name": "one"}
+        async with broker(**said) as one:
+            wanted = await publish(one, 5)
+            await until_archived(one, 5)
+        (part,) = list_parts(tmp_path / "a")
+        copy = part.path.read_bytes()
+        part.path.write_bytes(copy[:100])
+        damaged = tmp_path / "a" / "hour=2020-01-01-00" / part.path.name.replace("-1-5.", "-6-999.")
+        damaged.parent.mkdir()
+        damaged.write_bytes(copy[:100])
+        async with broker(**said) as one:
+            wanted += await publish(one, 5, 5)
+            async with asyncio.timeout(20):
+                while not one.counts.totals["archive_failures"]:
+                    await asyncio.sleep(0.01)
+            async with mp.connect(f"mp://{one.address}", timeout=1) as net:
+                history = await net.subscribe("price >= 0", since=datetime(2020, 1, 1, tzinfo=UTC))
+                with pytest.raises(mp.NetworkError, match=r"not in the archive yet|cannot be read"):
+                    await anext(aiter(history))
+            assert one._gauges()["unarchived_events"] >= 5, "they are not forgotten"
+            damaged.unlink()
+            part.path.write_bytes(copy)
+            await until_archived(one, 5)
+        assert sorted(ids(tmp_path / "a")) == sorted(wanted)
+
+    run(main())
+
+
+def test_files_that_were_written_before_the_disk_failed_are_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with broker(**archiving(tmp_path / "a"), data=str(tmp_path / "d")) as one:
+            wanted = await publish(one, 3)
+            await until_archived(one, 3)
+            put = Archive._put
+
+            def put_and_fail(held: Archive, *rest: Any) -> Path:
+                put(held, *rest)
+                raise OSError(5, "Input/output error")
+
+            monkeypatch.setattr(Archive, "_put", put_and_fail)
+            wanted += await publish(one, 3, 3)
+            async with asyncio.timeout(20):
+                while not one.counts.totals["archive_failures"]:
+                    await asyncio.sleep(0.01)
+            monkeypatch.setattr(Archive, "_put", put)
+            wanted += await publish(one, 3, 6)
+            await until_archived(one, 9)
+        keys = [key for part in list_parts(tmp_path / "a") for key in _keys(part.path)]
+        assert len(keys) == len(set(keys)) == 9, "no event is in two files"
+        assert sorted(ids(tmp_path / "a")) == wanted
 
     run(main())
 

@@ -14,12 +14,15 @@ an underscore is passed over by Spark and by every other reader of Parquet folde
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from meetpoint.errors import MeetpointError
 from meetpoint.protocol.records import HomeId
@@ -32,11 +35,14 @@ __all__ = [
     "ArchiveError",
     "Merge",
     "Part",
+    "check_archive",
     "hour_name",
     "hours",
     "is_archive",
     "list_parts",
     "merges_of",
+    "opened",
+    "overlapping",
     "part_name",
     "parts_within",
 ]
@@ -45,12 +51,27 @@ NOTE = "_meetpoint.json"
 WRITING = "_writing"
 MERGED = "_merged.json"
 _HOUR = re.compile(r"hour=(\d{4}-\d{2}-\d{2}-\d{2})")
-_PART = re.compile(r"([0-9a-f]+)-(\d+)-(\d+)-(\d+)(-merged)?\.parquet")
+_PART = re.compile(r"((?:[0-9a-f]{2})+)-(\d+)-(\d+)-(\d+)(-merged)?\.parquet")
 HOUR_FORM = "%Y-%m-%d-%H"
 
 
 class ArchiveError(MeetpointError):
     """An archive cannot be read or written; says which folder or file, and what to do."""
+
+
+@contextmanager
+def opened(path: Path, columns: Sequence[str]) -> Iterator[pq.ParquetFile]:
+    """A part's file, of which some columns are read; ArchiveError where it is damaged, or is none of an archive's."""
+    try:
+        with pq.ParquetFile(path) as file:
+            if lacking := [name for name in columns if name not in file.schema_arrow.names]:
+                raise ArchiveError(f"{path}: has no column {lacking[0]}, so it is no file of an archive; move it away")
+            yield file
+    except FileNotFoundError:
+        raise  # it was merged into another one, or is too old by now
+    except (pa.ArrowException, OSError) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ArchiveError(f"{path}: cannot be read: {said}; put back a copy of it, or move it away") from None
 
 
 class Part(NamedTuple):
@@ -67,6 +88,12 @@ class Part(NamedTuple):
 def is_archive(path: str | Path) -> bool:
     """Whether brokers archive to a folder."""
     return (Path(path) / NOTE).is_file()
+
+
+def check_archive(path: str | Path) -> None:
+    """ArchiveError where a folder is none that brokers archive to."""
+    if not is_archive(path):
+        raise ArchiveError(f"{path}: is no archive; give the folder that brokers archive to")
 
 
 class Merge(msgspec.Struct, frozen=True, array_like=True):
@@ -106,7 +133,10 @@ def hours(folder: Path) -> list[Path]:
 
 def parts_within(hour: Path) -> list[Part]:
     """The parts of an hour, without those that were merged into others."""
-    names = {path.name for path in hour.iterdir()}  # before the list is read, which is there first
+    try:
+        names = {path.name for path in hour.iterdir()}  # before the list is read, which is there first
+    except FileNotFoundError:
+        return []  # it has become too old meanwhile
     names.difference_update(*(merge.of for merge in merges_of(hour) if merge.into in names))
     found = []
     for name in names:
@@ -115,6 +145,18 @@ def parts_within(hour: Path) -> list[Part]:
             at = hour.name.removeprefix("hour=")
             found.append(Part(at, HomeId(bytes.fromhex(home)), int(stream), int(first), int(last), hour / name))
     return sorted(found)
+
+
+def overlapping(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    """Parts of one stream that begin ever later, in groups: what overlaps in numbers is in one."""
+    together: list[Part] = []
+    for part in parts:
+        if together and part.first > max(each.last for each in together):
+            yield together
+            together = []
+        together.append(part)
+    if together:
+        yield together
 
 
 def merges_of(hour: Path) -> tuple[Merge, ...]:

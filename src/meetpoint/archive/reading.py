@@ -13,14 +13,13 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from meetpoint.archive.parts import NOTE, ArchiveError, list_parts
+from meetpoint.archive.parts import ArchiveError, check_archive, list_parts, opened
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.protocol.records import EventKey, HomeId
 
-__all__ = ["Archived", "read_accepted", "read_archive"]
+__all__ = ["Archived", "micros_of", "read_accepted", "read_archive"]
 
 BATCH_ROWS = 8192
 _COLUMNS = ["accepted_at", "tenant", "home", "stream", "number", "event"]
@@ -49,10 +48,9 @@ def read_accepted(
     folder: str | Path, *, since: datetime | None = None, until: datetime | None = None, tenant: str | None = None
 ) -> Iterator[Archived]:
     """The same, with what is known of each event's acceptance."""
-    since_us, until_us = _micros(since, "since"), _micros(until, "until")
+    since_us, until_us = micros_of(since, "since"), micros_of(until, "until")
     within = Path(folder)
-    if not (within / NOTE).exists():
-        raise ArchiveError(f"{within}: is no archive; give the folder that brokers archive to")
+    check_archive(within)
     hour, ids, before = "", set[tuple[str, str]](), set[tuple[str, str]]()
     for part in list_parts(within, since_us, until_us):
         if part.hour != hour:
@@ -63,13 +61,12 @@ def read_accepted(
                 if known not in ids and known not in before:
                     ids.add(known)
                     yield each
-        except (pa.ArrowException, OSError) as error:
-            said = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ArchiveError(f"{part.path}: cannot be read: {said}; put back a copy of it") from None
+        except FileNotFoundError:
+            raise ArchiveError(f"{part.path}: was removed while the archive was read; read again") from None
 
 
 def _events(path: Path, since_us: int | None, until_us: int | None, tenant: str | None) -> Iterator[Archived]:
-    with pq.ParquetFile(path) as file:
+    with opened(path, _COLUMNS) as file:
         for batch in file.iter_batches(BATCH_ROWS, columns=_COLUMNS):
             at_us = batch.column("accepted_at").cast(pa.int64()).to_pylist()
             names = [batch.column(name).to_pylist() for name in _COLUMNS[1:]]
@@ -79,7 +76,8 @@ def _events(path: Path, since_us: int | None, until_us: int | None, tenant: str 
                     yield Archived(EventKey(HomeId(home), stream, number), at, whose, from_msgpack(content))
 
 
-def _micros(moment: datetime | None, what: str) -> int | None:
+def micros_of(moment: datetime | None, what: str) -> int | None:
+    """A moment as microseconds since 1970; ArchiveError where it may be any, without a time zone."""
     if moment is None:
         return None
     if moment.tzinfo is None:

@@ -6,6 +6,7 @@ file that was merged into another meanwhile (`merging`) is gone; then everything
 
 from __future__ import annotations
 
+import heapq
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from meetpoint.archive.parts import ArchiveError, Part, hour_name, hours, parts_within
+from meetpoint.archive.parts import Part, hour_name, hours, opened, overlapping, parts_within
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.protocol.records import HomeId
@@ -28,6 +29,8 @@ PAGE_BYTES: Final = 512 << 10
 """About how many bytes a page holds."""
 PAGE_LOOKED_MAX: Final = 20_000
 """So many events are looked at for one page, whether they are wanted or not."""
+BATCH_ROWS: Final = 8_192
+"""So many rows of a file are read at once."""
 _COLUMNS: Final = ["number", "accepted_at", "tenant", "event"]
 
 StreamKey = tuple[HomeId, int]
@@ -93,13 +96,8 @@ class ArchiveShelf:
         rows: list[Row] = []
         size = looked = 0
         reached = after
-        while parts:
-            # What overlaps in numbers (`writing`: one file with the struct, one without) is read together.
-            last, together = parts[0].last, [parts.pop(0)]
-            while parts and parts[0].first <= last:
-                last = max(last, parts[0].last)
-                together.append(parts.pop(0))
-            for number, at_us, tenant, content in sorted(_rows(together, after, upto)):
+        for together in overlapping(parts):  # `writing`: one file with the struct, one without
+            for number, at_us, tenant, content in heapq.merge(*(_rows(part, after, upto) for part in together)):
                 looked += 1
                 if at_us >= since_us and wanted(tenant, from_msgpack(content)):
                     rows.append(Row(number, at_us, content))
@@ -107,7 +105,7 @@ class ArchiveShelf:
                 reached = number
                 if size >= PAGE_BYTES or looked >= PAGE_LOOKED_MAX:
                     return Page(rows, reached)
-            reached = min(last, upto)
+            reached = min(max(part.last for part in together), upto)
         return Page(rows, upto)
 
     def _parts(self) -> Iterator[Part]:
@@ -129,21 +127,17 @@ class ArchiveShelf:
             yield from parts
 
 
-def _rows(parts: list[Part], after: int, upto: int) -> Iterator[tuple[int, int, str, bytes]]:
-    for part in parts:
-        try:
-            with pq.ParquetFile(part.path) as file:
-                place = file.schema_arrow.get_field_index("number")
-                groups = [group for group in range(file.num_row_groups) if _may_have(file, group, place, after, upto)]
-                for batch in file.iter_batches(row_groups=groups, columns=_COLUMNS):
-                    numbers, at_us = batch.column("number").to_pylist(), batch.column("accepted_at").cast(pa.int64())
-                    rest = batch.column("tenant").to_pylist(), batch.column("event").to_pylist()
-                    for row in zip(numbers, at_us.to_pylist(), *rest, strict=True):
-                        if after < row[0] <= upto:
-                            yield row
-        except pa.ArrowException as error:
-            said = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ArchiveError(f"{part.path}: cannot be read: {said}; put back a copy of it") from None
+def _rows(part: Part, after: int, upto: int) -> Iterator[tuple[int, int, str, bytes]]:
+    """The rows of a file, by their numbers, read as they are wanted: a merged file may have many pages."""
+    with opened(part.path, _COLUMNS) as file:
+        place = file.schema_arrow.get_field_index("number")
+        groups = [group for group in range(file.num_row_groups) if _may_have(file, group, place, after, upto)]
+        for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=_COLUMNS):
+            numbers, at_us = batch.column("number").to_pylist(), batch.column("accepted_at").cast(pa.int64())
+            rest = batch.column("tenant").to_pylist(), batch.column("event").to_pylist()
+            for row in zip(numbers, at_us.to_pylist(), *rest, strict=True):
+                if after < row[0] <= upto:
+                    yield row
 
 
 def _may_have(file: pq.ParquetFile, group: int, place: int, after: int, upto: int) -> bool:

@@ -23,7 +23,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from meetpoint.archive.parts import NOTE, WRITING, ArchiveError, hour_name, list_parts, part_name
+from meetpoint.archive.parts import NOTE, WRITING, ArchiveError, hour_name, list_parts, opened, part_name
 from meetpoint.errors import EventError
 from meetpoint.language.event import Event
 from meetpoint.language.event_arrow import events_to_arrow
@@ -119,7 +119,8 @@ class Archive:
         for part in list_parts(self.folder):
             span = spans.get((part.home, part.stream))
             if span is not None and part.first <= span[1] and span[0] <= part.last:
-                numbers = pq.read_table(part.path, columns=["number"])["number"].to_pylist()
+                with opened(part.path, ["number"]) as file:
+                    numbers = file.read(columns=["number"])["number"].to_pylist()
                 held.update((part.home, part.stream, number) for number in numbers)
         return [each for each in events if (each.key.home, each.key.stream, each.key.number) not in held]
 

@@ -1,8 +1,8 @@
 """A broker's archive: what it accepts is collected, and written in files every second or so, by a thread.
 
 An event stays on the broker's disks until it is in the archive, so that nothing is lost whatever happens to this
-process. A disk that does not take files is tried again and again; meanwhile events wait, and when too many do,
-publishers are held up as they are by any other disk that is too slow.
+process. A disk that does not take files, or a file there that cannot be read, is tried again and again; meanwhile
+events wait, and when too many do, publishers are held up as they are by any other disk that is too slow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from meetpoint.archive import Accepted, Archive
+from meetpoint.archive import Accepted, Archive, ArchiveError
 from meetpoint.language.schema import Schema
 from meetpoint.net.clock import Clock
 from meetpoint.net.config import Archiving
@@ -89,13 +89,15 @@ class Archiver:
         self._writing = len(events)
         try:
             files = await asyncio.to_thread(self._write, events, self._schema())
-        except OSError as error:
+        except Exception as error:  # a disk, a damaged file, or a mistake of ours: no event may be forgotten for it
             self._waiting = events + self._waiting
             self._counts.totals["archive_failures"] += 1
             if not self._is_failing:
                 self._is_failing = True
+                is_told = isinstance(error, OSError | ArchiveError)
                 self._log.say(
-                    logging.ERROR, "archive_failed", folder=self._config.folder, problem=str(error),
+                    logging.ERROR, "archive_failed", folder=self._config.folder,
+                    problem=str(error) if is_told else f"{type(error).__name__}: {error}",
                     todo="make room, or see to the folder; events wait on the broker's disk meanwhile",
                 )  # fmt: skip
             return False
@@ -115,14 +117,16 @@ class Archiver:
 
     def _write(self, events: list[Accepted], schema: Schema | None) -> int:
         """Put events into the archive, in a thread; how many files that made."""
+        streams = {(each.key.home, each.key.stream) for each in events}
         fresh = [each for each in events if (each.key.home, each.key.stream) in self._known]
         unknown = [each for each in events if (each.key.home, each.key.stream) not in self._known]
+        self._known -= streams  # until all is written: if it is cut short, some files are there, and must be looked at
         if unknown:
             fresh += self._archive.missing(unknown)
         if self._has_tenants:
             fresh = [_outside(each) for each in fresh]
         files = len(self._archive.write(fresh, schema))
-        self._known.update((each.key.home, each.key.stream) for each in events)
+        self._known |= streams
         return files
 
     async def close(self) -> None:

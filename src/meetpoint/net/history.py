@@ -80,9 +80,10 @@ class Historian:
         """By a thread."""
         try:
             return look()
-        except (OSError, ArchiveError) as error:
-            self._clients.log.say(logging.ERROR, "archive_unreadable", problem=str(error))
-            return Refused(f"the archive could not be read: {error}", retry=True)
+        except Exception as error:  # whoever asked must be told, whatever it is
+            said = str(error) if isinstance(error, OSError | ArchiveError) else f"{type(error).__name__}: {error}"
+            self._clients.log.say(logging.ERROR, "archive_unreadable", problem=said)
+            return Refused(f"the archive could not be read: {said}", retry=True)
 
     async def close(self) -> None:
         """Wait for what is being read."""
