@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from meetpoint.archive import read_accepted
-from meetpoint.archive.merging import GRACE_S, closed_hours, expired_hours, forget_hour, merge_hour
-from meetpoint.archive.parts import MERGED, hours, list_parts
+from meetpoint.archive.merging import GRACE_S, closed_hours, expired_hours, forget_hour, merge_hour, sweep_forgotten
+from meetpoint.archive.parts import MERGED, WRITING, hours, list_parts
 from meetpoint.archive.serving import ArchiveShelf
 from tests.archive.test_archive import BEGIN, HOMES, SCHEMA, accepted, archive, keys
 
@@ -118,3 +121,102 @@ def test_a_run_that_is_cut_short_leaves_what_was_there(tmp_path: Path, steps: in
     merge_hour(hour)
     assert numbers(tmp_path) == wanted
     assert (hour / MERGED).exists()
+
+
+def test_runs_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> None:
+    wanted = filled(tmp_path, 200)
+    (hour,) = hours(tmp_path)
+    program = "import sys; from pathlib import Path; from meetpoint.archive.merging import merge_hour\n"
+    program += "for _ in range(5): merge_hour(Path(sys.argv[1]))"
+    runs = [subprocess.Popen([sys.executable, "-c", program, str(hour)], env={**os.environ}) for _ in range(3)]
+    while any(each.poll() is None for each in runs):
+        assert numbers(tmp_path) == wanted
+    assert [each.returncode for each in runs] == [0, 0, 0]
+    parts = list(list_parts(tmp_path))
+    assert len(parts) == 3
+    merged = [number for part in parts for number in pq.read_table(part.path)["number"].to_pylist()]
+    assert sorted(merged) == wanted, "nothing is in two files"
+    assert list((tmp_path / WRITING).iterdir()) == []
+
+
+def test_an_hour_that_is_being_merged_is_left_alone_by_others(tmp_path: Path) -> None:
+    filled(tmp_path, 100)
+    (hour,) = hours(tmp_path)
+    handle = os.open(hour, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        program = "import sys; from pathlib import Path; from meetpoint.archive.merging import merge_hour\n"
+        program += "print('begins', flush=True); merge_hour(Path(sys.argv[1])); print('done')"
+        other = subprocess.Popen([sys.executable, "-c", program, str(hour)], stdout=subprocess.PIPE, text=True)
+        assert other.stdout is not None
+        assert other.stdout.readline() == "begins\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(0.5)
+        assert not (hour / MERGED).exists()
+    finally:
+        os.close(handle)
+    assert other.communicate()[0] == "done\n"
+    assert (hour / MERGED).exists()
+
+
+def test_what_comes_late_to_an_hour_is_merged_too_and_never_into_a_file_of_its_name(tmp_path: Path) -> None:
+    held = archive(tmp_path)
+    held.write([accepted(1), accepted(2)], None)
+    held.write([accepted(8), accepted(9)], None)
+    (hour,) = hours(tmp_path)
+    assert merge_hour(hour).files_after == 1
+    held.write([accepted(5)], None)
+    assert merge_hour(hour).files_after == 2, "numbers 1 to 9 are the name of a file that is there"
+    assert merge_hour(hour, hour.stat().st_mtime + GRACE_S + 1).files_after == 2
+    assert numbers(tmp_path) == [1, 2, 5, 8, 9]
+    held.write([accepted(10)], None)
+    assert merge_hour(hour).files_after == 1
+    (part,) = list_parts(tmp_path)
+    assert pq.read_table(part.path)["number"].to_pylist() == [1, 2, 5, 8, 9, 10], "in the order of numbers"
+
+
+def test_what_a_run_left_that_was_cut_short_is_swept_up(tmp_path: Path) -> None:
+    filled(tmp_path)
+    first, second = hours(tmp_path)
+    for name in (f"merging.{second.name}.1234", f"merging.{second.name}.json"):
+        (tmp_path / WRITING / name).write_bytes(b"half")
+    merge_hour(second)
+    forget_hour(first)
+    assert len(list((tmp_path / WRITING).iterdir())) == 1, "it is not there for readers, but its files still are"
+    sweep_forgotten(tmp_path)
+    assert list((tmp_path / WRITING).iterdir()) == []
+
+
+def test_a_copy_of_an_archive_without_empty_folders_is_one(tmp_path: Path) -> None:
+    filled(tmp_path)
+    first, second = hours(tmp_path)
+    (tmp_path / WRITING).rmdir()
+    assert merge_hour(second).files_after < 5
+    (tmp_path / WRITING).rmdir()
+    forget_hour(first)
+    assert hours(tmp_path) == [second]
+
+
+def test_a_merged_file_is_read_a_page_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meetpoint.archive.merging.ROW_GROUP", 50)
+    monkeypatch.setattr("meetpoint.archive.serving.BATCH_ROWS", 50)
+    monkeypatch.setattr("meetpoint.archive.serving.PAGE_LOOKED_MAX", 20)
+    held = archive(tmp_path)
+    for begin in range(1, 1001, 10):
+        held.write([accepted(number) for number in range(begin, begin + 10)], None)
+    (hour,) = hours(tmp_path)
+    assert merge_hour(hour).files_after == 1
+    (part,) = list_parts(tmp_path)
+    assert pq.ParquetFile(part.path).num_row_groups >= 20
+    read: list[int] = []
+    batches = pq.ParquetFile.iter_batches
+
+    def counted(file: pq.ParquetFile, *said: Any, **more: Any) -> Any:
+        for batch in batches(file, *said, **more):
+            read.append(batch.num_rows)
+            yield batch
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", counted)
+    page = ArchiveShelf(tmp_path).page((HOMES[0], 1), 100, 1000, 0, lambda tenant, event: True)
+    assert ([row.number for row in page.rows], page.reached) == (list(range(101, 121)), 120)
+    assert sum(read) <= 100, "what the next pages have is not read for this one"

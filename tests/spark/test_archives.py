@@ -13,6 +13,7 @@ import pytest
 import meetpoint as mp
 from meetpoint.archive import ArchiveError, list_parts, read_archive
 from meetpoint.archive.merging import GRACE_S
+from meetpoint.language.schema import Schema
 from meetpoint.spark import backtest, compact_archive
 from meetpoint.spark.archives import read_archive as read_on_spark
 from meetpoint.spark.reading import read_events
@@ -71,6 +72,38 @@ def test_without_any_schema_it_says_what_to_do(spark: Any, tmp_path: Path) -> No
         read_on_spark(spark, str(tmp_path))
     with pytest.raises(ArchiveError, match="holds no events of that time"):
         read_on_spark(spark, str(tmp_path), since=datetime(2030, 1, 1, tzinfo=UTC))
+    with pytest.raises(ArchiveError, match="until: 2030-01-01T00:00:00 has no time zone"):
+        read_on_spark(spark, str(tmp_path), until=datetime(2030, 1, 1))
+    with pytest.raises(ArchiveError, match="is no archive; give the folder"):
+        read_on_spark(spark, str(tmp_path / "hour=2026-11-16-09"))
+
+
+def test_attributes_that_were_of_another_type_once_are_read_with_a_schema(spark: Any, tmp_path: Path) -> None:
+    held = archive(tmp_path)
+    texts = Schema.from_yaml("attributes:\n  price: {type: string}\n")
+    held.write([accepted(1)], SCHEMA)
+    held.write([accepted(2, seconds=3600, price="dear"), accepted(3, seconds=3600, price="7")], texts)
+    with pytest.raises(ArchiveError, match=r"not of the same types in all its files .*price: BIGINT.*; name a schema"):
+        read_on_spark(spark, str(tmp_path))
+    read = read_on_spark(spark, str(tmp_path), SCHEMA)
+    assert [row["price"] for row in read.good.toArrow().to_pylist()] == [1]
+    assert read.dead is not None
+    assert ["price" in row["reason"] for row in read.dead.toArrow().to_pylist()] == [True, True]
+    later = read_on_spark(spark, str(tmp_path), since=BEGIN + timedelta(hours=1)).good
+    assert sorted(row["price"] for row in later.toArrow().to_pylist()) == ["7", "dear"]
+
+
+def test_a_damaged_file_is_told_of_and_other_hours_are_merged(spark: Any, tmp_path: Path) -> None:
+    held = archive(tmp_path)
+    damaged, _ = held.write([accepted(1), accepted(2, seconds=3600)], SCHEMA)
+    held.write([accepted(3, seconds=3601)], SCHEMA)
+    for content in (b"", damaged.read_bytes()[:150]):
+        damaged.write_bytes(content)
+        with pytest.raises(ArchiveError, match=rf"{damaged.name}: cannot be read: .*; all other hours are done"):
+            compact_archive(spark, str(tmp_path), now=(BEGIN + timedelta(hours=4)).timestamp())
+        with pytest.raises(ArchiveError if not content else Exception, match=damaged.name):
+            read_on_spark(spark, str(tmp_path)).good.toArrow()
+    assert [part.path.name.endswith("-merged.parquet") for part in list_parts(tmp_path)] == [False, True]
 
 
 def test_a_backtest_says_the_same_on_spark_and_in_one_process_and_after_merging(spark: Any, tmp_path: Path) -> None:

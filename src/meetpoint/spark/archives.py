@@ -6,6 +6,7 @@ and are dead letters where they do not conform. Of an event that was accepted tw
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -15,9 +16,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from meetpoint.archive.merging import Merged, closed_hours, expired_hours, forget_hour, merge_hour
-from meetpoint.archive.parts import ArchiveError, is_archive, list_parts
+from meetpoint.archive.merging import Merged, closed_hours, expired_hours, forget_hour, merge_hour, sweep_forgotten
+from meetpoint.archive.parts import ArchiveError, check_archive, list_parts
+from meetpoint.archive.reading import micros_of
+from meetpoint.archive.writing import COLUMNS
 from meetpoint.language.event_json import attributes_to_json
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.language.schema import Schema
@@ -28,6 +32,10 @@ from meetpoint.spark.validating import DEAD_COLUMNS, validate
 __all__ = ["compact_archive", "read_archive"]
 
 _TEXT = "value"
+_PROBLEM = "problem"
+_MERGED = pa.schema(
+    [(name, pa.string() if name == "hour" else pa.int64()) for name in Merged._fields] + [(_PROBLEM, pa.string())]
+)
 
 
 def read_archive(
@@ -40,11 +48,12 @@ def read_archive(
     tenant: str | None = None,
 ) -> EventFiles:
     """The events that were accepted from one moment on and before another; a schema is needed where they have none."""
-    since_us, until_us = (None if each is None else round(each.timestamp() * 1e6) for each in (since, until))
-    paths = [str(part.path) for part in list_parts(Path(folder), since_us, until_us)]
+    since_us, until_us = micros_of(since, "since"), micros_of(until, "until")
+    check_archive(folder)
+    paths = [part.path for part in list_parts(Path(folder), since_us, until_us)]
     if not paths:
         raise ArchiveError(f"{folder}: holds no events of that time; wait until brokers have written some")
-    frame = running.read.option("mergeSchema", True).parquet(*paths)
+    frame = _rows_of(running, folder, paths, schema)
     for moment, is_in in ((since, F.col("accepted_at") >= F.lit(since)), (until, F.col("accepted_at") < F.lit(until))):
         frame = frame if moment is None else frame.where(is_in)
     frame = frame if tenant is None else frame.where(F.col("tenant") == F.lit(tenant))
@@ -67,6 +76,26 @@ def read_archive(
         none = [F.lit(None).cast("string").alias(name) for name in DEAD_COLUMNS]
         good, marked, dead = typed, typed.select(F.struct("*").alias("event"), *none), checked.dead
     return EventFiles(checked.good.unionByName(good), dead, checked.marked.unionByName(marked))
+
+
+def _rows_of(running: Any, folder: str, paths: Sequence[Path], schema: Schema | None) -> Any:
+    """All rows of some parts; without the struct where not all have an attribute of one type."""
+    for path in paths:
+        if not path.stat().st_size:  # Spark passes over it without a word
+            raise ArchiveError(f"{path}: cannot be read: it is empty; put back a copy of it, or move it away")
+    texts = [str(path) for path in paths]
+    try:
+        return running.read.option("mergeSchema", True).parquet(*texts)
+    except Exception as error:  # Spark's own, of another class with Connect
+        found = re.search(r"incompatible data types (\".*?\" and \".*?\")", str(error))
+        if found is None:
+            raise
+        if schema is None:
+            raise ArchiveError(
+                f"{folder}: attributes are not of the same types in all its files ({found[1]}); "
+                "name a schema, or read a time in which they are"
+            ) from None
+    return running.read.schema(from_arrow_schema(COLUMNS)).parquet(*texts)
 
 
 def _as_declared(typed: Any, wanted: Schema) -> Any:
@@ -99,21 +128,35 @@ def compact_archive(
     """
     at = time.time() if now is None else now
     within = Path(folder)
-    if not is_archive(folder):
-        raise ArchiveError(f"{folder}: is no archive; give the folder that brokers archive to")
+    check_archive(folder)
     for hour in [] if keep_s is None else expired_hours(within, keep_s, at):
         forget_hour(hour)
+    sweep_forgotten(within)
     hours = [str(hour) for hour in closed_hours(within, at)]
     if not hours:
         return []
     frame = running.createDataFrame([(hour,) for hour in hours], "hour string").repartition(len(hours))
-    kinds = {"hour": spark.StringType()}
-    fields = [spark.StructField(name, kinds.get(name, spark.LongType())) for name in Merged._fields]
-    table = frame.mapInArrow(_merge, spark.StructType(fields)).toArrow()
-    return sorted(Merged(**row) for row in table.to_pylist())
+    kinds = {"hour": spark.StringType(), _PROBLEM: spark.StringType()}
+    fields = [spark.StructField(name, kinds.get(name, spark.LongType())) for name in (*Merged._fields, _PROBLEM)]
+    told = frame.mapInArrow(_merge, spark.StructType(fields)).toArrow().to_pylist()
+    problems = sorted(each[_PROBLEM] for each in told if each[_PROBLEM] is not None)
+    if problems:
+        others = f" (and {len(problems) - 1} more hours with problems)" if len(problems) > 1 else ""
+        raise ArchiveError(f"{problems[0]}{others}; all other hours are done")
+    return sorted(Merged(*(each[name] for name in Merged._fields)) for each in told)
 
 
 def _merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        done: Sequence[Merged] = [merge_hour(Path(hour)) for hour in batch.column(0).to_pylist()]
-        yield pa.RecordBatch.from_pylist([each._asdict() for each in done])
+        for hour in batch.column(0).to_pylist():
+            yield pa.RecordBatch.from_pylist([_merged(Path(hour))], _MERGED)
+
+
+def _merged(hour: Path) -> dict[str, Any]:
+    """What became of an hour; one with a damaged file must not keep others from being merged."""
+    try:
+        return {**merge_hour(hour)._asdict(), _PROBLEM: None}
+    except FileNotFoundError:  # another run has forgotten it meanwhile
+        return {**Merged(hour.name.removeprefix("hour="), 0, 0, 0, 0)._asdict(), _PROBLEM: None}
+    except (ArchiveError, OSError) as error:
+        return {**Merged(hour.name, 0, 0, 0, 0)._asdict(), _PROBLEM: str(error)}
