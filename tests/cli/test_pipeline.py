@@ -20,6 +20,7 @@ from rich.console import Console
 from meetpoint.cli import spark_runs, stages
 from meetpoint.cli.demo import tell
 from meetpoint.matching.feedback import Feedback
+from tests.archive.test_archive import accepted, archive
 from tests.cli.conftest import Command, Ran
 from tests.spark.conftest import spark as spark  # the one session of all tests
 
@@ -243,6 +244,26 @@ def test_measure_reports(command: Command, here: Path) -> None:
     assert ran.out.startswith("3 events, 4 attributes, 2 subscriptions\n")
     assert json.loads((here / "measured.json").read_text())["events"] == 3
     assert Feedback.load(here / "feedback.bin").events == 3
+
+
+def test_an_archive_of_a_network_without_a_schema_is_measured_with_one_that_is_inferred(
+    command: Command, here: Path
+) -> None:
+    held = here / "archived"
+    archive(held).write([accepted(number) for number in range(5)], None)
+    for arguments in (
+        ["pipeline", "measure", held, "--feedback", "f.bin"],
+        ["backtest", "price > 2", "--events", held, "--spark"],
+    ):
+        ran = command(*arguments)
+        assert (ran.code, ran.out) == (2, "")
+        assert "archived: its events have no schema; name one (meetpoint schema infer makes it)" in ran.err
+    assert command("schema", "infer", held, "--out", "inferred.yaml").code == 0
+    measured = command("pipeline", "measure", held, "--schema", "inferred.yaml", "--feedback", "f.bin", "--json")
+    assert (measured.code, measured.err) == (0, "")
+    assert Feedback.load(here / "f.bin").events == 5
+    tested = command("backtest", "price > 2", "--events", held, "--spark", "--schema", "inferred.yaml", "--json")
+    assert json.loads(tested.out)["hits"] == 2
 
 
 def test_generate_writes_a_workload_that_match_takes(command: Command, here: Path) -> None:

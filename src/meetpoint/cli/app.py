@@ -259,6 +259,7 @@ def _backtest_on_spark(
 def infer(events: EventFile, out: OutFile = "-", rejects: RejectsFile = None) -> None:
     """A schema in YAML that all the events conform to."""
     need_arrow()
+    from meetpoint.archive import is_archive, read_archive
     from meetpoint.cli.outputs import RejectFile, refuse_overlap, write_text
     from meetpoint.language import Schema
     from meetpoint.matching.jobs import load_events
@@ -266,7 +267,8 @@ def infer(events: EventFile, out: OutFile = "-", rejects: RejectsFile = None) ->
 
     refuse_overlap({"--out": out, "--rejects": rejects}, {"EVENTS": events})
     with RejectFile(rejects) as aside:
-        found = Schema.infer(clean_rows(load_events(events, aside.add, None)))
+        held = read_archive(events) if is_archive(events) else events
+        found = Schema.infer(clean_rows(load_events(held, aside.add, None)))
     write_text(out, found.to_yaml())
     finish(aside.summary())
 

@@ -242,19 +242,21 @@ def measure(
     feedback: Annotated[
         str | None, typer.Option("--feedback", metavar="FILE", help="Where what matchers and brokers load goes.")
     ] = None,
+    schema: SchemaFile = None,
     top: Annotated[int, typer.Option("--top", min=1, help="How many values and subscriptions are named.")] = 20,
     master: Master = LOCAL,
     config: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """What events hold, how selective constraints are, where many meet, and which subscriptions are silent."""
-    inputs = {"EVENTS": events, "--subs": subs, "--hits": hits}
+    inputs = {"EVENTS": events, "--subs": subs, "--hits": hits, "--schema": schema}
     work = Work(master, config, as_json, inputs, {"--out": out, "--feedback": feedback}, None)
+    declared = read_schema(schema)
     with work.running() as spark:
         from meetpoint.spark import measure
         from meetpoint.spark.reading import read_rows
 
-        read = read_events(spark, events, None, None)
+        read = read_events(spark, events, declared, None)
         held = None if subs is None else read_subscriptions(spark, subs, None)
         pairs = None if hits is None else read_rows(spark, hits)
         with waiting(spark, "measuring"):

@@ -63,7 +63,7 @@ def read_archive(
     if wanted is None and has_columns:
         wanted = schema_from_spark(frame.schema["attributes"].dataType)
     if wanted is None:
-        raise ArchiveError(f"{folder}: its events have no schema; name one, or declare one to the network")
+        raise ArchiveError(f"{folder}: its events have no schema; name one (meetpoint schema infer makes it)")
     loose = frame.where("attributes IS NULL") if has_columns else frame
     checked = validate(loose.select("event").mapInArrow(_texts, f"{_TEXT} binary"), wanted, column=_TEXT)
     if not has_columns:
