@@ -187,6 +187,34 @@ def test_columns_follow_the_schema_and_what_does_not_fit_is_not_lost(tmp_path: P
         assert [field.name for field in other.schema()["attributes"].dataType] == ["n", "colour"]
 
 
+def test_attributes_that_are_declared_while_a_query_runs_cost_it_nothing_that_it_has_columns_for(
+    tmp_path: Path,
+) -> None:
+    with brokers(tmp_path, 1) as here, here.connect_sync() as net:
+        net.publish({"n": 0, "symbol": 7, "colour": "red"})  # before there is a schema: of no type that it will have
+        net.declare(SCHEMA)
+        (tmp_path / "own.yaml").write_text(SCHEMA)
+        readers = [
+            MeetpointDataSource({"url": here.url, "since": "earliest", **said})
+            for said in ({}, {"schema": str(tmp_path / "own.yaml")})
+        ]
+        streams = [source.streamReader(source.schema()) for source in readers]
+        net.declare(SCHEMA + "  colour: {type: string}\n  order.tax: {type: integer}\n")
+        net.publish({"n": 1, "symbol": "A", "colour": "red"})
+        net.publish({"n": 2, "symbol": "A", "order": {"price": 1, "tax": 2}})
+        net.publish({"n": 3, "symbol": "A", "order": {"price": 1}})
+        found = []
+        for stream in streams:
+            stream.prepareForTriggerAvailableNow()
+            found.append([row for _, rows in all_batches(stream, stream.initialOffset()) for row in rows])
+            stream.stop()
+    followed, own = found
+    assert [row["unfit"] is None for row in followed] == [False, True, True, True]
+    assert [row["attributes"] and row["attributes"]["n"] for row in followed] == [None, 1, 2, 3]
+    assert str(followed[2]["attributes"]["order"]) == str(followed[3]["attributes"]["order"])
+    assert [row["unfit"] is None for row in own] == [False, False, False, True], "a schema of one's own says what fits"
+
+
 def test_a_broker_that_is_away_holds_up_its_own_stream_only(tmp_path: Path) -> None:
     with brokers(tmp_path, scheme="flood") as here:
         publish(here.url_of(0), range(10))

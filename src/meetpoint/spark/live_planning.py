@@ -41,6 +41,8 @@ class Query(msgspec.Struct, frozen=True):
     """How many events a batch of a stream has at most, before the filter."""
     task_max: int
     """And how many a task."""
+    grows: bool = False
+    """Whether the schema is the network's own, to which attributes may be added while the query runs."""
 
 
 def read_since(since: str) -> int:
@@ -158,7 +160,16 @@ class Planner:
             holders = self._holders.get(each.place.archive, ()) if standing is None else standing.holders
             others = {archive: self._holders.get(archive, ()) for archive, _ in each.known}
             found.append(
-                Task(reach, each, holders, others, self._query.filter, int(end["since_us"]), int(end["read_us"]))
+                Task(
+                    reach,
+                    each,
+                    holders,
+                    others,
+                    self._query.filter,
+                    int(end["since_us"]),
+                    int(end["read_us"]),
+                    self._query.grows,
+                )
             )
         return found
 

@@ -7,7 +7,7 @@ whoever the network says has it by now. A range of which nothing more comes for 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +19,8 @@ from meetpoint.language.event import Event
 from meetpoint.language.event_arrow import arrow_schema, events_to_arrow
 from meetpoint.language.event_json import attributes_to_json
 from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.language.schema import Schema
+from meetpoint.language.schema import Schema, Tree
+from meetpoint.language.values import Value
 from meetpoint.protocol.messages import Peer
 from meetpoint.spark.live_offsets import Place, Range
 from meetpoint.spark.live_reach import Client, Reach
@@ -34,6 +35,8 @@ _TIME: Final = pa.timestamp("us", tz="UTC")
 
 _Row = tuple[int, int, Event]
 """Number, moment of acceptance, event."""
+_Grown = Callable[[], Schema | None]
+"""The network's schema by now."""
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -47,6 +50,8 @@ class Task(msgspec.Struct, frozen=True):
     filter: str
     since_us: int
     read_us: int
+    grows: bool = False
+    """Whether the schema of the columns was the network's, which may have more attributes by now."""
 
 
 def columns_of(schema: Schema | None) -> pa.Schema:
@@ -77,7 +82,7 @@ def read_task(task: Task, schema: Schema | None) -> Iterator[pa.RecordBatch]:
         for page in reader.pages(task.range.place, task.range.after, task.range.upto, task.holders):
             rows = [(number, at_us, from_msgpack(held)) for number, at_us, held in page.events if number not in seen]
             if rows:
-                yield _batch(rows, task, schema)
+                yield _batch(rows, task, schema, reader.grown)
     finally:
         reader.close()
 
@@ -88,6 +93,8 @@ class _Reader:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._client: Client | None = None
+        self._grown: Schema | None = None
+        self._has_asked = False
 
     def close(self) -> None:
         if self._client is not None:
@@ -139,6 +146,22 @@ class _Reader:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
+    def grown(self) -> Schema | None:
+        """The network's schema as it is now; None where it is not what the columns follow."""
+        if self._task.grows and not self._has_asked:
+            until = time.monotonic() + self._task.reach.timeout_s
+            while not self._has_asked:
+                try:
+                    client = self._connected(self._task.holders)
+                    self._grown, self._has_asked = client.run(client.asking.schema()), True
+                except RefusedError:
+                    raise
+                except NetworkError:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(PAUSE_S)
+        return self._grown
+
     def _connected(self, line: Sequence[Peer]) -> Client:
         if self._client is None:
             self._client = Client(self._task.reach, [peer.address for peer in line])
@@ -149,7 +172,7 @@ class _Reader:
         return [peer for peer, said in told.items() if said.archive == archive]
 
 
-def _batch(rows: list[_Row], task: Task, schema: Schema | None) -> pa.RecordBatch:
+def _batch(rows: list[_Row], task: Task, schema: Schema | None, grown: _Grown) -> pa.RecordBatch:
     events = [event for _, _, event in rows]
     columns = columns_of(schema)
     values: dict[str, Any] = {
@@ -166,14 +189,14 @@ def _batch(rows: list[_Row], task: Task, schema: Schema | None) -> pa.RecordBatc
     if schema is None:
         values["attributes"] = [attributes_to_json(event.attributes).decode() for event in events]
     else:
-        values["attributes"], values["unfit"] = _typed(events, schema)
+        values["attributes"], values["unfit"] = _typed(events, schema, grown)
     arrays = [
         held if isinstance(held := values[field.name], pa.Array) else pa.array(held, field.type) for field in columns
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
-def _typed(events: list[Event], schema: Schema) -> tuple[pa.Array, list[str | None]]:
+def _typed(events: list[Event], schema: Schema, grown: _Grown) -> tuple[pa.Array, list[str | None]]:
     """Attributes as the schema says they are; of those that do not conform, which were there before it, the JSON."""
     try:
         return _struct(events, schema), [None] * len(events)
@@ -183,12 +206,34 @@ def _typed(events: list[Event], schema: Schema) -> tuple[pa.Array, list[str | No
     unfit: list[str | None] = []
     for event in events:
         try:
-            structs.append(_struct([event], schema))
+            structs.append(_struct([_declared(event, schema, grown)], schema))
             unfit.append(None)
         except EventError:
             structs.append(pa.nulls(1, columns_of(schema).field("attributes").type))
             unfit.append(attributes_to_json(event.attributes).decode())
     return pa.concat_arrays(structs), unfit
+
+
+def _declared(event: Event, schema: Schema, grown: _Grown) -> Event:
+    """An event without attributes that were declared after the query began: it has no columns for them."""
+    try:
+        schema.conform(event.attributes)
+        return event
+    except EventError:
+        if (newer := grown()) is None:
+            return event
+    newer.conform(event.attributes)
+    return msgspec.structs.replace(event, attributes=_within(event.attributes, schema.tree))
+
+
+def _within(attributes: Mapping[str, Value], tree: Tree) -> dict[str, Value]:
+    return {
+        name: _within(value, below)
+        if isinstance(value, Mapping) and isinstance(below := tree[name], Mapping)
+        else value
+        for name, value in attributes.items()
+        if name in tree
+    }
 
 
 def _struct(events: list[Event], schema: Schema) -> pa.Array:

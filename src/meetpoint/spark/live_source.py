@@ -177,6 +177,7 @@ def _query(options: Options) -> Query:
         schema if schema is not None and len(schema) else None,
         options.count("maxEventsPerBatch", EVENTS_PER_BATCH),
         options.count("eventsPerPartition", EVENTS_PER_PARTITION),
+        grows=not path,
     )
 
 
