@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 
 import meetpoint as mp
+from meetpoint.archive import Accepted, Archive
 from meetpoint.client import RefusedError
 from meetpoint.client.errors import NetworkError
+from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.net.config import Access, Archiving
+from meetpoint.protocol.records import EventKey, HomeId
 from tests.client.running import run, take, until
 from tests.net.talking import broker, network
 from tests.security.authorities import TestAuthority
@@ -33,6 +36,43 @@ def archived(folder: Path, flush_s: float = 0.05) -> dict[str, Any]:
 async def publish(net: mp.Network, numbers: range) -> None:
     for each in [net.put({"n": number, "even": number % 2 == 0}, id=f"e{number}") for number in numbers]:
         await each
+
+
+def long_ago(number: int, home: bytes, minutes: float, publisher: str, sequence: int, id_: str = "x") -> Accepted:
+    """An event that was accepted so many minutes ago, mostly under the same id."""
+    at = datetime.now(UTC) - timedelta(minutes=minutes)
+    event = mp.Event(id_, publisher, sequence, at, {"n": number})
+    return Accepted(EventKey(HomeId(home), 1, number), round(at.timestamp() * 1e6), to_msgpack(event))
+
+
+@pytest.mark.parametrize("durable", [None, "name"])
+def test_an_id_is_one_event_for_two_minutes_and_what_was_sent_again_is_one_however_late(
+    tmp_path: Path, durable: str | None
+) -> None:
+    async def main() -> None:
+        one, two = b"\x01" * 20, b"\x02" * 20
+        Archive.open(tmp_path, "meetpoint", "w").write(
+            [
+                long_ago(1, one, 60, "a", 1),
+                long_ago(2, two, 59.5, "b", 1),  # under one id within two minutes: they are one
+                long_ago(3, two, 50, "c", 1),
+                long_ago(4, one, 40, "c", 1),  # the very same event
+                long_ago(5, one, 3, "d", 1),
+                long_ago(6, one, 2.9, "e", 1, id_="z"),
+            ],
+            None,
+        )
+        found = [str(event.attributes["n"]) for event in mp.read_archive(tmp_path)]
+        assert "".join(sorted(found)) in ("1356", "1456"), "whichever of the same lies in the first file"
+        async with broker(**archived(tmp_path)) as here, mp.connect(f"mp://{here.address}") as net:
+            subscription = await net.subscribe("n > 0", durable=durable, since=LONG_AGO)
+            assert [event["n"] for event in await take(subscription.events(), 4)] == [1, 3, 5, 6]
+            await net.publish({"n": 7}, id="x")
+            await net.publish(mp.Event("z", "e", 1, datetime.now(UTC), {"n": 6}))
+            await net.publish({"n": 8})
+            assert [event["n"] for event in await take(subscription.events(), 2)] == [7, 8], "6 came as history"
+
+    run(main())
 
 
 @pytest.mark.parametrize("durable", [None, "name"])

@@ -13,6 +13,8 @@ import pytest
 import meetpoint as mp
 from meetpoint.archive import ArchiveError, list_parts, read_archive
 from meetpoint.archive.merging import GRACE_S
+from meetpoint.language.event import Event
+from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.language.schema import Schema
 from meetpoint.spark import backtest, compact_archive
 from meetpoint.spark.archives import read_archive as read_on_spark
@@ -53,6 +55,19 @@ def test_the_same_events_as_in_one_process(spark: Any, tmp_path: Path, typed: bo
     since, until = BEGIN + timedelta(seconds=1), BEGIN + timedelta(seconds=3)
     some = read_on_spark(spark, str(tmp_path), schema, since=since, until=until)
     assert rows(some.good) == here(tmp_path, since=since, until=until)
+
+
+def test_ids_that_are_used_again_later_are_other_events(spark: Any, tmp_path: Path) -> None:
+    one = accepted(1)
+    sent = [(0, HOMES[0], "p", 1), (100, HOMES[1], "q", 1), (1000, HOMES[0], "q", 2), (3000, HOMES[1], "q", 2)]
+    given = []
+    for number, (seconds, home, publisher, sequence) in enumerate(sent, 1):
+        event = Event("e", publisher, sequence, BEGIN, {"price": number, "order": {"id": "x"}})
+        key = type(one.key)(home, 1, number)
+        given.append(type(one)(key, one.at_us + seconds * 1_000_000, to_msgpack(event)))
+    archive(tmp_path).write(given, SCHEMA)
+    assert sorted(rows(read_on_spark(spark, str(tmp_path)).good)) == [(1, "x"), (3, "x")]
+    assert sum(here(tmp_path).values()) == 2
 
 
 def test_events_from_before_the_schema_are_read_or_are_dead_letters(spark: Any, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Reading an archive in one process: the events of a span of time, each once.
 
 A publisher that gets no answer publishes an event again, maybe at another broker, and both may be accepted: the archive
-has both, under two keys and one id. Subscribers get one of them; so does whoever reads here, of what lies no more than
-an hour apart.
+has both, under two keys and one id. Subscribers get one of them; so does whoever reads here (`protocol.repeats`), of
+what lies no more than an hour apart.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from meetpoint.archive.parts import ArchiveError, check_archive, list_parts, ope
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.protocol.repeats import Repeats
 
 __all__ = ["Archived", "micros_of", "read_accepted", "read_archive"]
 
@@ -51,15 +52,16 @@ def read_accepted(
     since_us, until_us = micros_of(since, "since"), micros_of(until, "until")
     within = Path(folder)
     check_archive(within)
-    hour, ids, before = "", set[tuple[str, str]](), set[tuple[str, str]]()
+    hour, here, before = "", Repeats(), Repeats()
     for part in list_parts(within, since_us, until_us):
         if part.hour != hour:
-            hour, ids, before = part.hour, set(), ids
+            hour, here, before = part.hour, Repeats(), here
         try:
             for each in _events(part.path, since_us, until_us, tenant):
-                known = each.tenant, each.event.id
-                if known not in ids and known not in before:
-                    ids.add(known)
+                said = (each.tenant, each.event.id), each.event, each.at_us
+                is_again = here.knows(*said) or before.knows(*said)
+                here.note(*said)
+                if not is_again:
                     yield each
         except FileNotFoundError:
             raise ArchiveError(f"{part.path}: was removed while the archive was read; read again") from None

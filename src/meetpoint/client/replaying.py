@@ -11,9 +11,10 @@ Streams are read side by side and handed out in the order in which brokers accep
 from __future__ import annotations
 
 import asyncio
+import time
 from array import array
 from bisect import bisect_left
-from collections import OrderedDict, deque
+from collections import deque
 from typing import NamedTuple
 
 from meetpoint.client.asking import Asking
@@ -23,6 +24,7 @@ from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.protocol.messages import Peer
 from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.protocol.repeats import Repeats
 from meetpoint.wire.clients import History, Stream
 
 __all__ = ["Replay", "Replayed"]
@@ -75,7 +77,7 @@ class Replay:
         self._since_us = since_us
         self._timeout_s = timeout_s
         self._readers: dict[tuple[str, StreamKey], _Reader] = {}
-        self._ids: OrderedDict[str, None] = OrderedDict()
+        self._repeats = Repeats(IDS_MAX)
         self._filling: asyncio.Task[None] | None = None
         self.is_over = False
         """Whether all of it was handed out."""
@@ -92,9 +94,9 @@ class Replay:
                 reader.learn(peer, stream)
                 reader.upto = max(reader.upto, stream.last)
 
-    def covers(self, key: EventKey, id_: str) -> bool:
+    def covers(self, key: EventKey, event: Event) -> bool:
         """Whether an event that comes live came as history, under its key or, published twice, under another."""
-        return id_ in self._ids or self.has_read(key)
+        return self.has_read(key) or self._repeats.knows(event.id, event, time.time_ns() // 1000)
 
     def has_read(self, key: EventKey) -> bool:
         """Whether an event is part of what was read."""
@@ -115,10 +117,9 @@ class Replay:
                 self.is_over = True
                 return None
             found = min(pages, key=lambda page: page[0].at_us).popleft()
-            if found.event.id not in self._ids:
-                self._ids[found.event.id] = None
-                if len(self._ids) > IDS_MAX:
-                    self._ids.popitem(last=False)
+            is_again = self._repeats.knows(found.event.id, found.event, found.at_us)
+            self._repeats.note(found.event.id, found.event, found.at_us)
+            if not is_again:
                 return found
 
     async def _fill(self) -> None:

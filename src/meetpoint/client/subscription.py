@@ -131,7 +131,7 @@ class Subscription:
             except EventError as error:
                 self._say(Reject(key, (self._wire_name,), str(error)), link)
                 continue
-            if self.replay is not None and self.replay.covers(key, event.id):
+            if self.replay is not None and self.replay.covers(key, event):
                 self._pass_over(key, link)
                 continue
             again = arrival.notification.redelivered or event.id in self._seen

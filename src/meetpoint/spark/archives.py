@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -25,6 +26,7 @@ from meetpoint.archive.writing import COLUMNS
 from meetpoint.language.event_json import attributes_to_json
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.language.schema import Schema
+from meetpoint.protocol.repeats import SAME_ID_US
 from meetpoint.spark.event_files import EventFiles
 from meetpoint.spark.types import schema_from_spark, spark_schema
 from meetpoint.spark.validating import DEAD_COLUMNS, validate
@@ -32,6 +34,7 @@ from meetpoint.spark.validating import DEAD_COLUMNS, validate
 __all__ = ["compact_archive", "read_archive"]
 
 _TEXT = "value"
+_AGAIN = "is_again"
 _PROBLEM = "problem"
 _MERGED = pa.schema(
     [(name, pa.string() if name == "hour" else pa.int64()) for name in Merged._fields] + [(_PROBLEM, pa.string())]
@@ -57,7 +60,7 @@ def read_archive(
     for moment, is_in in ((since, F.col("accepted_at") >= F.lit(since)), (until, F.col("accepted_at") < F.lit(until))):
         frame = frame if moment is None else frame.where(is_in)
     frame = frame if tenant is None else frame.where(F.col("tenant") == F.lit(tenant))
-    frame = frame.dropDuplicates(["tenant", "id"])
+    frame = _once(frame)
     has_columns = "attributes" in frame.columns
     wanted = schema
     if wanted is None and has_columns:
@@ -96,6 +99,14 @@ def _rows_of(running: Any, folder: str, paths: Sequence[Path], schema: Schema | 
                 "name a schema, or read a time in which they are"
             ) from None
     return running.read.schema(from_arrow_schema(COLUMNS)).parquet(*texts)
+
+
+def _once(frame: Any) -> Any:
+    """Without what came before (`protocol.repeats`)."""
+    by_id = Window.partitionBy("tenant", "id").orderBy("accepted_at", "home", "stream", "number")
+    at_us, same = F.unix_micros("accepted_at"), F.struct("publisher", "sequence")
+    is_again = (at_us - F.lag(at_us).over(by_id) <= SAME_ID_US) | (same == F.lag(same).over(by_id))
+    return frame.withColumn(_AGAIN, F.coalesce(is_again, F.lit(False))).where(~F.col(_AGAIN)).drop(_AGAIN)
 
 
 def _as_declared(typed: Any, wanted: Schema) -> Any:
