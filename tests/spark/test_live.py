@@ -8,16 +8,18 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
 
 import meetpoint as mp
 from meetpoint.language import parse_filter
 from meetpoint.matching import Scan
-from meetpoint.spark import Subscriptions, register
+from meetpoint.spark import Subscriptions, match, register
 from tests.brokers.fleet import Fleet
 from tests.spark import live_job
 from tests.spark.live_job import ALERTS, SCHEMA
@@ -86,6 +88,33 @@ def test_what_comes_out_is_what_brokers_and_the_oracle_match_and_a_restart_goes_
         assert all(event(row["n"]).items() <= row.items() for row in found)
         with pytest.raises(PySparkException, match="option sinse: there is none of that name; did you mean since"):
             spark.read.format("meetpoint").options(url=here.url, sinse="latest").load()
+
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+GUIDE_SCHEMA = "attributes: {kind: string, symbol: string, price: float, alert: string}\n"
+
+
+def test_the_guides_stream_does_what_the_guide_says(spark: Any, tmp_path: Path) -> None:
+    register(spark)
+    section = GUIDE.read_text(encoding="utf-8").partition("## Live")[2]
+    block = section.partition("```python\n")[2].partition("```")[0]
+    with brokers(tmp_path, 2) as here, here.connect_sync(timeout=60) as net:
+        net.declare(GUIDE_SCHEMA)
+        net.subscribe("price > 120", durable="dear").close()
+        out = net.subscribe("kind = 'alert'")
+        net.publish_many({"kind": "tick", "symbol": "OTE", "price": float(price)} for price in range(115, 125))
+        said = block.replace("mp://one:7400,two:7400", here.url).replace('"state"', repr(str(tmp_path / "state")))
+        assert said.count(here.url) == 1, "the guide names another network"
+        before = set(spark.streams.active)
+        exec(said, {"spark": spark, "match": match, "Subscriptions": Subscriptions, "F": F})
+        (query,) = set(spark.streams.active) - before
+        try:
+            found = [(each["price"], each["alert"]) for each in islice(out.events(timeout=120), 4)]
+            query.processAllAvailable()  # what it published is there to be read by now, and goes round no further
+        finally:
+            query.stop()
+        found += [(each["price"], each["alert"]) for each in out.events(timeout=2)]
+        assert sorted(found) == [(121.0, "dear"), (122.0, "dear"), (123.0, "dear"), (124.0, "dear")]
 
 
 @contextmanager
