@@ -77,6 +77,22 @@ def test_what_waits_when_a_broker_stops_is_written_and_what_comes_again_is_known
     run(main())
 
 
+def test_a_broker_whose_data_is_gone_begins_another_stream(tmp_path: Path) -> None:
+    async def main() -> None:
+        for life in range(2):
+            async with broker(**archiving(tmp_path / "a"), name="one") as one:  # what is in memory only
+                await publish(one, 5, 10 * life)
+                await until_archived(one, 5)
+                async with mp.connect(f"mp://{one.address}", timeout=20) as net:
+                    history = await net.subscribe("price >= 0", since=datetime(2020, 1, 1, tzinfo=UTC))
+                    got = [event.id async for event in history.events(timeout=1)]
+        assert got == [f"e{number}" for number in (*range(5), *range(10, 15))]
+        assert ids(tmp_path / "a") == got
+        assert len({(part.home, part.stream) for part in list_parts(tmp_path / "a")}) == 2
+
+    run(main())
+
+
 def test_a_folder_that_takes_nothing_for_a_while_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with broker(**archiving(tmp_path / "a"), data=str(tmp_path / "d")) as one:

@@ -20,6 +20,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from meetpoint.catalog import make_codec, make_node
 from meetpoint.errors import MeetpointError
 from meetpoint.language.schema import Schema
@@ -161,6 +163,9 @@ class Broker:
     def _build(self, loop: asyncio.AbstractEventLoop) -> None:
         config = self.config
         network = config.network_config()
+        if config.archive.folder is not None:  # streams that begin now are not those of a broker whose data is gone
+            node = msgspec.structs.replace(network.node, first_stream=self._clock.now() // 1_000)
+            network = msgspec.structs.replace(network, node=node)
         me = Peer(NodeId(network.ring.hash(self.name.encode())), self.address)
         turn = self._turn = Turn(loop)
         codec = make_codec()

@@ -89,7 +89,7 @@ class Home:
         self._settled: list[str] = []  # records that need not be kept any more
         self._flushing = Paced(services, FLUSH_US, self._flush_settled)
         self._numbers = 0
-        self._stream, self._last = keeper.epoch, 0
+        self._stream, self._last = max(keeper.epoch, settings.first_stream), 0
         self._recover()
 
     def _recover(self) -> None:

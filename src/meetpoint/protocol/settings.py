@@ -55,6 +55,9 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is told of each event what becomes of it (`effects.Trace`)."""
     archives: bool = False
     """Whether what is accepted is told to the driver, and kept until that has archived it."""
+    first_stream: int = 1
+    """The least number of a stream that a home begins: an archive outlives a broker's data, and must not have the
+    numbers of one stream for the events of two."""
     requests_held_max: int = 1_000
     """How many requests of clients wait in a node that is not ready; more are refused."""
     copy_bytes_max: int = 256 << 10
