@@ -20,7 +20,7 @@ _REFUSALS: Final = {
     403: "It is not allowed: by the site that asks, the token's rights, or a role",
     408: "The body came too slowly",
     413: "The body is too long",
-    415: "The content type is not one of those listed",
+    415: "The content type is not one of those listed, or the body is compressed",
     421: "The gateway is not known by this name",
     422: "What was sent is well formed, and refused",
     500: "The gateway failed",

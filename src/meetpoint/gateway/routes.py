@@ -127,6 +127,9 @@ async def prepare(gateway: Gateway, route: Route, request: Request) -> Call:
         if media not in route.body.types and not is_binary_event:
             known = ", ".join(route.body.types)
             raise ApiError(415, "media", f"the content type is {media[:100] or 'missing'}; send {known}")
+        coding = request.headers.get("content-encoding", "identity").strip().lower()
+        if coding != "identity":  # a few bytes could be many
+            raise ApiError(415, "media", f"the content encoding is {coding[:100]}; send it as it is")
         data = await read_body(request, gateway.settings.limits.body_bytes, gateway.settings.limits.body_s)
     call = Call(gateway, request, caller, query, media, data)
     if route.body is not None and not route.body.raw:
