@@ -48,6 +48,8 @@ PLACES = 64
 """Connections of the attacker at one time."""
 SAMPLE_S = 1.0
 """How often the broker's memory is looked at."""
+STILL_S = 120.0
+"""Within this an attacker says something more, or something is wrong."""
 _NICE = 5
 
 
@@ -76,10 +78,10 @@ def attack(address: str, seed: int, frames: int) -> None:
     said = ["off"]
 
     def listen() -> None:
-        line = sys.stdin.readline()
-        if not line:
+        lines = os.read(sys.stdin.fileno(), 1 << 16)  # all that have come: of those that a file holds back none is told
+        if not lines:
             sys.exit("nobody listens any more")
-        said[0] = line.strip()
+        said[0] = lines.split()[-1].decode()
 
     async def tell() -> None:
         while True:
@@ -196,10 +198,14 @@ async def measure(broker: Watched, seed: int, frames: int, rounds: int, segment_
                 await client.per_s(segment_s / 4)
                 _show(f"{attacker.come()[0]:,} frames, {attacked[-1]:,.0f} to {alone[-1]:,.0f} events/s", broker)
         attacker.say("on")
-        while attacker.come()[0] < frames:
+        since, before = time.monotonic(), -1
+        while (now := attacker.come()[0]) < frames:
+            if now != before:
+                since, before = time.monotonic(), now
+            assert time.monotonic() - since < STILL_S, f"the attacker stands still at {now:,} frames; see {broker.log}"
             await asyncio.sleep(SAMPLE_S)
             held.append(broker.held_bytes)
-            _show(f"{attacker.come()[0]:,} frames", broker)
+            _show(f"{now:,} frames", broker)
         said, connections = attacker.come()
     interesting = ("wire_errors", "refus", "step_errors", "messages_in", "requests_total", "stalls")
     counted = {name: n for name, n in broker.counted().items() if n and any(each in name for each in interesting)}
