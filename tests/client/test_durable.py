@@ -168,7 +168,7 @@ def test_pause_and_resume(here: Local) -> None:
 def test_a_lifetime_ends_the_iterator(here: Local, durable: str | None) -> None:
     async def main() -> None:
         async with here.connect() as net:
-            sub = await net.subscribe("k = 'lifetime'", durable=durable, lifetime=0.7)
+            sub = await net.subscribe("k = 'lifetime'", durable=durable, lifetime=3)
             await net.publish({"k": "lifetime"})
             async with asyncio.timeout(PATIENCE_S):
                 found = [event["k"] async for event in sub]
