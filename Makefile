@@ -49,7 +49,7 @@ test-browser: $(STAMP) ## run the tests of the dashboard, in a real browser agai
 	MEETPOINT_BROWSER="$$browser" $(RUN) pytest -q tests/browser
 
 soak: $(STAMP) ## look for new failures with examples and seeds never drawn before (two hours and more)
-	@MEETPOINT_EXAMPLES=new MEETPOINT_KILL_CYCLES=1000 $(RUN) pytest -q -n 2 --dist loadgroup tests/language tests/matching \
+	@MEETPOINT_EXAMPLES=new MEETPOINT_KILL_CYCLES=1000 $(RUN) pytest -q -n 2 --dist loadgroup --timeout 14400 tests/language tests/matching \
 		tests/overlays tests/sim tests/store tests/brokers tests/spark/test_streaming.py
 
 fuzz: $(STAMP) ## let atheris look for inputs that break what reads strangers' bytes (half an hour)
