@@ -17,7 +17,7 @@ from meetpoint.matching.index import Index, warming
 from meetpoint.matching.matcher import can_index, postponed_index
 from meetpoint.net import Broker, make_config
 from meetpoint.net.logs import Log
-from meetpoint.net.warming import LOOK_S, are_kept, warm_up
+from meetpoint.net.warming import LOOK_S, _run_child, are_kept, warm_up
 from meetpoint.protocol.standing import Standing, Subscription
 from tests.net.talking import run
 from tests.workloads import random_events, random_filter
@@ -151,6 +151,20 @@ def test_a_broker_with_much_waits_for_it_and_can_be_stopped_meanwhile(
         await asyncio.wait_for(starting, 30)
         assert await again.wait_stopped() == 0
         assert not children()
+
+    run(main())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="children are looked up in /proc")
+def test_a_child_that_is_not_wanted_any_more_is_ended_also_while_it_begins(cold: Path) -> None:
+    async def main() -> None:
+        for pause_s in (0.0, 0.0005, 0.001, 0.002, 0.004, 0.01):
+            compiling = asyncio.create_task(_run_child())
+            await asyncio.sleep(pause_s)
+            compiling.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await compiling
+            assert not children(), pause_s
 
     run(main())
 

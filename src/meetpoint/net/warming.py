@@ -87,15 +87,19 @@ async def _compile(log: Log, *, at_once: bool) -> None:
 
 async def _run_child() -> int | None:
     """How it ended; None where it took too long."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", MODULE, "--attached",
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            sys.executable, "-m", MODULE, "--attached",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+        )
     )  # fmt: skip
     try:
+        child = await asyncio.shield(starting)
         return await asyncio.wait_for(child.wait(), COMPILE_S_MAX)
     except TimeoutError:
         return None
     finally:
+        child = await starting  # also where this was ended while it began
         if child.returncode is None:
             child.kill()
             await child.wait()
