@@ -14,7 +14,7 @@ from meetpoint.net.broker import FAILED
 from meetpoint.protocol.effects import Published, Refused
 from meetpoint.protocol.inputs import Acknowledge, Present, Subscribe
 from meetpoint.protocol.records import EventKey
-from meetpoint.wire.clients import Ask, Notification, Status, StatusIs
+from meetpoint.wire.clients import Ask, Notification, Status, StatusIs, Subscriptions, SubscriptionsAre
 from tests.brokers import disks, syscalls
 from tests.brokers.disks import SmallDisk
 from tests.brokers.fleet import Fleet, Member
@@ -111,6 +111,7 @@ def test_a_broker_with_a_full_disk_goes_on_delivering_what_it_has(tmp_path: Path
                     await client.subscribe("s", "x > 0")
                 async with calling(at(member)) as client:
                     taken = await _published(client, range(1, 301))
+                    await until(lambda: _wait_in_line(client, 300), "all that was published waits in the line")
                 disk.fill()
                 kept = await _deliver(member)
                 disk.free()
@@ -137,6 +138,13 @@ async def _published(client: Caller, numbers: range) -> list[EventKey]:
     answers = await client.publish(*(event(number, x=1) for number in numbers))
     assert all(isinstance(answer, Published) for answer in answers), answers
     return [answer.event for answer in answers if isinstance(answer, Published)]
+
+
+async def _wait_in_line(client: Caller, count: int) -> bool:
+    """Whether so many events wait: an answer to a publisher says that an event is safe, not that it is in line."""
+    held = await client.get(Subscriptions())
+    assert isinstance(held, SubscriptionsAre)
+    return held.subscriptions[0].queued == count
 
 
 async def _deliver(member: Member) -> set[EventKey]:
