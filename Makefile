@@ -31,9 +31,11 @@ up: $(STAMP) ## run a local network with live flights meeting alerts, and a dash
 	@$(VENV)/bin/meetpoint up --flights
 
 # Spark's session takes seconds to start, so that all its tests share one worker; the others run beside it. Tests wait for
-# timers and processes half of their time, so that two cores serve three workers.
+# timers and processes half of their time, so that two cores serve four workers. What all of them need compiled is
+# compiled once beforehand, which is half a minute the first time; where it cannot be kept, each does so itself.
 test: $(STAMP) ## run the tests
-	@$(RUN) pytest -q -n 3 --dist loadgroup
+	@$(RUN) meetpoint.matching.index.warming || true
+	@$(RUN) pytest -q -n 4 --dist loadgroup
 
 # Debian's chromium is installed where there is none and we may; MEETPOINT_BROWSER=/path names another one.
 test-browser: $(STAMP) ## run the tests of the dashboard, in a real browser against real brokers
