@@ -66,3 +66,16 @@ def test_what_cannot_be_tried_is_refused(
             assert (answer.status_code, error["kind"], error.get("at")) == (status, kind, at)
 
     run(main())
+
+
+def test_what_takes_too_long_is_cut_short_or_refused_in_words(here: Local) -> None:
+    async def main() -> None:
+        async with gateway(here.url, limits=GatewayLimits(dry_s=0)) as (_, client):
+            found = (await client.post("/lint", json={"filters": ["a > 3", "a > 4", "a >"]})).json()
+            assert [each["kind"] for each in found["findings"]] == ["refused"]
+            assert found["cut_short"] == 2
+            answer = await client.post("/match", json={"filters": ["a > 3"], "events": [{"a": 4}]})
+            assert answer.status_code == 413
+            assert answer.json()["error"]["message"] == "0 of 1 events took 0 s; send fewer"
+
+    run(main())

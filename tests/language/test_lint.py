@@ -128,7 +128,16 @@ def test_a_search_that_is_cut_short_says_so() -> None:
     assert lint(few).cut_short == 0
     many = {str(n): f"s LIKE '%{n:04d}%'" for n in range(CANDIDATES_MAX + 10)}
     assert lint(many).cut_short == len(many)
-    assert "compared with 200 others only" in str(lint(many))
+    assert f"{len(many)} compared with some others only" in str(lint(many))
+
+
+def test_comparing_may_be_bounded_in_time() -> None:
+    filters = {"wide": "a > 3", "narrow": "a > 4", "again": "a > 3", "other": "b = 1", "wrong": "a >"}
+    assert lint(filters, compare_s=60) == lint(filters)
+    assert lint(filters).cut_short == 0
+    report = lint(filters, compare_s=-1)
+    assert {finding.oddity for finding in report.findings} == {Oddity.DUPLICATE, Oddity.REFUSED}
+    assert report.cut_short == 3, "of those that are held each has itself, at least, to be compared with"
 
 
 def test_places_keep_the_order_of_numbers() -> None:

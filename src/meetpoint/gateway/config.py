@@ -61,6 +61,9 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Events of one dry run."""
     dry_pairs: int = 100_000
     """Filters times events of one dry run."""
+    dry_s: float = 5.0
+    """What a dry run may take once its filters are read: then a search for covering filters ends with what it found,
+    and other dry runs are refused."""
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from time import monotonic
 from typing import Annotated, Any
 
 import msgspec
@@ -67,7 +68,7 @@ class Linted(msgspec.Struct, frozen=True):
     filters: int
     findings: list[Finding]
     cut_short: int
-    """Filters that were not compared with all others, since there are too many."""
+    """Filters that were not compared with all others, since that would take too long."""
 
 
 class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,16 +125,18 @@ class DryRuns:
     async def _explain(self, call: Call) -> Response:
         said: Explain = call.body
         schema = await _schema(call)
-        found = explain(parse_filter(said.filter, schema), attributes_from_json(bytes(said.event), schema))
+        filter_, event = await asyncio.to_thread(parse_filter, said.filter, schema), bytes(said.event)
+        found = await asyncio.to_thread(explain, filter_, attributes_from_json(event, schema))
         whole = found.to_dict()
         return answer(Explained(found.accepted, whole["verdict"], found.reason, found.text(), whole["tree"]))
 
     async def _lint(self, call: Call) -> Response:
         said: Lint = call.body
-        most = call.gateway.settings.limits.dry_filters
-        if len(said.filters) > most:
-            raise ApiError(413, "size", f"{len(said.filters):,} filters; send at most {most:,}")
-        report = await asyncio.to_thread(lint, enumerate(said.filters), await _schema(call))
+        limits = call.gateway.settings.limits
+        if len(said.filters) > limits.dry_filters:
+            raise ApiError(413, "size", f"{len(said.filters):,} filters; send at most {limits.dry_filters:,}")
+        schema = await _schema(call)
+        report = await asyncio.to_thread(lint, enumerate(said.filters), schema, compare_s=limits.dry_s)
         findings = [
             Finding(
                 int(str(each.id)), str(each.oddity), each.message, None if each.other is None else int(str(each.other))
@@ -153,7 +156,7 @@ class DryRuns:
             if count > most:
                 raise ApiError(413, "size", f"{count:,} {what}; send at most {most:,}")
         schema = await _schema(call)
-        return answer(Matched(await asyncio.to_thread(_try_all, said, schema)))
+        return answer(Matched(await asyncio.to_thread(_try_all, said, schema, limits.dry_s)))
 
 
 async def _schema(call: Call) -> Schema | None:
@@ -161,7 +164,7 @@ async def _schema(call: Call) -> Schema | None:
         return await lease.schema()
 
 
-def _try_all(said: Match, schema: Schema | None) -> list[list[int]]:
+def _try_all(said: Match, schema: Schema | None, seconds: float) -> list[list[int]]:
     parser = FilterParser(schema)
     filters: list[Filter] = []
     for number, text in enumerate(said.filters):
@@ -175,4 +178,12 @@ def _try_all(said: Match, schema: Schema | None) -> list[list[int]]:
             events.append(attributes_from_json(bytes(raw), schema))
         except EventError as error:
             raise ApiError(422, "event", f"event {number} (from 0): {error}") from None
-    return [[number for number, wanted in enumerate(filters) if wanted.accepts(event)] for event in events]
+    until = monotonic() + seconds
+    matches: list[list[int]] = [[] for _ in events]
+    for number, event in enumerate(events):
+        for wanted, filter_ in enumerate(filters):
+            if monotonic() > until:
+                raise ApiError(413, "size", f"{number:,} of {len(events):,} events took {seconds:g} s; send fewer")
+            if filter_.accepts(event):
+                matches[number].append(wanted)
+    return matches

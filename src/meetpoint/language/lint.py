@@ -3,18 +3,20 @@
 Filters of different subscribers are never compared with each other. Within one subscriber a filter is compared only
 with those that could cover it: each alternative of a filter is entered in an index under one *anchor*, a key that every
 filter it covers can name too (a value, a prefix, a suffix, a cell of the number line), so that a million filters take
-about a minute and not a million million comparisons. What a filter is compared with is bounded; how many filters ran
-into that bound is told in `Report.cut_short`, never left out.
+about a minute and not a million million comparisons. What a filter is compared with is bounded, and so is the time
+where filters are a stranger's; how many filters ran into a bound is told in `Report.cut_short`, never left out.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
+from time import monotonic
 from typing import Any, TypeAlias
 
 import msgspec
@@ -83,14 +85,20 @@ class Report(msgspec.Struct):
 
     def __str__(self) -> str:
         told = ", ".join(f"{count:,} {oddity}" for oddity, count in self.counts().items()) or "nothing odd"
-        cut = f"; {self.cut_short:,} compared with {CANDIDATES_MAX} others only" if self.cut_short else ""
+        cut = f"; {self.cut_short:,} compared with some others only" if self.cut_short else ""
         return f"{self.filters:,} filters: {told}{cut}"
 
 
 def lint(
-    subscriptions: Mapping[Any, str] | Iterable[Subscription | tuple[Id, str]], schema: Schema | None = None
+    subscriptions: Mapping[Any, str] | Iterable[Subscription | tuple[Id, str]],
+    schema: Schema | None = None,
+    *,
+    compare_s: float = math.inf,
 ) -> Report:
-    """Look at a set of filters: a mapping of id to text, (id, text) pairs or Subscriptions."""
+    """Look at a set of filters: a mapping of id to text, (id, text) pairs or Subscriptions.
+
+    `compare_s`: how long those of one subscriber are compared with one another, once they are read.
+    """
     if isinstance(subscriptions, Mapping):
         subscriptions = subscriptions.items()
     groups: dict[Id, list[tuple[int, Id, str]]] = {}
@@ -102,7 +110,7 @@ def lint(
     parser = FilterParser(schema)
     found: list[tuple[int, Finding]] = []
     for members in groups.values():
-        group = _Group(parser, report)
+        group = _Group(parser, report, compare_s)
         found.extend(group.findings(members))
     report.findings = [finding for _, finding in sorted(found, key=lambda pair: pair[0])]
     return report
@@ -111,9 +119,10 @@ def lint(
 class _Group:
     """The filters of one subscriber."""
 
-    def __init__(self, parser: FilterParser, report: Report) -> None:
+    def __init__(self, parser: FilterParser, report: Report, compare_s: float) -> None:
         self._parser = parser
         self._report = report
+        self._compare_s = compare_s
         self._held: list[tuple[int, Id, Filter]] = []
         self._index = _Index()
 
@@ -153,9 +162,10 @@ class _Group:
         for position, (_, _, filter_) in enumerate(self._held):
             self._index.enter(position, filter_)
         self._index.settle()
+        until = monotonic() + self._compare_s
         for position, (number, id_, filter_) in enumerate(self._held):
             for tried, candidate in enumerate(self._index.candidates(filter_)):
-                if tried == CANDIDATES_MAX:
+                if tried == CANDIDATES_MAX or monotonic() > until:
                     self._report.cut_short += 1
                     break
                 _, other_id, other = self._held[candidate]
