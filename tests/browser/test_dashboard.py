@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import FLIGHTS, LOOK_MS, Site
+from tests.client.running import all_of_sync
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -113,7 +114,7 @@ def test_an_event_that_nobody_asked_for_meets_nobody(page: Page) -> None:
 def test_what_was_published_arrives_exact_at_a_subscriber_beside_the_page(page: Page, site: Site) -> None:
     with site.net.subscribe("digits IS NOT NULL") as sub:
         publish(page, {"digits": "12345678901234567890123", "word": '"42"', "said": "42 is it", "yes": "true"})
-        (event,) = list(sub.events(timeout=2))
+        (event,) = all_of_sync(sub, 1)
     assert dict(event.attributes) == {"digits": 12345678901234567890123, "word": "42", "said": "42 is it", "yes": True}
     go(page, "Live")
     expect(page.locator(".feed li", has_text="12345678901234567890123").first).to_be_visible()

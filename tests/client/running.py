@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, Callable, Coroutine
+from itertools import islice
 from typing import Any, TypeVar
 
-from meetpoint.client import Delivered, Subscription
+from meetpoint.client import Delivered, Subscription, SyncDelivered, SyncSubscription
 from meetpoint.protocol.inputs import MICROSECONDS
 from meetpoint.protocol.settings import NodeSettings
 
@@ -14,6 +15,9 @@ T = TypeVar("T")
 
 PATIENCE_S = 30.0
 """How long a test waits for what must come."""
+
+SILENT_S = 1.0
+"""How long nothing must come to say that nothing will."""
 
 HASTY = NodeSettings(acknowledge_us=MICROSECONDS, retries_us=(100_000, 100_000, 100_000, 100_000))
 """Of a network in which what is not acknowledged comes again soon."""
@@ -38,6 +42,18 @@ async def take(events: AsyncIterable[Delivered], count: int) -> list[Delivered]:
             if len(found) == count:
                 return found
     raise AssertionError(f"it ended after {len(found)} events")
+
+
+async def all_of(subscription: Subscription, count: int) -> list[Delivered]:
+    """All that comes: so many, for which it waits, and then whatever else there is."""
+    found = await take(subscription, count) if count else []
+    return [*found, *[event async for event in subscription.events(timeout=SILENT_S)]]
+
+
+def all_of_sync(subscription: SyncSubscription, count: int) -> list[SyncDelivered]:
+    """The same without asyncio."""
+    found = list(islice(subscription.events(timeout=2 * PATIENCE_S), count))
+    return [*found, *subscription.events(timeout=SILENT_S)]
 
 
 async def until(done: Callable[[], bool]) -> None:

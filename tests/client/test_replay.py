@@ -20,7 +20,7 @@ from meetpoint.client.errors import NetworkError
 from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.net.config import Access, Archiving
 from meetpoint.protocol.records import EventKey, HomeId
-from tests.client.running import run, take, until
+from tests.client.running import all_of, run, take, until
 from tests.net.talking import broker, network
 from tests.security.authorities import TestAuthority
 
@@ -219,7 +219,7 @@ def test_a_client_reads_what_its_token_permits_of_its_own_tenant(tmp_path: Path)
                     await publish(net, range(6))
             async with client("bob", tenant="acme") as net:
                 subscription = await net.subscribe("n > 2", since=LONG_AGO)
-                found = [each async for each in subscription.events(timeout=1)]
+                found = await all_of(subscription, 3)
                 assert [(each["n"], each.id) for each in found] == [(3, "e3"), (4, "e4"), (5, "e5")]
 
     run(main())

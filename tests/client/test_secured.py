@@ -13,7 +13,7 @@ import meetpoint as mp
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.net import Broker
 from meetpoint.net.config import Access
-from tests.client.running import run, take, until
+from tests.client.running import all_of_sync, run, take, until
 from tests.net.securing import secured, secured_network, tls_of
 from tests.net.talking import broker
 from tests.security.authorities import TestAuthority
@@ -50,7 +50,7 @@ def test_the_client_without_asyncio_takes_the_same(ours: TestAuthority) -> None:
             with mp.connect_sync(url, ca=ours.ca) as net:
                 held = net.subscribe("TRUE")
                 net.publish({"n": 1})
-                return sum(1 for _ in held.events(timeout=0.5))
+                return len(all_of_sync(held, 1))
 
         async with secured(ours, "a") as one:
             assert await asyncio.to_thread(use, url_of(one)) == 1

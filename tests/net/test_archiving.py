@@ -16,6 +16,7 @@ from meetpoint.archive import Archive, ArchiveError, list_parts, read_accepted
 from meetpoint.net import Broker
 from meetpoint.net.config import Access, Archiving
 from tests.brokers.fleet import Fleet
+from tests.client.running import all_of
 from tests.net.talking import broker, config, network, run
 from tests.security.authorities import TestAuthority
 
@@ -52,7 +53,7 @@ def test_what_is_accepted_is_archived_and_leaves_the_disk_then(tmp_path: Path) -
             async with mp.connect(f"mp://{one.address}") as net:
                 subscription = await net.subscribe("price >= 0")
                 wanted = await publish(one, 30)
-                got = [event.id async for event in subscription.events(timeout=2)]
+                got = [event.id for event in await all_of(subscription, 30)]
             assert sorted(got) == sorted(wanted)
             await until_archived(one, 30)
             assert sorted(ids(tmp_path / "a")) == sorted(wanted)
@@ -85,7 +86,7 @@ def test_a_broker_whose_data_is_gone_begins_another_stream(tmp_path: Path) -> No
                 await until_archived(one, 5)
                 async with mp.connect(f"mp://{one.address}", timeout=20) as net:
                     history = await net.subscribe("price >= 0", since=datetime(2020, 1, 1, tzinfo=UTC))
-                    got = [event.id async for event in history.events(timeout=1)]
+                    got = [event.id for event in await all_of(history, 5 + 5 * life)]
         assert got == [f"e{number}" for number in (*range(5), *range(10, 15))]
         assert ids(tmp_path / "a") == got
         assert len({(part.home, part.stream) for part in list_parts(tmp_path / "a")}) == 2

@@ -205,6 +205,7 @@ def live(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
     """From brokers to a table, and from brokers to brokers."""
     import meetpoint as mp
     from meetpoint.net.config import Archiving
+    from tests.client.running import all_of_sync
 
     archive = Archiving(folder=str(folder / "archive"), flush_s=0.1)
     with mp.local(brokers=1, archive=archive) as here, here.connect_sync() as net:
@@ -216,7 +217,7 @@ def live(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
         sink = source.load().selectExpr("-1 - attributes.n AS n").writeStream.format("meetpoint")
         sink = sink.options(url=here.url, publisher="live", checkpointLocation=str(folder / "live"))
         assert sink.trigger(availableNow=True).start().awaitTermination(120)
-        came = sorted(-1 - int(str(each["n"])) for each in out.events(timeout=1))
+        came = sorted(-1 - int(str(each["n"])) for each in all_of_sync(out, LIVE))
     return {"live table": sorted(table["n"].to_pylist()), "live out": came}
 
 

@@ -21,6 +21,7 @@ from meetpoint.language import parse_filter
 from meetpoint.matching import Scan
 from meetpoint.spark import Subscriptions, match, register
 from tests.brokers.fleet import Fleet
+from tests.client.running import all_of_sync
 from tests.spark import live_job
 from tests.spark.live_job import ALERTS, SCHEMA
 from tests.spark.live_scenes import brokers
@@ -53,14 +54,16 @@ def prepare(url: str) -> None:
         net.subscribe("kind = 'out'", durable="out", owner="test")
 
 
-def answers(url: str) -> tuple[Counter[tuple[int, str]], Counter[tuple[int, str]]]:
-    """What brokers matched, and what came out of Spark."""
+def answers(url: str, wanted: Counter[tuple[int, str]]) -> tuple[Counter[tuple[int, str]], Counter[tuple[int, str]]]:
+    """What brokers matched, and what came out of Spark; what is wanted is waited for."""
+    counts = Counter(name for _, name in wanted.elements())
     live: Counter[tuple[int, str]] = Counter()
     with mp.connect_sync(url, "alerts", timeout=60) as net:
         for name, text in ALERTS.items():
-            live.update((each["n"], name) for each in net.subscribe(text, durable=name).events(timeout=2))  # type: ignore[misc]
+            found = all_of_sync(net.subscribe(text, durable=name), counts[name])
+            live.update((each["n"], name) for each in found)  # type: ignore[misc]
         out = net.subscribe("kind = 'out'", durable="out", owner="test")
-        return live, Counter((each["n"], each["alert"]) for each in out.events(timeout=2))  # type: ignore[misc]
+        return live, Counter((each["n"], each["alert"]) for each in all_of_sync(out, wanted.total()))  # type: ignore[misc]
 
 
 def test_what_comes_out_is_what_brokers_and_the_oracle_match_and_a_restart_goes_on(spark: Any, tmp_path: Path) -> None:
@@ -81,7 +84,8 @@ def test_what_comes_out_is_what_brokers_and_the_oracle_match_and_a_restart_goes_
             read = [progress["numInputRows"] for progress in query.recentProgress]
             assert sum(read) == (60 if upto == 60 else 10)
             assert max(read) <= 40
-        assert answers(here.url) == (oracle(range(70)), oracle(range(70)))
+        wanted = oracle(range(70))
+        assert answers(here.url, wanted) == (wanted, wanted)
         table = spark.read.format("meetpoint").option("url", here.url).load()
         found = table.where("attributes.kind = 'in'").select("attributes.*", "id").toArrow().to_pylist()
         assert sorted(row["n"] for row in found) == list(range(70))
@@ -157,8 +161,8 @@ def test_with_driver_and_brokers_killed_nothing_is_lost_and_nothing_comes_twice(
             count = await publishing
             with living(tmp_path, url, "availableNow") as life:
                 await asyncio.to_thread(life.wait_for, lambda: False, RUN_S / 2)
-            live, out = await asyncio.to_thread(answers, url)
             wanted = oracle(range(count))
+            live, out = await asyncio.to_thread(answers, url, wanted)
             assert live == wanted
             assert out == wanted
             with capsys.disabled():

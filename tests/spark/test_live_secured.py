@@ -14,6 +14,7 @@ import meetpoint as mp
 from meetpoint.net.config import Access
 from meetpoint.security import Rights
 from meetpoint.spark import Subscriptions, register
+from tests.client.running import all_of_sync
 from tests.net.securing import tls_of
 from tests.security.authorities import TestAuthority
 from tests.spark.live_scenes import brokers
@@ -39,11 +40,11 @@ def publish(url: str, authority: TestAuthority, tenant: str, numbers: range) -> 
         net.publish_many({"kind": "in", "n": n} for n in numbers)
 
 
-def taken(url: str, authority: TestAuthority, tenant: str) -> list[int]:
+def taken(url: str, authority: TestAuthority, tenant: str, count: int) -> list[int]:
     token = authority.token("reader", tenant=tenant)
     with mp.connect_sync(url, token=token, ca=authority.ca, timeout=60) as net:
         out = net.subscribe("kind = 'out'", durable="out")
-        return sorted(event["n"] for event in out.events(timeout=3))  # type: ignore[misc]
+        return sorted(event["n"] for event in all_of_sync(out, count))  # type: ignore[misc]
 
 
 def run(spark: Any, folder: Path, reading: dict[str, str], writing: dict[str, str]) -> None:
@@ -60,13 +61,13 @@ def test_a_stream_reads_and_publishes_what_its_tokens_permit(
 ) -> None:
     register(spark)
     for tenant, numbers in (("acme", range(EVENTS)), ("other", range(1000, 1000 + EVENTS))):
-        assert taken(url, authority, tenant) == []  # the subscription is there
+        assert taken(url, authority, tenant, 0) == []  # the subscription is there
         publish(url, authority, tenant, numbers)
     (tmp_path / "token").write_text(authority.token("spark", tenant="acme"))
     safe = {"url": url, "ca": authority.ca, "tokenFile": str(tmp_path / "token")}
     run(spark, tmp_path / "checkpoint", safe, safe)
-    assert taken(url, authority, "acme") == list(range(EVENTS))
-    assert taken(url, authority, "other") == [], "what another tenant has is neither read nor reached"
+    assert taken(url, authority, "acme", EVENTS) == list(range(EVENTS))
+    assert taken(url, authority, "other", 0) == [], "what another tenant has is neither read nor reached"
     table = spark.read.format("meetpoint").options(filter="kind = 'in'", **safe).load()
     assert table.count() == EVENTS
     found = Subscriptions.from_network(

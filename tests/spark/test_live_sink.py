@@ -30,6 +30,7 @@ from meetpoint.security import Rights
 from meetpoint.spark.live_reach import Options
 from meetpoint.spark.live_sink import SINK_OPTIONS, LiveWriter, Sink
 from meetpoint.spark.live_staging import Staging
+from tests.client.running import all_of_sync
 from tests.security.authorities import TestAuthority
 from tests.spark.live_scenes import brokers, until
 
@@ -63,7 +64,7 @@ def test_rows_are_events_in_their_order_and_a_batch_that_is_done_is_dropped(tmp_
         commit(writer(here, tmp_path, time="at"), 1)
         for number in (2, 2):
             commit(writer(here, tmp_path, time="at"), number, rows(4, 5))
-        found = list(subscription.events(timeout=1))
+        found = all_of_sync(subscription, 6)
         assert came(found) == [0, 1, 2, 3, 4, 5]
         publisher = found[0].event.publisher
         assert publisher.startswith("batch/job-")
@@ -101,7 +102,7 @@ def test_a_commit_that_is_cut_short_goes_on_with_the_rows_that_it_had(
         monkeypatch.setattr(Staging, cut, whole)
         commit(writer(here, tmp_path), 1, rows(2, 1, 99))
         commit(writer(here, tmp_path), 2, rows(3))
-        assert came(subscription.events(timeout=1)) == [0, 1, 2, 3]
+        assert came(all_of_sync(subscription, 4)) == [0, 1, 2, 3]
 
 
 def test_where_a_batch_goes_on_is_not_guessed_while_a_broker_is_away(
@@ -121,7 +122,7 @@ def test_where_a_batch_goes_on_is_not_guessed_while_a_broker_is_away(
             commit(writer(here, tmp_path, timeout="1"), 0, rows(1, 2))
         here.start_broker(1)
         commit(writer(here, tmp_path), 0, rows(1, 2))
-        assert came(subscription.events(timeout=1)) == [1, 2]
+        assert came(all_of_sync(subscription, 2)) == [1, 2]
 
 
 def _cut() -> None:
@@ -159,7 +160,7 @@ def test_drivers_and_brokers_are_killed_and_each_row_is_one_event(tmp_path: Path
                 here.stop_broker(kill % 3, drain=False)
                 here.start_broker(kill % 3)
         assert subprocess.run(command, check=False).returncode == 0
-        assert Counter(came(subscription.events(timeout=3))) == Counter(range(batches * size))
+        assert Counter(came(all_of_sync(subscription, batches * size))) == Counter(range(batches * size))
     archived = {each.id: each.attributes["n"] for each in read_archive(tmp_path / "archive")}
     assert Counter(archived.values()) == Counter(range(batches * size))
 
@@ -178,7 +179,7 @@ def test_rows_that_no_event_can_be_are_refused_with_the_row_or_put_aside(tmp_pat
         (line,) = (letters / "batch-0.jsonl").read_text().splitlines()
         assert json.loads(line)["raw"] == '{"n":-5}'
         assert "-5" in json.loads(line)["reason"]
-        assert came(subscription.events(timeout=1)) == [1, 2]
+        assert came(all_of_sync(subscription, 2)) == [1, 2]
 
 
 def test_rows_that_brokers_refuse_are_tried_again_or_put_aside(tmp_path: Path) -> None:
@@ -193,12 +194,12 @@ def test_rows_that_brokers_refuse_are_tried_again_or_put_aside(tmp_path: Path) -
             with pytest.raises(EventError, match=r'2 rows were refused, the first is \{"n":10,.*\}: .* permits'):
                 commit(writer(here, tmp_path / "a", token=few), 0, rows(1, 10, 2, 11))
         commit(writer(here, tmp_path / "a", token=all_), 0, rows(99))
-        assert came(subscription.events(timeout=1)) == [1, 2, 10, 11]
+        assert came(all_of_sync(subscription, 4)) == [1, 2, 10, 11]
         (tmp_path / "token").write_text(few)
         letters = {"deadLetters": str(tmp_path / "dead"), "tokenFile": str(tmp_path / "token")}
         commit(writer(here, tmp_path / "b", **letters), 0, rows(3, 10, 4))
         commit(writer(here, tmp_path / "b", **letters), 1, rows(5))
-        assert came(subscription.events(timeout=1)) == [3, 4, 5]
+        assert came(all_of_sync(subscription, 3)) == [3, 4, 5]
         (line,) = (tmp_path / "dead" / "batch-0.jsonl").read_text().splitlines()
         assert json.loads(json.loads(line)["raw"])["n"] == 10
 
