@@ -16,6 +16,7 @@ kind and a symbol. Without feedback both look equally selective. And prices are 
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -230,6 +231,7 @@ def told(part: str, what: str, values: Sequence[Sequence[float]], goal: dict[str
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure."""
     wish = asked(__doc__, PARTS, arguments)
+    logging.getLogger("meetpoint").setLevel(logging.ERROR)  # of files that are not there yet brokers tell
     measure = measuring()
     figures = (each for part in wish.parts for each in loading(part, measure, wish.quick))
     if wish.json:

@@ -76,15 +76,17 @@ def asked(description: str | None, parts: Sequence[str], arguments: Sequence[str
 
 
 def tell(figures: Iterable[Figure], judge: bool) -> None:
-    """Print figures as they come, and how many goals are met where sizes are large enough to judge."""
+    """Print figures as they come, and how many goals are met, where there are any and sizes are large enough."""
     sys.stdout.write(f"{'':<56}{'goal':>12}{'measured':>13}{'range':>22}{'events/s':>23}\n")
     goals = []
     for one in figures:
         met = one.met if judge else None
-        goals += [] if met is None else [met]
+        goals += [] if one.met is None else [one.met]
         sys.stdout.write(_line(one, met) + "\n")
         sys.stdout.flush()
-    sys.stdout.write(f"{sum(goals)} of {len(goals)} goals met\n" if judge else "sizes are too small to judge goals\n")
+    if goals:
+        said = f"{sum(goals)} of {len(goals)} goals met" if judge else "sizes are too small to judge goals"
+        sys.stdout.write(said + "\n")
 
 
 def _line(one: Figure, met: bool | None) -> str:

@@ -199,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 sys.stdout.write(msgspec.json.encode(list(figures)).decode() + "\n")
             else:
                 sys.stdout.write(f"{datetime.now(UTC):%Y-%m-%d}, local[2], archive flushed every {FLUSH_S:g} s\n")
-                tell(figures, judge=False)
+                tell(figures, judge=not told.quick)
         spark.stop()
 
 
