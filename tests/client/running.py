@@ -16,7 +16,7 @@ T = TypeVar("T")
 PATIENCE_S = 30.0
 """How long a test waits for what must come."""
 
-SILENT_S = 1.0
+SILENT_S = 3.0
 """How long nothing must come to say that nothing will."""
 
 HASTY = NodeSettings(acknowledge_us=MICROSECONDS, retries_us=(100_000, 100_000, 100_000, 100_000))

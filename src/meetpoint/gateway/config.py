@@ -62,8 +62,8 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
     dry_pairs: int = 100_000
     """Filters times events of one dry run."""
     dry_s: float = 5.0
-    """What a dry run may take once its filters are read: then a search for covering filters ends with what it found,
-    and other dry runs are refused."""
+    """What comparing and matching filters in a dry run may take once they are read: then `/lint` answers with what it
+    found, and `/match` is refused."""
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
