@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
-import subprocess
-import sys
+import threading
 from datetime import UTC, datetime, timedelta
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Value
 from meetpoint.protocol.records import EventKey, HomeId
+from tests.archive.forking import PROCESSES
 
 BEGIN = datetime(2026, 11, 16, 9, 59, 58, tzinfo=UTC)
 HOMES = (HomeId(b"\x01" * 4), HomeId(b"\x02" * 4))
@@ -150,26 +152,29 @@ def test_files_that_are_none_of_an_archives_are_passed_over_or_told_of(tmp_path:
             reads()
 
 
-KILLED = """
-import os, sys, threading, time
-from pathlib import Path
-from tests.archive.test_archive import accepted, archive
-held, number = archive(Path(sys.argv[1])), int(sys.argv[2])
-threading.Timer(float(sys.argv[3]), os._exit, (1,)).start()
-while True:
-    held.write([accepted(number + each) for each in range(50)], None)
-    number += 50
-    print(number, flush=True)
-"""
+def write_until_killed(folder: Path, number: int, seconds: float, told: Connection) -> None:
+    held = archive(folder)
+    threading.Timer(seconds, os._exit, (1,)).start()
+    while True:
+        held.write([accepted(number + each) for each in range(50)], None)
+        number += 50
+        told.send(number)
 
 
 def test_a_writer_that_is_killed_leaves_whole_files_and_what_it_said_it_wrote(tmp_path: Path) -> None:
     rng, number = random.Random(3), 0
     for _ in range(4):
-        program = [sys.executable, "-c", KILLED, str(tmp_path), str(number), str(rng.uniform(0.1, 0.4))]
-        said = subprocess.run(program, capture_output=True, text=True, check=False, env={**os.environ})
-        assert said.returncode == 1, said.stderr
-        told = int(said.stdout.split()[-1]) if said.stdout.split() else number
+        hears, tells = PROCESSES.Pipe(duplex=False)
+        seconds = rng.uniform(0.1, 0.4)
+        writer = PROCESSES.Process(target=write_until_killed, args=(tmp_path, number, seconds, tells))
+        writer.start()
+        tells.close()
+        told = number
+        with hears, contextlib.suppress(EOFError):
+            while True:
+                told = hears.recv()
+        writer.join()
+        assert writer.exitcode == 1
         held = archive(tmp_path)
         wanted = [accepted(each) for each in range(told + 50)]
         missing = held.missing(wanted)

@@ -3,27 +3,48 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import random
-import subprocess
-import sys
+import shutil
+from collections.abc import Callable
 from datetime import timedelta
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
 
-from meetpoint.archive import read_accepted
+from meetpoint.archive import merging, read_accepted
 from meetpoint.archive.merging import GRACE_S, closed_hours, expired_hours, forget_hour, merge_hour, sweep_forgotten
 from meetpoint.archive.parts import MERGED, WRITING, hours, list_parts
 from meetpoint.archive.serving import ArchiveShelf
+from tests.archive.forking import PROCESSES
 from tests.archive.test_archive import BEGIN, HOMES, SCHEMA, accepted, archive, keys
 
 HOUR_END = (BEGIN + timedelta(seconds=2)).timestamp()
 
 
-def filled(folder: Path, count: int = 300) -> list[int]:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """Make archives of so many events, each once, that tests copy."""
+    return functools.cache(lambda count: fill(tmp_path_factory.mktemp("made"), count))
+
+
+@pytest.fixture
+def filled(tmp_path: Path, made: Callable[[int], Path]) -> Callable[..., list[int]]:
+    """Fill the test's folder with an archive; return the numbers of its events."""
+
+    def copied(count: int = 300) -> list[int]:
+        shutil.copytree(made(count), tmp_path, dirs_exist_ok=True)
+        return list(range(count))
+
+    return copied
+
+
+def fill(folder: Path, count: int) -> Path:
     rng = random.Random(7)
     held = archive(folder)
     for begin in range(0, count, 10):
@@ -31,15 +52,17 @@ def filled(folder: Path, count: int = 300) -> list[int]:
         if rng.random() < 0.3:
             some[3] = accepted(begin + 3, HOMES[(begin + 3) % 2], seconds=begin / 100, price="dear")
         held.write(some, SCHEMA)
-    return list(range(count))
+    return folder
 
 
 def numbers(folder: Path) -> list[int]:
     return sorted(number for _, number in keys(folder))
 
 
-def test_an_hour_that_is_over_has_a_file_for_each_stream_and_kind_of_columns(tmp_path: Path) -> None:
-    wanted = filled(tmp_path)
+def test_an_hour_that_is_over_has_a_file_for_each_stream_and_kind_of_columns(
+    tmp_path: Path, filled: Callable[..., list[int]]
+) -> None:
+    wanted = filled()
     before = {(each.key, each.at_us): each.event for each in read_accepted(tmp_path)}
     first, second = hours(tmp_path)
     files = len(list(list_parts(tmp_path)))
@@ -57,8 +80,8 @@ def test_an_hour_that_is_over_has_a_file_for_each_stream_and_kind_of_columns(tmp
     assert numbers(tmp_path) == wanted
 
 
-def test_a_broker_serves_the_same_before_and_after(tmp_path: Path) -> None:
-    filled(tmp_path)
+def test_a_broker_serves_the_same_before_and_after(tmp_path: Path, filled: Callable[..., list[int]]) -> None:
+    filled()
     shelf = ArchiveShelf(tmp_path)
 
     def read() -> list[int]:
@@ -79,8 +102,8 @@ def test_a_broker_serves_the_same_before_and_after(tmp_path: Path) -> None:
         assert read() == before
 
 
-def test_only_hours_that_are_over_and_old_ones_go(tmp_path: Path) -> None:
-    filled(tmp_path)
+def test_only_hours_that_are_over_and_old_ones_go(tmp_path: Path, filled: Callable[..., list[int]]) -> None:
+    filled()
     first, second = hours(tmp_path)
     assert closed_hours(tmp_path, HOUR_END + GRACE_S - 1) == []
     assert closed_hours(tmp_path, HOUR_END + GRACE_S) == [first]
@@ -92,46 +115,54 @@ def test_only_hours_that_are_over_and_old_ones_go(tmp_path: Path) -> None:
     assert hours(tmp_path) == [second]
 
 
-CUT_SHORT = """
-import os, sys
-from pathlib import Path
-from meetpoint.archive import merging
-steps = int(sys.argv[2])
-def count(function):
-    def counted(*said):
-        global steps
-        steps -= 1
-        if steps < 0:
-            os._exit(9)
-        return function(*said)
-    return counted
-os.replace = count(os.replace)
-merging.write_synced, merging.sync_folder = count(merging.write_synced), count(merging.sync_folder)
-merging.merge_hour(Path(sys.argv[1]))
-"""
+def merge_some_steps(hour: Path, steps: int) -> None:
+    """Merge an hour, and die after so many changes on disk."""
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*said: Any) -> Any:
+            nonlocal steps
+            steps -= 1
+            if steps < 0:
+                os._exit(9)
+            return function(*said)
+
+        return step
+
+    for module, name in ((os, "replace"), (merging, "write_synced"), (merging, "sync_folder")):
+        setattr(module, name, counted(getattr(module, name)))
+    merge_hour(hour)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 7])
-def test_a_run_that_is_cut_short_leaves_what_was_there(tmp_path: Path, steps: int) -> None:
-    wanted = filled(tmp_path, 100)
+def test_a_run_that_is_cut_short_leaves_what_was_there(
+    tmp_path: Path, filled: Callable[..., list[int]], steps: int
+) -> None:
+    wanted = filled(100)
     (hour,) = hours(tmp_path)
-    program = [sys.executable, "-c", CUT_SHORT, str(hour), str(steps)]
-    assert subprocess.run(program, env={**os.environ}, check=False).returncode == 9
+    cut_short = PROCESSES.Process(target=merge_some_steps, args=(hour, steps))
+    cut_short.start()
+    cut_short.join()
+    assert cut_short.exitcode == 9
     assert numbers(tmp_path) == wanted
     merge_hour(hour)
     assert numbers(tmp_path) == wanted
     assert (hour / MERGED).exists()
 
 
-def test_runs_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> None:
-    wanted = filled(tmp_path, 200)
+def merge_again_and_again(hour: Path) -> None:
+    for _ in range(5):
+        merge_hour(hour)
+
+
+def test_runs_at_the_same_time_do_not_disturb_each_other(tmp_path: Path, filled: Callable[..., list[int]]) -> None:
+    wanted = filled(200)
     (hour,) = hours(tmp_path)
-    program = "import sys; from pathlib import Path; from meetpoint.archive.merging import merge_hour\n"
-    program += "for _ in range(5): merge_hour(Path(sys.argv[1]))"
-    runs = [subprocess.Popen([sys.executable, "-c", program, str(hour)], env={**os.environ}) for _ in range(3)]
-    while any(each.poll() is None for each in runs):
+    runs = [PROCESSES.Process(target=merge_again_and_again, args=(hour,)) for _ in range(3)]
+    for each in runs:
+        each.start()
+    while any(each.is_alive() for each in runs):
         assert numbers(tmp_path) == wanted
-    assert [each.returncode for each in runs] == [0, 0, 0]
+    assert [each.exitcode for each in runs] == [0, 0, 0]
     parts = list(list_parts(tmp_path))
     assert len(parts) == 3
     merged = [number for part in parts for number in pq.read_table(part.path)["number"].to_pylist()]
@@ -139,23 +170,39 @@ def test_runs_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> None
     assert list((tmp_path / WRITING).iterdir()) == []
 
 
-def test_an_hour_that_is_being_merged_is_left_alone_by_others(tmp_path: Path) -> None:
-    filled(tmp_path, 100)
+def merge_and_tell(hour: Path, told: Connection) -> None:
+    """Merge an hour, and tell when it has to wait for the lock."""
+    flock = fcntl.flock
+
+    def telling(handle: int, how: int) -> None:
+        try:
+            flock(handle, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            told.send("waits for the lock")
+            flock(handle, how)
+
+    with mock.patch.object(fcntl, "flock", telling):
+        merge_hour(hour)
+    told.send("done")
+
+
+def test_an_hour_that_is_being_merged_is_left_alone_by_others(tmp_path: Path, filled: Callable[..., list[int]]) -> None:
+    filled(100)
     (hour,) = hours(tmp_path)
     handle = os.open(hour, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
+    hears, tells = PROCESSES.Pipe(duplex=False)
+    other = PROCESSES.Process(target=merge_and_tell, args=(hour, tells))
     try:
-        program = "import sys; from pathlib import Path; from meetpoint.archive.merging import merge_hour\n"
-        program += "print('begins', flush=True); merge_hour(Path(sys.argv[1])); print('done')"
-        other = subprocess.Popen([sys.executable, "-c", program, str(hour)], stdout=subprocess.PIPE, text=True)
-        assert other.stdout is not None
-        assert other.stdout.readline() == "begins\n"
-        with pytest.raises(subprocess.TimeoutExpired):
-            other.wait(0.5)
+        other.start()
+        tells.close()
+        assert hears.recv() == "waits for the lock"
         assert not (hour / MERGED).exists()
     finally:
         os.close(handle)
-    assert other.communicate()[0] == "done\n"
+    assert hears.recv() == "done"
+    hears.close()
+    other.join()
     assert (hour / MERGED).exists()
 
 
@@ -175,8 +222,8 @@ def test_what_comes_late_to_an_hour_is_merged_too_and_never_into_a_file_of_its_n
     assert pq.read_table(part.path)["number"].to_pylist() == [1, 2, 5, 8, 9, 10], "in the order of numbers"
 
 
-def test_what_a_run_left_that_was_cut_short_is_swept_up(tmp_path: Path) -> None:
-    filled(tmp_path)
+def test_what_a_run_left_that_was_cut_short_is_swept_up(tmp_path: Path, filled: Callable[..., list[int]]) -> None:
+    filled()
     first, second = hours(tmp_path)
     for name in (f"merging.{second.name}.1234", f"merging.{second.name}.json"):
         (tmp_path / WRITING / name).write_bytes(b"half")
@@ -187,8 +234,8 @@ def test_what_a_run_left_that_was_cut_short_is_swept_up(tmp_path: Path) -> None:
     assert list((tmp_path / WRITING).iterdir()) == []
 
 
-def test_a_copy_of_an_archive_without_empty_folders_is_one(tmp_path: Path) -> None:
-    filled(tmp_path)
+def test_a_copy_of_an_archive_without_empty_folders_is_one(tmp_path: Path, filled: Callable[..., list[int]]) -> None:
+    filled()
     first, second = hours(tmp_path)
     (tmp_path / WRITING).rmdir()
     assert merge_hour(second).files_after < 5

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Callable, Coroutine
+from collections.abc import AsyncIterable, Callable
 from itertools import islice
-from typing import Any, TypeVar
 
 from meetpoint.client import Delivered, Subscription, SyncDelivered, SyncSubscription
 from meetpoint.protocol.inputs import MICROSECONDS
 from meetpoint.protocol.settings import NodeSettings
+from tests.virtual_time import run
 
-T = TypeVar("T")
+__all__ = ["HASTY", "PATIENCE_S", "SILENT_S", "all_of", "all_of_sync", "run", "silent", "take", "until"]
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 """How long a test waits for what must come."""
 
 SILENT_S = 3.0
@@ -21,16 +21,6 @@ SILENT_S = 3.0
 
 HASTY = NodeSettings(acknowledge_us=MICROSECONDS, retries_us=(100_000, 100_000, 100_000, 100_000))
 """Of a network in which what is not acknowledged comes again soon."""
-
-
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a test's coroutine, for a bounded time."""
-
-    async def bounded() -> T:
-        async with asyncio.timeout(3 * PATIENCE_S):
-            return await main
-
-    return asyncio.run(bounded())
 
 
 async def take(events: AsyncIterable[Delivered], count: int) -> list[Delivered]:

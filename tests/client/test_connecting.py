@@ -10,7 +10,7 @@ import pytest
 import meetpoint as mp
 from meetpoint.bench.brokers.servers import free_port
 from meetpoint.client.errors import NetworkError, RefusedError
-from meetpoint.local import Local
+from meetpoint.local import LocalNetwork
 from tests.client.running import run, take
 
 
@@ -52,7 +52,7 @@ def test_what_is_no_broker_is_told_apart(said: bytes) -> None:
     run(main())
 
 
-def test_another_network_is_refused_for_good(here: Local) -> None:
+def test_another_network_is_refused_for_good(here: LocalNetwork) -> None:
     async def main() -> None:
         with pytest.raises(RefusedError, match="is of the network 'meetpoint', not of 'other'"):
             await mp.connect(here.url, network="other")
@@ -62,7 +62,7 @@ def test_another_network_is_refused_for_good(here: Local) -> None:
     run(main())
 
 
-def test_the_first_that_answers_is_taken_and_others_are_learnt(here: Local) -> None:
+def test_the_first_that_answers_is_taken_and_others_are_learnt(here: LocalNetwork) -> None:
     async def main() -> None:
         async with mp.connect(f"mp://127.0.0.1:{free_port()},{here.addresses[1]}") as net:
             assert net.broker is not None
@@ -95,7 +95,7 @@ def test_both_versions_of_the_wire_are_spoken(version: int) -> None:
     run(main())
 
 
-def test_a_broker_that_stops_hearing_is_left(here: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_stops_hearing_is_left(here: LocalNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between client and broker stands a relay that stops passing anything on, and keeps its sockets open."""
     monkeypatch.setattr("meetpoint.client.link.TICK_S", 0.1)
 

@@ -8,11 +8,11 @@ import pytest
 
 import meetpoint as mp
 from meetpoint.client.errors import NetworkError, RefusedError
-from meetpoint.local import Local
+from meetpoint.local import LocalNetwork
 from tests.client.running import PATIENCE_S, run, silent, take, until
 
 
-def test_it_goes_on_where_it_was_when_the_client_comes_back(here: Local) -> None:
+def test_it_goes_on_where_it_was_when_the_client_comes_back(here: LocalNetwork) -> None:
     async def main() -> None:
         async with mp.connect(here.url_of(0)) as net:
             sub = await net.subscribe("k = 'resume'", durable="resume")
@@ -35,7 +35,7 @@ def test_it_goes_on_where_it_was_when_the_client_comes_back(here: Local) -> None
     run(main())
 
 
-def test_another_filter_needs_to_be_said(here: Local) -> None:
+def test_another_filter_needs_to_be_said(here: LocalNetwork) -> None:
     async def main() -> None:
         async with here.connect() as net, here.connect() as other:
             await net.subscribe("n > 1 AND k = 'taken'", durable="taken")
@@ -52,7 +52,7 @@ def test_another_filter_needs_to_be_said(here: Local) -> None:
     run(main())
 
 
-def test_the_last_that_came_takes_it(here: Local) -> None:
+def test_the_last_that_came_takes_it(here: LocalNetwork) -> None:
     async def main() -> None:
         async with here.connect() as first, here.connect() as second:
             one = await first.subscribe("k = 'two'", durable="two", ack="manual")
@@ -74,7 +74,7 @@ def test_the_last_that_came_takes_it(here: Local) -> None:
     run(main())
 
 
-def test_rejected_it_comes_again_and_becomes_a_dead_letter(here: Local) -> None:
+def test_rejected_it_comes_again_and_becomes_a_dead_letter(here: LocalNetwork) -> None:
     async def main() -> None:
         async with here.connect() as net:
             sub = await net.subscribe("k = 'dead'", durable="dead", ack="manual")
@@ -103,7 +103,7 @@ def test_rejected_it_comes_again_and_becomes_a_dead_letter(here: Local) -> None:
     run(main())
 
 
-def test_not_acknowledged_in_time_it_comes_again_marked(here: Local) -> None:
+def test_not_acknowledged_in_time_it_comes_again_marked(here: LocalNetwork) -> None:
     async def main() -> None:
         async with here.connect() as net:
             sub = await net.subscribe("k = 'late'", durable="late", ack="manual")
@@ -120,7 +120,7 @@ def test_not_acknowledged_in_time_it_comes_again_marked(here: Local) -> None:
     run(main())
 
 
-def test_no_more_than_the_window_is_brought(here: Local) -> None:
+def test_no_more_than_the_window_is_brought(here: LocalNetwork) -> None:
     async def main() -> None:
         async with here.connect() as net:
             sub = await net.subscribe("k = 'window'", durable="window", window=4)
@@ -139,7 +139,7 @@ def test_no_more_than_the_window_is_brought(here: Local) -> None:
     run(main())
 
 
-def test_pause_and_resume(here: Local) -> None:
+def test_pause_and_resume(here: LocalNetwork) -> None:
     async def main() -> None:
         async with here.connect() as net:
             sub = await net.subscribe("k = 'pause'", durable="pause")
@@ -165,7 +165,7 @@ def test_pause_and_resume(here: Local) -> None:
 
 
 @pytest.mark.parametrize("durable", [None, "lifetime"])
-def test_a_lifetime_ends_the_iterator(here: Local, durable: str | None) -> None:
+def test_a_lifetime_ends_the_iterator(here: LocalNetwork, durable: str | None) -> None:
     async def main() -> None:
         async with here.connect() as net:
             sub = await net.subscribe("k = 'lifetime'", durable=durable, lifetime=3)
@@ -180,7 +180,7 @@ def test_a_lifetime_ends_the_iterator(here: Local, durable: str | None) -> None:
     run(main())
 
 
-def test_subscriptions_are_listed_by_owner_and_labels(here: Local) -> None:
+def test_subscriptions_are_listed_by_owner_and_labels(here: LocalNetwork) -> None:
     async def main() -> None:
         async with (
             mp.connect(here.url_of(0), client="lister-ann") as ann,
@@ -209,7 +209,7 @@ def test_subscriptions_are_listed_by_owner_and_labels(here: Local) -> None:
     run(main())
 
 
-def test_brokers_status_and_journal(here: Local) -> None:
+def test_brokers_status_and_journal(here: LocalNetwork) -> None:
     async def main() -> None:
         async with here.connect() as net:
             assert {broker.peer.address for broker in await net.brokers()} == set(here.addresses)
@@ -232,7 +232,7 @@ def test_brokers_status_and_journal(here: Local) -> None:
     run(main())
 
 
-def test_what_cannot_be_done_in_time_says_so(here: Local) -> None:
+def test_what_cannot_be_done_in_time_says_so(here: LocalNetwork) -> None:
     async def main() -> None:
         async with here.connect(timeout=1.0) as net:
             sub = await net.subscribe("k = 'time'", durable="time", ack="manual")

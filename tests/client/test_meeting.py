@@ -11,12 +11,12 @@ import pytest
 import meetpoint as mp
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.errors import EventError, FilterError
-from meetpoint.local import Local
+from meetpoint.local import LocalNetwork
 from meetpoint.protocol.home import EVENT_BYTES_MAX
 from tests.client.running import run, silent, take, until
 
 
-def test_ten_lines(here: Local) -> None:
+def test_ten_lines(here: LocalNetwork) -> None:
     async def main() -> list[object]:
         async with mp.connect(here.url, client="me") as net:
             sub = await net.subscribe("price > 120", durable="ten-lines")
@@ -30,7 +30,7 @@ def test_ten_lines(here: Local) -> None:
     assert run(main()) == [121, ("ten-lines",), False, True]
 
 
-def test_exactly_what_matches_comes_and_in_order(here: Local) -> None:
+def test_exactly_what_matches_comes_and_in_order(here: LocalNetwork) -> None:
     async def main() -> None:
         async with here.connect() as net, here.connect() as other:
             even = await net.subscribe("order.even AND k = 'exactly'")
@@ -48,7 +48,7 @@ def test_exactly_what_matches_comes_and_in_order(here: Local) -> None:
     run(main())
 
 
-def test_the_envelope_is_the_clients_and_may_be_given(here: Local) -> None:
+def test_the_envelope_is_the_clients_and_may_be_given(here: LocalNetwork) -> None:
     async def main() -> None:
         when = datetime(2026, 1, 2, tzinfo=UTC)
         async with here.connect(client="ann") as net:
@@ -78,7 +78,7 @@ def test_the_envelope_is_the_clients_and_may_be_given(here: Local) -> None:
     run(main())
 
 
-def test_matched_by_names_all_subscriptions_of_this_client(here: Local) -> None:
+def test_matched_by_names_all_subscriptions_of_this_client(here: LocalNetwork) -> None:
     async def main() -> None:
         url = here.url_of(0)
         async with mp.connect(url) as net, mp.connect(url) as other:
@@ -97,7 +97,7 @@ def test_matched_by_names_all_subscriptions_of_this_client(here: Local) -> None:
     run(main())
 
 
-def test_mistakes_are_told_before_anything_is_sent(here: Local) -> None:
+def test_mistakes_are_told_before_anything_is_sent(here: LocalNetwork) -> None:
     async def main() -> None:
         async with here.connect() as net:
             with pytest.raises(FilterError, match="column 8") as refused:
@@ -129,7 +129,7 @@ def test_mistakes_are_told_before_anything_is_sent(here: Local) -> None:
     run(main())
 
 
-def test_many_end_at_the_first_mistake_when_those_before_are_answered(here: Local) -> None:
+def test_many_end_at_the_first_mistake_when_those_before_are_answered(here: LocalNetwork) -> None:
     async def main() -> None:
         async with here.connect() as net:
             sub = await net.subscribe("k = 'ends'")
@@ -148,7 +148,7 @@ def test_many_end_at_the_first_mistake_when_those_before_are_answered(here: Loca
     run(main())
 
 
-def test_no_more_than_so_many_are_on_their_way(here: Local) -> None:
+def test_no_more_than_so_many_are_on_their_way(here: LocalNetwork) -> None:
     async def main() -> None:
         async with mp.connect(here.url, in_flight=3) as net:
             flying = []
@@ -167,7 +167,7 @@ def test_no_more_than_so_many_are_on_their_way(here: Local) -> None:
     run(main())
 
 
-def test_cancelling_anything_leaves_the_client_usable(here: Local) -> None:
+def test_cancelling_anything_leaves_the_client_usable(here: LocalNetwork) -> None:
     async def main() -> None:
         async with here.connect() as net:
             sub = await net.subscribe("k = 'cancelled'", durable="cancelled", ack="manual")
@@ -200,7 +200,7 @@ def test_cancelling_anything_leaves_the_client_usable(here: Local) -> None:
     run(main())
 
 
-def test_a_reader_that_is_too_slow_for_what_comes_once_is_told_how_much_it_missed(here: Local) -> None:
+def test_a_reader_that_is_too_slow_for_what_comes_once_is_told_how_much_it_missed(here: LocalNetwork) -> None:
     async def main() -> None:
         async with here.connect() as net:
             sub = await net.subscribe("k = 'slow'", window=10)
@@ -214,7 +214,7 @@ def test_a_reader_that_is_too_slow_for_what_comes_once_is_told_how_much_it_misse
     run(main())
 
 
-def test_a_filter_may_be_updated_and_a_subscription_ended(here: Local) -> None:
+def test_a_filter_may_be_updated_and_a_subscription_ended(here: LocalNetwork) -> None:
     async def main() -> None:
         async with here.connect() as net:
             sub = await net.subscribe("k = 'updated' AND n = 1")
@@ -233,7 +233,7 @@ def test_a_filter_may_be_updated_and_a_subscription_ended(here: Local) -> None:
     run(main())
 
 
-def test_several_readers_share_what_comes(here: Local) -> None:
+def test_several_readers_share_what_comes(here: LocalNetwork) -> None:
     async def main() -> None:
         async with here.connect() as net:
             sub = await net.subscribe("k = 'shared'", durable="shared")

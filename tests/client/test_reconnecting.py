@@ -10,13 +10,16 @@ import pytest
 
 import meetpoint as mp
 from meetpoint.client import Delivered, Network, Subscription
-from meetpoint.local import Local
 from meetpoint.protocol.inputs import MICROSECONDS
 from meetpoint.protocol.settings import NodeSettings
 from tests.client.running import PATIENCE_S, run, take, until
 
 SETTINGS = NodeSettings(after_us=3 * MICROSECONDS, hold_us=5 * MICROSECONDS)
 """A broker that is down for good is waited for a little less long."""
+
+
+PACE_S = 0.02
+"""Between two batches of a publisher, so that virtual time passes."""
 
 
 async def read(subscription: Subscription, found: list[Delivered], last: Callable[[Delivered], bool]) -> None:
@@ -44,8 +47,10 @@ async def publish_until(net: Network, stopped: asyncio.Event, acknowledged: list
         await asyncio.gather(*batch)
         acknowledged += range(n, n + 10)
         n += 10
+        await asyncio.sleep(PACE_S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drain", [True, False])
 def test_a_broker_goes_and_comes_back(tmp_path: Path, drain: bool) -> None:
     """The broker that hosts the subscription, and that the publisher is connected to."""
@@ -63,9 +68,9 @@ def test_a_broker_goes_and_comes_back(tmp_path: Path, drain: bool) -> None:
                 await until(lambda: len(found) > 50)
                 for number in (1, 0):
                     before = len(acknowledged)
-                    await asyncio.to_thread(here.stop_broker, number, drain=drain)
+                    await here.stop_broker(number, drain=drain)
                     await asyncio.sleep(0.2)
-                    await asyncio.to_thread(here.start_broker, number)
+                    await here.start_broker(number)
                     await until(lambda before=before: len(acknowledged) > before + 50)  # type: ignore[misc]
                     seen = len(found)
                     await until(lambda seen=seen: len(found) > seen + 50)  # type: ignore[misc]
@@ -81,6 +86,7 @@ def test_a_broker_goes_and_comes_back(tmp_path: Path, drain: bool) -> None:
     run(main())
 
 
+@pytest.mark.slow
 def test_a_publisher_goes_on_at_another_broker(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
@@ -95,11 +101,11 @@ def test_a_publisher_goes_on_at_another_broker(tmp_path: Path) -> None:
             reading = asyncio.create_task(read(sub, found, lambda event: event["n"] == -1))
             publishing = asyncio.create_task(publish_until(publisher, stopped, acknowledged))
             await until(lambda: len(acknowledged) > 50)
-            await asyncio.to_thread(here.stop_broker, 0, drain=False)
+            await here.stop_broker(0, drain=False)
             before = len(acknowledged)
             await until(lambda: len(acknowledged) > before + 50)
             assert publisher.broker is None or publisher.broker.address != here.addresses[0]
-            await asyncio.to_thread(here.start_broker, 0)
+            await here.start_broker(0)
             stopped.set()
             await publishing
             await publisher.publish({"k": "all", "n": -1})
@@ -117,10 +123,10 @@ def test_an_acknowledgement_from_before_goes_to_the_host_of_then(tmp_path: Path)
             sub = await net.subscribe("k = 'ack'", durable="ack", ack="manual")
             await net.publish_many({"k": "ack", "n": n} for n in range(3))
             first, second, third = await take(sub, 3)
-            await asyncio.to_thread(here.stop_broker, 0)
+            await here.stop_broker(0)
             await until(lambda: not sub.is_attached)
             acking = asyncio.create_task(first.ack())
-            await asyncio.to_thread(here.start_broker, 0)
+            await here.start_broker(0)
             await acking
             await until(lambda: sub.is_attached)
             await second.ack()
@@ -141,10 +147,10 @@ def test_what_the_iterator_acknowledged_while_nobody_was_there_does_not_come_aga
             await net.publish({"k": "auto", "n": 0})
             reading = aiter(sub)
             assert (await anext(reading))["n"] == 0
-            await asyncio.to_thread(here.stop_broker, 0)
+            await here.stop_broker(0)
             await until(lambda: not sub.is_attached)
             following = asyncio.ensure_future(anext(reading))  # which acknowledges the one before
-            await asyncio.to_thread(here.start_broker, 0)
+            await here.start_broker(0)
             await net.publish({"k": "auto", "n": 1})
             async with asyncio.timeout(PATIENCE_S):
                 event = await following
@@ -159,10 +165,10 @@ def test_what_comes_once_is_made_anew(tmp_path: Path) -> None:
             sub = await net.subscribe("k = 'once'")
             await net.publish({"k": "once", "n": 1})
             assert [event["n"] for event in await take(sub, 1)] == [1]
-            await asyncio.to_thread(here.stop_broker, 0)
+            await here.stop_broker(0)
             await until(lambda: net.broker is not None)
             assert not sub.is_attached
-            await asyncio.to_thread(here.start_broker, 0)  # without it nothing new is on two disks
+            await here.start_broker(0)  # without it nothing new is on two disks
             await until(lambda: sub.is_attached)
             assert net.broker is not None
             assert net.broker.address == here.addresses[1]
@@ -180,7 +186,7 @@ def test_a_subscription_moves_with_a_broker_that_leaves(tmp_path: Path) -> None:
             sub = await net.subscribe("k = 'moves'", durable="moves")
             await net.publish_many({"k": "moves", "n": n} for n in range(3))
             assert [event["n"] for event in await take(sub, 3)] == [0, 1, 2]
-            await asyncio.to_thread(here.leave_broker, 2)
+            await here.leave_broker(2)
             await until(lambda: sub.is_attached)
             await net.publish({"k": "moves", "n": 3})
             found: list[Delivered] = []
@@ -195,21 +201,20 @@ def test_a_subscription_moves_with_a_broker_that_leaves(tmp_path: Path) -> None:
 
 
 def test_when_all_are_gone_the_time_is_bounded(tmp_path: Path) -> None:
-    async def main(here: Local) -> None:
-        async with mp.connect(here.url, timeout=1.0) as net:
+    async def main() -> None:
+        async with mp.local(brokers=1, data=tmp_path) as here, mp.connect(here.url, timeout=2.0) as net:
             sub = await net.subscribe("k = 'gone'", durable="gone")
             await net.publish({"k": "gone"})
-            await asyncio.to_thread(here.stop_broker, 0)
+            await here.stop_broker(0)
             for asking in (net.publish({"k": "gone"}), net.subscribe("k = 'gone'"), net.brokers(), sub.pause()):
                 with pytest.raises(mp.NetworkError) as refused:
                     await asking
                 assert "\n" not in str(refused.value)
-            await asyncio.to_thread(here.start_broker, 0)
+            await here.start_broker(0)
             await net.publish({"k": "gone"})
             await take(sub, 2)
 
-    with mp.local(brokers=1, data=tmp_path) as here:
-        run(main(here))
+    run(main())
 
 
 def test_what_is_refused_for_now_is_sent_again_in_its_order() -> None:

@@ -55,7 +55,7 @@ def test_the_client_without_asyncio_takes_the_same(ours: TestAuthority) -> None:
         async with secured(ours, "a") as one:
             assert await asyncio.to_thread(use, url_of(one)) == 1
 
-    run(main())
+    asyncio.run(main())  # a real clock: the client has a thread of its own
 
 
 def test_a_broker_that_is_not_believed_is_told_with_what_to_do(ours: TestAuthority, tmp_path: Path) -> None:

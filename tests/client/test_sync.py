@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -34,22 +33,22 @@ with mp.connect_sync(sys.argv[1], client="script") as net:
 """
 
 
-def test_a_plain_script(here: Local) -> None:
-    command = [sys.executable, "-X", "dev", "-W", "error", "-c", SCRIPT, here.url]
+def test_a_plain_script(in_thread: Local) -> None:
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", SCRIPT, in_thread.url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False)
     assert (done.stderr, done.returncode) == ("", 0)
     assert done.stdout == "121 ('script',) False\n122 ('script',) False\n"
 
 
-def test_a_script_that_does_not_close_ends_all_the_same(here: Local) -> None:
+def test_a_script_that_does_not_close_ends_all_the_same(in_thread: Local) -> None:
     code = "import sys, meetpoint as mp; net = mp.connect_sync(sys.argv[1]); net.subscribe('n = 1'); print('end')"
-    command = [sys.executable, "-c", code, here.url]
+    command = [sys.executable, "-c", code, in_thread.url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.stdout, done.returncode) == ("end\n", 0)
 
 
-def test_the_whole_face(here: Local) -> None:
-    with here.connect_sync("sync-ann") as net:
+def test_the_whole_face(in_thread: Local) -> None:
+    with in_thread.connect_sync("sync-ann") as net:
         assert net.client == "sync-ann"
         assert net.broker is not None
         with pytest.raises(FilterError):
@@ -93,9 +92,9 @@ def test_the_whole_face(here: Local) -> None:
         net.publish({"n": 1})
 
 
-def test_inside_a_running_loop_as_in_a_notebook(here: Local) -> None:
+def test_inside_a_running_loop_as_in_a_notebook(in_thread: Local) -> None:
     async def cell() -> object:
-        with here.connect_sync() as net:
+        with in_thread.connect_sync() as net:
             sub = net.subscribe("k = 'notebook'")
             net.publish({"k": "notebook", "n": 5})
             return next(iter(sub.events(timeout=PATIENCE_S)))["n"]
@@ -103,9 +102,9 @@ def test_inside_a_running_loop_as_in_a_notebook(here: Local) -> None:
     assert asyncio.run(cell()) == 5
 
 
-def test_many_from_a_source_that_blocks(here: Local) -> None:
+def test_many_from_a_source_that_blocks(in_thread: Local) -> None:
     """The source is read in the caller's thread: while it waits, events still come."""
-    with here.connect_sync() as net:
+    with in_thread.connect_sync() as net:
         sub = net.subscribe("k = 'blocks'")
         came = threading.Event()
         threads = set()
@@ -128,12 +127,10 @@ def test_many_from_a_source_that_blocks(here: Local) -> None:
         assert net.publish_many({"k": "many"} for _ in range(3_000)) == 3_000
 
 
-def test_a_wait_that_is_interrupted_leaves_the_client_usable(here: Local) -> None:
-    with here.connect_sync() as net:
+def test_a_wait_that_is_interrupted_leaves_the_client_usable(in_thread: Local) -> None:
+    with in_thread.connect_sync() as net:
         sub = net.subscribe("k = 'interrupted'")
-        begin = time.monotonic()
         assert list(sub.events(timeout=0.05)) == []
-        assert time.monotonic() - begin < PATIENCE_S
         net.publish({"k": "interrupted"})
         assert len(_first(sub.events(timeout=PATIENCE_S), 1)) == 1
 

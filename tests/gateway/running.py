@@ -1,9 +1,9 @@
-"""Gateways for tests: in the loop that runs, or in a thread for what is not asynchronous."""
+"""Gateways for tests: on virtual time in the loop that runs, or in a thread for callers that are not asynchronous."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from meetpoint.client.background import Background
 from meetpoint.gateway import GatewaySettings, Served, serving
 from tests.client.running import PATIENCE_S, run, until
 
-__all__ = ["PATIENCE_S", "Reader", "gateway", "in_thread", "reading", "run", "until"]
+__all__ = ["PATIENCE_S", "Reader", "gateway", "gateway_in_thread", "reading", "run", "until", "until_shown"]
 
 
 @asynccontextmanager
@@ -26,8 +26,8 @@ async def gateway(at: str, **said: Any) -> AsyncIterator[tuple[Served, httpx.Asy
 
 
 @contextmanager
-def in_thread(at: str, **said: Any) -> Iterator[Served]:
-    """A gateway whose loop runs in another thread."""
+def gateway_in_thread(at: str, **said: Any) -> Iterator[Served]:
+    """A gateway whose loop runs in another thread, on real time."""
     settings = GatewaySettings(**{"at": at, "listen": "127.0.0.1:0", **said})
     background = Background("gateway of a test")
     entered = serving(settings)
@@ -39,6 +39,16 @@ def in_thread(at: str, **said: Any) -> Iterator[Served]:
             background.run(entered.__aexit__(None, None, None))
     finally:
         background.stop()
+
+
+async def until_shown(
+    client: httpx.AsyncClient, path: str, holds: Callable[[Any], object], patience_s: float = PATIENCE_S
+) -> Any:
+    """Ask for `path` until the JSON of its answer fulfils a condition; return that JSON."""
+    async with asyncio.timeout(patience_s):
+        while not holds(shown := (await client.get(path)).json()):
+            await asyncio.sleep(patience_s / 100)
+    return shown
 
 
 class Message(msgspec.Struct):

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from meetpoint.gateway import GatewayLimits
-from meetpoint.local import Local
+from meetpoint.local import LocalNetwork
 from tests.gateway.running import gateway, run
 
 
-def test_a_filter_is_explained(here: Local) -> None:
+def test_a_filter_is_explained(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (_, client):
             said = {"filter": "price > 3 AND live", "event": {"price": 1, "live": True}}
@@ -22,7 +22,7 @@ def test_a_filter_is_explained(here: Local) -> None:
     run(main())
 
 
-def test_filters_are_linted(here: Local) -> None:
+def test_filters_are_linted(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (_, client):
             said = {"filters": ["a > 3", "a > 4", "a >", "a > 3", "a > 1 AND a < 0"]}
@@ -33,7 +33,7 @@ def test_filters_are_linted(here: Local) -> None:
     run(main())
 
 
-def test_filters_are_matched(here: Local) -> None:
+def test_filters_are_matched(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (_, client):
             said = {"filters": ["a > 3", "b = 'x'", "TRUE"], "events": [{"a": 4}, {"a": 3, "b": "x"}, {}]}
@@ -56,7 +56,7 @@ def test_filters_are_matched(here: Local) -> None:
     ],
 )
 def test_what_cannot_be_tried_is_refused(
-    here: Local, path: str, said: dict[str, Any], status: int, kind: str, at: int | None
+    here: LocalNetwork, path: str, said: dict[str, Any], status: int, kind: str, at: int | None
 ) -> None:
     async def main() -> None:
         limits = GatewayLimits(dry_filters=3, dry_events=3, dry_pairs=8)
@@ -68,7 +68,7 @@ def test_what_cannot_be_tried_is_refused(
     run(main())
 
 
-def test_what_takes_too_long_is_cut_short_or_refused_in_words(here: Local) -> None:
+def test_what_takes_too_long_is_cut_short_or_refused_in_words(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url, limits=GatewayLimits(dry_s=0)) as (_, client):
             found = (await client.post("/lint", json={"filters": ["a > 3", "a > 4", "a >"]})).json()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,28 +15,29 @@ import pytest
 import meetpoint as mp
 from meetpoint.gateway import GatewaySettings, serving
 from meetpoint.gateway.errors import ApiError
-from meetpoint.gateway.observing import NodeIs
+from meetpoint.gateway.observing import NodeIs, part
 from meetpoint.gateway.observing.observer import EVENTS_SHOWN, Observer
 from meetpoint.gateway.observing.sharing import Shared
+from meetpoint.gateway.observing.trying import try_filter
 from meetpoint.gateway.parts import default_parts
-from meetpoint.local import Local
+from meetpoint.local import LocalNetwork
 from meetpoint.net.config import Access, Archiving
 from meetpoint.protocol.messages import Peer
 from meetpoint.protocol.records import EventKey, HomeId
 from meetpoint.wire.clients import RecentEvent, RecentIs, RecentMatch, StatusIs
 from tests.client.running import PATIENCE_S
-from tests.gateway.running import Reader, gateway, run
+from tests.gateway.running import Reader, gateway, run, until_shown
 from tests.net.talking import broker as a_broker
 from tests.net.talking import event as packed_event
 from tests.net.talking import network
 from tests.security.authorities import TestAuthority
+from tests.virtual_time import local_network
 
 
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
-    """Three brokers that archive what they accept."""
-    folder = tmp_path_factory.mktemp("archive")
-    with mp.local(brokers=3, archive=Archiving(folder=str(folder), flush_s=0.1)) as running:
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[LocalNetwork]:
+    """Three brokers on virtual time that archive what they accept."""
+    with local_network(brokers=3, archive=Archiving(folder=str(tmp_path / "archive"), flush_s=0.1)) as running:
         yield running
 
 
@@ -59,15 +61,20 @@ async def post(client: httpx.AsyncClient, path: str, body: Any, status: int = 20
     return answer.json()
 
 
-def test_the_network_is_drawn_with_links_and_loads(three: Local) -> None:
+async def until_archived(client: httpx.AsyncClient, wanted: Any, count: int) -> Any:
+    """Try a filter on the archive until it has read so many events; return what it found."""
+    async with asyncio.timeout(PATIENCE_S):
+        while (found := await post(client, "/api/backtest", wanted))["of"] != count:
+            await asyncio.sleep(0.1)
+    return found
+
+
+def test_the_network_is_drawn_with_links_and_loads(three: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(three.url) as (_, client):
-            found: Any = {}
-            for _ in range(200):  # until all know each other
-                found = await get(client, "/api/network")
-                if all(len(each["links"]) == 2 for each in found["brokers"]):
-                    break
-                await asyncio.sleep(0.05)
+            found = await until_shown(
+                client, "/api/network", lambda is_: all(len(each["links"]) == 2 for each in is_["brokers"])
+            )
             assert (found["name"], found["scheme"], found["overlay"]) == ("meetpoint", "meet", "chord")
             assert {each["address"] for each in found["brokers"]} == set(three.addresses)
             ids = {each["id"] for each in found["brokers"]}
@@ -86,17 +93,12 @@ def test_the_network_is_drawn_with_links_and_loads(three: Local) -> None:
     run(main())
 
 
-def test_a_published_event_is_followed_and_its_path_outlives_what_brokers_remember(three: Local) -> None:
+def test_a_published_event_is_followed_and_its_path_outlives_what_brokers_remember(three: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(three.url) as (_, client), three.connect() as net:
             await net.subscribe("test = 'follow' AND n > 3", durable="follow me")
             said = await post(client, "/api/publish", {"attributes": {"test": "follow", "n": 4}})
-            path: Any = {}
-            for _ in range(200):
-                path = await get(client, f"/api/path/{said['id']}")
-                if path["done"] and path["delivered"]:
-                    break
-                await asyncio.sleep(0.02)
+            path = await until_shown(client, f"/api/path/{said['id']}", lambda path: path["done"] and path["delivered"])
             assert path["attributes"] == {"test": "follow", "n": 4}
             ids = {each["id"]: each["address"] for each in (await get(client, "/api/network"))["brokers"]}
             assert [met["matched"] for met in path["met"]] == [["follow me"]]
@@ -116,7 +118,7 @@ def test_a_published_event_is_followed_and_its_path_outlives_what_brokers_rememb
     run(main())
 
 
-def test_live_tells_rates_latency_and_the_last_events_with_what_they_matched(three: Local) -> None:
+def test_live_tells_rates_latency_and_the_last_events_with_what_they_matched(three: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(three.url) as (served, client), three.connect() as net:
             subscription = await net.subscribe("test = 'live'")
@@ -167,7 +169,7 @@ def test_a_network_that_is_gone_is_said_in_words_and_seen_again_when_it_is_back(
     run(main())
 
 
-def test_watchers_share_one_look_and_none_is_taken_when_nobody_watches(three: Local) -> None:
+def test_watchers_share_one_look_and_none_is_taken_when_nobody_watches(three: LocalNetwork) -> None:
     async def main() -> None:
         asked = 0
         async with gateway(three.url) as (served, client):
@@ -189,7 +191,7 @@ def test_watchers_share_one_look_and_none_is_taken_when_nobody_watches(three: Lo
     run(main())
 
 
-def test_subscriptions_are_found_by_words_and_sorted_by_what_they_match(three: Local) -> None:
+def test_subscriptions_are_found_by_words_and_sorted_by_what_they_match(three: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(three.url) as (_, client), three.connect("lister") as net:
             for name, text in (
@@ -205,10 +207,11 @@ def test_subscriptions_are_found_by_words_and_sorted_by_what_they_match(three: L
                 return [each["name"] for each in found["subscriptions"]]
 
             assert await names() == ["l-busy", "l-idle", "l-some"]
-            for _ in range(200):
-                if await names(sort="hot") == ["l-busy", "l-some", "l-idle"]:
-                    break
-                await asyncio.sleep(0.02)
+            await until_shown(
+                client,
+                "/api/subscriptions?search=l-",
+                lambda is_: [each["delivered"] for each in is_["subscriptions"]] == [3, 0, 1],
+            )
             assert await names(sort="hot") == ["l-busy", "l-some", "l-idle"]
             assert (await names(sort="silent"))[0] == "l-idle"
             assert await names(after="l-idle") == ["l-some"]
@@ -224,7 +227,9 @@ def test_subscriptions_are_found_by_words_and_sorted_by_what_they_match(three: L
     run(main())
 
 
-def test_a_page_of_subscriptions_goes_on_where_the_last_ended(three: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_of_subscriptions_goes_on_where_the_last_ended(
+    three: LocalNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("meetpoint.gateway.observing.listing.PAGE", 2)
 
     async def main() -> None:
@@ -245,7 +250,7 @@ def test_a_page_of_subscriptions_goes_on_where_the_last_ended(three: Local, monk
     run(main())
 
 
-def test_a_filter_is_tried_on_the_last_events(three: Local) -> None:
+def test_a_filter_is_tried_on_the_last_events(three: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(three.url) as (_, client), three.connect() as net, watching(client) as live:
             await live.next()
@@ -273,20 +278,14 @@ def test_a_filter_is_tried_on_the_last_events(three: Local) -> None:
     run(main())
 
 
-def test_a_filter_is_tried_on_what_was_archived(three: Local) -> None:
+def test_a_filter_is_tried_on_what_was_archived(three: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(three.url) as (_, client), three.connect() as net:
             for number in range(20):
                 await net.publish({"test": "back", "n": number, "even": number % 2 == 0})
             wanted = {"filter": "test = 'back' AND n >= 15 AND even = TRUE", "hours": 1}
-            found: Any = {}
-            for _ in range(200):
-                found = await post(client, "/api/backtest", wanted)
-                if found["hits"] == 2:
-                    break
-                await asyncio.sleep(0.05)
+            found = await until_archived(client, wanted, 20)
             assert found["hits"] == 2
-            assert found["of"] >= 20
             assert sum(each["hits"] for each in found["timeline"]) == 2
             assert sum(each["events"] for each in found["timeline"]) == found["of"]
             near = {each["why"]: each["count"] for each in found["near_misses"]}
@@ -299,20 +298,20 @@ def test_a_filter_is_tried_on_what_was_archived(three: Local) -> None:
     run(main())
 
 
-def test_a_backtest_reads_so_many_events_and_says_so(three: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backtest_reads_so_many_events_and_says_so(three: LocalNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("meetpoint.gateway.observing.trying.READ_MAX", 5)
 
     async def main() -> None:
         async with gateway(three.url) as (_, client), three.connect() as net:
             await asyncio.gather(*(net.publish({"test": "cut", "n": number}) for number in range(8)))
-            found = await post(client, "/api/backtest", {"filter": "TRUE"})
-            assert (found["of"], found["is_cut"]) == (5, True)
+            found = await until_archived(client, {"filter": "TRUE"}, 5)
+            assert found["is_cut"]
             assert "only the first 5 events" in found["note"]
 
     run(main())
 
 
-def test_without_an_archive_a_backtest_says_what_to_do(here: Local) -> None:
+def test_without_an_archive_a_backtest_says_what_to_do(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (_, client):
             said = await post(client, "/api/backtest", {"filter": "TRUE"}, 409)
@@ -351,7 +350,7 @@ class Managed:
         return "it starts"
 
 
-def test_nodes_are_managed_only_where_somebody_runs_them(here: Local) -> None:
+def test_nodes_are_managed_only_where_somebody_runs_them(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (_, client):
             said = await post(client, "/api/nodes", {"action": "join"}, 409)
@@ -458,21 +457,32 @@ def test_who_watches_sees_nothing_more_when_its_token_does_not_count_any_longer(
     run(main())
 
 
-def test_a_filter_that_is_hard_to_simplify_is_tried_without(here: Local) -> None:
+def test_a_filter_that_is_hard_to_simplify_is_tried_without(
+    here: LocalNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its short form is longer than a filter may be; meanwhile others are answered."""
     values = ", ".join(f"'{n}'" for n in range(600))
     text = " AND ".join(f"(a{n} IN ({values}) OR b{n} IN ({values}))" for n in range(6))
 
     async def main() -> None:
+        loop = asyncio.get_running_loop()
+        begun, answered = asyncio.Event(), threading.Event()
+
+        def patient(*said: Any) -> Any:
+            loop.call_soon_threadsafe(begun.set)
+            assert answered.wait(10 * PATIENCE_S), "nobody is answered while a filter is tried"
+            return try_filter(*said)
+
+        monkeypatch.setattr(part, "try_filter", patient)
         async with gateway(here.url) as (_, client):
             trying = asyncio.create_task(client.post("/api/try", json={"filter": text}))
-            answered = 0
-            while not trying.done():
+            await begun.wait()
+            for _ in range(4):
                 assert (await client.get("/healthz")).status_code == 200
-                answered += 1
+            answered.set()
+            assert (await client.get("/healthz")).status_code == 200
             said = (await trying).json()
             assert (said["ok"], said["canonical"]) == (True, None)
-            assert answered > 3
 
     run(main())
 
@@ -566,7 +576,7 @@ def test_rates_are_what_grew_and_unknown_of_a_broker_that_restarted() -> None:
 # -- the report --------------------------------------------------------------------------------------------------------
 
 
-def test_the_report_is_served_and_nothing_beside_it(here: Local, tmp_path: Path) -> None:
+def test_the_report_is_served_and_nothing_beside_it(here: LocalNetwork, tmp_path: Path) -> None:
     report = tmp_path / "report"
     report.mkdir()
     (tmp_path / "secret.html").write_text("secret")

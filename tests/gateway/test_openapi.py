@@ -17,8 +17,8 @@ from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from meetpoint.gateway import GatewayLimits
-from meetpoint.local import Local
-from tests.gateway.running import gateway, in_thread, run
+from meetpoint.local import Local, LocalNetwork
+from tests.gateway.running import gateway, gateway_in_thread, run
 
 EXAMPLES = 20
 """Of each operation, that fit, and as many that do not."""
@@ -26,10 +26,10 @@ STREAMS = ("/events", "/api/live")
 """GET of these does not end."""
 
 
-def test_schemathesis_finds_no_fault(here: Local) -> None:
+def test_schemathesis_finds_no_fault(in_thread: Local) -> None:  # it asks by blocking calls
     load_all_checks()
     tried: set[str] = set()
-    with in_thread(here.url, limits=GatewayLimits(request_s=10)) as served:
+    with gateway_in_thread(in_thread.url) as served:
         schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
         rejecting = schema.config.checks.negative_data_rejection  # what does not fit may be too large as well
         rejecting.expected_statuses = [*rejecting.expected_statuses, "413"]
@@ -57,12 +57,12 @@ def _attempt(operation: APIOperation[Any, Any, Any, Any], mode: GenerationMode) 
     )
     @given(case=operation.as_strategy(generation_mode=mode))
     def attempt(case: Any) -> None:
-        case.call_and_validate(excluded_checks=[positive_data_acceptance], timeout=20)
+        case.call_and_validate(excluded_checks=[positive_data_acceptance], timeout=2 * GatewayLimits().request_s)
 
     attempt()
 
 
-def test_every_route_is_described_and_everything_described_is_a_route(here: Local) -> None:
+def test_every_route_is_described_and_everything_described_is_a_route(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (served, client):
             described = (await client.get("/openapi.json")).json()

@@ -17,15 +17,15 @@ import meetpoint as mp
 from meetpoint.gateway import GatewayLimits
 from meetpoint.gateway.bodies import check_json
 from meetpoint.gateway.errors import ApiError
-from meetpoint.local import Local
+from meetpoint.local import Local, LocalNetwork
 from tests.client.running import take
-from tests.gateway.running import gateway, in_thread, run
+from tests.gateway.running import gateway, gateway_in_thread, run
 
 STRUCTURED = {"Content-Type": "application/cloudevents+json"}
 BATCH = {"Content-Type": "application/cloudevents-batch+json"}
 
 
-def test_what_is_published_by_http_meets_what_was_subscribed_to_elsewhere(here: Local) -> None:
+def test_what_is_published_by_http_meets_what_was_subscribed_to_elsewhere(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (_, client), here.connect() as net:
             sub = await net.subscribe("test = 'publish json' AND price > 120")
@@ -45,7 +45,7 @@ def test_what_is_published_by_http_meets_what_was_subscribed_to_elsewhere(here: 
     run(main())
 
 
-def test_the_official_client_publishes_in_structured_and_in_binary_mode(here: Local) -> None:
+def test_the_official_client_publishes_in_structured_and_in_binary_mode(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (_, client), here.connect() as net:
             sub = await net.subscribe("type = 'test.official' AND data.price > 120")
@@ -63,7 +63,7 @@ def test_the_official_client_publishes_in_structured_and_in_binary_mode(here: Lo
     run(main())
 
 
-def test_a_batch_is_published_whole_and_in_order_or_not_at_all(here: Local) -> None:
+def test_a_batch_is_published_whole_and_in_order_or_not_at_all(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url, limits=GatewayLimits(batch_max=3)) as (_, client), here.connect() as net:
             sub = await net.subscribe("type = 'test.batch'")
@@ -108,7 +108,7 @@ def test_a_batch_is_published_whole_and_in_order_or_not_at_all(here: Local) -> N
     ],
 )  # fmt: skip
 def test_what_cannot_be_published_is_refused_in_one_shape(
-    here: Local, body: bytes, headers: dict[str, str], status: int, kind: str, words: str
+    here: LocalNetwork, body: bytes, headers: dict[str, str], status: int, kind: str, words: str
 ) -> None:
     async def main() -> None:
         async with gateway(here.url) as (served, client):
@@ -123,11 +123,11 @@ def test_what_cannot_be_published_is_refused_in_one_shape(
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
-def test_curl_publishes_and_receives(here: Local) -> None:
-    with in_thread(here.url) as served:
+def test_curl_publishes_and_receives(in_thread: Local) -> None:  # curl is a process
+    with gateway_in_thread(in_thread.url) as served:
         query = "filter=test%20%3D%20'curl'"
         receiving = subprocess.Popen(
-            ["curl", "-sN", "-m", "20", f"{served.url}/events?{query}"], stdout=subprocess.PIPE, text=True
+            ["curl", "-sN", "-m", "300", f"{served.url}/events?{query}"], stdout=subprocess.PIPE, text=True
         )
         assert receiving.stdout is not None
         assert receiving.stdout.readline() == "retry: 2000\n"  # it is subscribed
@@ -162,7 +162,7 @@ def test_half_a_character_is_refused_where_it_is_and_whole_ones_are_not(text: st
     assert (refused.value.status, refused.value.at) == (400, at)
 
 
-def test_a_network_that_is_gone_is_said_to_be(here: Local) -> None:
+def test_a_network_that_is_gone_is_said_to_be() -> None:
     async def main() -> None:
         async with gateway("mp://127.0.0.1:1") as (_, client):
             answer = await client.post("/events", json={"attributes": {}})
@@ -189,7 +189,7 @@ def test_numbers_are_read_as_the_networks_schema_says() -> None:
     run(main())
 
 
-def test_an_answer_is_no_page_and_is_not_kept(here: Local) -> None:
+def test_an_answer_is_no_page_and_is_not_kept(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (_, client):
             for answer in (await client.get("/healthz"), await client.get("/nowhere"), await client.put("/events")):

@@ -13,7 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from meetpoint.gateway import GatewayLimits, Served, sockets
-from meetpoint.local import Local
+from meetpoint.local import LocalNetwork
 from tests.gateway.running import PATIENCE_S, gateway, run, until
 
 
@@ -41,7 +41,7 @@ async def socket(served: Served, **said: Any) -> AsyncIterator[Socket]:
         yield Socket(connection)
 
 
-def test_what_is_published_on_one_socket_comes_on_another(here: Local) -> None:
+def test_what_is_published_on_one_socket_comes_on_another(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (served, _), socket(served) as one, socket(served) as two:
             assert await one.ask(type="subscribe", name="a", filter="test = 'ws' AND n > 1", ref=7) == {
@@ -61,7 +61,7 @@ def test_what_is_published_on_one_socket_comes_on_another(here: Local) -> None:
     run(main())
 
 
-def test_what_is_not_acknowledged_comes_again_to_the_next_socket(here: Local) -> None:
+def test_what_is_not_acknowledged_comes_again_to_the_next_socket(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (served, client):
             async with socket(served) as one:
@@ -85,7 +85,7 @@ def test_what_is_not_acknowledged_comes_again_to_the_next_socket(here: Local) ->
     run(main())
 
 
-def test_who_loses_a_durable_subscription_is_told(here: Local) -> None:
+def test_who_loses_a_durable_subscription_is_told(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (served, _), socket(served) as one, socket(served) as two:
             said: dict[str, Any] = {"type": "subscribe", "name": "a", "filter": "FALSE", "durable": "socket-taken"}
@@ -113,7 +113,7 @@ def test_who_loses_a_durable_subscription_is_told(here: Local) -> None:
         ("[" * 100_000, "json"),
     ],
 )
-def test_a_wrong_message_is_answered_and_the_socket_stays(here: Local, text: str, kind: str) -> None:
+def test_a_wrong_message_is_answered_and_the_socket_stays(here: LocalNetwork, text: str, kind: str) -> None:
     async def main() -> None:
         async with gateway(here.url) as (served, _), socket(served) as one:
             await one.connection.send(text)
@@ -124,7 +124,7 @@ def test_a_wrong_message_is_answered_and_the_socket_stays(here: Local, text: str
     run(main())
 
 
-def test_a_socket_has_bounds(here: Local) -> None:
+def test_a_socket_has_bounds(here: LocalNetwork) -> None:
     async def main() -> None:
         limits = GatewayLimits(socket_subscriptions=1, streams_per_client=1, message_bytes=1000)
         async with gateway(here.url, limits=limits) as (served, client):
@@ -145,7 +145,7 @@ def test_a_socket_has_bounds(here: Local) -> None:
     run(main())
 
 
-def test_when_the_gateway_stops_a_socket_is_told(here: Local) -> None:
+def test_when_the_gateway_stops_a_socket_is_told(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (served, _), socket(served) as one:
             served.stop()
@@ -157,7 +157,7 @@ def test_when_the_gateway_stops_a_socket_is_told(here: Local) -> None:
     run(main())
 
 
-def test_a_binary_frame_is_a_message_too_and_one_that_is_none_is_told(here: Local) -> None:
+def test_a_binary_frame_is_a_message_too_and_one_that_is_none_is_told(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (served, _), socket(served) as one:
             await one.connection.send(b'{"type":"subscribe","name":"a","filter":"FALSE"}')
@@ -171,7 +171,7 @@ def test_a_binary_frame_is_a_message_too_and_one_that_is_none_is_told(here: Loca
 
 
 def test_a_failure_of_our_own_ends_the_socket_with_a_word_and_no_other(
-    here: Local, monkeypatch: pytest.MonkeyPatch
+    here: LocalNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
         async with gateway(here.url) as (served, _), socket(served) as one, socket(served) as two:
@@ -192,7 +192,7 @@ def test_a_failure_of_our_own_ends_the_socket_with_a_word_and_no_other(
     run(main())
 
 
-def test_who_asks_by_plain_http_is_told_how_to_connect(here: Local) -> None:
+def test_who_asks_by_plain_http_is_told_how_to_connect(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (_, client):
             answer = await client.get("/ws")

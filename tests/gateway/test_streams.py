@@ -15,10 +15,11 @@ import meetpoint as mp
 from meetpoint.gateway import GatewayLimits, Served, feeds
 from meetpoint.gateway.feeds import Pipe
 from meetpoint.gateway.positions import Position
+from meetpoint.gateway.serving import CLOSE_S
 from meetpoint.gateway.streams import Streams
-from meetpoint.local import Local
+from meetpoint.local import LocalNetwork
 from meetpoint.net.config import Archiving
-from tests.gateway.running import Reader, gateway, reading, run, until
+from tests.gateway.running import PATIENCE_S, Reader, gateway, reading, run, until
 
 
 async def publish(client: httpx.AsyncClient, **attributes: object) -> None:
@@ -30,7 +31,7 @@ async def numbers(reader: Reader, count: int) -> list[Any]:
     return [message.data["attributes"]["n"] for message in await reader.take(count)]
 
 
-def test_only_what_the_filter_accepts_comes(here: Local) -> None:
+def test_only_what_the_filter_accepts_comes(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (_, client), reading(client, filter="test = 'sse' AND n > 1") as reader:
             for n in range(4):
@@ -41,7 +42,7 @@ def test_only_what_the_filter_accepts_comes(here: Local) -> None:
     run(main())
 
 
-def test_as_cloud_events_they_are_read_by_the_official_client(here: Local) -> None:
+def test_as_cloud_events_they_are_read_by_the_official_client(here: LocalNetwork) -> None:
     async def main() -> None:
         async with (
             gateway(here.url) as (_, client),
@@ -57,7 +58,7 @@ def test_as_cloud_events_they_are_read_by_the_official_client(here: Local) -> No
     run(main())
 
 
-def test_a_reader_that_comes_back_soon_misses_nothing_and_gets_nothing_twice(here: Local) -> None:
+def test_a_reader_that_comes_back_soon_misses_nothing_and_gets_nothing_twice(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (served, client):
             wanted = "test = 'resume'"
@@ -75,7 +76,7 @@ def test_a_reader_that_comes_back_soon_misses_nothing_and_gets_nothing_twice(her
     run(main())
 
 
-def test_what_is_not_known_any_more_is_said_to_be_missing(here: Local) -> None:
+def test_what_is_not_known_any_more_is_said_to_be_missing(here: LocalNetwork) -> None:
     async def main() -> None:
         wanted = "test = 'gap'"
         async with gateway(here.url) as (_, client), reading(client, filter=wanted) as reader:
@@ -111,7 +112,7 @@ def test_with_an_archive_the_past_comes_first(tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_durable_stream_goes_on_after_what_was_seen(here: Local) -> None:
+def test_a_durable_stream_goes_on_after_what_was_seen(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (_, client):
             said = {"filter": "test = 'durable'", "durable": "stream-durable"}
@@ -130,10 +131,9 @@ def test_a_durable_stream_goes_on_after_what_was_seen(here: Local) -> None:
     run(main())
 
 
-def test_what_was_sent_a_while_ago_counts_as_taken(here: Local) -> None:
+def test_what_was_sent_a_while_ago_counts_as_taken(here: LocalNetwork) -> None:
     async def main() -> None:
-        limits = GatewayLimits(confirm_s=0.1)
-        async with gateway(here.url, limits=limits) as (_, client), here.connect() as net:
+        async with gateway(here.url) as (_, client), here.connect() as net:
             async with reading(client, filter="test = 'confirmed'", durable="stream-confirmed") as reader:
                 await publish(client, test="confirmed", n=0)
                 assert await numbers(reader, 1) == [0]
@@ -141,8 +141,9 @@ def test_what_was_sent_a_while_ago_counts_as_taken(here: Local) -> None:
                 async def is_empty() -> bool:
                     return [held.queued for held in await net.subscriptions() if held.name == "stream-confirmed"] == [0]
 
-                while not await is_empty():
-                    await asyncio.sleep(0.05)
+                async with asyncio.timeout(PATIENCE_S):
+                    while not await is_empty():
+                        await asyncio.sleep(0.5)
             await publish(client, test="confirmed", n=1)
             async with reading(client, durable="stream-confirmed") as reader:
                 assert await numbers(reader, 1) == [1]
@@ -150,7 +151,7 @@ def test_what_was_sent_a_while_ago_counts_as_taken(here: Local) -> None:
     run(main())
 
 
-def test_two_streams_of_one_durable_subscription_take_it_from_each_other(here: Local) -> None:
+def test_two_streams_of_one_durable_subscription_take_it_from_each_other(here: LocalNetwork) -> None:
     async def main() -> None:
         said = {"filter": "test = 'taken'", "durable": "stream-taken"}
         async with (
@@ -181,7 +182,7 @@ def test_two_streams_of_one_durable_subscription_take_it_from_each_other(here: L
     ],
 )
 def test_a_stream_that_cannot_be_is_refused_before_it_begins(
-    here: Local, query: dict[str, str], status: int, kind: str, at: int | None
+    here: LocalNetwork, query: dict[str, str], status: int, kind: str, at: int | None
 ) -> None:
     async def main() -> None:
         async with gateway(here.url) as (served, client):
@@ -195,7 +196,7 @@ def test_a_stream_that_cannot_be_is_refused_before_it_begins(
     run(main())
 
 
-def test_who_reads_the_same_shares_one_subscription_which_ends_some_time_after_the_last(here: Local) -> None:
+def test_who_reads_the_same_shares_one_subscription_which_ends_some_time_after_the_last(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (served, client), here.connect() as net:
 
@@ -211,11 +212,17 @@ def test_who_reads_the_same_shares_one_subscription_which_ends_some_time_after_t
                 assert await held() == 1
                 assert len(served.gateway.slots) == 2
             await until(lambda: len(served.gateway.slots) == 0)
+            await asyncio.sleep(0.9 * feeds.LINGER_S)
+            assert await held() == 1
+            await asyncio.sleep(0.5 * feeds.LINGER_S)
+            assert await held() == 0
 
     run(main())
 
 
-def test_an_event_is_written_once_for_all_whose_filters_accept_it(here: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_is_written_once_for_all_whose_filters_accept_it(
+    here: LocalNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written: list[str] = []
     frame = feeds.frame
 
@@ -241,7 +248,7 @@ def test_an_event_is_written_once_for_all_whose_filters_accept_it(here: Local, m
     run(main())
 
 
-def test_who_comes_later_gets_nothing_from_before(here: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_comes_later_gets_nothing_from_before(here: LocalNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "PACE_S", 1.0)
 
     async def main() -> None:
@@ -271,7 +278,7 @@ def test_who_writes_much_rests_long_and_who_is_alone_does_not() -> None:
     assert pace.rest_s() == pytest.approx(feeds.PACE_S + 1 / feeds.WRITES_PER_S)
 
 
-def test_streams_are_as_many_as_are_allowed(here: Local) -> None:
+def test_streams_are_as_many_as_are_allowed(here: LocalNetwork) -> None:
     async def main() -> None:
         limits = GatewayLimits(streams_per_client=1)
         async with gateway(here.url, limits=limits) as (served, client):
@@ -285,7 +292,7 @@ def test_streams_are_as_many_as_are_allowed(here: Local) -> None:
     run(main())
 
 
-def test_a_reader_that_does_not_read_is_dropped_from_and_closed(here: Local) -> None:
+def test_a_reader_that_does_not_read_is_dropped_from_and_closed(here: LocalNetwork) -> None:
     async def main() -> None:
         limits = GatewayLimits(stream_bytes=300_000, stall_s=3)
         async with gateway(here.url, limits=limits) as (served, client):
@@ -335,23 +342,29 @@ def test_a_pipe_tells_how_much_it_dropped() -> None:
     run(main())
 
 
-def test_a_burst_reaches_a_reader_that_reads(here: Local) -> None:
+def test_a_burst_reaches_a_reader_that_reads(here: LocalNetwork) -> None:
     async def main() -> None:
         limits = GatewayLimits(stream_bytes=100_000)
-        async with gateway(here.url, limits=limits) as (served, client), here.connect() as net:
-            async with reading(client, filter="test = 'burst'") as reader:
-                await net.publish_many({"test": "burst", "n": n, "text": "x" * 1000} for n in range(300))
-                assert await numbers(reader, 300) == list(range(300))
-            assert served.gateway.counts.totals["events_streamed"] == 300
+        async with (
+            gateway(here.url, limits=limits) as (served, client),
+            here.connect() as net,
+            reading(client, filter="test = 'burst'") as reader,
+        ):
+            await net.publish_many({"test": "burst", "n": n, "text": "x" * 1000} for n in range(300))
+            assert await numbers(reader, 300) == list(range(300))
+            await until(lambda: served.gateway.counts.totals["events_streamed"] == 300)
 
     run(main())
 
 
-def test_when_the_gateway_stops_streams_end_at_once(here: Local) -> None:
+def test_when_the_gateway_stops_streams_end_at_once(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (served, client), reading(client, filter="FALSE") as reader:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
             served.stop()
             assert await reader.is_over()
+            assert loop.time() - began < CLOSE_S, "open requests are waited for so long"
 
     run(main())
 

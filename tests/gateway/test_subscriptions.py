@@ -10,20 +10,21 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-import meetpoint as mp
-from meetpoint.gateway import GatewayLimits, GatewaySettings, webhooks
+from meetpoint.gateway import GatewayLimits, GatewaySettings
 from meetpoint.gateway.gateway import Gateway
 from meetpoint.gateway.signing import read_secret, sign
 from meetpoint.gateway.subscriptions import Subscriptions
-from meetpoint.local import Local
-from meetpoint.protocol.settings import NodeSettings
+from meetpoint.local import LocalNetwork
 from meetpoint.security.files import FileError
 from meetpoint.store.errors import StoreError
-from tests.gateway.running import PATIENCE_S, gateway, reading, run, until
+from tests.gateway.running import gateway, reading, run, until, until_shown
 from tests.gateway.sinking import sinking, wanted
 
+DEAD_S = 300.0
+"""Within this an event that a sink never takes has had all tries of its broker."""
 
-def test_what_matches_is_sent_signed_and_is_read_by_the_official_client(here: Local) -> None:
+
+def test_what_matches_is_sent_signed_and_is_read_by_the_official_client(here: LocalNetwork) -> None:
     async def main() -> None:
         async with sinking() as sink, gateway(here.url, private_sinks=True) as (served, client):
             made = await client.post("/subscriptions", json=wanted(sink, "hook"))
@@ -48,9 +49,7 @@ def test_what_matches_is_sent_signed_and_is_read_by_the_official_client(here: Lo
     run(main())
 
 
-def test_a_sink_that_fails_is_tried_again_under_the_same_id(here: Local, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhooks, "PAUSES_S", (0.01, 0.01))
-
+def test_a_sink_that_fails_is_tried_again_under_the_same_id(here: LocalNetwork) -> None:
     async def main() -> None:
         async with sinking() as sink, gateway(here.url, private_sinks=True) as (served, client):
             sink.answer = lambda _: web.Response(status=503 if len(sink.got) < 3 else 200)
@@ -67,25 +66,16 @@ def test_a_sink_that_fails_is_tried_again_under_the_same_id(here: Local, monkeyp
 @pytest.mark.parametrize(
     ("status", "posts_each"), [(503, 3), (400, 1), (302, 1)], ids=["unavailable", "refusing", "redirecting"]
 )
-def test_what_a_sink_never_takes_becomes_a_dead_letter(
-    status: int, posts_each: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(webhooks, "PAUSES_S", (0.01, 0.01))
-    hasty = NodeSettings(retries_us=(20_000, 20_000, 20_000, 20_000))
-
+def test_what_a_sink_never_takes_becomes_a_dead_letter(here: LocalNetwork, status: int, posts_each: int) -> None:
     async def main() -> None:
-        async with (
-            mp.local(brokers=1, node=hasty) as alone,
-            alone.connect() as net,
-            sinking() as sink,
-            gateway(alone.url, private_sinks=True) as (_, client),
-        ):
+        async with sinking() as sink, gateway(here.url, private_sinks=True) as (_, client), here.connect() as net:
             sink.answer = lambda _: web.Response(status=status, headers={"Location": f"{sink.url}/elsewhere"})
             id_ = (await client.post("/subscriptions", json=wanted(sink, "dead"))).json()["id"]
             await client.post("/events", json={"attributes": {"test": "dead"}})
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(DEAD_S):
                 while not (letters := await net.dead_letters()):
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(1)
+            await asyncio.sleep(DEAD_S)  # and nobody sends it any more
             assert letters[0].reason == f"webhook: the sink answered {status}, the last of 5 tries"
             assert len(sink.got) == 5 * posts_each
             assert {got.path for got in sink.got} == {"/hook"}  # a redirect is not followed
@@ -95,17 +85,16 @@ def test_what_a_sink_never_takes_becomes_a_dead_letter(
     run(main())
 
 
-def test_a_sink_that_is_gone_is_left_alone_and_loses_nothing(here: Local) -> None:
+def test_a_sink_that_is_gone_is_left_alone_and_loses_nothing(here: LocalNetwork) -> None:
     async def main() -> None:
         async with sinking() as sink, gateway(here.url, private_sinks=True) as (_, client), here.connect() as net:
             sink.answer = lambda _: web.Response(status=410)
             id_ = (await client.post("/subscriptions", json=wanted(sink, "gone"))).json()["id"]
             for n in range(3):
                 await client.post("/events", json={"attributes": {"test": "gone", "n": n}})
-            async with asyncio.timeout(PATIENCE_S):
-                while (shown := (await client.get(f"/subscriptions/{id_}")).json())["status"]["state"] != "stopped":
-                    await asyncio.sleep(0.05)
+            shown = await until_shown(client, f"/subscriptions/{id_}", lambda is_: is_["status"]["state"] == "stopped")
             assert "410" in shown["status"]["problem"]
+            await asyncio.sleep(DEAD_S)  # a publisher is answered before its event is in the queue
             assert len(sink.got) == 1
             (queued,) = [held.queued for held in await net.subscriptions() if held.name == f"webhook:{id_}"]
             assert queued == 3
@@ -117,7 +106,7 @@ def test_a_sink_that_is_gone_is_left_alone_and_loses_nothing(here: Local) -> Non
     run(main())
 
 
-def test_a_gateway_that_starts_again_goes_on(here: Local, tmp_path: Path) -> None:
+def test_a_gateway_that_starts_again_goes_on(here: LocalNetwork, tmp_path: Path) -> None:
     async def main() -> None:
         said: dict[str, Any] = {"private_sinks": True, "data": str(tmp_path / "gateway")}
         async with sinking() as sink:
@@ -145,7 +134,7 @@ def test_a_gateway_that_starts_again_goes_on(here: Local, tmp_path: Path) -> Non
     run(main())
 
 
-def test_what_cannot_be_kept_is_not_made(here: Local, tmp_path: Path) -> None:
+def test_what_cannot_be_kept_is_not_made(here: LocalNetwork, tmp_path: Path) -> None:
     async def main() -> None:
         folder = tmp_path / "gateway"
         async with gateway(here.url, data=str(folder)) as (_, client), here.connect() as net:
@@ -167,7 +156,7 @@ def test_what_cannot_be_kept_is_not_made(here: Local, tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_pulled_subscription_is_made_changed_read_and_ended(here: Local) -> None:
+def test_a_pulled_subscription_is_made_changed_read_and_ended(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (_, client), here.connect() as net:
             said = {"protocol": "PULL", "config": {"name": "pulled"}, "filters": [{"sql": "test = 'pull' AND n > 1"}]}
@@ -211,7 +200,9 @@ def test_a_pulled_subscription_is_made_changed_read_and_ended(here: Local) -> No
         ({"protocol": "PULL", "config": {"parallel": 0}}, 422, "body"),
     ],
 )
-def test_a_subscription_that_cannot_be_is_refused(here: Local, said: dict[str, Any], status: int, kind: str) -> None:
+def test_a_subscription_that_cannot_be_is_refused(
+    here: LocalNetwork, said: dict[str, Any], status: int, kind: str
+) -> None:
     async def main() -> None:
         async with gateway(here.url) as (_, client):
             answer = await client.post("/subscriptions", json=said)
@@ -221,7 +212,7 @@ def test_a_subscription_that_cannot_be_is_refused(here: Local, said: dict[str, A
     run(main())
 
 
-def test_subscriptions_are_as_many_as_are_allowed(here: Local) -> None:
+def test_subscriptions_are_as_many_as_are_allowed(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url, limits=GatewayLimits(subscriptions_per_client=1)) as (_, client):
             id_ = (await client.post("/subscriptions", json={"protocol": "PULL"})).json()["id"]

@@ -68,7 +68,7 @@ def test_it_starts_and_stops_twice_and_leaves_no_thread() -> None:
     import threading
 
     before = threading.active_count()
-    network = Local(1, "meet", None, {})
+    network = mp.local(brokers=1)
     for _ in range(2):
         with network:
             assert len(network.addresses) == 1

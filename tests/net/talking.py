@@ -1,15 +1,14 @@
-"""Real brokers on loopback, and a client that says exactly what a test wants said: frame by frame, no more."""
+"""Brokers on loopback on virtual time, and a client that sends exactly the frames that a test wants sent."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from meetpoint import net
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.net import Broker, BrokerConfig
@@ -19,22 +18,28 @@ from meetpoint.schemes.meet import MeetSettings
 from meetpoint.wire import Codec, FrameReader, frames
 from meetpoint.wire.clients import TO_CLIENTS, Ask, Notification, Question, Told, Word
 from meetpoint.wire.handshake import Hello, IAm, Unwelcome, Welcome
+from tests.virtual_time import run
 
-T = TypeVar("T")
+__all__ = [
+    "FROM_BROKER",
+    "HANDSHAKE",
+    "PATIENCE_S",
+    "Caller",
+    "broker",
+    "calling",
+    "config",
+    "event",
+    "network",
+    "raw",
+    "run",
+    "until",
+]
+
 M = TypeVar("M")
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 HANDSHAKE = Codec((Hello, Welcome, Unwelcome, IAm))
 FROM_BROKER = Codec(TO_CLIENTS)
-
-
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """A test's coroutine, which must end."""
-
-    async def bounded() -> T:
-        return await asyncio.wait_for(main, 3 * PATIENCE_S)
-
-    return net.run(bounded())
 
 
 def config(**said: Any) -> BrokerConfig:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from meetpoint.net import Broker
+from meetpoint.net import run as run_on_real_clock
 from meetpoint.protocol.effects import Published, Refused
 from meetpoint.protocol.inputs import Present, Publish
 from meetpoint.wire.clients import Ask, CloseSoon, Told
@@ -25,13 +26,16 @@ from meetpoint.net import loop
 class Telling(Broker):
     async def start(self):
         await super().start()
-        await self.wait_ready(10)
+        await self.wait_ready(120)
         print(self.address, flush=True)
 
 config = read_config(sys.argv[1])
 loop.set_up(config.log)
 sys.exit(loop.run(loop.serve(Telling(config))))
 """
+
+PROCESS_S = 120
+"""How long a test waits for the end of a process, which comes in well under a second on an idle machine."""
 
 
 async def all_words(client: Caller) -> list[Told]:
@@ -123,18 +127,18 @@ def test_sigterm_drains_a_process_and_what_it_acknowledged_is_there_again(tmp_pa
             assert len({each.event for each in got}) == expected
 
     with process(tmp_path, '[log]\nformat = "json"\n') as (child, address):
-        kept = run(fill(child, address))
-        _, errors = child.communicate(timeout=20)
+        kept = run_on_real_clock(fill(child, address))  # the broker is a process
+        _, errors = child.communicate(timeout=PROCESS_S)
         assert child.returncode == 0
         told = [json.loads(line) for line in errors.splitlines()]
         assert told[0]["event"] == "started"
         assert {"draining", "stopped"} <= {line["event"] for line in told}
         assert len(told) < 20
     with process(tmp_path) as (child, address):
-        run(count(address, kept))
+        run_on_real_clock(count(address, kept))
         child.send_signal(signal.SIGTERM)
         child.send_signal(signal.SIGTERM)
-        assert child.wait(20) == 0
+        assert child.wait(PROCESS_S) == 0
 
 
 def test_sigusr1_of_the_last_broker_is_refused_and_it_lives(tmp_path: Path) -> None:
@@ -145,8 +149,8 @@ def test_sigusr1_of_the_last_broker_is_refused_and_it_lives(tmp_path: Path) -> N
 
     with process(tmp_path) as (child, address):
         child.send_signal(signal.SIGUSR1)
-        run(publish(address))
+        run_on_real_clock(publish(address))  # the broker is a process
         child.send_signal(signal.SIGINT)
-        _, errors = child.communicate(timeout=20)
+        _, errors = child.communicate(timeout=PROCESS_S)
         assert child.returncode == 0
         assert "leave_refused" in errors

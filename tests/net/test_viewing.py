@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path as FilePath
 from types import SimpleNamespace
@@ -138,19 +139,19 @@ async def _tree(net: Network) -> dict[str, tuple[int, bool]]:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "overlay", "words"),
+    ("scheme", "overlay", "kinds"),
     [
-        ("meet", "chord", {"visit", "bring"}),
-        ("flood", "pastry", {"flood"}),
-        ("lists", "chord", {"collect"}),
-        ("lists:hybrid", "chord", {"chain"}),
-        ("dmm", "chord", {"match"}),
-        ("reach", "hypercube", {"handle"}),
-        ("filters", "chord", {"hand"}),
+        ("meet", "chord", {"bring": 1}),
+        ("flood", "pastry", {"flood": 3}),
+        ("lists", "chord", {"collect": 4, "walk": 2}),
+        ("lists:hybrid", "chord", {"chain": 5, "tell": 2, "walk": 2}),
+        ("dmm", "chord", {"match": 3, "bring": 1}),
+        ("reach", "hypercube", {"handle": 1, "bring": 1}),
+        ("filters", "chord", {"hand": 2}),
     ],
 )
 def test_an_event_is_followed_from_where_it_is_published_to_who_gets_it(
-    scheme: str, overlay: str, words: set[str]
+    scheme: str, overlay: str, kinds: dict[str, int]
 ) -> None:
     async def main() -> None:
         async with (
@@ -162,7 +163,7 @@ def test_an_event_is_followed_from_where_it_is_published_to_who_gets_it(
             wanted = await second.subscribe("price > 100", durable="dear")
             await second.subscribe("price > 100", durable="dear too")
             await third.subscribe("price < 3", durable="cheap")
-            await _warm_up(net, wanted, words)
+            await _settle(net, wanted)
             assert set((await net.follow("one")).values()) == {Stored()}
             await asyncio.gather(
                 *(net.publish({"price": 150.0}, id="on"), net.publish({"price": 150.0}, id="one")),
@@ -174,7 +175,7 @@ def test_an_event_is_followed_from_where_it_is_published_to_who_gets_it(
             assert [(addresses[met.broker], set(met.matched), met.looked_at) for met in path.met] == [
                 (brokers[1].address, {"dear", "dear too"}, 2)
             ]
-            assert sorted(each.name for each in path.delivered)[:1] == ["dear"]
+            assert sorted(each.name for each in path.delivered) == ["dear", "dear too"]
             assert {addresses[each.broker] for each in path.delivered} == {brokers[1].address}
             reached = {brokers[3].node.me.id.hex()}
             for hop in path.hops:  # each goes on from where it had come to
@@ -183,9 +184,8 @@ def test_an_event_is_followed_from_where_it_is_published_to_who_gets_it(
                 assert hop.parent is None or path.hops[hop.parent - 1].to == hop.source
                 assert hop.parent is not None or hop.source == brokers[3].node.me.id.hex()
             assert path.met[0].broker in reached
-            assert words & {hop.kind for hop in path.hops}
-            most = {"flood": 3, "lists": 12, "lists:hybrid": 12}.get(scheme, 8)
-            assert len(path.hops) <= most, "only what is about this event, and not about those beside it"
+            found = Counter(hop.kind for hop in path.hops)
+            assert found == kinds, "only what is about this event, and not about those beside it"
             assert not path.is_cut
             assert path.silent == []
 
@@ -204,16 +204,17 @@ async def named(count: int, **said: Any) -> AsyncIterator[list[Broker]]:
         yield found
 
 
-async def _warm_up(net: Network, wanted: object, words: set[str]) -> None:
-    """Wait until events go as the scheme means them to: by errands and detours while the network is being made."""
-    for number in range(100):
-        await net.follow(f"early{number}")
-        await net.publish({"price": 150.0}, id=f"early{number}")
-        await _got(wanted, 1)
-        if words & {hop.kind for hop in (await _path(net, f"early{number}")).hops}:
-            return
-        await asyncio.sleep(0.1)
-    raise AssertionError(f"no event went by {words}")
+async def _settle(net: Network, wanted: object) -> None:
+    """Wait until every event takes the same route.
+
+    Before the overlay has stabilised there are detours; without the summaries that an event before it has brought, an
+    event of `meet` also visits brokers that have nothing for it.
+    """
+    await asyncio.sleep(60)
+    await net.follow("early")
+    await net.publish({"price": 150.0}, id="early")
+    await _got(wanted, 1)
+    await _path(net, "early")
 
 
 async def _got(subscription: object, count: int) -> None:

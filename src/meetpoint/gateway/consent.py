@@ -90,8 +90,8 @@ def read_retry_after(text: str | None, now: float) -> float | None:
 class Turns:
     """Some requests a minute and never more: a sixth of them at once, the others spread."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self._clock = time.monotonic if clock is None else clock
         self._next = 0.0
         self._not_before = 0.0
 

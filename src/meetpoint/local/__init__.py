@@ -7,10 +7,10 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from meetpoint.local.local import Local
+from meetpoint.local.local import Local, LocalNetwork
 from meetpoint.local.local import local as _local
 
-__all__ = ["Local"]
+__all__ = ["Local", "LocalNetwork"]
 
 
 class _Callable(ModuleType):

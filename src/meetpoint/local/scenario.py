@@ -31,7 +31,7 @@ from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.language.filters import parse_filter
 from meetpoint.language.values import Value, clean_attributes
-from meetpoint.local.local import Local
+from meetpoint.local.local import LocalNetwork
 from meetpoint.protocol.effects import Found
 from meetpoint.protocol.inputs import Lookup
 from meetpoint.sim.checkers import Judging, Verdict, check_lookups, check_notifications
@@ -67,7 +67,7 @@ class Network:
             )
         self._told = {"overlay": overlay, "scheme": scheme, "nodes": nodes, "seed": seed, "detector": "imperfect"}
         small = simulated(overlay, scheme)
-        self._local = Local(
+        self._local = LocalNetwork(
             nodes, scheme, None, {"overlay": overlay, "dmm": small.dmm, "reach": small.reach, **settings}
         )  # fmt: skip
         self.kin = family_of(self._local.network)
@@ -134,14 +134,21 @@ class Network:
         """All phases, and the judgement."""
         if self._ran:
             raise MeetpointError("local: this network has run; make another one")
+        background = Background("meetpoint script")
+        try:
+            background.run(self.perform())
+        finally:
+            background.stop()
+
+    async def perform(self) -> None:
+        """The same in the event loop of the caller."""
         self._ran = True
         began = time.perf_counter()
-        with self._local:
-            background = Background("meetpoint script")
-            try:
-                background.run(self._run())
-            finally:
-                background.stop()
+        await self._local.start()
+        try:
+            await self._run()
+        finally:
+            await self._local.stop()
         self._wall_s = time.perf_counter() - began
         self._judge()
 
@@ -169,9 +176,10 @@ class Network:
 
     async def _rest(self) -> None:
         """Wait until nothing is on its way: all brokers are looked at in one moment."""
-        until = time.monotonic() + QUIET_S_MAX
-        while not await asyncio.to_thread(lambda: self._local.is_quiet):
-            if time.monotonic() > until:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + QUIET_S_MAX
+        while not self._local.is_quiet:
+            if loop.time() > until:
                 self._problems.append(f"the network does not come to rest within {QUIET_S_MAX:g} s")
                 return
             await asyncio.sleep(LOOK_S)
