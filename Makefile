@@ -15,9 +15,9 @@ ifneq ($(shell $(VENV)/bin/python -c pass 2>/dev/null && cat $(STAMP) 2>/dev/nul
 .PHONY: $(STAMP)
 endif
 
-unexport PYTHONHOME PYTHONPATH
+unexport PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo up test test-browser soak fuzz check bench experiments setup clean
+.PHONY: help demo up test test-quick test-browser soak fuzz check bench experiments setup clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -30,12 +30,18 @@ demo: $(STAMP) ## see Meetpoint at work on a table of flights
 up: $(STAMP) ## run a local network with live flights meeting alerts, and a dashboard, until Ctrl-C
 	@$(VENV)/bin/meetpoint up --flights
 
-# Spark's session takes seconds to start, so that all its tests share one worker; the others run beside it. Tests wait for
-# timers and processes half of their time, so that two cores serve four workers. What all of them need compiled is
-# compiled once beforehand, which is half a minute the first time; where it cannot be kept, each does so itself.
-test: $(STAMP) ## run the tests
-	@$(RUN) meetpoint.matching.index.warming || true
-	@$(RUN) pytest -q -n 4 --dist loadgroup
+# Three tiers, named in tests/tiers.py and CONTRIBUTING.md. The kernels that all workers need are compiled once beforehand,
+# half a minute the first time; where they cannot be kept, each worker compiles its own.
+WARM = $(RUN) meetpoint.matching.index.warming || true
+
+test-quick: $(STAMP) ## run the quick tests: no Spark, no other processes (a minute)
+	@$(WARM)
+	@$(RUN) pytest -q -n 2 --quick
+
+# Spark's session takes seconds to start, so that all its tests share one worker; the others run beside it.
+test: $(STAMP) ## run all tests that a change must pass (ten minutes)
+	@$(WARM)
+	@$(RUN) pytest -q -n 3 --dist loadgroup
 
 # Debian's chromium is installed where there is none and we may; MEETPOINT_BROWSER=/path names another one.
 test-browser: $(STAMP) ## run the tests of the dashboard, in a real browser against real brokers
@@ -51,8 +57,8 @@ test-browser: $(STAMP) ## run the tests of the dashboard, in a real browser agai
 	MEETPOINT_BROWSER="$$browser" $(RUN) pytest -q tests/browser
 
 soak: $(STAMP) ## look for new failures with examples and seeds never drawn before (two hours and more)
-	@MEETPOINT_EXAMPLES=new MEETPOINT_KILL_CYCLES=1000 $(RUN) pytest -q -n 2 --dist loadgroup --timeout 14400 tests/language tests/matching \
-		tests/overlays tests/sim tests/store tests/brokers tests/spark/test_streaming.py
+	@MEETPOINT_TIER=soak MEETPOINT_KILL_CYCLES=1000 $(RUN) pytest -q -n 2 --dist loadgroup --timeout 14400 tests/language \
+		tests/matching tests/overlays tests/rendezvous tests/schemes tests/sim tests/store tests/brokers tests/spark
 
 fuzz: $(STAMP) ## let atheris look for inputs that break what reads strangers' bytes (half an hour)
 	@for target in parser frames events json cloudevents schema; do $(RUN) tests.fuzz $$target --runs 1000000 || exit 1; done

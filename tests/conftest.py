@@ -1,18 +1,71 @@
-"""Settings of the whole suite.
+"""Settings of the whole suite: the tier that runs (tests/tiers.py), and how Hypothesis draws examples.
 
 Hypothesis draws the same examples in every run, so that a red suite is red for everyone; `make soak` draws new ones.
 """
 
 from __future__ import annotations
 
-import os
 import signal
+from collections import defaultdict
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.tiers import CASES_QUICK, LONG_S, NOT_QUICK, OVER_10_S, SOAK, is_under, spread
+
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("same"), max_examples=20)
 settings.register_profile("new", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile(os.environ.get("MEETPOINT_EXAMPLES", "same"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in what a shell runs in the background: tests press Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="run the quick tier of tests/tiers.py alone")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes about a second or more; `make test-quick` leaves it out")
+    config.addinivalue_line("markers", "soak: takes minutes, or only repeats other tests; only `make soak` runs it")
+    settings.load_profile("new" if SOAK else "quick" if config.getoption("--quick") else "same")
+
+
+def pytest_ignore_collect(collection_path: object, config: pytest.Config) -> bool | None:
+    """Do not even import what the quick tier leaves out."""
+    if not config.getoption("--quick"):
+        return None
+    path = str(collection_path).removeprefix(f"{config.rootpath}/")
+    return True if path in NOT_QUICK else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    kept = [item for item in items if SOAK or not item.get_closest_marker("soak")]
+    if config.getoption("--quick"):
+        cases: dict[str, list[pytest.Item]] = defaultdict(list)
+        for item in kept:
+            if not item.get_closest_marker("slow") and not is_under(NOT_QUICK, item.nodeid):
+                cases[item.nodeid.partition("[")[0]].append(item)
+        kept = [item for each in cases.values() for item in spread(each, CASES_QUICK)]
+    if len(kept) < len(items):
+        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+        items[:] = kept
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the tests that took long and do not say why."""
+    if not SOAK:
+        for line in _unexplained(terminalreporter):
+            terminalreporter.write_line(line)
+
+
+def _unexplained(terminalreporter: pytest.TerminalReporter) -> Iterator[str]:
+    took: dict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                took[report.nodeid.partition("@")[0]] += report.duration  # pytest-xdist appends the group
+    for nodeid, seconds in sorted(took.items()):
+        if seconds > LONG_S and not is_under(OVER_10_S, nodeid):
+            yield f"{nodeid} took {seconds:.0f} s: make it quicker, or say why in OVER_10_S of tests/tiers.py"

@@ -196,6 +196,7 @@ def test_32_patterns_on_one_attribute_are_accepted_and_more_refused() -> None:
         parse_filter(f"NOT ({' OR '.join(parts)})")
 
 
+@pytest.mark.slow
 def test_long_filters_of_one_attribute_are_drawn_together_at_once() -> None:
     """Pairwise, each of these would take a quarter of an hour."""
     many = range(4000)

@@ -21,6 +21,7 @@ from meetpoint.matching.scan import _order, evaluate
 from tests.workloads import random_events, random_filter
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_verdicts_are_the_oracles_and_facts_are_true_and_suffice(seed: int) -> None:
     rng = random.Random(seed)

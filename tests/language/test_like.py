@@ -16,6 +16,7 @@ letters = st.text(alphabet="ab🙂", max_size=7)
 patterns = st.text(alphabet="ab🙂%%_", max_size=9)
 
 
+@pytest.mark.slow
 @settings(max_examples=2000)
 @given(patterns, letters)
 def test_matches_agrees_with_the_oracle(pattern: str, text: str) -> None:

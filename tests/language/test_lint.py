@@ -123,6 +123,7 @@ def test_every_covered_filter_is_found_and_nothing_else(seed: int, monkeypatch: 
     assert checked > 20
 
 
+@pytest.mark.slow
 def test_a_search_that_is_cut_short_says_so() -> None:
     few = {str(n): f"s LIKE '%{n:04d}%'" for n in range(CANDIDATES_MAX)}
     assert lint(few).cut_short == 0

@@ -164,6 +164,7 @@ def bounded_schemas(draw: st.DrawFn) -> Schema:
     return Schema(tuple(attributes), draw(st.none() | TEXT))
 
 
+@pytest.mark.slow
 @given(bounded_schemas())
 def test_a_schema_comes_back_from_its_yaml(schema: Schema) -> None:
     back = Schema.from_yaml(schema.to_yaml())

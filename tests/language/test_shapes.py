@@ -43,6 +43,7 @@ def with_other_literals(rng: random.Random, text: str) -> str:
     return _LITERAL.sub(other, text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_cached_and_uncached_results_are_identical(seed: int) -> None:
     rng = random.Random(seed)
@@ -68,6 +69,7 @@ def test_cached_and_uncached_agree_on_whatever_is_thrown_at_them(pieces: list[st
         assert outcome(cached, variant) == outcome(uncached, variant)
 
 
+@pytest.mark.slow
 @settings(max_examples=1000)
 @given(st.text(alphabet="a_15.eE+-'\"\\ \n", max_size=20))
 def test_the_splitter_finds_the_literals_that_the_lexer_knows(text: str) -> None:
@@ -105,6 +107,7 @@ def test_shapes_are_forgotten_past_their_limit() -> None:
     assert len(parser._shapes) == 3
 
 
+@pytest.mark.slow
 def test_large_shapes_are_not_remembered_and_many_of_middle_size_only_in_part() -> None:
     parser = FilterParser()
     parser.parse(f"a IN ({', '.join('1' * 3000)})")

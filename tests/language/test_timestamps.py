@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
-from time import process_time
 
 import pytest
 from hypothesis import given
@@ -93,13 +92,13 @@ def test_a_long_text_is_cut_in_the_error() -> None:
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize("text", ["2026-01-02T" + "a" * 60_000, ":00.000000" * 6_000, "2026-01-02T" + "a/" * 30_000])
+@pytest.mark.parametrize(
+    "text", ["2026-01-02T" + "a" * 1_000_000, ":00.000000" * 100_000, "2026-01-02T" + "a/" * 500_000], ids=len
+)
 def test_a_long_text_is_refused_at_once(text: str) -> None:
-    """It may be part of a filter or of an event; a search that begins anew at each letter took 14 s for the first."""
-    began = process_time()
+    """A search that begins anew at each letter took 14 s for 60,000 letters: for these, over an hour."""
     with pytest.raises(TimestampError):
         parse_timestamp(text)
-    assert process_time() - began < 1
 
 
 @given(TIMESTAMPS)

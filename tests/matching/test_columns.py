@@ -62,6 +62,7 @@ def rows_of(table: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_columns_and_oracle_accept_the_same_rows(seed: int, other: bool) -> None:
@@ -83,6 +84,7 @@ def test_columns_and_oracle_accept_the_same_rows(seed: int, other: bool) -> None
         assert part.accepted(filter_).tolist() == [n - 13 for n in wanted if 13 <= n < 42], filter_.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_and_oracle_accept_the_same_rows_whatever_kinds_they_mix(seed: int) -> None:
     rng = random.Random(50 + seed)

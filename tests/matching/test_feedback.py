@@ -147,6 +147,7 @@ def candidates(plan: KeyPlan, filters: list[Filter], rows: list[Any]) -> int:
     return sum(uses[key] for row in rows for key in plan.keys_of_event(row) if key in uses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mix", ["ticks", "skewed", "sparse"])
 def test_with_feedback_fewer_pairs_meet_and_the_same_match(mix: str, tmp_path: Path) -> None:
     workload = generate(mix, 300, 2800, 9)
@@ -178,6 +179,7 @@ def test_with_feedback_fewer_pairs_meet_and_the_same_match(mix: str, tmp_path: P
 # -- keys as filters ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_filter_of_a_key_accepts_the_events_that_have_it() -> None:
     rng = random.Random(61)
     rows = [clean_attributes(event) for event in random_events(rng, 200)]

@@ -23,6 +23,7 @@ def some_filter(rng: random.Random) -> Filter:
             continue
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_it_says_what_the_oracle_says_whatever_comes_and_goes(seed: int) -> None:
     rng = random.Random(seed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from meetpoint.protocol.effects import Located, Refused, Stored
 from meetpoint.protocol.inputs import Leave, Locate, Subscribe, Unsubscribe
 from tests.protocol.world import World
@@ -53,6 +55,7 @@ def test_who_does_not_answer_is_named_in_time() -> None:
     assert located(world, 4, "s") == Located(world.nodes[2].me, "price > 1")
 
 
+@pytest.mark.slow
 def test_a_subscription_whose_home_moves_is_never_said_not_to_be() -> None:
     for seed in range(20):
         world = World(8, seed=seed, gossip_us=3_600_000_000)

@@ -262,6 +262,7 @@ def test_a_home_moves_with_its_subscriptions_and_unsettled_events_when_its_node_
     assert len(world.nodes[3].snapshot().homes) == 1, "an adopted home that is empty is dissolved"
 
 
+@pytest.mark.slow
 def test_a_node_that_crashes_while_it_leaves_has_left_or_serves_but_never_both() -> None:
     for delay in range(0, 600, 10):
         world = World(10, seed=delay, gossip_us=HOUR)

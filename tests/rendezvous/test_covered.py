@@ -4,7 +4,6 @@ each acknowledged conjunction is covered by something placed. And what is placed
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +19,7 @@ from meetpoint.rendezvous.placing import Open, Placed, Places, Placing
 from meetpoint.rendezvous.retiring import Retiring
 from tests.rendezvous.one_home import HOME, World
 from tests.rendezvous.test_covering import FILTERS
-
-LONG = os.environ.get("MEETPOINT_EXAMPLES") == "new"
+from tests.tiers import SOAK
 
 
 class Lives(RuleBasedStateMachine):
@@ -97,7 +95,7 @@ class Lives(RuleBasedStateMachine):
 
 
 TestLives = Lives.TestCase
-TestLives.settings = settings(max_examples=1000 if LONG else 150, stateful_step_count=50, deadline=None)
+TestLives.settings = settings(max_examples=1000 if SOAK else 150, stateful_step_count=50, deadline=None)
 
 
 # -- one order of things each ------------------------------------------------------------------------------------------
@@ -296,6 +294,7 @@ def test_an_unwritten_end_of_what_covers_is_as_if_it_had_not_been() -> None:
     assert held(world) == ["a > 1"]
 
 
+@pytest.mark.slow
 def test_thousands_that_come_to_light_are_planted_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(covered, "AT_ONCE_MAX", 10)
     world = subscribed(wide="TRUE", **{f"s{number}": f"b = {number}" for number in range(100)})
@@ -344,6 +343,7 @@ def forgetful(self: CoveredPlacing, home: Any) -> None:
     self._follow(home, here, list(dict.fromkeys((*home.filters, *places))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "attribute", "mutant"),
     [

@@ -83,6 +83,7 @@ def test_a_home_whose_subscriptions_were_covered_ends() -> None:
     assert not any(name.startswith(("placed/", "places/")) for name in kept)
 
 
+@pytest.mark.slow
 def test_what_covers_a_thousand_is_one_entry() -> None:
     world = covered_world(4)
     asked = [world.ask(4, Subscribe(f"s{number}", f"symbol = 'S{number}'")) for number in range(300)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 from collections.abc import Callable
@@ -20,9 +19,8 @@ from meetpoint.language.render import render
 from meetpoint.rendezvous import extents
 from meetpoint.rendezvous.covering import Covering
 from meetpoint.rendezvous.extents import CODE_MAX, Extents, encloses, ranges_of
+from tests.tiers import SOAK
 from tests.workloads import random_filter
-
-LONG = os.environ.get("MEETPOINT_EXAMPLES") == "new"
 
 
 class Plain:
@@ -149,7 +147,7 @@ class Changing(RuleBasedStateMachine):
 
 
 TestChanging = Changing.TestCase
-TestChanging.settings = settings(max_examples=1000 if LONG else 60, stateful_step_count=40, deadline=None)
+TestChanging.settings = settings(max_examples=1000 if SOAK else 60, stateful_step_count=40, deadline=None)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -332,6 +330,7 @@ MANY: dict[str, Callable[[random.Random], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", MANY)
 def test_thousands_are_not_compared_with_each_other(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(1)

@@ -21,6 +21,7 @@ def watch(net: Network) -> None:
     assert overseen.looks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", ["none", "churn", "disk", "all"])
 @pytest.mark.parametrize(("nodes", "founders"), [(8, None), (10, 3)])
 def test_every_key_has_one_holder_with_all_that_belongs_there(faults: str, nodes: int, founders: int | None) -> None:
@@ -39,6 +40,7 @@ def test_every_key_has_one_holder_with_all_that_belongs_there(faults: str, nodes
         assert net.report().counts == dict.fromkeys(net.report().counts, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", ["none", "churn", "disk", "all"])
 @pytest.mark.parametrize(("nodes", "founders"), [(8, None), (10, 1)])
 def test_what_homes_hold_follows_an_overlay_that_says_whose_keys_are(

@@ -583,6 +583,7 @@ class Churn:
         self.world.run(90)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_the_overlay_says_and_whoever_crashes(seed: int) -> None:
     churn = Churn(seed)

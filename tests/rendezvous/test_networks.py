@@ -92,6 +92,7 @@ def placed_and_held(net: Network) -> tuple[int, int]:
     return placed, held
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sparing")
 @pytest.mark.parametrize("faults", ["none", "churn", "all"])
 @pytest.mark.parametrize("seed", [1, 2])

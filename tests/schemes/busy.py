@@ -11,14 +11,22 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.catalog import NetworkConfig
+from meetpoint.catalog import OVERLAYS, NetworkConfig
 from meetpoint.sim.families import family_of
 from meetpoint.sim.plans import read_plan
 from meetpoint.sim.scenario import Network, Phase, Timing
+from tests.tiers import SOAK
 
-__all__ = ["FAULTS", "Busy", "judge", "network"]
+__all__ = ["FAULTS", "OVERLAYS_AND_FAULTS", "Busy", "judge", "network"]
 
 FAULTS: Final = ("none", "churn", "partition", "lossy", "disk", "all")
+OVERLAYS_AND_FAULTS: Final = tuple(
+    (overlay, faults)
+    for at, faults in enumerate(FAULTS)
+    for turn, overlay in enumerate(OVERLAYS)
+    if SOAK or faults == "all" or turn == at % len(OVERLAYS)
+)
+"""Every plan of faults on an overlay, and all faults together on each; `make soak` takes every pair."""
 TIMING = Timing(recovery_s=45, quiet_s=60)
 
 

@@ -52,6 +52,7 @@ def tune(net: Network, at_s: float, share: float, random: Random) -> None:
     net.engine.call(net.engine.now + int(at_s * MICROSECONDS), load)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", ["none", "churn", "lossy"])
 @pytest.mark.parametrize("scheme", ["meet", "lists:hybrid", "lists:distributed"])
 def test_nothing_is_missed_while_some_go_by_what_was_measured(scheme: str, faults: str) -> None:
@@ -103,6 +104,7 @@ def test_events_go_to_fewer_places_once_that_is_known() -> None:
     assert after < before
 
 
+@pytest.mark.slow
 def test_children_of_a_key_that_was_crowded_are_not_visited_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     crowded = MeetSettings(crowded=8, lease_us=60 * MICROSECONDS)  # such that summaries last from event to event
 

@@ -18,6 +18,7 @@ SMALL = ("--nodes", 8, "--subscriptions", 30, "--events", 20, "--lookups", 10, "
 SIX = ("missing", "duplicate", "spurious", "out_of_order", "invariants_broken", "lookups_wrong")
 
 
+@pytest.mark.slow
 def test_a_run_is_one_object_with_six_zeros(meetpoint: Command) -> None:
     ran = meetpoint("sim", *SMALL, "--seed", 7, "--json")
     told = json.loads(ran.out)
@@ -86,6 +87,7 @@ def test_a_mistake_is_told_in_one_line_with_exit_code_2(
     assert ran.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_story_is_told(meetpoint: Command) -> None:
     ran = meetpoint("sim", *SMALL, "--story", "e1")
     assert ran.code == 0

@@ -40,6 +40,7 @@ def _fields() -> dict[str, object]:
     return {name: getattr(SMALL, name) for name in SMALL.__struct_fields__}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlay", OVERLAYS)
 @pytest.mark.parametrize("faults", ["none", "churn", "partition", "lossy"])
 def test_an_overlay_alone_finds_every_key(overlay: str, faults: str) -> None:
@@ -83,6 +84,7 @@ def test_a_lookup_takes_about_half_of_log_n_hops() -> None:
     assert 0 <= report.lookup_hops.mean - math.log2(128) / 2 <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_under_a_perfect_detector_the_invariant_is_looked_at_after_every_change(overlay: str) -> None:
     net = make_network(RunConfig(overlay=overlay, scheme="none", nodes=12, subscriptions=0, events=0, lookups=20,

@@ -38,6 +38,7 @@ from meetpoint.sim.run import RunConfig, make_network
 from meetpoint.sim.scenario import Network
 from meetpoint.wire import WireError
 from tests.rendezvous.eyes import held_twice
+from tests.tiers import SOAK
 
 CODEC = make_codec()
 STRANGERS = {
@@ -165,8 +166,9 @@ NETWORKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("overlay", "scheme"), NETWORKS)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(2 if SOAK else 1))
 def test_no_message_kills_a_node(seed: int, overlay: str, scheme: str) -> None:
     net, payloads = network(overlay, scheme)
     rng = random.Random(seed)
@@ -192,6 +194,7 @@ def test_no_message_kills_a_node(seed: int, overlay: str, scheme: str) -> None:
         read_again(process.node)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("overlay", "scheme"), [each for each in NETWORKS if each[1] != "flood"])
 def test_no_message_about_keys_kills_a_network_that_goes_on(overlay: str, scheme: str) -> None:
     """What a message leads to counts as well: errands that go on, answers, timers. And no key gets two holders."""

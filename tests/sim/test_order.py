@@ -21,12 +21,14 @@ def reports(scheme: str) -> Iterator[Report]:
         yield run(structs.replace(BURST, scheme=scheme, faults=faults), seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_burst_comes_in_order(scheme: str) -> None:
     for report in reports(scheme):
         assert report.good, f"{report.counts} {report.problems[:3]} {report.never_injected}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_without_waiting_it_would_not(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Source, "is_clear", lambda self, number: True)

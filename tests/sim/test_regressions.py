@@ -59,6 +59,7 @@ FAILED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("config", "seed"), FAILED)
 def test_what_failed_once_holds(config: RunConfig, seed: int) -> None:
     report = run(config, seed)

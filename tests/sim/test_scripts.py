@@ -11,6 +11,7 @@ from meetpoint.catalog import OVERLAYS, SCHEMES
 from tests.scripts import SCRIPTS, Network
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_every_scheme_gives_the_same_notifications(script: Callable[[Network], None]) -> None:
     told = {}

@@ -1,13 +1,12 @@
 """Many seeds: whole networks under every plan of faults, judged by the oracle; all six counts are 0.
 
 The ordinary tests run 200 seeds in total, rotated over all configurations that exist, and always the same ones. With
-MEETPOINT_EXAMPLES=new (`make soak`) they run seeds that nobody has seen before, and 1,000 more with churn and
+`make soak` they run seeds that nobody has seen before, and 1,000 more with churn and
 partitions. A failure tells its seed and the command that repeats it.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 
 import pytest
@@ -17,12 +16,12 @@ from meetpoint.catalog import SCHEMES as KNOWN
 from meetpoint.sim.engine import Detector
 from meetpoint.sim.report import Report
 from meetpoint.sim.run import RunConfig, command, run
+from tests.tiers import SOAK
 
 SEEDS = 200
 SOAK_SEEDS = 1_000
 BATCH = 10
-NEW = os.environ.get("MEETPOINT_EXAMPLES") == "new"
-FIRST = secrets.randbelow(10**9) if NEW else 1
+FIRST = secrets.randbelow(10**9) if SOAK else 1
 
 PLANS: list[tuple[str, Detector]] = [
     ("none", "imperfect"),
@@ -108,6 +107,7 @@ def test_the_seeds_are_dealt_to_every_scheme_on_every_overlay_and_under_every_pl
     assert {each.founders for each in run_now} == {None, 5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", range(SEEDS // BATCH))
 def test_no_seed_breaks_a_promise(batch: int) -> None:
     first = FIRST + batch * BATCH
@@ -115,7 +115,7 @@ def test_no_seed_breaks_a_promise(batch: int) -> None:
     assert not told, "\n".join(told)
 
 
-@pytest.mark.skipif(not NEW, reason="MEETPOINT_EXAMPLES=new runs them")
+@pytest.mark.soak
 @pytest.mark.parametrize("batch", range(SOAK_SEEDS // 50))
 def test_no_new_seed_of_churn_and_partitions_breaks_a_promise(batch: int) -> None:
     configs = [config for config in CONFIGS if config.faults in ("churn", "partition")]

@@ -29,6 +29,7 @@ from meetpoint.matching.index.state import PATH_VARIABLE
 from meetpoint.matching.parts import parts_of_rows
 from meetpoint.matching.scan import Scan
 from tests.matching.test_columns import COLUMNS, OTHER_TYPES, rows_of, table_of
+from tests.tiers import SOAK
 from tests.workloads import random_events, random_filter
 
 PATHS = ["portable", *(["avx512"] if has_avx512() else [])]
@@ -67,7 +68,8 @@ def both(held: list[tuple[Any, Filter]], **options: Any) -> tuple[Index[Any], Sc
     return Index.from_filters(held, **options), scan
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12 if SOAK else 4))
 @pytest.mark.parametrize("sampled", [False, True], ids=["unknown events", "sampled events"])
 def test_any_filters_on_rows(seed: int, sampled: bool, path: str) -> None:
     events = events_of(seed, 150)
@@ -98,7 +100,8 @@ def test_what_is_known_of_events_decides_where_a_filter_is_filed() -> None:
     assert led(filters, rare) == 1
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6 if SOAK else 3))
 @pytest.mark.parametrize("other_types", [False, True])
 def test_any_filters_on_arrow(seed: int, other_types: bool, path: str) -> None:
     """All results from one table, in every form."""
@@ -133,6 +136,7 @@ def test_batches_of_any_size(size: int, path: str) -> None:
     assert found == [(event, id_) for event, ids in enumerate(expected) for id_ in sorted(ids)]
 
 
+@pytest.mark.slow
 def test_output_larger_than_every_buffer(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     """Where the kernel stops at a full buffer and goes on with the next, nothing is lost and nothing comes twice."""
     from meetpoint.matching.index import segment
@@ -154,6 +158,7 @@ def test_output_larger_than_every_buffer(monkeypatch: pytest.MonkeyPatch, path: 
     assert len(chunks) > 10
 
 
+@pytest.mark.slow
 def test_more_lines_than_registers_and_than_bytes(path: str) -> None:
     """Sixteen slots fit a register, 256 fit the byte that names them; there may be more of either."""
     for attributes in (40, 300, 3000):
@@ -314,6 +319,7 @@ TestChanges = Changes.TestCase
 TestChanges.settings = settings(max_examples=12, stateful_step_count=12, deadline=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("joined", [100, 2], ids=["one by one", "joined"])
 @pytest.mark.parametrize("sampled", [False, True], ids=["unknown events", "sampled events"])
 def test_what_was_compiled_in_a_hurry_is_matched_at_once(
@@ -604,6 +610,7 @@ LINES = b"""\xef\xbb\xbf{"a": 1, "s": "x"}
 {"a": 12345678901234567890123}"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("small", [False, True], ids=["compiled", "small"])
 @pytest.mark.parametrize("size", [1, 2, 100])
 def test_json_lines(small: bool, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -819,6 +826,7 @@ def test_matches_within_matches_and_side_by_side() -> None:
     assert answer(b) == [(e, n) for e, ids in enumerate(scan.match_batch(other)) for n in ids]
 
 
+@pytest.mark.slow
 def test_more_attributes_than_16_bits_can_number() -> None:
     with pytest.raises(LimitError, match="the limit is 65,536; split the subscriptions by attribute"):
         Index.from_columns(constraints(*((n, f"a{n}", "eq", 1.0, 1.0, None) for n in range(65_537))))

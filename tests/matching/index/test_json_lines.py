@@ -271,6 +271,7 @@ def files(draw: st.DrawFn) -> bytes:
 SCHEMAS = pytest.mark.parametrize("schema", [None, SCHEMA], ids=["plain", "schema"])
 
 
+@pytest.mark.slow
 @SCHEMAS
 @given(data=files())
 @example(data=b"")
@@ -295,6 +296,7 @@ def test_every_value_everywhere(schema: Schema | None) -> None:
     check("\n".join(lines).encode(), schema)
 
 
+@pytest.mark.slow
 @given(texts=st.lists(NUMBER_TEXTS, min_size=20, max_size=40))
 def test_numbers(texts: list[str]) -> None:
     check("\n".join(f'{{"a":{text},"b":-{text}}}' for text in texts).encode())

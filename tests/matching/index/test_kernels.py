@@ -944,6 +944,7 @@ def test_a_text_seen_before_is_not_searched_again() -> None:
     assert cache.filled.tolist() == [4, len(long)]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.none() | ANY_DOUBLES, st.none() | TEXTS, st.none() | TEXTS), max_size=6),
     st.sets(ANY_DOUBLES.filter(lambda value: not math.isnan(value)), max_size=20),
@@ -999,6 +1000,7 @@ def test_a_few_events_are_ranked_on_all_lines(
         assert found[e, [8, 9, 10, 11]].tolist() == [1, (e >= 1) + (e >= 4), 0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_few_events_meet_all_segments(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments that were compiled well and in a hurry, with subscriptions gone; one event or several, any values."""
@@ -1128,6 +1130,7 @@ def check_like(pattern: Pattern, text: str) -> bool:
     return found
 
 
+@pytest.mark.slow
 @given(LIKE, LIKE_TEXTS)
 def test_like(pattern: Pattern, text: str) -> None:
     check_like(pattern, text)
@@ -1487,6 +1490,7 @@ AVX512 = pytest.mark.skipif(not has_avx512(), reason="this processor has no AVX-
 EITHER = pytest.mark.parametrize("name", ["match_portable", pytest.param("match_avx512", marks=AVX512)])
 
 
+@pytest.mark.slow
 @EITHER
 @given(
     st.lists(BUCKETS, min_size=1, max_size=4),
@@ -1503,6 +1507,7 @@ def test_buckets_are_scanned(
     scene.check(name, 1000, scene.least_room + spare)
 
 
+@pytest.mark.slow
 @EITHER
 @given(st.lists(BUCKETS, min_size=1, max_size=4), st.lists(st.integers(0, 3), max_size=20), st.integers(0, 2**32))
 def test_pairs_in_any_order_are_scanned(name: str, specs: list[list[BlockSpec]], buckets: list[int], seed: int) -> None:
@@ -1521,6 +1526,7 @@ def test_a_bucket_returns_after_another_one(name: str, between: list[int]) -> No
     scene.check(name, 0, 10_000)
 
 
+@pytest.mark.slow
 @EITHER
 @pytest.mark.parametrize("tests", range(6))
 @pytest.mark.parametrize("flags", [0, SIDED, MULTIPLE, SIDED | MULTIPLE])
@@ -1630,6 +1636,7 @@ def test_sides_are_asked(seed: int, flags: int, entries: int) -> None:
     scene.check_finish(9, 0, held, 20 * BLOCK)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [0, SIDED])
 def test_more_slots_than_a_byte_can_name(flags: int) -> None:
     """Only the portable kernel: the other one is not used for them."""
@@ -1647,6 +1654,7 @@ FOUND = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 20)))
 """Events and numbers, pair by pair."""
 
 
+@pytest.mark.slow
 @given(FOUND, st.integers(7, 9), st.integers(0, 2**40), st.integers(0, 2**20))
 @example([], 0, 0, 0)
 @example([(0, 3)], 1, 0, 0)
@@ -1898,6 +1906,7 @@ FORMS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(FORMS, max_size=8))
 def test_filters_are_read(forms: list[list[Conjunction]]) -> None:
     check_read([Filter("", tuple(form)) for form in forms])

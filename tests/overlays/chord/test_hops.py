@@ -63,6 +63,7 @@ def mean_hops(count: int, seed: int, lookups: int, settings: ChordSettings | Non
     return fmean(hops)
 
 
+@pytest.mark.slow
 def test_mean_hops_are_half_the_logarithm_and_less_than_one() -> None:
     """½ log2 N + c, as in "Chord" and in paper A: the slope is 0.5 for a doubling, c the last step to the successor."""
     counts = [64, 256, 1024, 4096]

@@ -6,8 +6,6 @@ approaches to any live node between a member and its successor, as when rings me
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -24,8 +22,8 @@ from meetpoint.overlays.chord.invariant import broken, departures
 from meetpoint.overlays.chord.rules import Rules, State
 from meetpoint.protocol.ring import Ring, between
 from tests.overlays.chord.mutants import Uncut
+from tests.tiers import SOAK
 
-LONG = os.environ.get("MEETPOINT_EXAMPLES") == "new"
 LENGTH = 3
 RING = Ring(8)
 NODES = tuple(RING.key(number) for number in range(0, 240, 20))
@@ -116,7 +114,7 @@ class Lives(RuleBasedStateMachine):
             self.members[told] = rules.claimed(self.members[told], state.me)
 
 
-Lives.TestCase.settings = settings(max_examples=2000 if LONG else 60, stateful_step_count=60, deadline=None)
+Lives.TestCase.settings = settings(max_examples=2000 if SOAK else 60, stateful_step_count=60, deadline=None)
 TestLives = Lives.TestCase
 
 

@@ -240,6 +240,7 @@ def test_under_a_perfect_detector_the_invariant_holds_after_every_step(seed: int
     assert world.broken == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "loss"), [(3, 0.1), (8, 0.3), (24, 0.1)])
 @pytest.mark.parametrize("seed", range(3))
 def test_after_churn_loss_and_partitions_a_ring_becomes_ideal(count: int, loss: float, seed: int) -> None:

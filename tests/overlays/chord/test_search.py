@@ -5,7 +5,6 @@ Random walks nearly miss the bugs of published Chord; a breadth-first search ove
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
@@ -13,8 +12,8 @@ import pytest
 from meetpoint.overlays.chord.rules import Rules
 from tests.overlays.chord.mutants import NeverReplaced, PublishedJoin, PublishedRules, UncheckedNearer, Uncut
 from tests.overlays.chord.searching import Circle, Claims, Found, Made, spread, tight
+from tests.tiers import SOAK
 
-LONG = os.environ.get("MEETPOINT_EXAMPLES") == "new"
 STATES_MAX = 3_000_000
 
 
@@ -29,6 +28,7 @@ def hunt(made: Made, base: int, founders: int) -> Found:
     return circle.search([circle.founded(founders)], STATES_MAX)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("made", "founders", "claims", "states"),
     [
@@ -48,7 +48,7 @@ def test_the_invariant_holds_in_every_reachable_state_and_a_quiet_network_become
     assert states is None or found.states == states, "the search sees another protocol than it did"
 
 
-@pytest.mark.skipif(not LONG, reason="minutes; MEETPOINT_EXAMPLES=new runs it")
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("made", "founders", "claims"),
     [
@@ -66,7 +66,7 @@ def test_the_invariant_holds_in_larger_searches(made: Made, founders: int, claim
 @pytest.mark.parametrize("make", [spread, tight])
 def test_a_network_may_grow_from_a_single_member_by_joins(make: Callable[..., Made], founders: int) -> None:
     """Outside the proof, since there is no base: but as long as nobody fails, nothing goes wrong."""
-    found = explore(make(5 if LONG or founders > 1 else 4, 2, Rules), 0, founders, fails=False)
+    found = explore(make(5 if SOAK or founders > 1 else 4, 2, Rules), 0, founders, fails=False)
     assert found.wrong is None, found
 
 
@@ -78,6 +78,7 @@ def test_published_join_breaks_the_ring() -> None:
     assert found.story[-2:] == ("20 fails", "18 joins")
 
 
+@pytest.mark.slow
 def test_without_a_base_the_ring_breaks() -> None:
     """Two founders with lists of two, and failures that leave each member a live successor."""
     found = hunt(spread(5, 2), 0, 2)
@@ -91,6 +92,7 @@ def test_without_a_look_at_who_lives_the_ring_breaks() -> None:
     assert "no live successor" in found.wrong
 
 
+@pytest.mark.slow
 def test_without_a_ping_a_quiet_network_is_never_ideal() -> None:
     found = hunt(spread(5, 2, NeverReplaced), 3, 3)
     assert found.wrong is not None

@@ -7,8 +7,6 @@ once, each node has one place, and all know their neighbours.
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -26,8 +24,8 @@ from meetpoint.overlays.hypercube.invariant import stands
 from meetpoint.overlays.hypercube.upkeep import Upkeep
 from meetpoint.protocol.messages import Peer
 from tests.overlays.hypercube.driving import QUICK, World, drawn
+from tests.tiers import SOAK
 
-LONG = os.environ.get("MEETPOINT_EXAMPLES") == "new"
 NODES = 20
 HEALED_S = 90.0
 """How long it may take from when it is quiet."""
@@ -131,16 +129,17 @@ def run(machine: type[Lives], examples: int = 40, steps: int = 25) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=2000 if LONG else examples,
+            max_examples=2000 if SOAK else examples,
             stateful_step_count=steps,
             deadline=None,
-            derandomize=not LONG,
+            derandomize=not SOAK,
             database=None,
-            phases=(Phase.generate, Phase.shrink) if LONG else (Phase.generate,),
+            phases=(Phase.generate, Phase.shrink) if SOAK else (Phase.generate,),
         ),
     )
 
 
+@pytest.mark.slow
 def test_every_id_is_hosted_exactly_once_whenever_it_is_quiet() -> None:
     run(Lives)
 

@@ -6,7 +6,6 @@ what they know. Mutants of the rules show that the machine sees what it is for.
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -24,8 +23,7 @@ from hypothesis.stateful import (
 from meetpoint.overlays.hypercube.invariant import not_hosted_once
 from meetpoint.overlays.hypercube.regions import Region, are_neighbours
 from tests.overlays.hypercube.growing import Cube, Effort, SiblingTakesOver, broken
-
-LONG = os.environ.get("MEETPOINT_EXAMPLES") == "new"
+from tests.tiers import SOAK
 
 
 class Lives(RuleBasedStateMachine):
@@ -90,16 +88,17 @@ def run(machine: type[Lives], steps: int = 30) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=2000 if LONG else 80,
+            max_examples=2000 if SOAK else 80,
             stateful_step_count=steps,
             deadline=None,
-            derandomize=not LONG,
+            derandomize=not SOAK,
             database=None,
             phases=(Phase.generate,),
         ),
     )
 
 
+@pytest.mark.slow
 def test_every_id_is_hosted_exactly_once_whatever_happens() -> None:
     run(Lives)
 

@@ -229,6 +229,7 @@ def test_a_torn_network_gives_regions_back_while_they_are_kept(seconds: int) -> 
     assert world.broken == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_parts_that_grew_apart_become_one(seed: int) -> None:
     world = begun(16, seed=seed, settings=QUICK, detector=False)

@@ -54,6 +54,7 @@ def test_with_others_a_path_is_at_most_the_wrong_bits_at_its_beginning(count: in
         assert hops <= distance(region(world, start), point)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [8, 16, 32, 64, 128])
 def test_a_join_touches_as_many_as_log_k(count: int) -> None:
     """The two halves, and who is next to them: at most two for each bit."""
@@ -96,6 +97,7 @@ def churned(seed: int, count: int, rounds: int, at_once: int) -> tuple[World, in
     return world, widest, uneven
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_joins_and_leaves_at_the_same_time_leave_lengths_even(seed: int) -> None:
     _, widest, uneven = churned(seed, 24, 6, 4)

@@ -108,6 +108,7 @@ def bound(nodes: int, digit_bits: int) -> int:
     return ceil(round(log(nodes, 2**digit_bits), 9)) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [16, 64, 256, 1024, 4096])
 @pytest.mark.parametrize("digit_bits", [4, 2])
 def test_no_key_is_farther_than_a_digit_a_hop_and_one(nodes: int, digit_bits: int) -> None:

@@ -224,6 +224,7 @@ def test_one_that_lost_its_disk_and_comes_back_under_an_incarnation_heard_before
         world.heal(HEALED_S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_with_a_fifth_of_all_messages_lost_a_network_still_becomes_ideal(seed: int) -> None:
     world = World(seed=seed, detector=False, loss=0.2)

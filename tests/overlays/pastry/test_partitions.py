@@ -16,6 +16,7 @@ from tests.overlays.pastry.driving import PACKER, Text, World, drawn, peer
 HEALED_S = 30.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "parts"), [(12, 2), (12, 3), (32, 2)])
 @pytest.mark.parametrize("seed", range(2))
 def test_parts_of_a_torn_network_serve_apart_and_become_one_again(count: int, parts: int, seed: int) -> None:

@@ -7,7 +7,6 @@ left in peace becomes ideal.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from tests.overlays.pastry.mutants import DropsEarly, HelpsAnyone, ReadyUnleased
 from tests.overlays.pastry.pieces import Found, spread
 from tests.overlays.pastry.searching import Circle
 
-LONG = os.environ.get("MEETPOINT_EXAMPLES") == "new"
 STATES_MAX = 3_000_000
 
 ALL = frozenset(range(4))
@@ -31,6 +29,7 @@ def explore(rules: type[Rules], count: int, founders: Sequence[int], half: int =
     return circle.search([circle.founded(*founders)], STATES_MAX)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "founders", "half", "choices", "states"),
     [
@@ -52,7 +51,7 @@ def test_the_invariant_holds_in_every_reachable_state_and_a_quiet_network_become
     assert states is None or found.states == states, "the search sees another protocol than it did"
 
 
-@pytest.mark.skipif(not LONG, reason="minutes; MEETPOINT_EXAMPLES=new runs it")
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("count", "founders", "half", "choices"),
     [
@@ -70,6 +69,7 @@ def test_the_invariant_holds_in_larger_searches(
     assert found.wrong is None, found
 
 
+@pytest.mark.slow
 def test_two_joiners_let_in_at_once_break_it() -> None:
     """The mutant of published Pastry: both think that nobody is between them and the far end of the gap."""
     found = explore(TwoAtOnce, 4, (0, 3))
@@ -77,7 +77,7 @@ def test_two_joiners_let_in_at_once_break_it() -> None:
     assert found.story[:2] == ("00 helps 40", "00 helps 80")
 
 
-@pytest.mark.skipif(not LONG, reason="as long as the search itself; MEETPOINT_EXAMPLES=new runs it")
+@pytest.mark.soak
 def test_helping_two_at_once_is_not_what_keeps_them_apart() -> None:
     """Who names another neighbour than the one there is gets no lease, however many are helped."""
     found = explore(HelpsAnyone, 4, (0, 3))

@@ -1,11 +1,10 @@
 """How long a network of 64 takes until it is ideal again.
 
-`MEETPOINT_EXAMPLES=new pytest -s` takes more seeds and prints the figures of docs/pastry.md.
+`MEETPOINT_TIER=soak pytest -s` takes more seeds and prints the figures of docs/pastry.md.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from statistics import median
@@ -13,9 +12,10 @@ from statistics import median
 import pytest
 
 from tests.overlays.pastry.driving import World, drawn
+from tests.tiers import SOAK
 
 HEALED_S = 30.0
-SEEDS = range(5 if os.environ.get("MEETPOINT_EXAMPLES") == "new" else 1)
+SEEDS = range(5 if SOAK else 1)
 
 
 def torn(seed: int, parts: int) -> float:
@@ -58,6 +58,7 @@ def stormed(seed: int) -> float:
     return healed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "measure"),
     [

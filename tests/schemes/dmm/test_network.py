@@ -8,11 +8,11 @@ from random import Random
 import msgspec
 import pytest
 
-from meetpoint.catalog import OVERLAYS, NetworkConfig
+from meetpoint.catalog import NetworkConfig
 from meetpoint.schemes.dmm import DmmSettings
 from meetpoint.sim.scenario import Network
 from tests.rendezvous.eyes import Overseen, schemes
-from tests.schemes.busy import FAULTS, Busy, judge, network
+from tests.schemes.busy import FAULTS, OVERLAYS_AND_FAULTS, Busy, judge, network
 from tests.schemes.dmm.seeing import misplaced, served_by_nobody, served_twice
 
 SCHEMA = """
@@ -64,8 +64,8 @@ def run(net: Network) -> dict[str, int]:
     return observed
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
-@pytest.mark.parametrize("faults", FAULTS)
+@pytest.mark.slow
+@pytest.mark.parametrize(("overlay", "faults"), OVERLAYS_AND_FAULTS)
 def test_regions_come_and_go_and_nothing_is_missed(overlay: str, faults: str) -> None:
     seed = FAULTS.index(faults) + 1
     observed = [run(make(seed, faults, overlay)) for seed in (seed, seed + 20)]
@@ -73,6 +73,7 @@ def test_regions_come_and_go_and_nothing_is_missed(overlay: str, faults: str) ->
     assert sum(each.get("region_merged", 0) for each in observed) >= 1
 
 
+@pytest.mark.slow
 def test_under_faults_splits_are_given_up_and_taken_over() -> None:
     happened = {"region_splitting_given_up": 0, "region_resumed": 0, "region_merged": 0}
     for seed in range(19, 28):
@@ -83,6 +84,7 @@ def test_under_faults_splits_are_given_up_and_taken_over() -> None:
     assert all(happened.values()), happened
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"delegation": "probed"}, {"coverage": "uncovered", "delivery": "unicast"}])
 def test_other_settings_miss_nothing_either(options: dict[str, str]) -> None:
     run(make(7, "all", "chord", msgspec.structs.replace(SETTINGS, **options)))

@@ -160,6 +160,7 @@ def _play(moment: str, trouble: str, seed: int, delay: float) -> None:
     scene.judge()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("trouble", TROUBLE)
 def test_nothing_that_happens_at_any_moment_is_a_matter(moment: str, trouble: str) -> None:
@@ -204,6 +205,7 @@ def test_errands_that_come_twice_and_late_do_nothing() -> None:
     assert {"Sow", "Open", "Close", "Dissolve", "Plant", "Uproot", "Match"} <= doubled.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Sow, Open, Close, Dissolve])
 def test_one_command_that_comes_when_all_is_over_does_nothing(kind: type[Message]) -> None:
     """It comes first as it should, and again in each later state."""
@@ -361,6 +363,7 @@ MUTANTS: dict[str, tuple[object, str, object, str, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_rule_that_is_missing_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, name, instead, moment, trouble = MUTANTS[mutant]

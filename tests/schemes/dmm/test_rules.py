@@ -89,6 +89,7 @@ def test_what_is_open_is_never_dissolved() -> None:
 # -- all orders of steps -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("turns", "puts", "lag", "worlds"), [(1, "p0", 2, 11_002), (2, "", 1, 31_787)])
 def test_no_order_of_steps_goes_wrong(turns: int, puts: str, lag: int, worlds: int) -> None:
     """No two serve, no entry is lost, no half is left behind."""
@@ -97,6 +98,7 @@ def test_no_order_of_steps_goes_wrong(turns: int, puts: str, lag: int, worlds: i
     assert found == worlds, "all of them were looked at"
 
 
+@pytest.mark.slow
 def test_no_long_way_has_two_serve_or_loses_an_entry() -> None:
     seen: set[State] = set()
     for seed in range(60):

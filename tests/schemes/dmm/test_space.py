@@ -64,6 +64,7 @@ def conjunctions(seed: int) -> list[Conjunction]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_an_accepted_event_lies_in_the_box_and_in_regions_that_meet_it(seed: int) -> None:
     space = Space.of(DECLARED, 16)

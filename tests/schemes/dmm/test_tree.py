@@ -123,6 +123,7 @@ def test_a_network_that_never_splits_never_does() -> None:
     assert world.leaves() == [ROOT]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coverage", ["covering", "uncovered"])
 def test_a_tree_shrinks_to_its_root_and_is_forgotten(coverage: str) -> None:
     world = grown(msgspec.structs.replace(EAGER, coverage=coverage))

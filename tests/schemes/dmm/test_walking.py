@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from math import ceil, log2
 from random import Random
-from types import FrameType
 
 import pytest
 from hypothesis import given
@@ -14,6 +12,7 @@ from hypothesis import strategies as st
 
 from meetpoint.schemes.dmm.space import Code
 from meetpoint.schemes.dmm.walking import ASKED_MAX, LeafCache, Verdict, Walk
+from tests.work import count_calls
 
 DEPTH = 12
 
@@ -292,23 +291,18 @@ def test_a_walk_to_many_leaves_takes_calls_in_proportion() -> None:
     """Not with the square: each of 4,096 leaves takes about as many calls as each of 256."""
 
     def calls(depth: int) -> int:
-        made = leaves = 0
-
-        def count(frame: FrameType, event: str, argument: object) -> None:
-            nonlocal made
-            made += event in ("call", "c_call")
-
         walk = Walk(Code(""), lambda code: (Code(code + "0"), Code(code + "1")), 0)
-        before = sys.getprofile()
-        sys.setprofile(count)
-        try:
+        leaves = 0
+
+        def go() -> None:
+            nonlocal leaves
             while not walk.is_done:
                 for code in walk.ready():
                     leaf = len(code) == depth
                     leaves += leaf
                     walk.answered(code, Verdict.SERVED if leaf else Verdict.INTERIOR)
-        finally:
-            sys.setprofile(before)
+
+        made = count_calls(go)
         assert leaves == 2**depth
         return made
 

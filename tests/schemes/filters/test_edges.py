@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from typing import cast
 
@@ -27,8 +26,9 @@ from meetpoint.schemes.filters.edges import Said, _Edge, _Grant
 from meetpoint.schemes.filters.invariant import is_superset
 from tests.schemes.filters.networks import LEASE_US, SIZE, Network, live, text_of
 from tests.schemes.filters.rings import even, hashed
+from tests.tiers import SOAK
 
-SEEDS = range(200 if os.environ.get("MEETPOINT_EXAMPLES") == "new" else 25)
+SEEDS = range(200 if SOAK else 25)
 STEPS = 150
 EVENTS = [{"a": value} for value in range(20)]
 

@@ -13,7 +13,8 @@ from meetpoint.schemes.filters import STRATEGIES, FiltersSettings, fingers
 from meetpoint.schemes.filters.reserves import following, reserve_count
 from meetpoint.sim.scenario import Network, Timing
 from tests.rendezvous.eyes import schemes
-from tests.schemes.busy import FAULTS, Busy, judge, network
+from tests.schemes.busy import FAULTS, OVERLAYS_AND_FAULTS, Busy, judge, network
+from tests.tiers import SOAK
 
 NAMES = "abc"
 
@@ -57,14 +58,8 @@ def run(net: Network) -> dict[str, int]:
     return observed
 
 
-CASES = (
-    *(("chord", faults) for faults in FAULTS),
-    *(("pastry", faults) for faults in ("churn", "lossy")),
-    *(("hypercube", faults) for faults in ("churn", "all")),
-)
-
-
-@pytest.mark.parametrize(("overlay", "faults"), CASES)
+@pytest.mark.slow
+@pytest.mark.parametrize(("overlay", "faults"), OVERLAYS_AND_FAULTS)
 def test_whatever_befalls_a_network_nothing_is_missed(overlay: str, faults: str) -> None:
     seed = 2 * FAULTS.index(faults) + list(OVERLAYS).index(overlay)
     settings = FiltersSettings(strategy=STRATEGIES[seed % len(STRATEGIES)])
@@ -72,6 +67,7 @@ def test_whatever_befalls_a_network_nothing_is_missed(overlay: str, faults: str)
     assert observed["filters_handed"] > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", ["none", "churn"])
 def test_where_nodes_stand_by_and_hold_no_key_nothing_is_missed(faults: str) -> None:
     """A hypercube with four places: most homes hold nothing, and others answer for them."""
@@ -82,6 +78,7 @@ def test_where_nodes_stand_by_and_hold_no_key_nothing_is_missed(faults: str) -> 
         assert sorted(places) == [0] * 5 + [1] * 4
 
 
+@pytest.mark.slow
 def test_all_strategies_give_the_same_notifications() -> None:
     came = []
     for strategy in STRATEGIES:
@@ -92,6 +89,7 @@ def test_all_strategies_give_the_same_notifications() -> None:
     assert all(each == came[0] for each in came)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "per_level", "overlay"),
     [(3, 2, "chord"), (6, 0, "chord"), (2, 0, "pastry"), (5, 2, "hypercube")],
@@ -123,7 +121,8 @@ def wrong_in_graph(net: Network) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("faults", ["none", "churn", "partition"])
+@pytest.mark.slow
+@pytest.mark.parametrize("faults", ["none", "churn", "partition"] if SOAK else ["churn"])
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_on_every_overlay_edges_and_reserves_are_right_when_all_is_quiet(overlay: str, faults: str) -> None:
     net = busy(configured(FiltersSettings(), overlay), 4, faults, nodes=10)
@@ -131,6 +130,7 @@ def test_on_every_overlay_edges_and_reserves_are_right_when_all_is_quiet(overlay
     assert not wrong_in_graph(net)
 
 
+@pytest.mark.slow
 def test_at_rest_an_event_comes_to_a_node_at_most_once_and_by_the_graph() -> None:
     net = network(configured(FiltersSettings()), 16, 5)
     for number in range(16):

@@ -94,6 +94,7 @@ def test_the_next_ones_clockwise_are_in_reserve(per_level: float) -> None:
     assert reserves_of(world) == {place: following(place, places, count, SIZE) for place in places}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lease_s", "round_s"), [(4.0, 2 * PERIOD_S), (2.4, 0.6), (1.2, PERIOD_S)])
 def test_at_rest_nobody_looks_for_anybody_and_an_edge_is_asked_as_seldom_as_leases_allow(
     lease_s: float, round_s: float
@@ -158,6 +159,7 @@ def test_a_node_join_reaches_just_those_whose_edge_the_member_is_to_be(joined: i
     assert joins.sent <= 2 * len(oracle) + 2, "and few lie on the way"
 
 
+@pytest.mark.slow
 def test_a_node_join_that_is_lost_is_sent_again_until_nothing_is_left() -> None:
     world = quiet()
     lost = losing(Join)
@@ -228,6 +230,7 @@ def test_without_any_notice_edges_show_by_themselves_that_they_are_not_right() -
 # -- node-location -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numbers", [EVEN, sorted(Random(5).sample(range(1, 66), 16))], ids=["even", "any"])
 def test_a_node_location_takes_messages_as_a_tree_has_levels(numbers: Iterable[int]) -> None:
     numbers = [number for number in numbers if number != 33]
@@ -249,6 +252,7 @@ def test_a_node_location_takes_messages_as_a_tree_has_levels(numbers: Iterable[i
     assert max(walks.values()) <= ceil(log2(len(numbers)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [Locate, Located])
 def test_a_node_location_that_is_lost_is_sent_again(lost: type[Message]) -> None:
     world = quiet(EVEN, ONE)
@@ -321,6 +325,7 @@ def test_where_all_in_reserve_are_gone_fingers_and_incoming_edges_mend_the_ring(
     assert failed(world, gone, Join, Locate, Located, Where)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 4])
 def test_the_ring_is_mended_step_by_step(seed: int) -> None:
     """The nearest that is known knows one that lies between; without being told of that the ring stays cut."""
@@ -331,6 +336,7 @@ def test_the_ring_is_mended_step_by_step(seed: int) -> None:
     assert not failed(quiet(numbers, ONE), gone, *others, Beside)
 
 
+@pytest.mark.slow
 def test_where_the_graph_has_fallen_apart_the_overlay_brings_its_parts_together() -> None:
     """Two in a row know only each other, and so do the others."""
     numbers = sorted(Random(3).sample(range(1, 66), 12))

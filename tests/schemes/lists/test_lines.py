@@ -107,6 +107,7 @@ def meets(pieces: tuple[Piece, ...], keys: tuple[bytes, ...], value: object) -> 
     return any(contains(piece.span, key) and accepts(piece.part, value) for piece in pieces for key in keys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
 def test_a_number_meets_every_constraint_that_accepts_it_and_no_other(name: str, data: st.DataObject) -> None:
@@ -296,6 +297,7 @@ def test_a_range_is_one_arc_by_the_order_preserving_hash_and_what_is_not_equal_t
     assert len(free) == 1, "without a step the two halves touch"
 
 
+@pytest.mark.slow
 @given(st.sampled_from(["grid", "coarse", "long", "skewed", "least", "free"]), st.data())
 def test_next_point_visits_exactly_the_keys_at_which_a_value_may_lie(name: str, data: st.DataObject) -> None:
     """On a small ring, from key to key along an arc."""

@@ -180,6 +180,7 @@ class ScatteringRing(Ring):
         return self.key(self.known[data]) if data in self.known else super().hash(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [5, 7, 9])
 def test_A_section_4_a_range_takes_one_lookup_and_a_hop_a_value_instead_of_a_lookup_a_value(bits: int) -> None:
     """r * ½ log2 N against ½ log2 N + (r - 1), where values are as many as nodes and nodes evenly spaced."""

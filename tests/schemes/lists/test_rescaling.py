@@ -137,6 +137,7 @@ def apart(net: Network) -> list[str]:
     return [f"{each._services.me.address} does not go by {floor}" for each in held if floor not in each._going_by()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "faults"), [("coordinated", "churn"), ("hybrid", "all"), ("distributed", "partition"), ("hybrid", "disk")]
 )
@@ -201,6 +202,7 @@ def goes_along_by_another_scale(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lists, "_next_key", next_key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mutant", "seed"),
     [
@@ -240,6 +242,7 @@ def late(patch: pytest.MonkeyPatch, until_s: float) -> Network:
     return net
 
 
+@pytest.mark.slow
 def test_what_a_late_broker_publishes_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     net = late(monkeypatch, 75)
     Overseen(net, lambda: apart(net), every=7)
@@ -247,6 +250,7 @@ def test_what_a_late_broker_publishes_is_not_missed(monkeypatch: pytest.MonkeyPa
     assert [len(bodies) for bodies in versions(net)] == [1]
 
 
+@pytest.mark.slow
 def test_the_oracle_sees_that_a_late_broker_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     def by_the_new(self: Lists, home: HomeId, number: int, filter_: Filter, at: int) -> list[Placed]:
         self._hashings.counting, kept = self._hashings.counting[-1:], self._hashings.counting
@@ -303,6 +307,7 @@ def test_a_broker_of_an_old_release_does_not_come_in_once_scales_have_changed(mo
     assert process.node.state == "starting"
 
 
+@pytest.mark.slow
 def test_a_network_that_begins_again_goes_by_what_it_went_by() -> None:
     random = Random(9)
     net = network(config(), 5, 7)
@@ -351,6 +356,7 @@ def loads(net: Network) -> list[int]:
     return [sum(map(len, custody.entries.values())) for _, custody, _, _ in parts(net)]
 
 
+@pytest.mark.slow
 def test_entries_of_skewed_values_become_balanced() -> None:
     def run(give_it: bool) -> float:
         random = Random(1)

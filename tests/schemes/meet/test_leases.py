@@ -185,6 +185,7 @@ class Story:
         return [each for each in self.due if each not in came]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_no_summary_lacks_a_key_that_was_acknowledged(seed: int) -> None:
     story = Story(seed)
@@ -193,6 +194,7 @@ def test_no_summary_lacks_a_key_that_was_acknowledged(seed: int) -> None:
     story.world.check_arcs()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_nor_one_under_a_child_of_a_crowded_key(seed: int) -> None:
     story = Story(seed, crowded=1)
@@ -228,6 +230,7 @@ def nothing_owed(monkeypatch: pytest.MonkeyPatch) -> None:
 MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [no_waiting, no_quarantine, nothing_owed]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_is_seen(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     mutant(monkeypatch)

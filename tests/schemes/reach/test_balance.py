@@ -51,6 +51,7 @@ def a_world(settings: ReachSettings) -> ReachWorld:
 # -- quenching ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_events_do_not_go_where_nothing_is_wanted_and_go_there_when_it_is() -> None:
     world = a_world(QUENCHED)
     assert handed_for(world, 1) >= 15
@@ -229,6 +230,7 @@ def test_questions_that_make_no_sense_are_counted(question: IsIdle) -> None:
 # -- whole networks ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overlay", "faults", "seed"),
     [("hypercube", "churn", 3), ("hypercube", "all", 4), ("chord", "all", 6), ("pastry", "lossy", 2)],

@@ -22,6 +22,7 @@ def pages_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "PAUSE_US", 300_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(0, 20, 5))
 def test_a_copy_that_is_good_lacks_nothing(seed: int) -> None:
     good = 0

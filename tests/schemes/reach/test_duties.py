@@ -140,6 +140,7 @@ def _filter(random: Random) -> str:
     return " OR ".join(f"({each})" for each in both)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [PLAIN, SIGNED, UNTOLD], ids=["attributes", "signatures", "no schema"])
 @pytest.mark.parametrize("numbers", [SIXTEEN, UNEVEN, (7, 19, 30, 41, 62)], ids=["even", "uneven", "odd"])
 def test_what_comes_is_what_the_oracle_accepts(numbers: tuple[int, ...], settings: object) -> None:

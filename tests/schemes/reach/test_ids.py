@@ -58,6 +58,7 @@ def test_a_schema_that_grows_keeps_the_low_bits() -> None:
         assert grown.of_event(event) & 0b111 == PLAIN.of_event(event)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ids",
     [AttributeIds(SCHEMA), *(SignatureIds(SCHEMA, width) for width in (1, 7, 16, 64, 4096))],

@@ -19,7 +19,7 @@ from meetpoint.schemes.reach.messages import Handle
 from meetpoint.sim.engine import Process
 from meetpoint.sim.scenario import Network
 from tests.rendezvous.eyes import schemes
-from tests.schemes.busy import FAULTS, Busy, judge, network
+from tests.schemes.busy import FAULTS, OVERLAYS_AND_FAULTS, Busy, judge, network
 
 NAMES = "abcdefg"
 SCHEMA = "attributes:\n" + "".join(f"  {name}: integer\n" for name in NAMES)
@@ -71,6 +71,7 @@ def regions(net: Network) -> dict[bytes, Region]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [0, 1, 3, 4])
 def test_with_ids_of_one_length_an_event_takes_2_to_the_b_less_1_and_l_sends(length: int) -> None:
     """Figure 2 has 16 nodes, and n = 7; the node of the empty suffix is one of those that are required."""
@@ -130,8 +131,8 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
-@pytest.mark.parametrize("faults", FAULTS)
+@pytest.mark.slow
+@pytest.mark.parametrize(("overlay", "faults"), OVERLAYS_AND_FAULTS)
 def test_whatever_befalls_a_network_nothing_is_missed(overlay: str, faults: str) -> None:
     seed = 2 * FAULTS.index(faults) + list(OVERLAYS).index(overlay)
     settings = msgspec.structs.replace(ReachSettings(schema=SCHEMA), **OPTIONS[seed % len(OPTIONS)])

@@ -22,6 +22,7 @@ from tests.schemes.reach.promising import BrokenError, is_caught, owing_nothing,
 SEEDS = 32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(0, SEEDS, 8))
 def test_no_region_is_idle_where_an_entry_was_acknowledged(seed: int) -> None:
     idle = told = 0
@@ -107,6 +108,7 @@ MUTANTS: list[type[Quenching]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MUTANTS)
 def test_a_mutant_is_seen(kind: type[Quenching]) -> None:
     assert any(is_caught(Story(seed, kind)) for seed in range(1_000, 1_200))

@@ -1,0 +1,52 @@
+"""The three tiers of tests, and which test belongs to which.
+
+    make test-quick   the inner loop: no Spark, no other processes (NOT_QUICK), nothing marked `slow`, and of a test
+                      with many cases the first, the last and one between them
+    make test         all that a change must pass
+    make soak         hours: new seeds and examples, and the tests that are marked `soak`
+
+`tests/conftest.py` selects by this page. A test that takes over `LONG_S` says here why. A run of `make test` names
+those that do not, and `tests/test_tiers.py` fails for names that are listed and gone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+__all__ = ["CASES_QUICK", "LONG_S", "NOT_QUICK", "OVER_10_S", "SOAK", "is_under", "spread"]
+
+T = TypeVar("T")
+
+SOAK = os.environ.get("MEETPOINT_TIER") == "soak"
+"""Whether this is `make soak`: tests that draw seeds or examples take new and more of them."""
+CASES_QUICK = 3
+LONG_S = 10.0
+
+NOT_QUICK: dict[str, str] = {
+    "tests/bench": "benchmarks at their smallest",
+    "tests/brokers": "processes, signals and disks",
+    "tests/browser": "a browser",
+    "tests/experiments": "experiments at their smallest",
+    "tests/fuzz": "processes that fuzz",
+    "tests/spark": "a JVM",
+    "tests/test_spark_process.py": "a JVM",
+    "tests/cli/test_pipeline.py": "a JVM",
+}
+"""Folders, files and tests that `make test-quick` leaves out, and what they need."""
+
+OVER_10_S: dict[str, str] = {}
+"""Tests that take longer than LONG_S on two quiet cores, and why they may."""
+
+
+def is_under(listed: Iterable[str], nodeid: str) -> bool:
+    """Return whether a test, its file or a folder above it is listed."""
+    return any(nodeid == each or nodeid.startswith((f"{each}/", f"{each}::", f"{each}[")) for each in listed)
+
+
+def spread(cases: Sequence[T], count: int) -> list[T]:
+    """Return at most `count` of some cases, evenly spread, the first and the last among them."""
+    if len(cases) <= count:
+        return list(cases)
+    return [cases[number * (len(cases) - 1) // (count - 1)] for number in range(count)]
