@@ -244,7 +244,7 @@ class _Watch:
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
-        while not self._enough.is_set():
+        while not (self.times and self._enough.is_set()):  # once at least: a change may be over before this begins
             row = self._rows[len(self.times) % len(self._rows)]
             self.times.append(1000 * clock(partial(self._index.match, row)))
             if self._pause:

@@ -33,10 +33,30 @@ NOT_QUICK: dict[str, str] = {
     "tests/spark": "a JVM",
     "tests/test_spark_process.py": "a JVM",
     "tests/cli/test_pipeline.py": "a JVM",
+    "tests/cli/test_brokers_commands.py::test_sub_prints_as_events_come_and_ends_with_ctrl_c": "a process",
+    "tests/cli/test_brokers_commands.py::test_sub_whose_reader_goes_away_ends_quietly": "a process",
+    "tests/cli/test_brokers_gateway.py": "processes of brokers and a gateway",
+    "tests/cli/test_brokers_secured.py": "processes of brokers",
+    "tests/cli/test_brokers_up.py": "processes of brokers",
+    "tests/cli/test_process.py": "processes that are interrupted",
+    "tests/store/test_kills.py": "processes that are killed",
+    "tests/store/test_store.py::test_a_store_is_open_once": "a process",
+    "tests/test_deploy.py": "processes of brokers",
+    "tests/test_package.py::test_import_loads_nothing_heavy": "a process",
 }
 """Folders, files and tests that `make test-quick` leaves out, and what they need."""
 
-OVER_10_S: dict[str, str] = {}
+OVER_10_S: dict[str, str] = {
+    "tests/brokers/test_clocks.py": "brokers are killed six times with their clocks set, and come back under load",
+    "tests/brokers/test_disks.py": "disks fail and fill under load, broker by broker, until all has recovered",
+    "tests/brokers/test_kills.py::test_brokers_are_killed_stopped_and_parted_and_nothing_is_lost": (
+        "twenty faults with real pauses: a frozen broker is missed only after seconds"
+    ),
+    "tests/brokers/test_rolling.py::test_a_rolling_restart_from_version_1_to_2_loses_nothing": (
+        "four brokers are restarted one after another under load"
+    ),
+    "tests/test_deploy.py::test_the_guide_does_what_it_says": "every command of the guide is a process",
+}
 """Tests that take longer than LONG_S on two quiet cores, and why they may."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from decimal import Decimal
@@ -24,10 +25,13 @@ from meetpoint.matching.scan import Scan
 from meetpoint.workloads.generating import generate
 from meetpoint.workloads.longform import LONG_FORM, Workload, filter_texts
 from meetpoint.workloads.mixes import MIXES
+from tests.tiers import SOAK
 
 Pair = tuple[int, int]
 DUCKDB = [DuckDBPeer, TunedDuckDBPeer]
 PEERS: list[Callable[[pa.Table, pa.Table], Peer]] = [*DUCKDB, NumpyPeer]
+EVENTS = 200 if SOAK else 100
+"""How many are put to the oracle, which is slow."""
 
 
 def pairs_of(peer: Peer, events: pa.Table) -> list[Pair]:
@@ -49,21 +53,30 @@ def long_rows(*rows: tuple[int, str, str, float | None, float | None, str | None
     return pa.table([list(column) for column in zip(*rows, strict=True)], schema=LONG_FORM)
 
 
-@pytest.mark.parametrize("mix", MIXES)
+@functools.cache
+def judged(mix: str) -> tuple[Workload, list[Pair]]:
+    """A workload of a mix, and what the oracle finds."""
+    workload = generate(mix, 400, EVENTS, seed=12)
+    return workload, oracle(workload)
+
+
+every_mix = pytest.mark.parametrize("mix", [pytest.param(mix, marks=pytest.mark.xdist_group(mix)) for mix in MIXES])
+"""The tests of a mix in one process, so that the oracle is asked once."""
+
+
+@every_mix
 def test_all_agree_on_every_mix(mix: str) -> None:
-    workload = generate(mix, 300, 200, seed=11)
-    expected = oracle(workload)
+    workload, expected = judged(mix)
     assert len(expected) > {"narrow": 0, "selective": -1}.get(mix, 20)
     for make in PEERS:
         assert pairs_of(make(workload.subscriptions, workload.events), workload.events) == expected, make
 
 
 @pytest.mark.parametrize("path", ["portable", *(["avx512"] if has_avx512() else [])])
-@pytest.mark.parametrize("mix", MIXES)
+@every_mix
 def test_the_index_agrees_with_the_oracle_on_every_mix(mix: str, path: str) -> None:
     """By its ids, made from columns and from filters, while subscriptions go and come back."""
-    workload = generate(mix, 400, 200, seed=12)
-    expected = oracle(workload)
+    workload, expected = judged(mix)
     held = [(number, parse_filter(text)) for number, text in filter_texts(workload)]
     for index in (
         Index.from_columns(workload.subscriptions, sample=workload.events),
@@ -78,7 +91,7 @@ def test_the_index_agrees_with_the_oracle_on_every_mix(mix: str, path: str) -> N
         index.add_many(held[number] for number in gone)
         index.compact()
         assert sorted(len(ids) for ids in index.lists(workload.events, path=path).to_pylist()) == sorted(
-            np.bincount([event for event, _ in expected], minlength=200).tolist()
+            np.bincount([event for event, _ in expected], minlength=EVENTS).tolist()
         )
 
 

@@ -20,9 +20,11 @@ from tests.brokers.proxy import Doors, host_of
 
 __all__ = ["Fleet", "Member"]
 
-READY_S = 30.0
+READY_S = 180.0
 """How long a broker may take until it says that it is ready, on a machine that has much to do."""
-STOP_S = 20.0
+STOP_S = 180.0
+ANSWER_S = 20.0
+"""After so long without an answer a broker is asked again."""
 _POLL_S = 0.05
 
 
@@ -217,7 +219,7 @@ class Fleet:
     async def ask(self, member: Member, path: str) -> tuple[int, str]:
         """What a broker says over HTTP: the status, 0 where it says nothing, and the text."""
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(ANSWER_S):
                 reader, writer = await asyncio.open_connection(host_of(member.number), member.admin)
                 try:
                     writer.write(f"GET {path} HTTP/1.0\r\nHost: broker\r\n\r\n".encode())

@@ -23,7 +23,7 @@ from tests.brokers.syscalls import Calls
 
 __all__ = ["Machine"]
 
-ANSWER_S = 20.0
+ANSWER_S = 120.0
 _DONE = b"done\n"
 
 

@@ -16,8 +16,8 @@ from tests.brokers.killing import Load
 
 __all__ = ["Ward", "until", "ward"]
 
-PATIENCE_S = 30.0
-ALL_S = 150.0
+PATIENCE_S = 180.0
+ALL_S = 600.0
 
 
 class Ward:

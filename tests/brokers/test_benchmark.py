@@ -19,8 +19,10 @@ from meetpoint.bench.brokers.servers import find_rabbitmq
 from meetpoint.errors import SetupError
 from meetpoint.language import parse_filter
 from meetpoint.matching.scan import Scan
+from tests.tiers import SOAK
 
-TINY = Effort(rate_s=0.5, latency_s=0.3, events_max=200, latency_events_max=50, consumers=2)
+TINY = Effort(rate_s=60.0, latency_s=60.0, events_max=100, latency_events_max=50, consumers=2, drain_s=300.0)
+"""A number of events ends each phase, rather than time: the number does not depend on how busy the machine is."""
 
 
 @pytest.mark.parametrize("count", [1, 40, 2000])
@@ -35,11 +37,12 @@ def test_what_is_offered_matches_about_one_subscription_whatever_their_number(co
         scan.add(number, parse_filter(filter_text(subscription)))
     finder = offered.finder()
     matches = []
-    for event in islice(offered.events("test"), 300):
+    events = 300 if SOAK or count < 1000 else 100  # the oracle is slow
+    for event in islice(offered.events("test"), events):
         matched = finder.find(event)
         assert sorted(matched) == sorted(scan.match(event))
         matches.append(len(matched))
-    assert 0.6 < sum(matches) / 300 < 1.3
+    assert 0.6 < sum(matches) / events < 1.3
 
 
 def test_events_are_the_same_each_time_and_others_for_another_purpose() -> None:
@@ -48,20 +51,22 @@ def test_events_are_the_same_each_time_and_others_for_another_purpose() -> None:
     assert list(islice(offered.events("a"), 5)) != list(islice(offered.events("b"), 5))
 
 
-def test_our_brokers_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_our_brokers_are_measured(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brokers, "QUICK", TINY)
     main(["--quick", "--json", "--only", "meetpoint1,20"])
     (cell,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert (cell["side"], cell["subscriptions"], cell["wrong"]) == ("meetpoint × 1", 20, "")
     assert 0 < cell["p50_ms"] <= cell["p99_ms"]
-    assert cell["events_per_s"] > 1
-    assert cell["events"] > 10
+    assert cell["events_per_s"] > 0
+    assert cell["events"] == TINY.events_max
 
 
 @pytest.mark.skipif(shutil.which("nats-server") is None, reason="NATS is not installed")
 def test_nats_is_measured(tmp_path: Path) -> None:
     cell = measure(NATS(), 20, TINY, tmp_path, 7)
     assert cell.wrong == ""
-    assert cell.events_per_s > 1
+    assert cell.events_per_s > 0
+    assert cell.events == TINY.events_max
 
 
 def _has_rabbitmq() -> bool:
@@ -76,7 +81,8 @@ def _has_rabbitmq() -> bool:
 def test_rabbitmq_is_measured(tmp_path: Path) -> None:
     cell = measure(RabbitMQ(), 20, TINY, tmp_path, 7)
     assert cell.wrong == ""
-    assert cell.events_per_s > 1
+    assert cell.events_per_s > 0
+    assert cell.events == TINY.events_max
 
 
 def test_a_peer_that_is_not_installed_is_left_out_and_it_is_said_how_to_install_it(

@@ -17,7 +17,7 @@ from tests.brokers import syscalls
 from tests.brokers.fleet import Fleet, Member
 from tests.brokers.machine import Machine
 from tests.brokers.proxy import host_of
-from tests.brokers.sick import Ward, ward
+from tests.brokers.sick import ALL_S, Ward, until, ward
 from tests.net.talking import Caller, calling, event
 
 pytestmark = [
@@ -102,7 +102,7 @@ def test_lifetimes_are_as_long_as_they_were_said_to_be_when_the_clock_is_set(tmp
         finally:
             await fleet.close()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), ALL_S))
 
 
 async def _subscribe(client: Caller, name: str, seconds: int) -> None:
@@ -111,10 +111,9 @@ async def _subscribe(client: Caller, name: str, seconds: int) -> None:
 
 
 async def _until_names(client: Caller, wanted: set[str]) -> None:
-    for _ in range(200):
+    async def are_so() -> bool:
         held = await client.get(Subscriptions())
         assert isinstance(held, SubscriptionsAre)
-        if {each.name for each in held.subscriptions} == wanted:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"not only {wanted}: {held}")
+        return {each.name for each in held.subscriptions} == wanted
+
+    await until(are_so, f"only {wanted} are held")

@@ -20,7 +20,7 @@ from tests.brokers.disks import SmallDisk
 from tests.brokers.fleet import Fleet, Member
 from tests.brokers.machine import Machine
 from tests.brokers.proxy import host_of
-from tests.brokers.sick import Ward, until, ward
+from tests.brokers.sick import ALL_S, Ward, until, ward
 from tests.net.talking import Caller, calling, event
 
 pytestmark = [
@@ -131,7 +131,7 @@ def test_a_broker_with_a_full_disk_goes_on_delivering_what_it_has(tmp_path: Path
         finally:
             await fleet.close()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), ALL_S))
 
 
 async def _published(client: Caller, numbers: range) -> list[EventKey]:
@@ -182,7 +182,7 @@ def test_a_broker_does_not_start_on_a_disk_without_room_and_says_so_in_a_line(tm
         finally:
             await fleet.close()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), ALL_S))
 
 
 # -- can only be read --------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def test_a_broker_does_not_start_on_a_disk_that_can_only_be_read_and_says_so_in_
         finally:
             await fleet.close()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), ALL_S))
 
 
 async def _refusal(fleet: Fleet, member: Member) -> str:

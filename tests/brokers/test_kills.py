@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.killing import DECK, Run, cards, run
+from tests.brokers.killing import DECK, EVENTS_PER_CYCLE, Run, cards, run
+from tests.tiers import SOAK
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="brokers have addresses of their own on loopback"),
@@ -32,7 +33,7 @@ RUN_MAX = 50
 def _first_seed() -> int:
     if said := os.environ.get("MEETPOINT_KILL_SEED"):
         return int(said)
-    return random.SystemRandom().randrange(10**9) if os.environ.get("MEETPOINT_EXAMPLES") == "new" else 8
+    return random.SystemRandom().randrange(10**9) if SOAK else 8
 
 
 def _runs() -> list[int]:
@@ -52,7 +53,7 @@ def test_brokers_are_killed_stopped_and_parted_and_nothing_is_lost(number: int) 
         raise
     assert verdict.is_good, f"{where}\n{verdict.told()}"
     assert verdict.acknowledged == verdict.asked, f"{where}\n{verdict.told()}"
-    assert verdict.expected > 50 * plan.cycles, f"{where}\n{verdict.told()}"
+    assert verdict.expected >= EVENTS_PER_CYCLE * plan.cycles, f"{where}\n{verdict.told()}"
     assert verdict.kills >= plan.cycles // 2, f"{where}\n{verdict.told()}"
     assert verdict.kills_are_fair, f"{where}\n{verdict.told()}"
     print(verdict.told())  # noqa: T201 - `pytest -s` shows what was done

@@ -15,6 +15,8 @@ pytestmark = [
     pytest.mark.xdist_group("brokers"),
 ]
 
+PATIENCE_S = 60.0
+
 
 async def _dial(address: str, source: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     host, port = address.split(":")
@@ -25,7 +27,7 @@ async def _dial(address: str, source: int) -> tuple[asyncio.StreamReader, asynci
 async def _said(dialled: tuple[asyncio.StreamReader, asyncio.StreamWriter], word: bytes) -> bytes:
     reader, writer = dialled
     writer.write(word)
-    return await asyncio.wait_for(reader.read(100), 5)
+    return await asyncio.wait_for(reader.read(100), PATIENCE_S)
 
 
 def _run(script: Callable[[Doors, str], Awaitable[None]]) -> None:
@@ -50,7 +52,7 @@ def _run(script: Callable[[Doors, str], Awaitable[None]]) -> None:
             server.close()
             await server.wait_closed()
 
-    asyncio.run(asyncio.wait_for(run(), 20))
+    asyncio.run(asyncio.wait_for(run(), 2 * PATIENCE_S))
 
 
 async def _is_broken(dialled: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bool:
@@ -103,8 +105,8 @@ def test_a_stalled_way_keeps_what_was_said() -> None:
         assert await _said(other, b"now") == b"now"  # a whole turn of words, and nothing of the others
         assert not one[0]._buffer  # type: ignore[attr-defined]
         doors.heal()
-        assert await asyncio.wait_for(one[0].read(100), 5) == b"b"
-        assert await asyncio.wait_for(late[0].read(100), 5) == b"c"
+        assert await asyncio.wait_for(one[0].read(100), PATIENCE_S) == b"b"
+        assert await asyncio.wait_for(late[0].read(100), PATIENCE_S) == b"c"
         for _, writer in (one, late, other):
             writer.close()
 

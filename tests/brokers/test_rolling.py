@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from tests.brokers.fleet import Fleet
 from tests.brokers.killing import Load
 from tests.brokers.proxy import CLIENTS
+from tests.brokers.sick import ALL_S, until
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="brokers have addresses of their own on loopback"),
@@ -30,7 +32,7 @@ async def _roll(folder: Path) -> None:
         await fleet.begin(BROKERS, OLD)
         await load.begin([member.address for member in fleet.members])
         await load.until_acknowledged(100)
-        assert fleet.doors.spoken
+        await until(lambda: _have_spoken(fleet, (0, 1, 2, 3), (0, 1, 2, 3), 1), "brokers speak version 1")
         assert {version for _, _, version in fleet.doors.spoken} == {1}
         for member in fleet.members:
             await fleet.stop_gently(member)
@@ -39,9 +41,10 @@ async def _roll(folder: Path) -> None:
             await fleet.wait_ready([member])
             await load.until_acknowledged(50)
             if member is fleet.members[1]:
-                _check_mixture(fleet)
+                await _check_mixture(fleet)
         fleet.doors.spoken.clear()
         await load.until_acknowledged(100)
+        await until(lambda: _have_spoken(fleet, (0, 1, 2, 3), (0, 1, 2, 3), 2), "brokers speak version 2")
         between = {version for source, _, version in fleet.doors.spoken if source != CLIENTS}
         assert between == {2}, "brokers that know both versions speak the newer one"
         verdict = await load.finish()
@@ -53,19 +56,22 @@ async def _roll(folder: Path) -> None:
         await fleet.close()
 
 
-def _check_mixture(fleet: Fleet) -> None:
+async def _have_spoken(fleet: Fleet, some: Sequence[int], others: Sequence[int], version: int) -> bool:
+    return any(fleet.doors.spoken[one, other, version] for one in some for other in others)
+
+
+async def _check_mixture(fleet: Fleet) -> None:
     """Two are new and two are old: the new ones speak the new version, to each other only."""
     new, old = (0, 1), (2, 3)
-    spoken = fleet.doors.spoken
-    assert any(spoken[one, other, 2] for one in new for other in new), "no frame of version 2 between the new ones"
-    assert any(spoken[one, other, 1] for one in new for other in old), "no frame of version 1 from a new to an old one"
-    assert not any(version == 2 and {source, target} & set(old) for source, target, version in spoken)
+    await until(lambda: _have_spoken(fleet, new, new, 2), "the new ones speak version 2")
+    await until(lambda: _have_spoken(fleet, new, old, 1), "a new one speaks version 1 to an old one")
+    assert not any(version == 2 and {source, target} & set(old) for source, target, version in fleet.doors.spoken)
 
 
 def test_a_rolling_restart_from_version_1_to_2_loses_nothing() -> None:
     folder = Path(tempfile.mkdtemp(prefix="meetpoint-rolling-"))
     try:
-        asyncio.run(asyncio.wait_for(_roll(folder), 240))
+        asyncio.run(asyncio.wait_for(_roll(folder), ALL_S))
     except BaseException as error:
         error.add_note(f"logs are in {folder}")
         raise

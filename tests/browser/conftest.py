@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import meetpoint as mp
+from tests.ports import reserve_ports
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -34,9 +34,9 @@ FLAGS = [
     "--disable-sync", "--no-first-run",
 ]  # fmt: skip
 BROKERS = 5
-READY_S = 90.0
-STOP_S = 30.0
-LOOK_MS = 15_000
+READY_S = 180.0
+STOP_S = 180.0
+LOOK_MS = 60_000
 """Within this the page shows what it is waited for."""
 
 ALERTS = {
@@ -64,7 +64,7 @@ class Site(NamedTuple):
     """Where the gateway looks for a report; there is none."""
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=60) as answer:
             return json.load(answer)
 
     def states(self) -> dict[str, str]:
@@ -86,7 +86,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("up")
-    port = _free_ports()
+    port = reserve_ports()
     http = port + 40
     report = folder / "report"
     report.mkdir()
@@ -138,19 +138,6 @@ def _opened(browser: Browser, site: Site, *, width: int, height: int) -> Iterato
     yield page
     context.close()
     assert wrong == []
-
-
-def _free_ports() -> int:
-    """The first of a hundred that nobody uses now."""
-    for port in range(21_000 + os.getpid() % 9_000, 60_000, 200):
-        try:
-            for other in (*range(port, port + BROKERS + 4), port + 40, *range(port + 80, port + 84 + BROKERS)):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", other))
-        except OSError:
-            continue
-        return port
-    raise AssertionError("no port is free")
 
 
 def _is_ready(url: str) -> bool:

@@ -67,6 +67,9 @@ def test_another_sites_page_can_neither_publish_nor_read(stranger: Page, site: S
         for path in ("/events", "/api/publish"):
             for kind in ("application/json", "text/plain", "application/x-www-form-urlencoded"):
                 assert stranger.evaluate(ASKS, [site.url + path, kind]) == "refused"
+        site.net.publish({"stolen": True, "by": "nobody"})
+        first = next(iter(sub.events(timeout=60)))
+        assert first.attributes == {"stolen": True, "by": "nobody"}
         assert list(sub.events(timeout=1)) == []
     assert stranger.evaluate(READS, f"{site.url}/api/network") == "refused"
     assert stranger.evaluate(OPENS, f"{site.url.replace('http', 'ws')}/ws") == "refused"

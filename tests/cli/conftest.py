@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
+import typer
 
 from meetpoint.cli import app as cli
+
+assembled = functools.cache(typer.main.get_command)
+"""Typer assembles all commands again at each call, which takes longer than most of them run."""
 
 
 class Ran(NamedTuple):
@@ -28,6 +33,7 @@ def meetpoint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     """Run `meetpoint ARGUMENTS...`; `stdin` is what it reads."""
 
     def run(*arguments: object, stdin: bytes = b"") -> Ran:
+        monkeypatch.setattr(typer.main, "get_command", assembled)
         monkeypatch.setattr(sys, "argv", ["meetpoint", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         code = cli._run()

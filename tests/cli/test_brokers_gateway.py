@@ -10,6 +10,7 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,14 @@ from meetpoint.cli.networks import HTTP_ABOVE, _free_http
 from meetpoint.cli.reaching import Reach
 from meetpoint.net import read_config
 from tests.cli.conftest import Command
-from tests.cli.test_brokers_up import COMMAND, PATIENCE_S, free_port, running, until
+from tests.cli.test_brokers_up import COMMAND, PATIENCE_S, running, until
+from tests.ports import reserve_ports
 
 
 def get(url: str, path: str, **said: Any) -> Any:
     """What is answered, or why nothing is."""
     try:
-        return httpx.get(url + path, timeout=5, **said).json()
+        return httpx.get(url + path, timeout=20, **said).json()
     except (httpx.HTTPError, json.JSONDecodeError) as error:
         return {"problem": repr(error)}
 
@@ -38,16 +40,17 @@ def states(url: str) -> list[str]:
 
 
 def act(url: str, action: str, broker: str | None = None) -> httpx.Response:
-    return httpx.post(f"{url}/api/nodes", json={"action": action, "broker": broker}, timeout=20)
+    return httpx.post(f"{url}/api/nodes", json={"action": action, "broker": broker}, timeout=PATIENCE_S)
 
 
 def test_brokers_of_up_join_crash_start_and_leave_from_the_dashboard(tmp_path: Path) -> None:
-    port = free_port()
+    port = reserve_ports()
     with running(tmp_path / "data", port, "--brokers", "3", "--archive") as up:
         (url,) = [line.split()[-1].rstrip("/") for line in up.out.splitlines() if line.startswith("Dashboard and API:")]
-        page = httpx.get(url + "/")
+        page = httpx.get(url + "/", timeout=PATIENCE_S)
         assert (page.status_code, page.headers["content-type"].partition(";")[0]) == (200, "text/html")
-        assert httpx.post(f"{url}/events", json={"attributes": {"n": 1}, "id": "kept"}).json() == {"ids": ["kept"]}
+        kept = {"attributes": {"n": 1}, "id": "kept"}
+        assert httpx.post(f"{url}/events", json=kept, timeout=PATIENCE_S).json() == {"ids": ["kept"]}
         until(lambda: states(url) == ["ready"] * 3, lambda: get(url, "/api/network"))
 
         second = f"127.0.0.1:{port + 1}"
@@ -56,7 +59,7 @@ def test_brokers_of_up_join_crash_start_and_leave_from_the_dashboard(tmp_path: P
         until(lambda: sorted(states(url)) == ["ready", "ready", "silent"], lambda: get(url, "/api/network"))
         nodes = {each["address"]: each["state"] for each in get(url, "/api/network")["nodes"]}
         assert nodes[second] == "stopped"
-        assert "it stays down until it is started" in up.err
+        until(lambda: "it stays down until it is started" in up.err, lambda: up.err)
         assert [act(url, action, second).status_code for action in ("crash", "leave")] == [409, 409]
         assert act(url, "start", second).status_code == 200
         until(lambda: states(url) == ["ready"] * 3, lambda: get(url, "/api/network"))
@@ -71,13 +74,13 @@ def test_brokers_of_up_join_crash_start_and_leave_from_the_dashboard(tmp_path: P
         assert act(url, "crash", "127.0.0.1:1").status_code == 404
 
         wanted = {"filter": "n = 1"}
-        until(lambda: httpx.post(f"{url}/api/backtest", json=wanted, timeout=30).json().get("hits") == 1)
+        until(lambda: httpx.post(f"{url}/api/backtest", json=wanted, timeout=PATIENCE_S).json().get("hits") == 1)
         assert up.stop() == 0
     assert (up.data / "archive").is_dir()
 
 
 def test_the_dashboard_has_its_port_or_another_or_none(meetpoint: Command, tmp_path: Path) -> None:
-    port = free_port()
+    port = reserve_ports()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -120,30 +123,31 @@ def beside(*options: str) -> Iterator[str]:
 
 
 def test_a_secured_network_has_a_secured_dashboard_and_a_gateway_beside_it(tmp_path: Path) -> None:
-    port, keys = free_port(), tmp_path / "keys"
+    port, keys = reserve_ports(), tmp_path / "keys"
     with running(tmp_path / "data", port, "--brokers", "1", "--secure", str(keys)) as up:
         (url,) = [line.split()[-1].rstrip("/") for line in up.out.splitlines() if line.startswith("Dashboard and API:")]
         assert url.startswith("https://localhost:")
         trust = ssl.create_default_context(cafile=str(keys / "ca" / "ca.pem"))
         token = (keys / "operator.token").read_text().strip()
         operator = {"Authorization": f"Bearer {token}"}
-        assert httpx.get(f"{url}/api/network", verify=trust).status_code == 401
-        found = httpx.get(f"{url}/api/network", verify=trust, headers=operator).json()
-        assert [each["state"] for each in found["brokers"]] == ["ready"]
+        assert httpx.get(f"{url}/api/network", verify=trust, timeout=PATIENCE_S).status_code == 401
+        seen = partial(get, url, "/api/network", verify=trust, headers=operator)
+        until(lambda: [each["state"] for each in seen().get("brokers", [])] == ["ready"], seen)
+        found = seen()
         assert found["can_manage"]
         with beside(
             *("--at", f"mps://localhost:{port}", "--ca", str(keys / "ca" / "ca.pem")),
             *("--token-file", str(keys / "operator.token"), "--listen", "127.0.0.1:0"),
             *("--token-keys", str(keys / "tokens" / "tokens.pub")),
         ) as other:
-            assert httpx.get(f"{other}/api/network").status_code == 401
-            seen = httpx.get(f"{other}/api/network", headers=operator).json()
-            assert seen["brokers"][0]["id"] == found["brokers"][0]["id"]
-            assert not seen["can_manage"]
+            assert httpx.get(f"{other}/api/network", timeout=PATIENCE_S).status_code == 401
+            beyond = httpx.get(f"{other}/api/network", headers=operator, timeout=PATIENCE_S).json()
+            assert beyond["brokers"][0]["id"] == found["brokers"][0]["id"]
+            assert not beyond["can_manage"]
 
 
 def test_a_gateway_without_a_network_says_so(meetpoint: Command) -> None:
-    ran = meetpoint("gateway", "--at", f"mp://127.0.0.1:{free_port()}", "--listen", "127.0.0.1:0")
+    ran = meetpoint("gateway", "--at", f"mp://127.0.0.1:{reserve_ports()}", "--listen", "127.0.0.1:0")
     assert ran.code != 0
     assert ran.out == ""
     assert ran.err.count("\n") == 1

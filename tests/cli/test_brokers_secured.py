@@ -14,13 +14,14 @@ import pytest
 
 from meetpoint.cli.securing import Keys
 from tests.cli.conftest import Command
-from tests.cli.test_brokers_up import COMMAND, PATIENCE_S, Up, free_port, running, states, until
+from tests.cli.test_brokers_up import COMMAND, PATIENCE_S, Up, running, states, until
+from tests.ports import reserve_ports
 
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     folder = tmp_path_factory.mktemp("secured")
-    with running(folder / "data", free_port(), "--brokers", "3", "--secure", str(folder / "keys")) as found:
+    with running(folder / "data", reserve_ports(), "--brokers", "3", "--secure", str(folder / "keys")) as found:
         yield found
 
 
@@ -55,8 +56,7 @@ def test_all_commands_talk_to_a_secured_network_with_what_up_prints(
     ):
         ran = meetpoint(*command)
         assert ran.code == 0, (command, ran.err)
-    rows = json.loads(meetpoint("top", "--once", "--json", "--interval", "0.1").out)["brokers"]
-    assert [row["state"] for row in rows] == ["ready"] * 3
+    until(lambda: states(meetpoint, f"mps://127.0.0.1:{up.port}") == ["ready"] * 3)
 
 
 def test_a_broker_that_is_killed_comes_back_by_tls_and_nothing_is_lost(

@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,11 +19,12 @@ import pytest
 from meetpoint.cli.networks import READY_S
 from meetpoint.store.folder import is_in_use
 from tests.cli.conftest import Command
+from tests.ports import reserve_ports
 
 COMMAND = [sys.executable, "-m", "meetpoint.cli"]
 README = Path(__file__).resolve().parents[2] / "README.md"
 PORT = 7400
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 def until(holds: Callable[[], object], why: Callable[[], object] = lambda: "") -> None:
@@ -33,20 +33,6 @@ def until(holds: Callable[[], object], why: Callable[[], object] = lambda: "") -
     while not holds():
         assert time.monotonic() < end, why()
         time.sleep(0.02)
-
-
-def free_port(first: int | None = None) -> int:
-    """A port that begins some that are free: `first` if it is, else one of the machine's choice."""
-    for port in ([first] if first else []) + list(range(20_000 + os.getpid() % 10_000, 65_000, 200)):
-        try:
-            for other in (*range(port, port + 4), *range(port + 80, port + 84)):
-                with socket.socket() as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind(("127.0.0.1", other))
-        except OSError:
-            continue
-        return port
-    raise AssertionError("no port is free")
 
 
 class Up:
@@ -121,7 +107,7 @@ def test_the_ten_lines_of_the_readme_and_a_network_that_loses_brokers(meetpoint:
         if "mp.connect(" in block
     ]  # fmt: skip
     assert len([line for line in block.splitlines() if line.strip()]) <= 10
-    port = free_port(PORT)
+    port = reserve_ports(PORT)
     with running(tmp_path / "data", port, "--brokers", "3") as up:
         assert f"broker-3    mp://127.0.0.1:{port + 2}" in up.out
         text = block if port == PORT else block.replace(str(PORT), str(port))
@@ -150,14 +136,14 @@ def test_the_ten_lines_of_the_readme_and_a_network_that_loses_brokers(meetpoint:
 
 
 def test_a_network_comes_back_and_can_be_looked_into(meetpoint: Command, tmp_path: Path) -> None:
-    port, data = free_port(), tmp_path / "data"
+    port, data = reserve_ports(), tmp_path / "data"
     with running(data, port, "--brokers", "1", "--scheme", "flood") as up:
         assert meetpoint("sub", "TRUE", "--durable", "all", "--timeout", "0.05", "--at", up.url).code == 0
         assert meetpoint("pub", '{"a": 1}', "--at", up.url).code == 0
         again = meetpoint("up", "--data", data, "--port", port)
         assert (again.code, again.out) == (2, "")
         assert again.err.startswith(f"meetpoint: port {port} on 127.0.0.1: address already in use; stop what uses it")
-        again = meetpoint("up", "--data", data, "--port", free_port())
+        again = meetpoint("up", "--data", data, "--port", reserve_ports())
         assert "a broker runs with it" in again.err
         backup = meetpoint("store", "backup", data / "broker-1", tmp_path / "copy")
         assert (backup.code, backup.out.endswith("sound\n")) == (0, True)
@@ -195,7 +181,7 @@ def test_a_broker_that_cannot_start_ends_it_with_its_last_words(meetpoint: Comma
     folder.mkdir(parents=True)
     (data / "network.json").write_text('{"scheme": "flood", "brokers": [1]}')
     (folder / "store.db").write_text("this is no store, and long enough to be looked at")
-    command = [*COMMAND, "up", "--data", str(data), "--port", str(free_port())]
+    command = [*COMMAND, "up", "--data", str(data), "--port", str(reserve_ports())]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith("meetpoint: broker-1 ended with code 2: store ")

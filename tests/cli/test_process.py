@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 COMMAND = [sys.executable, "-c", "from meetpoint.cli import main; main()"]
+PATIENCE_S = 180.0
 
 
 def start(*arguments: str, stdin: int | None = None) -> subprocess.Popen[bytes]:
@@ -40,7 +41,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path, command: 
     events.write_text('{"a": 1}\n' * 5000)
     arguments = {
         "match": ["match", str(events), "--subs", str(many_subs(tmp_path / "subs.jsonl", 50))],
-        "lint": ["lint", str(odd_subs(tmp_path / "odd.jsonl", 20_000)), "--json"],
+        "lint": ["lint", str(odd_subs(tmp_path / "odd.jsonl", 4_000)), "--json"],
         "backtest": ["backtest", " OR ".join(f"a > {n} AND b{n} > 1" for n in range(60)), "--events", str(events)],
         "explain": ["explain", " OR ".join(f"a IN ({'1, ' * 2000}{n})" for n in range(9)), '{"a": 0}', "--json"],
     }[command]
@@ -51,7 +52,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path, command: 
         assert process.stdout.read(10)
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 CLOSED = """
@@ -68,7 +69,7 @@ main()
 def test_a_reader_that_never_was_ends_it_quietly(tmp_path: Path, arguments: list[str]) -> None:
     subs = str(odd_subs(tmp_path / "odd.jsonl", 30))
     command = [sys.executable, "-c", CLOSED, *[subs if a == "SUBS" else a for a in arguments]]
-    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, check=False, timeout=PATIENCE_S)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
@@ -83,7 +84,9 @@ def test_a_full_disk_behind_standard_output_is_one_line(tmp_path: Path, command:
         "backtest": ["backtest", "a > 0", "--events", str(events), "--json"],
     }.get(command, [command])
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, check=False, timeout=60)
+        done = subprocess.run(
+            [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, check=False, timeout=PATIENCE_S
+        )
     assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
     assert done.stderr.startswith(b"meetpoint: no space left on device; ")
 
@@ -101,7 +104,7 @@ main()
 
 
 def test_ctrl_c_while_it_loads() -> None:
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, check=False, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"meetpoint: stopped\n")
 
 
@@ -110,12 +113,12 @@ def test_ctrl_c_stops_it_with_one_line_and_leaves_no_half_file(tmp_path: Path) -
     subs = str(many_subs(tmp_path / "subs.jsonl", 5))
     process = start("match", "-", "--subs", subs, "--out", str(out), stdin=subprocess.PIPE)
     assert process.stdin is not None
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not out.with_name("pairs.jsonl.part").exists():  # it has begun, and waits for more input
         assert time.monotonic() < deadline
-        os.sched_yield()
+        time.sleep(0.005)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert err == b"meetpoint: stopped\n"
     assert process.returncode == 130
     assert list(tmp_path.iterdir()) == [tmp_path / "subs.jsonl"]
@@ -127,12 +130,12 @@ def test_ctrl_c_while_it_waits_for_input(arguments: list[str]) -> None:
     assert process.stdin is not None
     process.stdin.write(b'{"a": 1, "id": 1, "filter": "a > 1"}\n')
     process.stdin.flush()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while unread(process.stdin.fileno()):  # it has begun to read, and waits for more
         assert time.monotonic() < deadline
-        os.sched_yield()
+        time.sleep(0.005)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (130, b"", b"meetpoint: stopped\n")
 
 
@@ -144,5 +147,7 @@ def unread(descriptor: int) -> int:
 def test_shells_can_complete_it() -> None:
     asked = {"_MEETPOINT_COMPLETE": "complete_bash", "COMP_WORDS": "meetpoint ba", "COMP_CWORD": "1"}
     command = Path(sys.executable).with_name("meetpoint")
-    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, env=os.environ | asked, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "backtest", "")

@@ -44,6 +44,7 @@ def test_events_are_permitted_as_the_oracle_says(seed: int) -> None:
         assert judge.may_receive(event) == said
 
 
+@pytest.mark.slow
 def test_a_permitted_subscription_gets_nothing_that_is_not_allowed() -> None:
     permitted = hits = 0
     for seed in SEEDS:

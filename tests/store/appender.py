@@ -26,7 +26,7 @@ from meetpoint.store import Store, StoreState
 HOMES = (HomeId(b""), HomeId(b"\x01" * 20), HomeId(b"\xfe" * 20))
 AHEAD = 64
 """So many tickets are in flight."""
-LIFE_S = 60
+LIFE_S = 300
 """No life lasts longer: a test that waits for its last words must not wait for ever."""
 LAST = "last"
 """A record that every ticket writes, with its number as version."""

@@ -13,7 +13,7 @@ from meetpoint.protocol.records import HomeId, Record
 from meetpoint.store import Store, StoreState
 
 HOME, OTHER = HomeId(b"\x01" * 20), HomeId(b"\xfe" * 20)
-WAIT_S = 20.0
+WAIT_S = 120.0
 
 
 def record(name: str, value: bytes | None = b"v", home: HomeId = HOME, version: int = 1) -> Record:

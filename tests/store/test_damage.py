@@ -20,8 +20,9 @@ from meetpoint.store.layout import MIGRATIONS, Migration, checksum
 from meetpoint.store.maintenance import check
 from meetpoint.store.recovery import distrust
 from tests.store.opened import HOME, OTHER, kept, opened, record
+from tests.tiers import SOAK
 
-FLIPS = 1000 if os.environ.get("MEETPOINT_EXAMPLES") == "new" else 60
+FLIPS = 1000 if SOAK else 60
 DATABASE, LOG = "store.db", "store.db-wal"
 Kept = dict[tuple[bytes, str], Record]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from meetpoint.protocol.effects import Trace
 from meetpoint.protocol.records import EventKey
 from meetpoint.store import journal as journal_module
 from meetpoint.store.journal import Journal, JournalLine
-from tests.store.opened import HOME, OTHER, opened, record
+from tests.store.opened import HOME, OTHER, WAIT_S, opened, record
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -108,13 +109,10 @@ def test_what_was_noted_is_there_after_a_restart_and_the_bound_holds(tmp_path: P
 def test_lines_are_written_within_a_second_without_being_asked_for(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     journal.note(1, published(1, "one"))
-    written = threading.Event()
-    for _ in range(100):
-        if any(each.stat().st_size for each in (tmp_path / "journal").iterdir()):
-            written.set()
-            break
-        threading.Event().wait(0.05)
-    assert written.is_set()
+    end = time.monotonic() + WAIT_S
+    while not any(each.stat().st_size for each in (tmp_path / "journal").iterdir()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
     journal.close()
 
 
@@ -178,13 +176,13 @@ def test_nothing_waits_for_the_journal(tmp_path: Path, monkeypatch: pytest.Monke
 
     def stuck(self: Journal, block: bytes, lines: int) -> None:
         reached.set()
-        assert gate.wait(20)
+        assert gate.wait(WAIT_S)
         append(self, block, lines)
 
     monkeypatch.setattr(Journal, "_append", stuck)
     with opened(tmp_path) as one:
         one.store.note(0, published(0, "first"))
-        assert reached.wait(20)
+        assert reached.wait(WAIT_S)
         for number in range(1, 10_001):
             one.store.note(number, taken(number))
         for number in range(20):

@@ -18,9 +18,10 @@ import pytest
 from meetpoint.protocol.records import Record
 from meetpoint.store.maintenance import check
 from tests.store import appender
-from tests.store.opened import kept
+from tests.store.opened import WAIT_S, kept
+from tests.tiers import SOAK
 
-KILLS = 150 if os.environ.get("MEETPOINT_EXAMPLES") == "new" else 15
+KILLS = 150 if SOAK else 15
 
 
 class Lives:
@@ -51,7 +52,7 @@ class Lives:
 
     def close(self) -> None:
         self._input.close()
-        self._process.wait(30)
+        self._process.wait(WAIT_S)
         self._output.close()
 
 
@@ -90,7 +91,7 @@ def recover(path: Path, model: Model, told: int) -> None:
 
 
 def test_nothing_told_is_lost_and_no_ticket_is_torn_by_kills(tmp_path: Path) -> None:
-    random = Random(5) if KILLS == 15 else Random()
+    random = Random() if SOAK else Random(5)
     model, told, hits = Model(), 0, 0
     with lives(tmp_path / "store") as process:
         for kill in range(KILLS):

@@ -22,6 +22,7 @@ START_S = 60.0
 """How long a server may take to accept connections."""
 STOP_S = 10.0
 PORTS = range(10_000, 20_000)
+_given: set[tuple[str, int]] = set()
 
 _RABBITMQ_PLACES = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/usr/local/sbin/rabbitmq-server")
 """The script itself: what is on the PATH in Debian changes to another user and another folder first."""
@@ -55,11 +56,14 @@ def find_nats() -> str:
 
 def free_port(host: str = HOST) -> int:
     """A port that nobody has at the moment, of those that no system gives to connections by itself: until somebody
-    listens there, nobody else gets it by chance.
+    listens there, nobody else gets it by chance. This process is given none twice.
     """
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        if (host, port) in _given:
+            continue
         try:
             with socket.create_server((host, port)):
+                _given.add((host, port))
                 return port
         except OSError:
             continue
