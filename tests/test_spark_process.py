@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.spark.quick_java import quick_java
+
 CODE = """
 from meetpoint.spark import session
 
-spark = session("local[1]")
+spark = session("local[1]", config={{"spark.driver.extraJavaOptions": "{java}"}})
 spark.sql("create table t using parquet as select 1 as a")
 assert spark.table("t").count() == 1
 spark.stop()
@@ -23,12 +25,12 @@ def test_spark_says_nothing_leaves_nothing_and_bears_with_a_strange_environment(
     temporary.mkdir()
     strange = dict.fromkeys(("JAVA_HOME", "PYSPARK_PYTHON", "SPARK_HOME"), str(tmp_path / "nowhere"))
     done = subprocess.run(
-        [sys.executable, "-c", CODE],
+        [sys.executable, "-c", CODE.format(java=quick_java())],
         cwd=here,
         env=os.environ | strange | {"TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -55,6 +55,33 @@ OVER_10_S: dict[str, str] = {
     "tests/brokers/test_rolling.py::test_a_rolling_restart_from_version_1_to_2_loses_nothing": (
         "four brokers are restarted one after another under load"
     ),
+    "tests/cli/test_pipeline.py::test_ctrl_c_ends_a_stream_after_its_batch": "a JVM of its own",
+    "tests/cli/test_pipeline.py::test_the_demo_on_spark_comes_to_the_same": (
+        "every part of the demo, on Spark and without, and all figures"
+    ),
+    "tests/spark/test_clusters.py::test_spark_connect_gives_the_same_answers": (
+        "a server of Spark Connect, and every stage of a pipeline through it"
+    ),
+    "tests/spark/test_clusters.py::test_standalone_cluster_and_local_cluster_give_the_same_answers": (
+        "a cluster of seven JVMs, and every stage of a pipeline on it"
+    ),
+    "tests/spark/test_grid.py::test_a_run_that_is_killed_goes_on_where_it_was": "a JVM of its own, which is killed",
+    "tests/spark/test_live.py::test_what_comes_out_is_what_brokers_and_the_oracle_match_and_a_restart_goes_on": (
+        "a query with state, whose every batch starts processes of Python"
+    ),
+    "tests/spark/test_live.py::test_with_driver_and_brokers_killed_nothing_is_lost_and_nothing_comes_twice": (
+        "brokers as processes, and two JVMs, of which one is killed"
+    ),
+    "tests/spark/test_match.py::test_an_event_that_all_of_300_000_subscriptions_accept_is_exact": (
+        "so many are compiled, and are more than any buffer holds"
+    ),
+    "tests/spark/test_streaming.py::test_a_batch_cut_short_at_any_step_is_replayed_with_its_version": (
+        "a stream is cut short and started anew at each of four steps"
+    ),
+    "tests/spark/test_streaming.py::test_a_stream_killed_again_and_again_loses_and_repeats_nothing": (
+        "two JVMs, of which one is killed"
+    ),
+    "tests/test_spark_process.py": "a JVM of its own",
     "tests/test_deploy.py::test_the_guide_does_what_it_says": "every command of the guide is a process",
 }
 """Tests that take longer than LONG_S on two quiet cores, and why they may."""

@@ -23,6 +23,7 @@ from meetpoint.matching.feedback import Feedback
 from tests.archive.test_archive import accepted, archive
 from tests.cli.conftest import Command, Ran
 from tests.spark.conftest import spark as spark  # the one session of all tests
+from tests.spark.quick_java import quick_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -422,7 +423,7 @@ COMMAND = [sys.executable, "-c", "from meetpoint.cli import main; main()"]
 
 def test_a_setting_with_which_java_does_not_start_is_one_line(here: Path) -> None:
     command = [*COMMAND, *MATCH, "--config", "spark.driver.memory=banana"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("meetpoint: Spark does not start with --master local[*]: Invalid maximum heap size")
     assert done.stderr.count("\n") == 1
@@ -433,17 +434,17 @@ def test_ctrl_c_ends_a_stream_after_its_batch(here: Path) -> None:
     folder.mkdir()
     pq.write_table(pa.Table.from_pylist(LINES), folder / "0.parquet")
     arguments = ["arriving", "--subs", "subs.jsonl", "--out", "hits", "--checkpoint", "state", "--master", "local[1]"]
-    arguments += ["--config", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
+    arguments += ["--config", f"spark.driver.extraJavaOptions={quick_java()}"]
     process = subprocess.Popen(
         [*COMMAND, "pipeline", "stream", *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not list(here.glob("hits/batch_id=0/*.parquet")) and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, err) == (130, "meetpoint: stopped\n")
     assert out.startswith("1 batch: 3 events, 0 dead letters, 3 pairs in hits; ")
     assert {(row["id"], row["subscription"]) for row in rows_in("hits")} == PAIRS

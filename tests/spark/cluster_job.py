@@ -25,6 +25,7 @@ from meetpoint.errors import MeetpointError
 from meetpoint.experiments.catalog import named
 from meetpoint.experiments.cells import Cell, Row
 from meetpoint.language import Attribute, Schema, Type
+from tests.spark.quick_java import quick_java
 
 EVENTS, FILTERS = 400, 120
 LIVE = 30
@@ -43,12 +44,14 @@ BACKTESTED = "price < 50 AND symbol = 'A'"
 BAD_FILTER = "price <"
 CONFIG = {
     "spark.cores.max": "2",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": quick_java(),
     "spark.driver.memory": "1g",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.cores": "1",
+    "spark.executor.extraJavaOptions": quick_java(),
     "spark.executor.memory": "512m",
-    "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # else one worker may do all of it
-    "spark.sql.shuffle.partitions": "4",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # else one executor may do all of it
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "600s",
+    "spark.sql.shuffle.partitions": "2",
     "spark.task.maxFailures": "1",
 }
 
@@ -192,7 +195,7 @@ def streamed(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
         schema=SCHEMA,
         trigger="availableNow",
     )
-    ended = running.await_done(120)
+    ended = running.await_done(600)
     return {
         "stream ended": ended,
         "stream": pairs(running.hits()),
@@ -205,7 +208,7 @@ def live(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
     """From brokers to a table, and from brokers to brokers."""
     import meetpoint as mp
     from meetpoint.net.config import Archiving
-    from tests.client.running import all_of_sync
+    from tests.spark.live_scenes import PATIENCE_S, all_before_markers
 
     archive = Archiving(folder=str(folder / "archive"), flush_s=0.1)
     with mp.local(brokers=1, archive=archive) as here, here.connect_sync() as net:
@@ -216,8 +219,9 @@ def live(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
         source = spark.readStream.format("meetpoint").options(url=here.url, since="earliest", filter="n >= 0")
         sink = source.load().selectExpr("-1 - attributes.n AS n").writeStream.format("meetpoint")
         sink = sink.options(url=here.url, publisher="live", checkpointLocation=str(folder / "live"))
-        assert sink.trigger(availableNow=True).start().awaitTermination(120)
-        came = sorted(-1 - int(str(each["n"])) for each in all_of_sync(out, LIVE))
+        assert sink.trigger(availableNow=True).start().awaitTermination(PATIENCE_S)
+        found = all_before_markers(out, LIVE, here.addresses, {"n": -1_000_000})
+        came = sorted(-1 - int(str(each["n"])) for each in found)
     return {"live table": sorted(table["n"].to_pylist()), "live out": came}
 
 
@@ -323,7 +327,7 @@ def run(folder: Path, master: str, steps: list[str]) -> dict[str, Any]:
     is_connect = master.startswith("sc://")
     answers = nobody_there() if is_connect else {}
     spark = session(master, config={} if is_connect else CONFIG)
-    events = spark.createDataFrame(table_of_events()).repartition(4, "n")
+    events = spark.createDataFrame(table_of_events()).repartition(2, "n")
     subs = subscriptions(spark).compile(folder / "index", sample=events)
     for step in steps:
         answers |= STEPS[step](spark, folder, events, subs)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from meetpoint.spark import session
+from tests.spark.quick_java import quick_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,10 +27,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    # Only the first tier of the JVM's compiler: short queries gain more from a quick start than from fast code.
-    running = session(
-        "local[2]", app="meetpoint tests", config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-    )
+    settings = {
+        "spark.driver.extraJavaOptions": quick_java(),
+        "spark.sql.adaptive.enabled": "false",  # planning small frames again takes longer; clusters are tested with it
+    }
+    running = session("local[2]", app="meetpoint tests", config=settings)
     yield running
     running.stop()
 

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import functions as F  # noqa: N812
 
 from meetpoint.spark import Subscriptions, match, session
+from tests.spark.quick_java import quick_java
 
 SCHEMA = """\
 attributes:
@@ -42,7 +43,7 @@ def start(spark: Any, folder: Path, url: str, batch: int, **trigger: Any) -> Any
 
 
 def main(folder: Path, url: str, *modes: str) -> None:
-    spark = session("local[2,4]", config={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+    spark = session("local[2,4]", config={"spark.driver.extraJavaOptions": quick_java()})
     trigger = {"availableNow": True} if modes else {"processingTime": "0 seconds"}
     query = start(spark, folder, url, BATCH, **trigger)
     (folder / "started").touch()

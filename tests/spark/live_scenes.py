@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import meetpoint as mp
+from meetpoint.client import SyncDelivered, SyncSubscription
 from meetpoint.language.event_json import attributes_from_json
 from meetpoint.local import Local
 from meetpoint.net.config import Archiving
 from meetpoint.spark.live_source import LiveStreamReader, MeetpointDataSource
+
+PATIENCE_S = 180.0
+"""How long a test waits for what must come."""
 
 SCHEMA = """\
 attributes:
@@ -70,7 +75,28 @@ def _number(attributes: Any) -> int:
     return found["n"]
 
 
-def until(claim: Any, what: str, seconds: float = 60) -> None:
+def all_before_markers(
+    subscription: SyncSubscription, count: int, addresses: Iterable[str], marker: Mapping[str, object], **access: Any
+) -> list[SyncDelivered]:
+    """So many events, and all others that come before the markers, which are published then, one by each broker."""
+    found = list(islice(subscription.events(timeout=PATIENCE_S), count))
+    awaited = set()
+    for address in addresses:
+        scheme = "mps" if "ca" in access else "mp"
+        with mp.connect_sync(f"{scheme}://{address}", timeout=PATIENCE_S, **access) as net:
+            awaited.add(net.publish(marker))
+    for each in subscription.events(timeout=PATIENCE_S):
+        if each.key not in awaited:
+            found.append(each)
+        else:
+            each.ack()
+            awaited.remove(each.key)
+        if not awaited:
+            return found
+    raise AssertionError(f"{len(awaited)} markers did not come")
+
+
+def until(claim: Any, what: str, seconds: float = PATIENCE_S) -> None:
     limit = time.monotonic() + seconds
     while not claim():
         assert time.monotonic() < limit, what

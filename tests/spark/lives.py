@@ -13,6 +13,9 @@ from uuid import uuid4
 
 __all__ = ["Life"]
 
+PATIENCE_S = 600.0
+"""How long a test waits for what must come."""
+
 
 class Life:
     """A run of a program, and all processes that it starts: they are known by a mark in their environment."""
@@ -57,12 +60,12 @@ class Life:
             time.sleep(0.01)
         self.program.wait()
 
-    def wait_for(self, claim: Callable[[], object], seconds: float = 180) -> None:
+    def wait_for(self, claim: Callable[[], object], seconds: float = PATIENCE_S) -> None:
         """Wait until something holds, or the program has come to its end."""
         until = time.monotonic() + seconds
         while not claim() and self.program.poll() is None:
             assert time.monotonic() < until, self._log.read_text()[-5000:]
-            time.sleep(0.01)
+            time.sleep(0.02)
         assert self.program.poll() in (None, 0), self._log.read_text()[-5000:]
 
 

@@ -20,6 +20,7 @@ from meetpoint.language.event_json import attributes_from_json
 from meetpoint.matching import Scan
 from meetpoint.spark import Subscriptions, batches, session, store
 from meetpoint.spark.streaming import stream
+from tests.spark.quick_java import quick_java
 
 SCHEMA = Schema(
     (
@@ -109,15 +110,10 @@ def subscriptions(spark: Any, which: str) -> Subscriptions:
     )
 
 
-def main(folder: Path, which: str, *modes: str) -> None:
-    if "spark" in modes:
-        batches._knows_files = lambda spark_session: False
+def run(folder: Path, which: str, java: str) -> None:
     spark = session(
         "local[2,4]",  # a task is tried four times, as on a cluster
-        config={
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-            "spark.sql.streaming.minBatchesToRetain": "10000",
-        },
+        config={"spark.driver.extraJavaOptions": java, "spark.sql.streaming.minBatchesToRetain": "10000"},
     )
     index = folder / "index"
     if not (index / "CURRENT").exists():
@@ -138,6 +134,12 @@ def main(folder: Path, which: str, *modes: str) -> None:
         running.refresh(subscriptions(spark, which))
     running.await_done()
     spark.stop()
+
+
+def main(folder: Path, which: str, *modes: str) -> None:
+    if "spark" in modes:
+        batches._knows_files = lambda spark_session: False
+    run(folder, which, quick_java())
 
 
 if __name__ == "__main__":

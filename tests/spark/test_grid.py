@@ -18,10 +18,15 @@ from meetpoint.experiments.catalog import named
 from meetpoint.experiments.cells import Cell, Row, run_cell
 from meetpoint.experiments.store import ResultStore
 from meetpoint.spark.grid import run_cells
+from tests.cli.conftest import Command
+from tests.cli.conftest import meetpoint as meetpoint
 from tests.spark.cluster_job import rows_of, some_cells
+from tests.spark.quick_java import quick_java
+from tests.tiers import SOAK
 
-EXPERIMENT, PART, SEEDS = "dmm", "covering", 12
-SECONDS_MAX = 240.0
+EXPERIMENT, PART, SEEDS = "dmm", "covering", 12 if SOAK else 2
+BEFORE = 3
+SECONDS_MAX = 600.0
 
 
 def run_here(cells: list[Cell]) -> list[list[Any]]:
@@ -64,32 +69,52 @@ def test_no_jobs_are_refused(spark: Any, tmp_path: Path) -> None:
         list(run_cells(spark, some_cells(), ResultStore(tmp_path), jobs=0))
 
 
-def command(folder: Path) -> list[str]:
-    quick = ["--part", PART, "--quick", "--seeds", str(SEEDS), "--out", str(folder), "--json", "--master", "local[2]"]
-    return [sys.executable, "-m", "meetpoint.cli", "experiment", "run", EXPERIMENT, *quick]
+STOPPING = """
+import sys, threading
+from meetpoint.cli import main
+from meetpoint.experiments.store import ResultStore
+
+add, left = ResultStore.add, iter(range(int(sys.argv.pop(1))))
+
+def stopping(store, cell, rows):
+    if next(left, None) is None:
+        threading.Event().wait()
+    add(store, cell, rows)
+
+ResultStore.add = stopping
+main()
+"""
+"""The command, but it stands still once it has so many results: what it is killed at depends on no clock."""
 
 
-def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+def arguments(folder: Path) -> list[str]:
+    return ["experiment", "run", EXPERIMENT, "--part", PART, "--quick", "--seeds", str(SEEDS), "--out", str(folder)]
+
+
+def test_a_run_that_is_killed_goes_on_where_it_was(spark: Any, meetpoint: Command, tmp_path: Path) -> None:
     results = tmp_path / "results"
+    java = ["--master", "local[2]", "--config", f"spark.driver.extraJavaOptions={quick_java()}"]
     process = subprocess.Popen(
-        command(results), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, cwd=tmp_path
+        [sys.executable, "-c", STOPPING, str(BEFORE), *arguments(results), *java],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd=tmp_path,
     )
     try:
         until = time.monotonic() + SECONDS_MAX
-        while len(list(results.glob("*.parquet"))) < 3:
-            assert process.poll() is None, "it was done before it could be killed"
+        while len(list(results.glob("*.parquet"))) < BEFORE:
+            assert process.poll() is None, "it ended before it could be killed"
             assert time.monotonic() < until
-            time.sleep(0.01)
+            time.sleep(0.05)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    there = len(list(results.glob("*.parquet")))
     (experiment,) = named(EXPERIMENT)
     cells = [cell for cell in experiment.cells("quick", SEEDS) if cell.part == PART]
-    assert 3 <= there < len(cells)
-    again = subprocess.run(command(results), capture_output=True, text=True, timeout=SECONDS_MAX, cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    told = json.loads(again.stdout)
-    assert told["done_before"] == there
-    assert told["run"] == len(cells) - there
+    again = meetpoint(*arguments(results), "--json")
+    assert again.code == 0, again.err
+    told = json.loads(again.out)
+    assert told["done_before"] == BEFORE
+    assert told["run"] == len(cells) - BEFORE
     assert rows_of(ResultStore(results).read()) == run_here(cells)

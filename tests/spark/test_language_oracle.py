@@ -1,6 +1,6 @@
 """Spark SQL's own WHERE as the second oracle of the filter language.
 
-Thousands of random filters go through one Spark job as boolean columns and are compared, row by row, with `scan` and
+Many random filters go through one Spark job as boolean columns and are compared, row by row, with `scan` and
 with the normal form. In three places our rule is exact and Spark's is not, so there the text is rewritten before
 Spark sees it, and docs/language.md says so: IN on numbers becomes OR (Spark casts the list to one type); a literal
 with an exponent against BIGINT or DECIMAL is written out as a decimal (Spark compares as double); and an integer
@@ -24,9 +24,10 @@ from meetpoint.language import Kind, Type, clean_attributes, parse_filter
 from meetpoint.language.filters import Filter
 from meetpoint.language.tree import And, Between, Compare, Constant, In, Not, Or, Predicate, literals_of, predicates
 from meetpoint.matching.scan import evaluate
+from tests.tiers import SOAK
 from tests.workloads import TYPES, random_events, random_filter
 
-FILTERS = 2000
+FILTERS = 2000 if SOAK else 1000
 EVENTS = 48
 
 COLUMNS = (

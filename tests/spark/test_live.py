@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -21,15 +20,23 @@ from meetpoint.language import parse_filter
 from meetpoint.matching import Scan
 from meetpoint.spark import Subscriptions, match, register
 from tests.brokers.fleet import Fleet
-from tests.client.running import all_of_sync
 from tests.spark import live_job
 from tests.spark.live_job import ALERTS, SCHEMA
-from tests.spark.live_scenes import brokers
+from tests.spark.live_scenes import PATIENCE_S, all_before_markers, brokers
 from tests.spark.lives import Life
+from tests.tiers import SOAK
 
-LONG = os.environ.get("MEETPOINT_EXAMPLES") == "new"
-KILLS = int(os.environ.get("MEETPOINT_KILLS", "6" if LONG else "1"))
-RUN_S = 3_600 if LONG else 900
+KILLS = 6 if SOAK else 1
+RUN_S = 3_600 if SOAK else 900
+BEYOND = 1_000_000
+"""The number of markers: no event has it."""
+MARKERS = {
+    "cheap": {"kind": "in", "n": BEYOND, "price": 1.0, "symbol": "B"},
+    "dear": {"kind": "in", "n": BEYOND, "price": 100.0, "symbol": "C"},
+    "some": {"kind": "in", "n": BEYOND, "price": 100.0, "symbol": "A"},
+    "out": {"kind": "out", "n": BEYOND, "alert": "none"},
+}
+"""By durable subscription: an event that it alone accepts."""
 
 
 def event(n: int) -> dict[str, Any]:
@@ -47,28 +54,32 @@ def oracle(numbers: Any) -> Counter[tuple[int, str]]:
 
 def prepare(url: str) -> None:
     """A network with alerts, whose answers wait, and with one who hears what comes out."""
-    with mp.connect_sync(url, "alerts", timeout=60) as net:
+    with mp.connect_sync(url, "alerts", timeout=PATIENCE_S) as net:
         net.declare(SCHEMA)
         for name, text in ALERTS.items():
             net.subscribe(text, durable=name)
         net.subscribe("kind = 'out'", durable="out", owner="test")
 
 
-def answers(url: str, wanted: Counter[tuple[int, str]]) -> tuple[Counter[tuple[int, str]], Counter[tuple[int, str]]]:
-    """What brokers matched, and what came out of Spark; what is wanted is waited for."""
+def answers(
+    url: str, addresses: Sequence[str], wanted: Counter[tuple[int, str]]
+) -> tuple[Counter[tuple[int, str]], Counter[tuple[int, str]]]:
+    """What brokers matched, and what came out of Spark; what is wanted is waited for, and then a marker."""
     counts = Counter(name for _, name in wanted.elements())
     live: Counter[tuple[int, str]] = Counter()
-    with mp.connect_sync(url, "alerts", timeout=60) as net:
+    with mp.connect_sync(url, "alerts", timeout=PATIENCE_S) as net:
         for name, text in ALERTS.items():
-            found = all_of_sync(net.subscribe(text, durable=name), counts[name])
+            alert = net.subscribe(text, durable=name)
+            found = all_before_markers(alert, counts[name], addresses, MARKERS[name])
             live.update((each["n"], name) for each in found)  # type: ignore[misc]
         out = net.subscribe("kind = 'out'", durable="out", owner="test")
-        return live, Counter((each["n"], each["alert"]) for each in all_of_sync(out, wanted.total()))  # type: ignore[misc]
+        found = all_before_markers(out, wanted.total(), addresses, MARKERS["out"])
+        return live, Counter((each["n"], each["alert"]) for each in found)  # type: ignore[misc]
 
 
 def test_what_comes_out_is_what_brokers_and_the_oracle_match_and_a_restart_goes_on(spark: Any, tmp_path: Path) -> None:
     register(spark)  # which a session of ours does itself
-    with brokers(tmp_path, 2) as here, here.connect_sync(timeout=60) as net:
+    with brokers(tmp_path, 2) as here, here.connect_sync(timeout=PATIENCE_S) as net:
         prepare(here.url)
         net.publish_many(event(n) for n in range(60))
         subscriptions = Subscriptions.from_network(here.url, owner="alerts", spark=spark)
@@ -80,16 +91,16 @@ def test_what_comes_out_is_what_brokers_and_the_oracle_match_and_a_restart_goes_
             if upto > 60:
                 net.publish_many(event(n) for n in range(60, upto))
             query = live_job.start(spark, tmp_path, here.url, 40, availableNow=True)
-            assert query.awaitTermination(120)
+            assert query.awaitTermination(PATIENCE_S)
             read = [progress["numInputRows"] for progress in query.recentProgress]
             assert sum(read) == (60 if upto == 60 else 10)
             assert max(read) <= 40
-        wanted = oracle(range(70))
-        assert answers(here.url, wanted) == (wanted, wanted)
         table = spark.read.format("meetpoint").option("url", here.url).load()
         found = table.where("attributes.kind = 'in'").select("attributes.*", "id").toArrow().to_pylist()
         assert sorted(row["n"] for row in found) == list(range(70))
         assert all(event(row["n"]).items() <= row.items() for row in found)
+        wanted = oracle(range(70))
+        assert answers(here.url, here.addresses, wanted) == (wanted, wanted)
         with pytest.raises(PySparkException, match="option sinse: there is none of that name; did you mean since"):
             spark.read.format("meetpoint").options(url=here.url, sinse="latest").load()
 
@@ -102,7 +113,7 @@ def test_the_guides_stream_does_what_the_guide_says(spark: Any, tmp_path: Path) 
     register(spark)
     section = GUIDE.read_text(encoding="utf-8").partition("## Live")[2]
     block = section.partition("```python\n")[2].partition("```")[0]
-    with brokers(tmp_path, 2) as here, here.connect_sync(timeout=60) as net:
+    with brokers(tmp_path, 2) as here, here.connect_sync(timeout=PATIENCE_S) as net:
         net.declare(GUIDE_SCHEMA)
         net.subscribe("price > 120", durable="dear").close()
         out = net.subscribe("kind = 'alert'")
@@ -113,11 +124,12 @@ def test_the_guides_stream_does_what_the_guide_says(spark: Any, tmp_path: Path) 
         exec(said, {"spark": spark, "match": match, "Subscriptions": Subscriptions, "F": F})
         (query,) = set(spark.streams.active) - before
         try:
-            found = [(each["price"], each["alert"]) for each in islice(out.events(timeout=120), 4)]
+            found = [(each["price"], each["alert"]) for each in islice(out.events(timeout=PATIENCE_S), 4)]
             query.processAllAvailable()  # what it published is there to be read by now, and goes round no further
         finally:
             query.stop()
-        found += [(each["price"], each["alert"]) for each in out.events(timeout=2)]
+        more = all_before_markers(out, 0, here.addresses, {"kind": "alert", "price": 0.0, "alert": "none"})
+        found += [(each["price"], each["alert"]) for each in more]
         assert sorted(found) == [(121.0, "dear"), (122.0, "dear"), (123.0, "dear"), (124.0, "dear")]
 
 
@@ -148,7 +160,7 @@ def test_with_driver_and_brokers_killed_nothing_is_lost_and_nothing_comes_twice(
             rng = random.Random(5)
             for kill in range(KILLS):
                 with living(tmp_path, url) as life:
-                    await asyncio.to_thread(_wait_for_batches, life, tmp_path, 2)
+                    await asyncio.to_thread(_wait_for_batches, life, tmp_path, 1)
                     victim = fleet.members[kill % 3]
                     fleet.kill([victim])
                     await asyncio.sleep(rng.uniform(0, 1))
@@ -162,7 +174,7 @@ def test_with_driver_and_brokers_killed_nothing_is_lost_and_nothing_comes_twice(
             with living(tmp_path, url, "availableNow") as life:
                 await asyncio.to_thread(life.wait_for, lambda: False, RUN_S / 2)
             wanted = oracle(range(count))
-            live, out = await asyncio.to_thread(answers, url, wanted)
+            live, out = await asyncio.to_thread(answers, url, [each.address for each in fleet.members], wanted)
             assert live == wanted
             assert out == wanted
             with capsys.disabled():

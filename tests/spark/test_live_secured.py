@@ -14,12 +14,12 @@ import meetpoint as mp
 from meetpoint.net.config import Access
 from meetpoint.security import Rights
 from meetpoint.spark import Subscriptions, register
-from tests.client.running import all_of_sync
 from tests.net.securing import tls_of
 from tests.security.authorities import TestAuthority
-from tests.spark.live_scenes import brokers
+from tests.spark.live_scenes import PATIENCE_S, all_before_markers, brokers
 
 EVENTS = 30
+MARKER = {"kind": "out", "n": 1_000_000}
 
 
 @pytest.fixture
@@ -36,15 +36,24 @@ def url(authority: TestAuthority, tmp_path: Path) -> Iterator[str]:
 
 def publish(url: str, authority: TestAuthority, tenant: str, numbers: range) -> None:
     token = authority.token("feed", tenant=tenant)
-    with mp.connect_sync(url, token=token, ca=authority.ca, timeout=60) as net:
+    with mp.connect_sync(url, token=token, ca=authority.ca, timeout=PATIENCE_S) as net:
         net.publish_many({"kind": "in", "n": n} for n in numbers)
 
 
-def taken(url: str, authority: TestAuthority, tenant: str, count: int) -> list[int]:
+def subscribe(url: str, authority: TestAuthority, tenant: str) -> None:
+    """Make the subscription that `taken` reads."""
     token = authority.token("reader", tenant=tenant)
-    with mp.connect_sync(url, token=token, ca=authority.ca, timeout=60) as net:
+    with mp.connect_sync(url, token=token, ca=authority.ca, timeout=PATIENCE_S) as net:
+        net.subscribe("kind = 'out'", durable="out")
+
+
+def taken(url: str, authority: TestAuthority, tenant: str, count: int) -> list[int]:
+    """So many events of a tenant, and all others before a marker."""
+    access: dict[str, Any] = {"token": authority.token("reader", tenant=tenant), "ca": authority.ca}
+    with mp.connect_sync(url, timeout=PATIENCE_S, **access) as net:
         out = net.subscribe("kind = 'out'", durable="out")
-        return sorted(event["n"] for event in all_of_sync(out, count))  # type: ignore[misc]
+        address = url.removeprefix("mps://")
+        return sorted(event["n"] for event in all_before_markers(out, count, [address], MARKER, **access))  # type: ignore[misc]
 
 
 def run(spark: Any, folder: Path, reading: dict[str, str], writing: dict[str, str]) -> None:
@@ -53,7 +62,7 @@ def run(spark: Any, folder: Path, reading: dict[str, str], writing: dict[str, st
     rows = events.selectExpr("'out' AS kind", "CAST(get_json_object(attributes, '$.n') AS BIGINT) AS n")
     sink = rows.writeStream.format("meetpoint").options(publisher="between", **writing)
     query = sink.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(PATIENCE_S)
 
 
 def test_a_stream_reads_and_publishes_what_its_tokens_permit(
@@ -61,7 +70,7 @@ def test_a_stream_reads_and_publishes_what_its_tokens_permit(
 ) -> None:
     register(spark)
     for tenant, numbers in (("acme", range(EVENTS)), ("other", range(1000, 1000 + EVENTS))):
-        assert taken(url, authority, tenant, 0) == []  # the subscription is there
+        subscribe(url, authority, tenant)
         publish(url, authority, tenant, numbers)
     (tmp_path / "token").write_text(authority.token("spark", tenant="acme"))
     safe = {"url": url, "ca": authority.ca, "tokenFile": str(tmp_path / "token")}

@@ -11,11 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import meetpoint as mp
+from meetpoint import net
 from meetpoint.client.errors import NetworkError
 from meetpoint.errors import FilterError, MeetpointError, SchemaError
 from meetpoint.language import parse_filter
@@ -26,9 +28,9 @@ from meetpoint.protocol.messages import Peer
 from meetpoint.spark import live_offsets
 from meetpoint.spark.live_offsets import UNHOSTED_S, Place, Watch, advance, ranges_between
 from meetpoint.spark.live_rows import columns_of
-from meetpoint.spark.live_source import LiveReader, MeetpointDataSource
+from meetpoint.spark.live_source import LiveReader, LiveStreamReader, MeetpointDataSource
 from meetpoint.wire.clients import Stream, StreamsAre
-from tests.net.talking import broker, run
+from tests.net.talking import broker
 from tests.spark.live_scenes import (
     SCHEMA,
     all_batches,
@@ -219,7 +221,7 @@ def test_a_broker_that_is_away_holds_up_its_own_stream_only(tmp_path: Path) -> N
     with brokers(tmp_path, scheme="flood") as here:
         publish(here.url_of(0), range(10))
         publish(here.url_of(2), range(100, 110))
-        reader = stream_reader(url=here.url, since="earliest", timeout="20")
+        reader = stream_reader(url=here.url, since="earliest")
         start = reader.initialOffset()
         until(lambda: len(reader.latestOffset(start, ReadAllAvailable())["streams"]) == 2, "both are archived")
         here.stop_broker(2, drain=False)
@@ -237,20 +239,23 @@ def test_a_broker_that_is_away_holds_up_its_own_stream_only(tmp_path: Path) -> N
 def test_a_task_whose_broker_died_reads_from_another_and_else_says_so(tmp_path: Path) -> None:
     with brokers(tmp_path, scheme="flood") as here:
         publish(here.url_of(2), range(30))
-        reader = stream_reader(url=here.url, since="earliest", timeout="3")
+        reader = stream_reader(url=here.url, since="earliest")
         reader.prepareForTriggerAvailableNow()
         start = reader.initialOffset()
         end = reader.latestOffset(start, ReadAllAvailable())
         parts = reader.partitions(start, end)
-        going_on = stream_reader(url=here.url, since="earliest", timeout="3")
         here.stop_broker(2, drain=False)
         rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
         assert numbers_of(rows) == list(range(30)), "brokers share the folder"
         here.stop_broker(1, drain=False)
         here.stop_broker(0, drain=False)
-        with pytest.raises(NetworkError, match=r"from number 1 on could not be read within 3 s: .*; start the query"):
+        soon = msgspec.structs.replace(reader._query.reach, timeout_s=1.0)
+        for part in parts:
+            part.task = msgspec.structs.replace(part.task, reach=soon)
+        with pytest.raises(NetworkError, match=r"from number 1 on could not be read within 1 s: .*; start the query"):
             [batch for part in parts for batch in reader.read(part)]
-        with pytest.raises(NetworkError, match="no broker has answered for 3 s"):
+        going_on = LiveStreamReader(msgspec.structs.replace(reader._query, reach=soon))
+        with pytest.raises(NetworkError, match="no broker has answered for 1 s"):
             until(lambda: going_on.latestOffset(start, ReadAllAvailable()) != start, "never")
         reader.stop()
         going_on.stop()
@@ -291,7 +296,7 @@ def test_what_two_archives_have_comes_once(tmp_path: Path, monkeypatch: pytest.M
             await asyncio.to_thread(read, f"mp://{one.address}")
 
     monkeypatch.setattr(live_offsets, "UNHOSTED_S", 0.0)
-    run(main())
+    net.run(main())
 
 
 # -- what is wrong -----------------------------------------------------------------------------------------------------

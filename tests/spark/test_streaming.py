@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -28,9 +29,14 @@ from meetpoint.spark.streaming import Stream, stream
 from tests.spark import stream_job
 from tests.spark.lives import Life
 from tests.spark.stream_job import FILTERS, SCHEMA, Pairs, batches_of_files, poison_in, scanned, write_file
+from tests.tiers import SOAK
 
-LONG = os.environ.get("MEETPOINT_EXAMPLES") == "new"
-KILLS = int(os.environ.get("MEETPOINT_KILLS", "8" if LONG else "2"))
+KILLS = 8 if SOAK else 2
+WORKER_KILLS = 3 if SOAK else 1
+FILES = 30 if SOAK else 15
+"""That each run of the stream finds anew."""
+PATIENCE_S = 600.0
+"""How long a test waits for what must come."""
 
 
 @pytest.fixture(params=["direct", "spark"])
@@ -172,8 +178,8 @@ def one_filter(spark: Any, id_: Any, text: str) -> Subscriptions:
     return Subscriptions.from_dataframe(spark.createDataFrame(pa.table({"id": [id_], "filter": [text]})))
 
 
-def wait_for(claim: Callable[[], bool], running: Stream, seconds: float = 60) -> None:
-    until = time.monotonic() + seconds
+def wait_for(claim: Callable[[], bool], running: Stream) -> None:
+    until = time.monotonic() + PATIENCE_S
     while not claim():
         assert running.is_active, running.query.exception()
         assert time.monotonic() < until
@@ -312,24 +318,39 @@ def test_stop_waits_for_the_batch_that_runs_unless_told_not_to(
 ) -> None:
     write = Table.write
     begun: list[int] = []
+    may_go_on = threading.Event()
 
-    def slow(self: Table, frame: Any, number: int) -> int:
+    def held(self: Table, frame: Any, number: int) -> int:
         begun.append(number)
-        time.sleep(1)
+        assert may_go_on.wait(PATIENCE_S)
         return write(self, frame, number)
 
-    monkeypatch.setattr(Table, "write", slow)
+    monkeypatch.setattr(Table, "write", held)
     write_file(folder / "in", 0)
     running = start(spark, folder, trigger=None)
     wait_for(lambda: bool(begun), running)
     assert not running.progress()
     assert not running.await_done(0.01)
-    running.stop()
+    stopping = threading.Thread(target=running.stop)
+    stopping.start()
+    stopping.join(0.2)
+    assert stopping.is_alive(), "the batch runs"
+    may_go_on.set()
+    stopping.join(PATIENCE_S)
+    assert not stopping.is_alive()
     assert [one.batch for one in running.progress()] == [0]
     begun.clear()
+    may_go_on.clear()
     write_file(folder / "in", 1)
     running = start(spark, folder, trigger="1 second")
     wait_for(lambda: bool(begun), running)
+    stop_query = running.query.stop
+
+    def stop_at_once() -> None:
+        may_go_on.set()
+        stop_query()
+
+    monkeypatch.setattr(running.query, "stop", stop_at_once)
     running.stop(timeout=0)  # which breaks the batch off, unless it is too late for that
     assert not running.is_active
     last = start(spark, folder)
@@ -481,29 +502,36 @@ def is_writing(hits: Path) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found in /proc")
-@pytest.mark.parametrize("files_by", ["direct", *(["spark"] if LONG else [])])
+@pytest.mark.parametrize("files_by", ["direct", pytest.param("spark", marks=pytest.mark.soak)])
 def test_a_stream_killed_again_and_again_loses_and_repeats_nothing(
     tmp_path: Path, lives: Callable[..., Life], files_by: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng = random.Random(20)
     modes = ["spark"] if files_by == "spark" else []
-    files = 30 + (30 if LONG else 10) * KILLS
-    for number in range(files):
-        write_file(tmp_path / "in", number)
+    files = 0
+
+    def begin(which: str) -> Life:
+        """A run of the stream, with files that it has not seen: so it is never without work."""
+        nonlocal files
+        for number in range(files, files + FILES):
+            write_file(tmp_path / "in", number)
+        files += FILES
+        return lives(which, *modes)
+
     versions = {1: "first", 2: "second"}
     story = []
     for kill in range(KILLS):
-        life = lives("second" if kill >= KILLS // 2 else "first", *modes)
+        life = begin("second" if kill >= KILLS // 2 else "first")
         done = len(logged(tmp_path)) if (tmp_path / "hits").exists() else 0
-        if kill % 2:  # while a batch is written
+        if kill % 2 == 0:  # while a batch is written
             life.wait_for(partial(has_more, tmp_path, done + kill % 3))
             life.wait_for(partial(is_writing, tmp_path / "hits"))
             time.sleep(rng.uniform(0, 0.3))
-        elif kill % 4:  # before it has started, perhaps
-            time.sleep(rng.uniform(2, 15))
-        else:
+        elif kill % 4 == 1:
             life.wait_for((tmp_path / "started").exists)
             time.sleep(rng.uniform(0, 8))
+        else:  # before it has started, perhaps
+            time.sleep(rng.uniform(2, 15))
         life.kill()
         complete = [one["batch"] for one in logged(tmp_path)]
         assert complete == list(range(len(complete)))
@@ -514,22 +542,19 @@ def test_a_stream_killed_again_and_again_loses_and_repeats_nothing(
         running = set(seen) - set(expected)
         assert len(running) <= 1  # the batch that was cut short
         story.append(f"kill {kill + 1}: {len(complete)} batches complete, cut short and seen: {sorted(running)}")
-    life = lives("second", *modes)
+    life = begin("second")
     killed = 0
     done = len(logged(tmp_path))
-    while killed < 3:
+    while killed < WORKER_KILLS or all(one["version"] == 1 for one in logged(tmp_path)):
         life.wait_for(partial(has_more, tmp_path, done))
         life.wait_for(life.workers)
         if life.program.poll() is not None:  # it was quicker than this test: it gets more to do
-            for number in range(files, files + 20):
-                write_file(tmp_path / "in", number)
-            files += 20
-            life = lives("second", *modes)
-        elif workers := life.workers():
+            life = begin("second")
+        elif killed < WORKER_KILLS and (workers := life.workers()):
             os.kill(rng.choice(workers), signal.SIGKILL)
             killed += 1
         done = len(logged(tmp_path))
-    life.wait_for(lambda: False, 600)
+    life.wait_for(lambda: False)
     hits, dead = table_at(tmp_path / "hits"), table_at(tmp_path / "dead")
     expected = in_batches(tmp_path, versions)
     assert pairs_of(hits) == {batch: pairs for batch, pairs in expected.items() if pairs}
