@@ -15,6 +15,9 @@ ifneq ($(shell $(VENV)/bin/python -c pass 2>/dev/null && cat $(STAMP) 2>/dev/nul
 .PHONY: $(STAMP)
 endif
 
+# Prepared for the tests: kernels that all of them need compiled, and the classes that all JVMs of Spark load.
+TESTS_STAMP := $(VENV)/.tests-ready
+
 unexport PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo up test test-quick test-browser soak fuzz check bench experiments setup clean
@@ -30,17 +33,12 @@ demo: $(STAMP) ## see Meetpoint at work on a table of flights
 up: $(STAMP) ## run a local network with live flights meeting alerts, and a dashboard, until Ctrl-C
 	@$(VENV)/bin/meetpoint up --flights
 
-# Three tiers, named in tests/tiers.py and CONTRIBUTING.md. The kernels that all workers need are compiled once beforehand,
-# half a minute the first time; where they cannot be kept, each worker compiles its own.
-WARM = $(RUN) meetpoint.matching.index.warming || true
-
-test-quick: $(STAMP) ## run the quick tests: no Spark, no other processes (a minute)
-	@$(WARM)
+# Three tiers, named in tests/tiers.py and CONTRIBUTING.md.
+test-quick: $(TESTS_STAMP) ## run the quick tests: no Spark, no other processes (a minute and a half)
 	@$(RUN) pytest -q -n 2 --quick
 
 # Spark's session takes seconds to start, so that all its tests share one worker; the others run beside it.
-test: $(STAMP) ## run all tests that a change must pass (ten minutes)
-	@$(WARM)
+test: $(TESTS_STAMP) ## run all tests that a change must pass (ten minutes)
 	@$(RUN) pytest -q -n 3 --dist loadgroup
 
 # Debian's chromium is installed where there is none and we may; MEETPOINT_BROWSER=/path names another one.
@@ -56,7 +54,7 @@ test-browser: $(STAMP) ## run the tests of the dashboard, in a real browser agai
 	fi; \
 	MEETPOINT_BROWSER="$$browser" $(RUN) pytest -q tests/browser
 
-soak: $(STAMP) ## look for new failures with examples and seeds never drawn before (two hours and more)
+soak: $(TESTS_STAMP) ## look for new failures with examples and seeds never drawn before (two hours and more)
 	@MEETPOINT_TIER=soak MEETPOINT_KILL_CYCLES=1000 $(RUN) pytest -q -n 2 --dist loadgroup --timeout 14400 tests/language \
 		tests/matching tests/overlays tests/rendezvous tests/schemes tests/sim tests/store tests/brokers tests/spark
 
@@ -125,3 +123,9 @@ $(STAMP): pyproject.toml constraints.txt
 	fi
 	@java=$$($(RUN) meetpoint.spark.java) && echo "Java: $$java"
 	@printf '%s\n' "$$STATE" > $(STAMP)
+
+$(TESTS_STAMP): $(STAMP)
+	@echo "Preparing the tests: compiling kernels, archiving the classes of Spark (the first time: a minute)"
+	@$(RUN) meetpoint.matching.index.warming & \
+		$(RUN) tests.spark.quick_java || true; wait
+	@touch $(TESTS_STAMP)

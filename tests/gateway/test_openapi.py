@@ -19,8 +19,9 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from meetpoint.gateway import GatewayLimits
 from meetpoint.local import Local, LocalNetwork
 from tests.gateway.running import gateway, gateway_in_thread, run
+from tests.tiers import SOAK
 
-EXAMPLES = 20
+EXAMPLES = 20 if SOAK else 10
 """Of each operation, that fit, and as many that do not."""
 STREAMS = ("/events", "/api/live")
 """GET of these does not end."""

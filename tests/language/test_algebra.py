@@ -361,6 +361,8 @@ def test_no_filter_however_hostile_takes_long_to_read_or_to_compare() -> None:
     for name, f in filters.items():
         for other, g in filters.items():
             counted(f"covers {name} {other}", lambda f=f, g=g: covers(f, g))  # type: ignore[misc]
+            if name > other:
+                continue  # the same, the other way round
             counted(f"overlaps {name} {other}", lambda f=f, g=g: overlaps(f, g))  # type: ignore[misc]
             one, two = Filter("", f.conjunctions[:1]), Filter("", g.conjunctions[:1])
             counted(f"merge {name} {other}", lambda one=one, two=two: merge(one, two, perfect=False))  # type: ignore[misc]

@@ -1,8 +1,8 @@
 """Options of the JVMs that tests start, by which they are quick to start.
 
 A JVM of Spark loads some 15,000 classes at its start, which takes longer than all else that it does in most tests.
-They are loaded once and kept in a class-data archive in the virtual environment, which this program makes:
-`python -m tests.spark.quick_java FOLDER ARCHIVE`. The name of the archive tells the Java and the jars, and a JVM that
+They are loaded once and kept in a class-data archive in the virtual environment, which this program makes, by
+`python -m tests.spark.quick_java`. The name of the archive tells the Java and the jars, and a JVM that
 cannot use it starts without.
 """
 
@@ -70,7 +70,7 @@ def _make(archive: Path) -> bool:
         return archive.exists()
 
 
-def main(folder: Path, archive: Path) -> None:
+def record(folder: Path, archive: Path) -> None:
     """Match a short stream, and have the JVM write down at its end which classes that took."""
     from pyspark import SparkContext
 
@@ -87,4 +87,7 @@ def main(folder: Path, archive: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    if len(sys.argv) == 3:
+        record(Path(sys.argv[1]), Path(sys.argv[2]))
+    else:
+        quick_java()
