@@ -14,6 +14,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.tiers import CASES_QUICK, LONG_S, NOT_QUICK, OVER_10_S, SOAK, is_under, spread
 
+NAMED_MAX = 10
+"""So many tests that took long are named, the longest first."""
+
 settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", settings.get_profile("same"), max_examples=20)
 settings.register_profile("new", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
@@ -66,6 +69,8 @@ def _unexplained(terminalreporter: pytest.TerminalReporter) -> Iterator[str]:
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 took[report.nodeid.partition("@")[0]] += report.duration  # pytest-xdist appends the group
-    for nodeid, seconds in sorted(took.items()):
-        if seconds > LONG_S and not is_under(OVER_10_S, nodeid):
-            yield f"{nodeid} took {seconds:.0f} s: make it quicker, or say why in OVER_10_S of tests/tiers.py"
+    long = [(took[nodeid], nodeid) for nodeid in took if took[nodeid] > LONG_S and not is_under(OVER_10_S, nodeid)]
+    for seconds, nodeid in sorted(long, reverse=True)[:NAMED_MAX]:
+        yield f"{nodeid} took {seconds:.0f} s: if it does so on an idle machine, say why in OVER_10_S of tests/tiers.py"
+    if len(long) > NAMED_MAX:
+        yield f"{len(long) - NAMED_MAX} other tests took over {LONG_S:g} s and do not say why"
