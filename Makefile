@@ -126,6 +126,6 @@ $(STAMP): pyproject.toml constraints.txt
 
 $(TESTS_STAMP): $(STAMP)
 	@echo "Preparing the tests: compiling kernels, archiving the classes of Spark (the first time: a minute)"
-	@$(RUN) meetpoint.matching.index.warming & \
+	@$(RUN) tests.warm & \
 		$(RUN) tests.spark.quick_java || true; wait
 	@touch $(TESTS_STAMP)

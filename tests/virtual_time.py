@@ -25,6 +25,7 @@ import itertools
 import os
 import selectors
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -338,11 +339,10 @@ def _pair(host: str, port: int | None) -> tuple[_PairSocket, _PairSocket]:
 
 
 def _is_tcp_connection(fd: int) -> bool:
-    try:
-        with socket.socket(fileno=os.dup(fd)) as sock:
-            return sock.family != socket.AF_UNIX and not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-    except OSError:
-        return False  # no socket
+    if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+        return False
+    with socket.socket(fileno=os.dup(fd)) as sock:
+        return sock.family != socket.AF_UNIX and not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
 
 
 def _watched(start: Any, loop: VirtualLoop) -> Any:

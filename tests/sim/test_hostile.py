@@ -207,7 +207,7 @@ def test_no_message_about_keys_kills_a_network_that_goes_on(overlay: str, scheme
     messages = changed(payloads, rng)
     strangers_are_down(net, STRANGERS[overlay])
     processes = net.cluster.alive()
-    for _ in range(700):
+    for _ in range(700 if SOAK else 300):
         address, payload = next(messages)
         process = next((each for each in processes if each.address == address), processes[0])
         other = rng.choice([each for each in processes if each is not process])
