@@ -37,9 +37,10 @@ up: $(STAMP) ## run a local network with live flights meeting alerts, and a dash
 test-quick: $(TESTS_STAMP) ## run the quick tests: no Spark, no other processes (a minute and a half)
 	@$(RUN) pytest -q -n 2 --quick
 
-# Spark's session takes seconds to start, so that all its tests share one worker; the others run beside it.
-test: $(TESTS_STAMP) ## run all tests that a change must pass (ten minutes)
-	@$(RUN) pytest -q -n 3 --dist loadgroup
+# Spark's session takes seconds to start, so that all its tests share one worker; the others run beside it. Tests with
+# processes wait for them, so that two cores serve four workers.
+test: $(TESTS_STAMP) ## run all tests that a change must pass (a quarter of an hour)
+	@$(RUN) pytest -q -n 4 --dist loadgroup
 
 # Debian's chromium is installed where there is none and we may; MEETPOINT_BROWSER=/path names another one.
 test-browser: $(STAMP) ## run the tests of the dashboard, in a real browser against real brokers
@@ -84,7 +85,7 @@ bench: $(STAMP) ## run the benchmarks
 	@$(RUN) benchmarks.live
 	@$(RUN) benchmarks.gateway
 
-experiments: $(STAMP) ## the papers' experiments at small sizes, and a page with the figures (ten minutes)
+experiments: $(STAMP) ## the papers' experiments at small sizes, and a page with the figures (a quarter of an hour)
 	@$(VENV)/bin/meetpoint experiment run all --quick
 	@$(VENV)/bin/meetpoint experiment report --results results/quick
 

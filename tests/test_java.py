@@ -226,6 +226,7 @@ def test_right_launcher_is_left_alone(tmp_path: Path, environ: dict[str, str]) -
     assert (script.stat().st_ino, script.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
+@pytest.mark.slow
 def test_processes_may_race_for_a_launcher(tmp_path: Path, environ: dict[str, str]) -> None:
     home = make_java(tmp_path / "java", "17")
     code = (

@@ -42,6 +42,7 @@ def tracked_files() -> list[Path]:
     return [path for name in names if name and (path := ROOT / os.fsdecode(name)).is_file()]
 
 
+@pytest.mark.slow
 def test_no_file_names_a_package_index_or_this_machine() -> None:
     machine = [re.escape(str(place)) for place in (ROOT, Path.home(), sys.prefix) if len(Path(place).parts) > 2]
     patterns = [  # none of which matches its own text

@@ -39,6 +39,8 @@ NOT_QUICK: dict[str, str] = {
     "tests/cli/test_brokers_secured.py": "processes of brokers",
     "tests/cli/test_brokers_up.py": "processes of brokers",
     "tests/cli/test_process.py": "processes that are interrupted",
+    "tests/net/test_holding.py": "a process of a broker",
+    "tests/net/test_hostile.py": "processes of brokers",
     "tests/store/test_kills.py": "processes that are killed",
     "tests/store/test_store.py::test_a_store_is_open_once": "a process",
     "tests/test_deploy.py": "processes of brokers",
@@ -47,6 +49,17 @@ NOT_QUICK: dict[str, str] = {
 """Folders, files and tests that `make test-quick` leaves out, and what they need."""
 
 OVER_10_S: dict[str, str] = {
+    "tests/language/test_algebra.py::test_no_filter_however_hostile_takes_long_to_read_or_to_compare": (
+        "the dearest filters there are, each with each other, and all calls are counted"
+    ),
+    "tests/matching/index/test_index.py::test_more_attributes_than_16_bits_can_number": "65,537 attributes are compiled",
+    "tests/net/test_archiving.py::test_brokers_that_are_killed_lose_nothing_and_repeat_nothing": "brokers are killed",
+    "tests/net/test_bad_input.py::test_hostile_filters_are_refused_soon_in_one_line_and_the_connection_stays": (
+        "the dearest filters there are, and all calls are counted"
+    ),
+    "tests/spark/test_language_oracle.py::test_scan_normal_form_and_spark_where_agree": (
+        "a thousand filters, each a query of Spark"
+    ),
     "tests/brokers/test_clocks.py": "brokers are killed six times with their clocks set, and come back under load",
     "tests/brokers/test_disks.py": "disks fail and fill under load, broker by broker, until all has recovered",
     "tests/brokers/test_kills.py::test_brokers_are_killed_stopped_and_parted_and_nothing_is_lost": (

@@ -243,6 +243,7 @@ def test_alerts_are_the_same_every_time_and_all_parse() -> None:
         assert {name for c in filter_.conjunctions for name in c.attributes} <= columns
 
 
+@pytest.mark.slow
 def test_the_demo_tells_its_story(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from rich.console import Console
 

@@ -69,6 +69,7 @@ def test_programs_get_one_object_with_the_same_figures(meetpoint: Command) -> No
     assert row.split()[4] == f"{meet['event_delay_ms']['p50']:,.0f}"
 
 
+@pytest.mark.slow
 def test_several_seeds_give_means_with_how_far_the_farthest_is(meetpoint: Command) -> None:
     arguments = ("sim", "--compare", *FEW, "--scheme", "flood,lists,filters:merging")
     ran = meetpoint(*arguments, "--seeds", "3..5", "--json")

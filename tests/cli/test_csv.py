@@ -172,6 +172,7 @@ def test_fields_are_read_strictly(file: Path, column: str, good: dict[str, objec
 FIELDS = st.text(st.sampled_from('ab7.,"\n\r \u2028é'), max_size=6)
 
 
+@pytest.mark.slow
 @given(rows=st.lists(st.lists(FIELDS, min_size=2, max_size=2), max_size=8))
 @settings(deadline=None)
 def test_what_a_csv_writer_writes_is_read_back_with_its_lines(

@@ -64,6 +64,7 @@ def test_mistakes_are_told_before_spark_starts(
     assert len(ran.err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_cells_that_are_done_need_no_spark(meetpoint: Command, results: Path) -> None:
     run = ["experiment", "run", "dmm", "--part", PART, "--quick", "--seeds", "2", "--out", results]
     ran = meetpoint(*run, "--json", "--master", "spark://127.0.0.1:9")
@@ -71,6 +72,7 @@ def test_cells_that_are_done_need_no_spark(meetpoint: Command, results: Path) ->
     assert json.loads(ran.out)["run"] == 0
 
 
+@pytest.mark.slow
 def test_a_report_has_what_was_run_and_says_what_was_not(meetpoint: Command, results: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "report"
     ran = meetpoint("experiment", "report", "--results", results, "--out", out, "--claims", tmp_path / "claims.md")

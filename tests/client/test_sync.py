@@ -102,6 +102,7 @@ def test_inside_a_running_loop_as_in_a_notebook(in_thread: Local) -> None:
     assert asyncio.run(cell()) == 5
 
 
+@pytest.mark.slow
 def test_many_from_a_source_that_blocks(in_thread: Local) -> None:
     """The source is read in the caller's thread: while it waits, events still come."""
     with in_thread.connect_sync() as net:

@@ -50,12 +50,14 @@ def event_of(draft: Draft) -> Event:
     return Event(draft.id or "x", "someone", 7, draft.time or NOW, draft.attributes)
 
 
+@pytest.mark.slow
 @given(cloud_events)
 def test_a_cloud_event_comes_back_as_it_was(event: dict[str, Any]) -> None:
     draft = read_structured(json.dumps(event).encode(), None)
     assert json.loads(write(event_of(draft))) == event
 
 
+@pytest.mark.slow
 @given(st.lists(cloud_events, max_size=3))
 def test_a_batch_is_its_events(events: list[dict[str, Any]]) -> None:
     assert [json.loads(write(event_of(draft))) for draft in read_batch(json.dumps(events).encode(), None)] == events

@@ -457,6 +457,7 @@ def test_who_watches_sees_nothing_more_when_its_token_does_not_count_any_longer(
     run(main())
 
 
+@pytest.mark.slow
 def test_a_filter_that_is_hard_to_simplify_is_tried_without(
     here: LocalNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:

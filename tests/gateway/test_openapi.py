@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.checks import load_all_checks
@@ -27,6 +28,7 @@ STREAMS = ("/events", "/api/live")
 """GET of these does not end."""
 
 
+@pytest.mark.slow
 def test_schemathesis_finds_no_fault(in_thread: Local) -> None:  # it asks by blocking calls
     load_all_checks()
     tried: set[str] = set()

@@ -63,6 +63,7 @@ def test_a_sink_that_fails_is_tried_again_under_the_same_id(here: LocalNetwork) 
     run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "posts_each"), [(503, 3), (400, 1), (302, 1)], ids=["unavailable", "refusing", "redirecting"]
 )

@@ -102,6 +102,7 @@ def test_literals_that_round_to_one_double_keep_both_lines_right() -> None:
     assert parse_filter(f"x > {near} AND x < 0.1").conjunctions == ()
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     st.lists(st.tuples(st.sampled_from(["<", "<=", "=", "!=", ">=", ">"]), st.integers(0, 6)), min_size=1, max_size=5),

@@ -67,6 +67,7 @@ def test_null_comes_back(schema: Schema | None) -> None:
     assert attributes_from_json('{"o":{"x":null}}', schema) == {"o": {"x": None}}
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_whole_events_come_back(data: st.DataObject) -> None:
     schema = data.draw(schemas())

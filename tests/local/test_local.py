@@ -77,6 +77,7 @@ def test_it_starts_and_stops_twice_and_leaves_no_thread() -> None:
     assert threading.active_count() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [

@@ -218,6 +218,7 @@ def without(filter_: Filter, text: str) -> list[Filter]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_hits_near_misses_and_buckets_are_those_counted_by_hand(seed: int) -> None:
     rng = random.Random(seed)

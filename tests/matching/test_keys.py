@@ -147,6 +147,7 @@ def test_keys_are_few(name: str) -> None:
     assert len(plan.keys_of_event(wide)) < 160
 
 
+@pytest.mark.slow
 def test_other_processes_make_the_same_keys() -> None:
     """A process with other hash seeds gets the plan as bytes, and its keys must have the same digests."""
     plan = KeyPlan(Statistics.of_events(random_events(random.Random(9), 300)), SCHEMA)

@@ -233,6 +233,7 @@ def test_a_folder_of_another_network_is_refused_before_anything_is_begun(tmp_pat
     run(main())
 
 
+@pytest.mark.slow
 def test_brokers_that_are_killed_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         rng = random.Random(4)

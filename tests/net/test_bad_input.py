@@ -166,6 +166,7 @@ CALLS_MAX = 20_000_000
 """Few seconds of work."""
 
 
+@pytest.mark.slow
 def test_hostile_filters_are_refused_soon_in_one_line_and_the_connection_stays() -> None:
     async def main() -> None:
         async with broker() as one, calling(one.address) as client:

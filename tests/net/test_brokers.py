@@ -85,6 +85,7 @@ def test_three_brokers_find_together_and_deliver_across(scheme: str) -> None:
     run(main())
 
 
+@pytest.mark.slow
 def test_all_brokers_stop_at_once_and_come_back_with_everything(tmp_path: Path) -> None:
     async def main() -> None:
         settings = NodeSettings(found_after_us=1_000_000)

@@ -152,6 +152,7 @@ def test_a_client_that_is_refused_all_the_time_is_heard_all_the_same() -> None:
     run(main())
 
 
+@pytest.mark.slow
 def test_what_was_said_before_a_connection_broke_counts() -> None:
     async def main() -> None:
         async with broker(limits=Limits(unsynced_writes=20)) as one, calling(one.address) as other:

@@ -53,6 +53,7 @@ assert handles().for_clients == (most > 128)
 """
 
 
+@pytest.mark.slow
 def test_a_process_without_any_notices_and_may_have_as_many_as_are_allowed() -> None:
     done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

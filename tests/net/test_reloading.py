@@ -48,6 +48,7 @@ async def served_serial(one: Broker) -> int:
     return certificate_of(ssl.PEM_cert_to_DER_cert(pem)).serial
 
 
+@pytest.mark.slow
 def test_sighup_shows_a_new_certificate_to_whoever_comes_and_drops_nobody(ours: TestAuthority, tmp_path: Path) -> None:
     async def main() -> None:
         first = ours.broker("a")

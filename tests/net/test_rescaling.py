@@ -7,6 +7,8 @@ import contextlib
 from pathlib import Path
 from random import Random
 
+import pytest
+
 import meetpoint as mp
 from meetpoint.language.values import Kind
 from meetpoint.matching.feedback import Feedback, Line
@@ -41,6 +43,7 @@ def spread(brokers: list[Broker]) -> float:
     return max(loads) * len(loads) / sum(loads)
 
 
+@pytest.mark.slow
 def test_a_feedback_file_moves_entries_to_where_they_are_balanced(tmp_path: Path) -> None:
     random = Random(1)
     file = tmp_path / "feedback.bin"

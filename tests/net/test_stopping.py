@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from meetpoint.net import Broker
 from meetpoint.net import run as run_on_real_clock
 from meetpoint.protocol.effects import Published, Refused
@@ -110,6 +112,7 @@ def process(tmp_path: Path, text: str = "") -> Iterator[tuple[subprocess.Popen[s
         child.communicate()
 
 
+@pytest.mark.slow
 def test_sigterm_drains_a_process_and_what_it_acknowledged_is_there_again(tmp_path: Path) -> None:
     async def fill(child: subprocess.Popen[str], address: str) -> int:
         async with calling(address) as client:

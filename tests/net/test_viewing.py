@@ -138,6 +138,7 @@ async def _tree(net: Network) -> dict[str, tuple[int, bool]]:
 # -- following ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "overlay", "kinds"),
     [

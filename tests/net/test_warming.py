@@ -45,6 +45,7 @@ def compiled() -> dict[str, int]:
     return found
 
 
+@pytest.mark.slow
 def test_nothing_is_left_to_compile_afterwards() -> None:
     assert warming.warm_up()
     before, rng = compiled(), random.Random(7)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import combinations, product
 
+import pytest
+
 from meetpoint.protocol.overlay import Span
 from meetpoint.protocol.ring import Ring
 from meetpoint.rendezvous.arcs import Arc, arc_of, common, founding_arcs, meets, without
@@ -46,6 +48,7 @@ def test_the_arcs_of_founders_share_the_circle() -> None:
         assert all(arc.high == home for home, arc in arcs.items())
 
 
+@pytest.mark.slow
 def test_arcs_that_touch_become_one() -> None:
     for a, b, c, d in product(KEYS, KEYS, KEYS, KEYS):
         arcs = [arc for arc in {Arc(a, b), Arc(c, d)} if arc.low != arc.high]

@@ -359,6 +359,7 @@ def forgetful(self: CoveredPlacing, home: Any) -> None:
         "at once",
     ],
 )
+@pytest.mark.slow
 def test_a_mutant_is_seen(owner: Any, attribute: str, mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, attribute, mutant)
     once = settings(max_examples=300, stateful_step_count=50, deadline=None, phases=(Phase.generate,))

@@ -446,6 +446,7 @@ def test_what_makes_sense_is_not() -> None:
 # -- any routes at all -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(size=st.integers(6, 14), seed=st.integers(0, 10**9), lost=st.sampled_from([0.0, 0.1]), stale=st.booleans())
 def test_whatever_the_routes_no_event_goes_round(size: int, seed: int, lost: float, stale: bool) -> None:
     """Routes are drawn, so that most of them lead astray and in circles."""

@@ -10,6 +10,7 @@ import pytest
 from meetpoint import security
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["meetpoint.net", "meetpoint.client", "meetpoint.cli.app"])
 def test_a_broker_and_a_client_without_certificates_load_no_cryptography(module: str) -> None:
     look = f"import sys, {module}; print(sorted({{'jwt', 'cryptography'}} & set(sys.modules)))"

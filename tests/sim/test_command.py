@@ -53,6 +53,7 @@ def test_a_fault_that_never_happens_is_exit_code_1_with_the_command_that_repeats
     assert first.endswith("--fault-seconds 2 --recovery-seconds 10 --seed 5")
 
 
+@pytest.mark.slow
 def test_many_seeds_are_summed_up(meetpoint: Command) -> None:
     ran = meetpoint("sim", *SMALL, "--seeds", "3..5", "--json")
     told = json.loads(ran.out)
@@ -96,6 +97,7 @@ def test_a_story_is_told(meetpoint: Command) -> None:
     assert "e1000" in ran.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", ["none", "all"])
 def test_one_seed_is_one_trace_whatever_the_hash_seed(faults: str) -> None:
     def digest(hash_seed: str) -> str:

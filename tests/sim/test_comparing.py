@@ -101,6 +101,7 @@ def test_who_places_shows_where() -> None:
     assert measure(Trial(scheme="dmm", nodes=3), untold).fullest == 1.0  # one region, as nobody told a schema
 
 
+@pytest.mark.slow
 def test_the_same_trial_costs_the_same_here_and_in_other_processes() -> None:
     trials = [Trial(scheme=scheme, nodes=3, seed=seed) for scheme in ("flood", "meet") for seed in (1, 2)]
     steps: list[int] = []

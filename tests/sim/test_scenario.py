@@ -112,6 +112,7 @@ def test_the_command_repeats_the_run() -> None:
     )
 
 
+@pytest.mark.slow
 def test_about_every_fortieth_pair_of_the_workload_matches() -> None:
     for seed in range(5):
         workload = Workload(seed)

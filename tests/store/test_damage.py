@@ -83,6 +83,7 @@ def judge(path: Path, allowed: list[Kept]) -> str:
     return "set aside" if damaged else "fine"
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_anywhere_in_the_file_is_never_believed(tmp_path: Path) -> None:
     after = fill(tmp_path / "whole", 1)
     seen = set()

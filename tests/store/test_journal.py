@@ -72,6 +72,7 @@ def test_an_id_that_was_published_twice_leads_to_both(journal: Journal) -> None:
     assert [line.event.number for line in journal.read(id="same")] == [1, 7, 7]
 
 
+@pytest.mark.slow
 def test_the_oldest_lines_go_when_there_are_too_many(journal: Journal) -> None:
     for number in range(5000):
         journal.note(number, published(number, f"id/{number}"))

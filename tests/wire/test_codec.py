@@ -153,6 +153,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.sampled_from(["sync", "copy", "fetched", "flooding", "flooded", "adopt"]), st.lists(VALUES, max_size=8))
 def test_a_known_tag_with_any_fields_gives_a_message_or_a_wire_error(tag: str, fields: list[object]) -> None:
     assert outcome(encoded([tag, *fields])) in ("message", "malformed")

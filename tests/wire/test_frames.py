@@ -40,6 +40,7 @@ def test_messages_come_out_as_they_went_in(version: int, count: int) -> None:
     assert read(stream, version, 100_000) == (messages, [])
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(MESSAGES), max_size=20), st.integers(1, 9), st.sampled_from([1, 2]))
 def test_a_stream_may_be_cut_anywhere(messages: list[IAm], step: int, version: int) -> None:
     stream = frames([CODEC.encode(message) for message in messages], version)

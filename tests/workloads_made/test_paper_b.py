@@ -30,6 +30,7 @@ PLAIN = PaperB()
 FIGURE_11 = PaperB(skew="unpopular")
 
 
+@pytest.mark.slow
 def test_the_seed_decides_everything() -> None:
     for drawn in (PaperB.events, PaperB.subscriptions):
         one, same, other = (list(drawn(workload, 200)) for workload in (PLAIN, PaperB(), PaperB(seed=8)))
@@ -42,6 +43,7 @@ def test_a_larger_workload_begins_with_the_smaller_in_whatever_order_they_are_dr
     assert woven == list(zip(PLAIN.events(20), PLAIN.subscriptions(20), strict=True))
 
 
+@pytest.mark.slow
 def test_the_schema_is_as_stated() -> None:
     assert (len(ATTRIBUTES), ATTRIBUTES[0], ATTRIBUTES[-1]) == (50, "a01", "a50")
     for attribute in ATTRIBUTES:
@@ -162,6 +164,7 @@ def test_an_event_matches_some_subscriptions_and_the_oracle_says_which(
     assert not scan.mismatches
 
 
+@pytest.mark.slow
 def test_drawing_takes_bounded_work_for_each() -> None:
     workload = msgspec.structs.replace(PLAIN, seed=9)
     drawn = 0

@@ -29,6 +29,7 @@ from tests.work import count_calls
 SHARES = {"wide": (0.04, 0.1), "narrow": (0.00005, 0.001), "selective": (0.0, 0.0001)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mix", MIXES)
 def test_the_seed_decides_everything(mix: str) -> None:
     one, same, other = (generate(mix, 500, 300, seed) for seed in (5, 5, 6))
@@ -97,6 +98,7 @@ def test_mixes_are_what_they_are_called() -> None:
     assert default_subscriptions("wide") * 10 == default_subscriptions("ticks") == 100_000
 
 
+@pytest.mark.slow
 def test_generating_takes_a_few_calls_for_each_subscription() -> None:
     """Columns are drawn, not rows: a million subscriptions take ten seconds at most."""
     generate("ticks", 1000, 1000, seed=7)  # what is imported and compiled is not counted

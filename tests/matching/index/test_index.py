@@ -486,6 +486,7 @@ def test_ids_are_those_that_are_equal() -> None:
         index.add([], some)
 
 
+@pytest.mark.slow
 def test_a_process_may_end_while_segments_are_merged() -> None:
     """Python ends threads that it does not wait for wherever they are, and C++ takes that for an error."""
     code = """

@@ -1545,6 +1545,7 @@ def test_blocks_of_each_sort_are_scanned(name: str, tests: int, flags: int) -> N
         assert len(scene.check(name, 7, 10**6)) == 2
 
 
+@pytest.mark.slow
 @EITHER
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 9])
 @pytest.mark.parametrize("flags", [0, SIDED, MULTIPLE])
@@ -2039,11 +2040,13 @@ assert index.match_batch([{"a": 0, "s": "0"}, {}]) == [[0], []]
     ],
     ids=["the package", "the index", "ten subscriptions"],
 )
+@pytest.mark.slow
 def test_numba_is_not_imported_by(code: str) -> None:
     """It takes longer than all else together, and few subscriptions need no compiled code."""
     assert run(f"import sys\n{code}\nprint('numba' in sys.modules)") == "False"
 
 
+@pytest.mark.slow
 def test_another_process_finds_the_code_on_disk(tmp_path: Path) -> None:
     code = """
 import numpy as np

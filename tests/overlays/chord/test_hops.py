@@ -125,6 +125,7 @@ def test_every_key_of_a_small_ring_is_found_from_everywhere(count: int) -> None:
             assert (hops == 0) == (owner.id == node)
 
 
+@pytest.mark.slow
 def test_the_farthest_key_is_no_farther_than_the_ring_has_bits() -> None:
     ring = Ring(10)
     still = Still(ring, [peer(ring, number) for number in range(1024)])

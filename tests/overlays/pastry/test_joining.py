@@ -58,6 +58,7 @@ def test_a_network_grows_from_one_by_joins_one_after_another(bits: int) -> None:
     assert world.broken == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("founders", [1, 2, 5])
 @pytest.mark.parametrize("seed", range(3))
 def test_many_may_join_at_the_same_time_though_one_is_helped_at_a_time(founders: int, seed: int) -> None:

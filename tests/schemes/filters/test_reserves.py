@@ -40,6 +40,7 @@ def test_with_two_for_each_doubling_a_ring_of_64_survives_and_with_one_often_not
     assert alone[2] >= 196, "1 - 1/128 of 200 are 198"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_level", [1, 2])
 def test_repair_through_fingers_and_incoming_edges_finds_every_successor(per_level: int) -> None:
     lost = [fail(64, seed, per_level) for seed in range(200)]

@@ -277,6 +277,7 @@ def of_an_old_release(patch: pytest.MonkeyPatch, address: str) -> None:
     patch.setattr(Lists, "__init__", make)
 
 
+@pytest.mark.slow
 def test_nothing_changes_while_a_broker_is_of_an_old_release(monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(6)
     with monkeypatch.context() as patch:

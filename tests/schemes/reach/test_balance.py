@@ -140,6 +140,7 @@ def at_each(world: ReachWorld) -> dict[int, int]:
     return loads
 
 
+@pytest.mark.slow
 def test_ids_with_many_entries_are_pushed_away_and_come_back_when_few_are_left() -> None:
     world = a_world(PUSHED)
     full = world.holder(0b11)

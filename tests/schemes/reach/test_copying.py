@@ -78,6 +78,7 @@ MUTANTS: list[type[Copying]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MUTANTS)
 def test_a_mutant_is_seen(kind: type[Copying]) -> None:
     assert any(is_caught(Story(seed, kind)) for seed in range(1_000, 1_150))

@@ -41,6 +41,7 @@ def random_arc(random: Random) -> Arc:
 # -- arcs and regions --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1, 3, 6, 8])
 def test_the_region_around_an_id_is_the_largest_that_an_arc_has(width: int) -> None:
     random, cube = Random(width), cube_of(width)

@@ -64,6 +64,7 @@ def test_a_schema_that_grows_keeps_the_low_bits() -> None:
     [AttributeIds(SCHEMA), *(SignatureIds(SCHEMA, width) for width in (1, 7, 16, 64, 4096))],
     ids=lambda ids: f"{type(ids).__name__}-{ids.width}",
 )
+@pytest.mark.slow
 def test_whatever_the_oracle_accepts_is_a_subset(ids: Ids) -> None:
     rng = random.Random(7)
     events = random_events(rng, 120)
