@@ -19,9 +19,12 @@ from meetpoint.wire.clients import (
     Brokers,
     BrokersAre,
     CloseSoon,
+    DeadLetters,
+    DeadLettersAre,
     Ended,
     Journal,
     JournalIs,
+    ProgressOf,
     SchemaIs,
     SchemaOf,
     Status,
@@ -136,6 +139,34 @@ def test_a_broker_waits_for_one_to_join_and_joins_it_when_it_comes() -> None:
                 assert len(late.node.directory.others()) == 1
         finally:
             await late.stop()
+
+    run(main())
+
+
+def test_a_broker_that_is_not_ready_does_not_answer_that_it_holds_nothing(tmp_path: Path) -> None:
+    """A client that asked all brokers while one restarted was told of its subscriptions and dead letters by the others
+    alone, and a publisher of batches that nothing of it was accepted.
+    """
+
+    async def main() -> None:
+        async with broker(name="first") as first:
+            second = broker(name="second", join=(first.address,), data=str(tmp_path))
+            async with second as before, calling(before.address) as client:
+                await client.subscribe("s", "x > 0")
+            address = before.address
+        again = Broker(config(name="second", join=(first.address,), data=str(tmp_path), listen=address))
+        await again.start()
+        try:
+            async with calling(address) as client:
+                for what in (Subscriptions(), DeadLetters(), ProgressOf("batches")):
+                    refused = await client.get(what)
+                    assert isinstance(refused, Refused), what
+                    assert refused.retry
+                async with broker(name="first", listen=first.address):
+                    await again.wait_ready(PATIENCE_S)
+                    assert await client.get(DeadLetters()) == DeadLettersAre((), False)
+        finally:
+            await again.stop()
 
     run(main())
 

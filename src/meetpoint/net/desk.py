@@ -54,6 +54,8 @@ from meetpoint.wire.clients import (
 __all__ = ["Desk"]
 
 VERSION: Final = version("meetpoint")
+_BEFORE_READY: Final = frozenset({"new", "starting", "joining", "recovering"})
+"""States of a node that may not have restored its homes."""
 PAGE_BYTES: Final = 512 << 10
 """About how many bytes an answer lists."""
 
@@ -131,7 +133,19 @@ class Desk:
             ),
         )
 
+    def _has_homes(self, session: Session, request: int) -> bool:
+        """Return whether the homes here are restored; refuse the request for now where they are not.
+
+        A broker that restarts would otherwise answer that it holds nothing, and callers would believe it.
+        """
+        if self._node.state not in _BEFORE_READY:
+            return True
+        session.tell(request, Refused(f"this broker is {self._node.state}; ask again when it is ready", retry=True))
+        return False
+
     def _subscriptions(self, session: Session, request: int, what: Subscriptions) -> None:
+        if not self._has_homes(session, request):
+            return
         found = self._node.held_subscriptions(what.owner, what.labels, what.after, PAGE_MAX + 1)
         page: list[Held] = []
         size = 0
@@ -150,6 +164,8 @@ class Desk:
         session.tell(request, SubscriptionsAre(tuple(page), len(page) < len(found)))
 
     def _dead_letters(self, session: Session, request: int, what: DeadLetters) -> None:
+        if not self._has_homes(session, request):
+            return
         badge = session.badge
         within = "" if badge is None or badge.sees_all else badge.scope.prefix
         found = self._node.dead_letters(what.name, what.after, PAGE_MAX + 1, within)
@@ -170,7 +186,8 @@ class Desk:
         session.tell(request, SchemaIs("" if schema is None else schema.to_yaml()))
 
     def _progress(self, session: Session, request: int, what: ProgressOf) -> None:
-        session.tell(request, ProgressIs(self._node.progress(what.publisher)))
+        if self._has_homes(session, request):
+            session.tell(request, ProgressIs(self._node.progress(what.publisher)))
 
     def _journal(self, session: Session, request: int, what: Journal) -> None:
         self._turns.read(session, request, lambda: self._read_journal(what))
