@@ -132,8 +132,6 @@ class Network:
 
     def run(self) -> None:
         """All phases, and the judgement."""
-        if self._ran:
-            raise MeetpointError("local: this network has run; make another one")
         background = Background("meetpoint script")
         try:
             background.run(self.perform())
@@ -142,6 +140,8 @@ class Network:
 
     async def perform(self) -> None:
         """The same in the event loop of the caller."""
+        if self._ran:
+            raise MeetpointError("local: this network has run; make another one")
         self._ran = True
         began = time.perf_counter()
         await self._local.start()
