@@ -38,9 +38,9 @@ test-quick: $(TESTS_STAMP) ## run the quick tests: no Spark, no other processes 
 	@$(RUN) pytest -q -n 2 --quick
 
 # Spark's session takes seconds to start, so that all its tests share one worker; the others run beside it. Tests with
-# processes wait for them, so that two cores serve four workers.
+# processes wait for them, so that two cores serve three workers.
 test: $(TESTS_STAMP) ## run all tests that a change must pass (a quarter of an hour)
-	@$(RUN) pytest -q -n 4 --dist loadgroup
+	@$(RUN) pytest -q -n 3 --dist loadgroup
 
 # Debian's chromium is installed where there is none and we may; MEETPOINT_BROWSER=/path names another one.
 test-browser: $(STAMP) ## run the tests of the dashboard, in a real browser against real brokers

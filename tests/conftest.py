@@ -6,18 +6,20 @@ Hypothesis draws the same examples in every run, so that a red suite is red for 
 from __future__ import annotations
 
 import signal
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.tiers import CASES_QUICK, LONG_S, NOT_QUICK, OVER_10_S, SOAK, is_under, spread
+from tests.tiers import CASES_QUICK, LONG_S, NOT_QUICK, OVER_10_S, SEEDS, SOAK, is_under, spread
 
 NAMED_MAX = 10
 """So many tests that took long are named, the longest first."""
 
-settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "same", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("quick", settings.get_profile("same"), max_examples=20)
 settings.register_profile("new", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
 
@@ -44,7 +46,7 @@ def pytest_ignore_collect(collection_path: object, config: pytest.Config) -> boo
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    kept = [item for item in items if SOAK or not item.get_closest_marker("soak")]
+    kept = items if SOAK else _first_seeds([item for item in items if not item.get_closest_marker("soak")])
     if config.getoption("--quick"):
         cases: dict[str, list[pytest.Item]] = defaultdict(list)
         for item in kept:
@@ -54,6 +56,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=list(set(items) - set(kept)))
         items[:] = kept
+
+
+def _first_seeds(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Leave out the cases of a test that differ from others by their seed alone, but for the first SEEDS."""
+    met: Counter[object] = Counter()
+    kept = []
+    for item in items:
+        params = dict(item.callspec.params) if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        if "seed" in params:
+            del params["seed"]
+            case = (item.nodeid.partition("[")[0], repr(params))
+            met[case] += 1
+            if met[case] > SEEDS:
+                continue
+        kept.append(item)
+    return kept
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,8 +2,8 @@
 
     make test-quick   the inner loop: no Spark, no other processes (NOT_QUICK), nothing marked `slow`, and of a test
                       with many cases the first, the last and one between them
-    make test         all that a change must pass
-    make soak         hours: new seeds and examples, and the tests that are marked `soak`
+    make test         all that a change must pass; of a test with many seeds the first two
+    make soak         hours: new seeds and examples, all cases, and the tests that are marked `soak`
 
 `tests/conftest.py` selects by this page. A test that takes over `LONG_S` says here why. A run of `make test` names
 those that do not, and `tests/test_tiers.py` fails for names that are listed and gone.
@@ -15,13 +15,15 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-__all__ = ["CASES_QUICK", "LONG_S", "NOT_QUICK", "OVER_10_S", "SOAK", "is_under", "spread"]
+__all__ = ["CASES_QUICK", "LONG_S", "NOT_QUICK", "OVER_10_S", "SEEDS", "SOAK", "is_under", "spread"]
 
 T = TypeVar("T")
 
 SOAK = os.environ.get("MEETPOINT_TIER") == "soak"
 """Whether this is `make soak`: tests that draw seeds or examples take new and more of them."""
 CASES_QUICK = 3
+SEEDS = 2
+"""So many values of a parameter named `seed` run outside `make soak`: further ones only repeat the test."""
 LONG_S = 10.0
 
 NOT_QUICK: dict[str, str] = {

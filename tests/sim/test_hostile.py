@@ -175,7 +175,7 @@ def test_no_message_kills_a_node(seed: int, overlay: str, scheme: str) -> None:
     processes = net.cluster.alive()
     understood = 0
     messages = changed(payloads, rng)
-    for _ in range(8_000):
+    for _ in range(8_000 if SOAK else 4_000):
         address, payload = next(messages)
         process = next((each for each in processes if each.address == address), None)
         if process is None or rng.random() < 0.2:
@@ -189,7 +189,7 @@ def test_no_message_kills_a_node(seed: int, overlay: str, scheme: str) -> None:
         understood += 1
         if source.id != process.node.me.id:
             outlive(process.node, Received(source, message), Instant(net.engine.now))
-    assert understood > 1_000, "enough of them are messages"
+    assert understood > 500, "enough of them are messages"
     for process in processes:
         read_again(process.node)
 

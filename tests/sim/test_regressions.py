@@ -60,7 +60,8 @@ FAILED = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("config", "seed"), FAILED)
-def test_what_failed_once_holds(config: RunConfig, seed: int) -> None:
-    report = run(config, seed)
-    assert report.good, f"{report.counts} {report.problems[:3]} never: {report.never_injected}\n{command(config, seed)}"
+@pytest.mark.parametrize(("config", "failed"), FAILED)
+def test_what_failed_once_holds(config: RunConfig, failed: int) -> None:
+    report = run(config, failed)
+    told = f"{report.counts} {report.problems[:3]} never: {report.never_injected}\n{command(config, failed)}"
+    assert report.good, told
