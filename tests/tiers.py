@@ -2,7 +2,7 @@
 
     make test-quick   the inner loop: no Spark, no other processes (NOT_QUICK), nothing marked `slow`, and of a test
                       with many cases the first, the last and one between them
-    make test         all that a change must pass; of a test with many seeds the first two
+    make test         all that a change must pass; of a test with many seeds the first
     make soak         hours: new seeds and examples, all cases, and the tests that are marked `soak`
 
 `tests/conftest.py` selects by this page. A test that takes over `LONG_S` says here why. A run of `make test` names
@@ -22,7 +22,7 @@ T = TypeVar("T")
 SOAK = os.environ.get("MEETPOINT_TIER") == "soak"
 """Whether this is `make soak`: tests that draw seeds or examples take new and more of them."""
 CASES_QUICK = 3
-SEEDS = 2
+SEEDS = 1
 """So many values of a parameter named `seed` run outside `make soak`: further ones only repeat the test."""
 LONG_S = 10.0
 

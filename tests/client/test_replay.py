@@ -152,7 +152,7 @@ def test_the_seam_under_load(tmp_path: Path, durable: str | None, window: int | 
 
             loads = [asyncio.create_task(load(number)) for number in range(3)]
             async with mp.connect(f"mp://{brokers[1].address}") as net:
-                await asyncio.sleep(0.7)
+                await asyncio.sleep(0.4)
                 subscription = await net.subscribe("n >= 0", durable=durable, window=window, since=LONG_AGO)
                 came: list[int] = []
 
@@ -167,7 +167,7 @@ def test_the_seam_under_load(tmp_path: Path, durable: str | None, window: int | 
                 if window == OVERFLOWS:
                     await until(lambda: replay.has_gap)  # more is live than it holds
                 reading = asyncio.create_task(read())
-                await asyncio.sleep(1)
+                await asyncio.sleep(0.5)
                 is_over.set()
                 await asyncio.gather(*loads)
                 async with asyncio.timeout(30):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,10 @@ __all__ = ["tell_live"]
 BROKERS, FLIGHTS, ALERTS = 3, 400, 25
 BUSY = 5
 """Alerts that are known to fire; the others are the first ones."""
-PATIENCE_S = 5.0
-"""When nothing has come for so long, all has, on a busy machine too."""
-SILENT_S = 0.2
-"""The same where others were waited for before."""
+END = "demo_over"
+"""The attribute of the last event. A publisher's events arrive in order, so that all flights have come before it."""
+WAIT_S_MAX = 60.0
+"""Without an event for so long, the last one is taken for lost."""
 
 Pairs = Counter[tuple[int, str]]
 
@@ -44,10 +44,11 @@ def tell_live(
     alerts = dict(list(alerts.items())[:ALERTS])
     rows = table.take(_chosen(table.num_rows, pairs, busiest[:BUSY])).to_pylist()
     flights = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    schema = Schema.infer([*flights, {END: True}]).to_yaml()
     with tempfile.TemporaryDirectory(prefix="meetpoint-live-") as folder:
         archive = Path(folder, "archive")
         with local(BROKERS, archive=Archiving(folder=str(archive), flush_s=0.2)) as here, here.connect_sync() as net:
-            net.declare(Schema.infer(flights).to_yaml())
+            net.declare(schema)
             began = datetime.now(UTC)
             live, spent = _publish(net, flights, alerts)
             console.print(
@@ -66,15 +67,15 @@ def tell_live(
             )
             busy = max(alerts, key=lambda id_: sum(count for (_, each), count in live.items() if each == id_))
             wanted = Counter({pair: count for pair, count in live.items() if pair[1] == busy})
-            with net.subscribe(alerts[busy], since=began) as again:
-                replayed = Counter((_number(event.id), busy) for event in again.events(timeout=PATIENCE_S))
+            with net.subscribe(_or_end(alerts[busy]), since=began) as again:
+                replayed = Counter((number, busy) for number in _until_end(again))
             console.print(
                 f"Subscribed since the beginning, {busy} gets what came before: {_verdict(replayed == wanted)} "
                 f"({replayed.total():,}).",
                 highlight=False,
             )
         found = backtest(alerts[busy], read_archive(archive))
-        same = found.hits == wanted.total() and found.events == len(flights)
+        same = found.hits == wanted.total() and found.events == len(flights) + 1  # and the last event
         console.print(
             f"The backtest of {busy} on the archive of the brokers: {found.hits:,} of {found.events:,} flights, "
             f"{_verdict(same)}. Subscribe to what you have backtested: it is the same filter.\n",
@@ -93,15 +94,27 @@ def _chosen(flights: int, pairs: pa.Table, busiest: list[str]) -> list[int]:
 
 def _publish(net: Any, flights: list[dict[str, Any]], alerts: Mapping[str, str]) -> tuple[Pairs, float]:
     came: Pairs = Counter()
-    subscriptions = [(id_, net.subscribe(text)) for id_, text in alerts.items()]
+    subscriptions = [(id_, net.subscribe(_or_end(text))) for id_, text in alerts.items()]
     begin = time.perf_counter()
     net.publish_many(net.event(flight, id=f"f/{number}") for number, flight in enumerate(flights))
     spent = time.perf_counter() - begin
-    for number, (id_, subscription) in enumerate(subscriptions):
-        for event in subscription.events(timeout=SILENT_S if number else PATIENCE_S):
-            came[_number(event.id), id_] += 1
+    net.publish({END: True})
+    for id_, subscription in subscriptions:
+        came.update((number, id_) for number in _until_end(subscription))
         subscription.close()
     return came, spent
+
+
+def _or_end(filter_: str) -> str:
+    return f"({filter_}) OR {END}"
+
+
+def _until_end(subscription: Any) -> Iterator[int]:
+    """Yield the numbers of the flights that arrive before the last event."""
+    for event in subscription.events(timeout=WAIT_S_MAX):
+        if END in event.attributes:
+            return
+        yield _number(event.id)
 
 
 def _stream(spark: Any, url: str, alerts: Mapping[str, str], folder: Path) -> Pairs:
