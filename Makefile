@@ -56,8 +56,7 @@ test-browser: $(STAMP) ## run the tests of the dashboard, in a real browser agai
 	MEETPOINT_BROWSER="$$browser" $(RUN) pytest -q tests/browser
 
 soak: $(TESTS_STAMP) ## look for new failures with examples and seeds never drawn before (two hours and more)
-	@MEETPOINT_TIER=soak MEETPOINT_KILL_CYCLES=1000 $(RUN) pytest -q -n 2 --dist loadgroup --timeout 14400 tests/language \
-		tests/matching tests/overlays tests/rendezvous tests/schemes tests/sim tests/store tests/brokers tests/spark
+	@MEETPOINT_TIER=soak MEETPOINT_KILL_CYCLES=1000 $(RUN) pytest -q -n 2 --dist loadgroup --timeout 14400 --ignore tests/browser
 
 fuzz: $(STAMP) ## let atheris look for inputs that break what reads strangers' bytes (half an hour)
 	@for target in parser frames events json cloudevents schema; do $(RUN) tests.fuzz $$target --runs 1000000 || exit 1; done

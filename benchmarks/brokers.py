@@ -1,7 +1,7 @@
 """How fast brokers are, beside RabbitMQ and NATS in the same run: `python -m benchmarks.brokers [--json] [--quick]`.
 
 Every side holds the same subscriptions, equalities of strings, which is what RabbitMQ's headers exchange can hold
-(`meetpoint.bench.brokers.offered`), and is given the same events. One process publishes, another receives for all
+(`meetpoint.lab.bench.brokers.offered`), and is given the same events. One process publishes, another receives for all
 consumers, and everything is on this machine. Ours and RabbitMQ keep on disk what they acknowledge. NATS keeps nothing
 and knows no filters: a client reads everything and matches with our index, as one would who has no content-based
 network; it shows what keeping, and delivering to each subscriber by itself, cost.
@@ -23,13 +23,13 @@ from pathlib import Path
 
 import msgspec
 
-from meetpoint.bench.brokers.cells import Cell, Effort, measure
-from meetpoint.bench.brokers.nats import NATS
-from meetpoint.bench.brokers.ours import Meetpoint
-from meetpoint.bench.brokers.rabbitmq import RabbitMQ
-from meetpoint.bench.brokers.servers import find_nats, find_rabbitmq
-from meetpoint.bench.brokers.sides import Side
 from meetpoint.errors import SetupError
+from meetpoint.lab.bench.brokers.cells import Cell, Effort, measure
+from meetpoint.lab.bench.brokers.nats import NATS
+from meetpoint.lab.bench.brokers.ours import Meetpoint
+from meetpoint.lab.bench.brokers.rabbitmq import RabbitMQ
+from meetpoint.lab.bench.brokers.servers import find_nats, find_rabbitmq
+from meetpoint.lab.bench.brokers.sides import Side
 
 SIDES: dict[str, Callable[[], Side]] = {
     "meetpoint1": lambda: Meetpoint(1),

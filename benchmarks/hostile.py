@@ -29,11 +29,11 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.figures import Figure, figure, tell
-from meetpoint.bench.hostile.attacking import Attacker
-from meetpoint.bench.hostile.frames import attacks
-from meetpoint.bench.hostile.watched import Watched, watch
 from meetpoint.client import connect
 from meetpoint.client.network import Network
+from meetpoint.lab.bench.hostile.attacking import Attacker
+from meetpoint.lab.bench.hostile.frames import attacks
+from meetpoint.lab.bench.hostile.watched import Watched, watch
 from meetpoint.net import BrokerConfig, run
 
 FRAMES = 1_000_000

@@ -24,8 +24,8 @@ import msgspec
 
 import meetpoint as mp
 from benchmarks.figures import Figure, asked, clock, figure, ratio, tell
-from meetpoint.bench.hostile.watched import Watched, watch
 from meetpoint.client.sync import connect_sync
+from meetpoint.lab.bench.hostile.watched import Watched, watch
 from meetpoint.spark.archives import read_archive
 
 PARTS = ("table", "stream", "sink", "delay")

@@ -1,7 +1,7 @@
 """How fast the index matches, beside DuckDB in the same run: `python -m benchmarks.matcher [--json] [--quick]`.
 
 Machines differ, so that the goals are ratios wherever they can be. One thread; the index and DuckDB (its peer `duckdb`,
-see `meetpoint.bench.duckdb_peer`) get the same subscriptions and events, take turns, and have found the same pairs
+see `meetpoint.lab.bench.duckdb_peer`) get the same subscriptions and events, take turns, and have found the same pairs
 before anything is measured. A ratio is that of the medians of CPU seconds, its range that of the rounds. Threads,
 single events, changes and files are measured by the clock. `--quick` is a smoke test: it is too small to judge goals.
 """
@@ -27,8 +27,8 @@ import msgspec
 import numpy as np
 
 from benchmarks.figures import Figure, asked, clock, figure, ratio, tell
-from meetpoint.bench.matcher import PEERS
-from meetpoint.bench.measuring import (
+from meetpoint.lab.bench.matcher import PEERS
+from meetpoint.lab.bench.measuring import (
     TURN_S,
     Engine,
     MismatchError,
@@ -38,11 +38,11 @@ from meetpoint.bench.measuring import (
     single_rows,
     take_turns,
 )
+from meetpoint.lab.workloads.generating import MIXES, default_subscriptions, generate
+from meetpoint.lab.workloads.longform import Workload, filter_texts
 from meetpoint.language.filters import Filter, FilterParser
 from meetpoint.matching.index import Index
 from meetpoint.matching.index.kernels.simd import has_avx512
-from meetpoint.workloads.generating import MIXES, default_subscriptions, generate
-from meetpoint.workloads.longform import Workload, filter_texts
 
 GOALS = {"avx512": (12.0, 28.0, 60.0), "portable": (7.0, 12.0, 20.0)}
 """Ratios to DuckDB on ticks, by path, for each of the sizes."""

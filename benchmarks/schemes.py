@@ -1,14 +1,14 @@
 """What each scheme costs on paper B's workload: `python -m benchmarks.schemes [SCHEME …] [--quick] [--json]`.
 
-One simulated network without faults for each scheme, 128 brokers, all with the same subscriptions and events (see
-`meetpoint.workloads.paper_b` for the schema). Subscriptions are loaded and acknowledged, then events are published at
-an even rate, each at some broker; what is counted begins with the first event. How fast they come (`--published-per-s`)
-matters to `meet` only: a summary is good for some seconds, and a broker that publishes less often does without. And
-how many there are matters to it: summaries travel whole once, later as changes. Messages and bytes are those that pass
-the codec; one that is passed on counts at each hop. They are told by what they are for
-(`meetpoint.sim.traffic`): *events* (floods, visits, routing, answers), *summaries* of what is subscribed, *safekeeping*
-(what was published and what waits for subscribers, on a second disk), and *upkeep* of the ring and the directory, which
-goes on whether anyone publishes or not and is told apart. *SubIDs* are counted each time that one is sent.
+One simulated network without faults for each scheme, 128 brokers, all with the same subscriptions and events
+(`meetpoint.lab.workloads.paper_b` has the schema). Subscriptions are loaded and acknowledged, then events are published
+at an even rate, each at some broker; what is counted begins with the first event. How fast they come
+(`--published-per-s`) matters to `meet` only: a summary is good for some seconds, and a broker that publishes less often
+does without. And how many there are matters to it: summaries travel whole once, later as changes. Messages and bytes
+are those that pass the codec; one that is passed on counts at each hop. They are told by what they are for
+(`lab.sim.traffic`): *events* (floods, visits, routing, answers), *summaries* of what is subscribed, *safekeeping* (what
+was published and what waits for subscribers, on a second disk), and *upkeep* of the ring and the directory, which goes
+on whether anyone publishes or not and is told apart. *SubIDs* are counted each time that one is sent.
 
 Every notification is compared with the oracle. To try 10,000 filters on 30,000 events one by one takes an hour, so
 that the oracle is the index; it is compared with `Scan` on events drawn at random, and both counts are told.
@@ -18,7 +18,7 @@ attributes, and the attributes in the order of their selectivity, measured on th
 satisfy a constraint, on average over all constraints on an attribute. `meet` is given nothing.
 
 `printed:coordinated`, `printed:distributed` and `printed:hybrid` are the papers as printed, with the same order of
-attributes. No network runs these: they are a *model* over an ideal ring (`meetpoint.experiments.models.printed`), with
+attributes. No network runs these: they are a *model* over an ideal ring (`lab.experiments.models.printed`), with
 the bytes of the live scheme's messages, but without acknowledgements, safekeeping and upkeep. Homes do not filter
 there: what would never come, or come wrongly, is counted against the oracle and told; it is no mistake of this
 benchmark.
@@ -46,7 +46,14 @@ from benchmarks.figures import Figure, tell
 from meetpoint.catalog import NetworkConfig
 from meetpoint.catalog.spelling import network_config
 from meetpoint.errors import MeetpointError, SetupError
-from meetpoint.experiments.models.printed import PrintedModel
+from meetpoint.lab.experiments.models.printed import PrintedModel
+from meetpoint.lab.sim import Network, Timing
+from meetpoint.lab.sim.checkers import Judging, Verdict
+from meetpoint.lab.sim.engine import Codec, Process
+from meetpoint.lab.sim.families import family_of
+from meetpoint.lab.sim.history import History
+from meetpoint.lab.sim.traffic import PURPOSES, Meter, Purpose, Traffic
+from meetpoint.lab.workloads.paper_b import ATTRIBUTES, EVENTS, SUBSCRIPTIONS, PaperB, Skew
 from meetpoint.language.filters import Filter, FilterParser
 from meetpoint.language.render import render_constraint
 from meetpoint.language.schema import Schema
@@ -54,13 +61,6 @@ from meetpoint.matching import Scan
 from meetpoint.matching.index import Index
 from meetpoint.protocol.inputs import MICROSECONDS, Asked, Publish, Subscribe
 from meetpoint.schemes.lists.collecting import AttributeOrder, Mode
-from meetpoint.sim import Network, Timing
-from meetpoint.sim.checkers import Judging, Verdict
-from meetpoint.sim.engine import Codec, Process
-from meetpoint.sim.families import family_of
-from meetpoint.sim.history import History
-from meetpoint.sim.traffic import PURPOSES, Meter, Purpose, Traffic
-from meetpoint.workloads.paper_b import ATTRIBUTES, EVENTS, SUBSCRIPTIONS, PaperB, Skew
 
 COMPARED = (
     "flood",

@@ -25,11 +25,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.figures import Figure, asked, clock, figure, tell
-from meetpoint.bench.matcher import PEERS
+from meetpoint.lab.bench.matcher import PEERS
+from meetpoint.lab.workloads.generating import generate
+from meetpoint.lab.workloads.longform import Workload
+from meetpoint.lab.workloads.on_spark import generate as generate_on_spark
 from meetpoint.spark import Subscriptions, match, session
-from meetpoint.spark import generate as generate_on_spark
-from meetpoint.workloads.generating import generate
-from meetpoint.workloads.longform import Workload
 
 GOALS = {10_000: 20.0, 100_000: 100.0}
 """How many times as long the cross join takes, by the number of subscriptions."""

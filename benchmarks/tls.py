@@ -26,9 +26,9 @@ from typing import Any
 import msgspec
 
 from meetpoint import connect, net
-from meetpoint.bench.brokers.ours import BROKER, wait_ready
-from meetpoint.bench.brokers.servers import HOST, free_port, running
 from meetpoint.client import Network, Subscription
+from meetpoint.lab.bench.brokers.ours import BROKER, wait_ready
+from meetpoint.lab.bench.brokers.servers import HOST, free_port, running
 from meetpoint.net.config import BrokerConfig, Tls
 from meetpoint.net.tls import Guard, Pipe
 from meetpoint.security import Authority

@@ -25,14 +25,14 @@ from typing import Any
 import msgspec
 
 from benchmarks.figures import Figure, asked, figure, tell
+from meetpoint.lab.sim.engine import Process
+from meetpoint.lab.sim.scenario import Network, Timing
+from meetpoint.lab.sim.workload import Workload
 from meetpoint.language.filters import parse_filter
 from meetpoint.language.normal import Conjunction
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.rendezvous.covering import Covering
 from meetpoint.rendezvous.messages import Bring, Spread
-from meetpoint.sim.engine import Process
-from meetpoint.sim.scenario import Network, Timing
-from meetpoint.sim.workload import Workload
 
 PARTS = ("tree", "entries", "covering")
 SEEDS = (1, 2)

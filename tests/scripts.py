@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from meetpoint import sim
-from meetpoint.local import scenario
+from meetpoint.lab import sim
+from meetpoint.lab.sim import brokers as scenario
 
 Network: TypeAlias = sim.Network | scenario.Network
 

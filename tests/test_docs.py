@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -41,24 +42,11 @@ def test_every_link_between_pages_leads_somewhere() -> None:
                 assert (page.parent / target).exists(), (page.name, target)
 
 
-MODULES = ROOT / "src" / "meetpoint"
-TOLD_AS_ONE = ("bench.", "experiments.", "matching.index.kernels.")
-"""Packages below these are told of as a whole."""
-
-
-def test_every_module_is_told_of_in_the_section_of_its_package() -> None:
-    sections = re.split(r"^##+ ", (ROOT / "docs" / "modules.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    told: dict[str, set[str]] = {}
-    for section in sections:
-        heading, _, text = section.partition("\n")
-        words = {word for names in re.findall(r"`([a-z0-9_.]+)`", text) for word in names.split(".")}
-        for package in re.findall(r"[a-z]+", heading):
-            told.setdefault(package, set()).update(words)
-    for path in MODULES.glob("*/**/*.py"):
-        *packages, name = path.relative_to(MODULES).with_suffix("").parts
-        is_below = len(packages) > 1 and f"{'.'.join(packages)}.".startswith(TOLD_AS_ONE)
-        if not name.startswith("__") and not is_below:
-            assert name in told[packages[0]], f"docs/modules.md does not tell of {path.relative_to(MODULES)}"
+@pytest.mark.parametrize("package", sorted((ROOT / "src").rglob("__init__.py")), ids=lambda path: path.parent.name)
+def test_every_package_says_what_it_is(package: Path) -> None:
+    told = ast.get_docstring(ast.parse(package.read_text(encoding="utf-8")))
+    assert told is not None
+    assert len(told.split()) > 4, "which modules it has says the folder; what they are for says its docstring"
 
 
 def test_the_layers_are_those_that_are_checked() -> None:

@@ -27,10 +27,10 @@ SEEDS = 1
 LONG_S = 10.0
 
 NOT_QUICK: dict[str, str] = {
-    "tests/bench": "benchmarks at their smallest",
+    "tests/lab/bench": "benchmarks at their smallest",
     "tests/brokers": "processes, signals and disks",
     "tests/browser": "a browser",
-    "tests/experiments": "experiments at their smallest",
+    "tests/lab/experiments": "experiments at their smallest",
     "tests/fuzz": "processes that fuzz",
     "tests/spark": "a JVM",
     "tests/test_spark_process.py": "a JVM",

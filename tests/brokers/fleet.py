@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from meetpoint.bench.brokers.servers import free_port
+from meetpoint.lab.bench.brokers.servers import free_port
 from meetpoint.wire.handshake import SPOKEN
 from tests.brokers.machine import Machine
 from tests.brokers.proxy import Doors, host_of

@@ -11,12 +11,12 @@ import pytest
 
 from benchmarks import brokers
 from benchmarks.brokers import GOAL, asked, line, main, ratios
-from meetpoint.bench.brokers.cells import Cell, Effort, measure
-from meetpoint.bench.brokers.nats import NATS
-from meetpoint.bench.brokers.offered import Offered, filter_text
-from meetpoint.bench.brokers.rabbitmq import RabbitMQ
-from meetpoint.bench.brokers.servers import find_rabbitmq
 from meetpoint.errors import SetupError
+from meetpoint.lab.bench.brokers.cells import Cell, Effort, measure
+from meetpoint.lab.bench.brokers.nats import NATS
+from meetpoint.lab.bench.brokers.offered import Offered, filter_text
+from meetpoint.lab.bench.brokers.rabbitmq import RabbitMQ
+from meetpoint.lab.bench.brokers.servers import find_rabbitmq
 from meetpoint.language import parse_filter
 from meetpoint.matching.scan import Scan
 from tests.tiers import SOAK
@@ -89,7 +89,7 @@ def test_a_peer_that_is_not_installed_is_left_out_and_it_is_said_how_to_install_
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("meetpoint.bench.brokers.servers._RABBITMQ_PLACES", ())
+    monkeypatch.setattr("meetpoint.lab.bench.brokers.servers._RABBITMQ_PLACES", ())
     main(["--quick", "--only", "rabbitmq,nats"])
     told = capsys.readouterr()
     assert (

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import meetpoint as mp
-from meetpoint.cli.demo import tell
 from meetpoint.cli.flights import make_alerts, read_flights
+from meetpoint.lab.demo.demo import tell
 from tests.cli.conftest import Command
 
 TICK = '{"symbol": "OTE", "price": 8.75}'

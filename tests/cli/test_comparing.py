@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from meetpoint.catalog import SCHEMES
-from meetpoint.cli.costs import columns_of, told_best
-from meetpoint.sim import comparing
-from meetpoint.sim.clients import Clients
-from meetpoint.sim.comparing import Costs, Each
+from meetpoint.lab.cli.costs import columns_of, told_best
+from meetpoint.lab.sim import comparing
+from meetpoint.lab.sim.clients import Clients
+from meetpoint.lab.sim.comparing import Costs, Each
 from tests.cli.conftest import Command
 
 FEW = ("--nodes", 3, "--subscriptions", 6, "--events", 3)

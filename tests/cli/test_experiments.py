@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from meetpoint.experiments.catalog import EXPERIMENTS, named
-from meetpoint.experiments.cells import run_cell
-from meetpoint.experiments.store import ResultStore
+from meetpoint.lab.experiments.catalog import EXPERIMENTS, named
+from meetpoint.lab.experiments.cells import run_cell
+from meetpoint.lab.experiments.store import ResultStore
 from tests.cli.conftest import Command
 
 PART = "covering"

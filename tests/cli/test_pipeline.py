@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from meetpoint.cli import spark_runs, stages
-from meetpoint.cli.demo import tell
+from meetpoint.lab.demo.demo import tell
 from meetpoint.matching.feedback import Feedback
 from tests.archive.test_archive import accepted, archive
 from tests.cli.conftest import Command, Ran
@@ -268,7 +268,7 @@ def test_an_archive_of_a_network_without_a_schema_is_measured_with_one_that_is_i
 
 
 def test_generate_writes_a_workload_that_match_takes(command: Command, here: Path) -> None:
-    ran = command("pipeline", "generate", "--subscriptions", 200, "--events", 100, "--out", "made", "--json")
+    ran = command("generate", "--subscriptions", 200, "--events", 100, "--out", "made", "--json")
     assert ran.code == 0
     assert (told(ran)["events"], told(ran)["subscriptions"]) == (100, 200)
     assert (len(rows_in("made/events.parquet")), len(rows_in("made/subscriptions.parquet"))) == (100, 200)
@@ -357,7 +357,7 @@ MISTAKES = {
     "csv of lists": ([*MATCH, "--result", "lists", "--out", "h.csv"], "which CSV does not hold"),
     "partition": (["pipeline", "deliver", "events.parquet", "--to", "x.csv", "--partition-by", "s"], "no column 's'"),
     "option": (["pipeline", "deliver", "events.parquet", "--to", "x.csv", "--option", "a"], "'a' is no setting"),
-    "mix": (["pipeline", "generate", "--mix", "tick", "--out", "made"], "tick"),
+    "mix": (["generate", "--mix", "tick", "--out", "made"], "tick"),
     "stream of a file": (
         ["pipeline", "stream", *MATCH[2:], "--checkpoint", "state"],
         "events.parquet: is a file; a stream follows a folder",

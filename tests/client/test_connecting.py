@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 import meetpoint as mp
-from meetpoint.bench.brokers.servers import free_port
 from meetpoint.client.errors import NetworkError, RefusedError
+from meetpoint.lab.bench.brokers.servers import free_port
 from meetpoint.local import LocalNetwork
 from tests.client.running import run, take
 

@@ -7,7 +7,7 @@ from hashlib import blake2b
 import msgspec
 
 from meetpoint.catalog import OVERLAYS, SCHEMES
-from meetpoint.sim.run import RunConfig, make_network
+from meetpoint.lab.sim.run import RunConfig, make_network
 
 __all__ = ["CASES", "SEEDS", "digest"]
 

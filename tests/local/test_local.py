@@ -83,7 +83,7 @@ def test_it_starts_and_stops_twice_and_leaves_no_thread() -> None:
     [
         "import meetpoint as mp; mp.local(brokers=1); mp.local(brokers=1)",
         "import meetpoint.local, meetpoint as mp; mp.local(brokers=1)",
-        "from meetpoint.local.scenario import Network; import meetpoint as mp; mp.local(brokers=1)",
+        "from meetpoint.lab.sim.brokers import Network; import meetpoint as mp; mp.local(brokers=1)",
         "from meetpoint import local; local(brokers=1); from meetpoint.local import Local",
     ],
 )

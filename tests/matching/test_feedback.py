@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from meetpoint.errors import LimitError, MeetpointError
+from meetpoint.lab.workloads.generating import filter_texts, generate
 from meetpoint.language import Kind, clean_attributes, parse_filter
 from meetpoint.language.filters import Filter
 from meetpoint.matching.feedback import PARTS_MAX, VERSION, Feedback, Line
@@ -23,7 +24,6 @@ from meetpoint.matching.key_filters import filter_of_key
 from meetpoint.matching.key_plan import KeyPlan, Statistics
 from meetpoint.matching.keys import KeySort, MeetKey
 from meetpoint.matching.scan import Scan
-from meetpoint.workloads.generating import filter_texts, generate
 from tests.workloads import random_events, random_filter
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

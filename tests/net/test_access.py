@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from meetpoint.bench.hostile.inventing import Inventor
+from meetpoint.lab.bench.hostile.inventing import Inventor
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.net import Broker
 from meetpoint.net.badges import Badge

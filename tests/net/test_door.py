@@ -9,8 +9,8 @@ import random
 import msgspec
 import pytest
 
-from meetpoint.bench.hostile.inventing import Inventor
 from meetpoint.catalog import make_link_codec
+from meetpoint.lab.bench.hostile.inventing import Inventor
 from meetpoint.net import Broker, Limits
 from meetpoint.protocol.directory import Sync
 from meetpoint.protocol.effects import Published

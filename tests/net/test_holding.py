@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from meetpoint.bench.hostile.watched import Watched, watch
+from meetpoint.lab.bench.hostile.watched import Watched, watch
 from meetpoint.net import run as run_on_real_clock
 from meetpoint.protocol.effects import Published
 from meetpoint.wire.clients import Ask, Status

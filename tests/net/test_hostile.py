@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import hostile
-from meetpoint.bench.hostile.attacking import Attacker
-from meetpoint.bench.hostile.frames import ROLES, Role, attacks
-from meetpoint.bench.hostile.watched import watch
 from meetpoint.catalog import make_link_codec
+from meetpoint.lab.bench.hostile.attacking import Attacker
+from meetpoint.lab.bench.hostile.frames import ROLES, Role, attacks
+from meetpoint.lab.bench.hostile.watched import watch
 from meetpoint.net import BrokerConfig
 from meetpoint.net import run as run_on_real_clock
 from meetpoint.protocol.effects import Published

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
+from meetpoint.lab.sim.engine import Process
+from meetpoint.lab.sim.scenario import Network
 from meetpoint.protocol.home import Home
 from meetpoint.protocol.records import home_of
 from meetpoint.rendezvous.arcs import Arc, arc_of, meets, without
@@ -12,8 +14,6 @@ from meetpoint.rendezvous.custody import Custody
 from meetpoint.rendezvous.messages import Entry
 from meetpoint.rendezvous.placing import Placing
 from meetpoint.rendezvous.planting import entry_name
-from meetpoint.sim.engine import Process
-from meetpoint.sim.scenario import Network
 
 
 class Overseen:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from meetpoint.lab.sim.run import RunConfig, make_network
+from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.protocol.records import HomeId
 from meetpoint.rendezvous.arcs import Arc
 from meetpoint.rendezvous.holdings import Given, Holding, split
-from meetpoint.sim.run import RunConfig, make_network
-from meetpoint.sim.scenario import Network, Timing
 from tests.rendezvous.eyes import Overseen, arcs_held, held_by_nobody, held_twice, led_elsewhere, misplaced
 
 LOOK_EVERY = 50

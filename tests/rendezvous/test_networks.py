@@ -8,6 +8,9 @@ from random import Random
 
 import pytest
 
+from meetpoint.lab.sim.run import RunConfig, make_network
+from meetpoint.lab.sim.scenario import Network
+from meetpoint.lab.sim.workload import Workload
 from meetpoint.language.normal import Conjunction
 from meetpoint.protocol.hosting import Hosting
 from meetpoint.protocol.overlay import Overlay
@@ -17,9 +20,6 @@ from meetpoint.rendezvous import spreading
 from meetpoint.rendezvous.covered import CoveredPlacing
 from meetpoint.rendezvous.joint import JointBringing
 from meetpoint.schemes import meet
-from meetpoint.sim.run import RunConfig, make_network
-from meetpoint.sim.scenario import Network
-from meetpoint.sim.workload import Workload
 from tests.rendezvous.eyes import held_by_nobody, held_twice, misplaced, parts
 from tests.rendezvous.test_covering import maximal
 

@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 
 from meetpoint.catalog import OVERLAYS, NetworkConfig
-from meetpoint.sim.families import family_of
-from meetpoint.sim.plans import read_plan
-from meetpoint.sim.scenario import Network, Phase, Timing
+from meetpoint.lab.sim.families import family_of
+from meetpoint.lab.sim.plans import read_plan
+from meetpoint.lab.sim.scenario import Network, Phase, Timing
 from tests.tiers import SOAK
 
 __all__ = ["FAULTS", "OVERLAYS_AND_FAULTS", "Busy", "judge", "network"]

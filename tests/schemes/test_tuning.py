@@ -10,12 +10,12 @@ from random import Random
 import pytest
 
 from meetpoint.catalog import NetworkConfig, read_scheme
+from meetpoint.lab.sim.scenario import Network
 from meetpoint.matching.feedback import Feedback
 from meetpoint.matching.statistics import Statistics
 from meetpoint.protocol.inputs import MICROSECONDS, Measured
 from meetpoint.schemes.meet import MeetSettings
 from meetpoint.schemes.meet.summaries import Summaries
-from meetpoint.sim.scenario import Network
 from tests.schemes.busy import Busy, judge, network
 
 SYMBOLS = 40

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyspark
 
 from meetpoint.errors import MeetpointError
-from meetpoint.experiments.catalog import named
-from meetpoint.experiments.cells import Cell, Row
+from meetpoint.lab.experiments.catalog import named
+from meetpoint.lab.experiments.cells import Cell, Row
 from meetpoint.language import Attribute, Schema, Type
 from tests.spark.quick_java import quick_java
 
@@ -238,8 +238,8 @@ def rows_of(rows: Iterable[Row]) -> list[list[Any]]:
 
 def celled(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
     """Cells of an experiment, the last one of which is none."""
-    from meetpoint.experiments.store import ResultStore
-    from meetpoint.spark.grid import run_cells
+    from meetpoint.lab.experiments.grid import run_cells
+    from meetpoint.lab.experiments.store import ResultStore
 
     store = ResultStore(folder / "results")
     bad = Cell.of("dmm", "never", {}, 1)

@@ -22,10 +22,10 @@ import pyspark
 import pytest
 
 import meetpoint as mp
-from meetpoint.bench.brokers.servers import free_port
-from meetpoint.experiments.catalog import named
-from meetpoint.experiments.cells import run_cell
-from meetpoint.experiments.experiment import Experiment
+from meetpoint.lab.bench.brokers.servers import free_port
+from meetpoint.lab.experiments.catalog import named
+from meetpoint.lab.experiments.cells import run_cell
+from meetpoint.lab.experiments.experiment import Experiment
 from meetpoint.language import parse_filter
 from meetpoint.matching import Scan
 from meetpoint.matching.arrow_columns import read_batch

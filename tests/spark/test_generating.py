@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from meetpoint.errors import MeetpointError
+from meetpoint.lab.workloads.generating import BLOCK, MIXES, Zipf, filter_texts
+from meetpoint.lab.workloads.generating import generate as generate_here
+from meetpoint.lab.workloads.on_spark import generate
 from meetpoint.language import parse_filter
-from meetpoint.spark.generating import generate
-from meetpoint.workloads.generating import BLOCK, MIXES, Zipf, filter_texts
-from meetpoint.workloads.generating import generate as generate_here
 
 ROWS = BLOCK + 100  # more than one block, and not a whole number of them
 

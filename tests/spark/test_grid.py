@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from meetpoint.errors import MeetpointError
-from meetpoint.experiments.catalog import named
-from meetpoint.experiments.cells import Cell, Row, run_cell
-from meetpoint.experiments.store import ResultStore
-from meetpoint.spark.grid import run_cells
+from meetpoint.lab.experiments.catalog import named
+from meetpoint.lab.experiments.cells import Cell, Row, run_cell
+from meetpoint.lab.experiments.grid import run_cells
+from meetpoint.lab.experiments.store import ResultStore
 from tests.cli.conftest import Command
 from tests.cli.conftest import meetpoint as meetpoint
 from tests.spark.cluster_job import rows_of, some_cells
@@ -72,7 +72,7 @@ def test_no_jobs_are_refused(spark: Any, tmp_path: Path) -> None:
 STOPPING = """
 import sys, threading
 from meetpoint.cli import main
-from meetpoint.experiments.store import ResultStore
+from meetpoint.lab.experiments.store import ResultStore
 
 add, left = ResultStore.add, iter(range(int(sys.argv.pop(1))))
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from meetpoint.errors import LimitError, MeetpointError
+from meetpoint.lab.workloads.generating import filter_texts, generate
 from meetpoint.language import Kind, clean_attributes, parse_filter
 from meetpoint.language.filters import Filter
 from meetpoint.language.names import find, split_name
@@ -31,7 +32,6 @@ from meetpoint.spark import measuring
 from meetpoint.spark.measured import Measured
 from meetpoint.spark.measuring import measure
 from meetpoint.spark.subscriptions import Subscriptions
-from meetpoint.workloads.generating import filter_texts, generate
 from tests.matching.test_feedback import candidates
 from tests.workloads import START, TYPES, random_events, random_filter
 

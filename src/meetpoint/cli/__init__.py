@@ -1,4 +1,4 @@
-"""The `meetpoint` command."""
+"""The `meetpoint` command: one module for each group of subcommands, and what they share."""
 
 import sys
 

@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meetpoint.cli.bench import bench_app
 from meetpoint.cli.brokers import broker, leave
 from meetpoint.cli.certificates import ca_app
-from meetpoint.cli.experiments import experiment_app
 from meetpoint.cli.gateway import gateway
+from meetpoint.cli.lab import WithLab
 from meetpoint.cli.letters import dead_app
 from meetpoint.cli.messages import pub, sub
 from meetpoint.cli.networks import up
 from meetpoint.cli.options import LOCAL, AsJson, Master, SchemaFile, Settings, need_arrow, read_schema, read_settings
 from meetpoint.cli.pipeline import pipeline_app
 from meetpoint.cli.schemas import add, show
-from meetpoint.cli.simulate import sim
 from meetpoint.cli.spark_runs import running, said_by_spark, waiting
 from meetpoint.cli.stages import need_spark
 from meetpoint.cli.stores import store_app
@@ -54,6 +52,7 @@ _BROKERS = "Brokers"
 
 app = typer.Typer(
     name="meetpoint",
+    cls=WithLab,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -63,9 +62,6 @@ schema_app.command("show")(show)
 schema_app.command("add")(add)
 app.add_typer(schema_app, name="schema")
 app.add_typer(pipeline_app, name="pipeline")
-app.add_typer(bench_app, name="bench")
-app.add_typer(experiment_app, name="experiment")
-app.command()(sim)
 for command in (up, broker, leave, gateway, sub, pub, top, why):
     app.command(rich_help_panel=_BROKERS)(command)
 app.add_typer(subs_app, name="subs", rich_help_panel=_BROKERS)
@@ -271,22 +267,6 @@ def infer(events: EventFile, out: OutFile = "-", rejects: RejectsFile = None) ->
         found = Schema.infer(clean_rows(load_events(held, aside.add, None)))
     write_text(out, found.to_yaml())
     finish(aside.summary())
-
-
-@app.command()
-def demo(
-    spark: Annotated[bool, typer.Option(help="Ask Spark SQL for its answer too.")] = True,
-    flights: Annotated[int, typer.Option(min=1, help="How many of the flights of 2013 to take.")] = 336_776,
-    alerts: Annotated[int, typer.Option(min=10, help="How many alerts to make.")] = 3_000,
-    report: Annotated[
-        Path, typer.Option("--report", metavar="DIR", help="Where the page at the end goes; not without Spark.")
-    ] = Path("report"),
-) -> None:
-    """A story: flights of 2013 against some thousand alerts; who gets what, why not, and a second opinion."""
-    need_arrow()
-    from meetpoint.cli.demo import tell as tell_story
-
-    tell_story(QuietConsole(), flights=flights, alerts=alerts, with_spark=spark, report=report)
 
 
 def main() -> None:

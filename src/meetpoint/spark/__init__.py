@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from meetpoint.spark.backtesting import backtest
     from meetpoint.spark.checks import check_filter
     from meetpoint.spark.delivering import deliver
-    from meetpoint.spark.generating import generate
     from meetpoint.spark.java import find_java
     from meetpoint.spark.live_source import register
     from meetpoint.spark.matching import Plan, match, plan
@@ -31,7 +30,6 @@ __all__ = [
     "compact_archive",
     "deliver",
     "find_java",
-    "generate",
     "match",
     "measure",
     "plan",
@@ -54,7 +52,6 @@ _MODULES = {
     "compact_archive": "archives",
     "deliver": "delivering",
     "find_java": "java",
-    "generate": "generating",
     "match": "matching",
     "measure": "measuring",
     "plan": "matching",

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from meetpoint.catalog import NetworkConfig
+from meetpoint.lab.sim.scenario import Network
 from meetpoint.schemes.dmm import DmmSettings
-from meetpoint.sim.scenario import Network
 from tests.rendezvous.eyes import Overseen, schemes
 from tests.schemes.busy import FAULTS, OVERLAYS_AND_FAULTS, Busy, judge, network
 from tests.schemes.dmm.seeing import misplaced, served_by_nobody, served_twice

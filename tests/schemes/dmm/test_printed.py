@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meetpoint.language import Attribute, Schema, Type
-from meetpoint.schemes.dmm.printed import (
+from meetpoint.lab.printed.dmm import (
     Range,
     careless_range,
     corrected_code,
@@ -21,6 +20,7 @@ from meetpoint.schemes.dmm.printed import (
     printed_range,
     printed_weave,
 )
+from meetpoint.language import Attribute, Schema, Type
 from meetpoint.schemes.dmm.space import Space
 
 DOMAINS = st.tuples(st.integers(-9, 9), st.integers(0, 40)).map(lambda pair: (pair[0], pair[0] + pair[1]))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from meetpoint.experiments.rebeca import trees
+from meetpoint.lab.experiments.rebeca import trees
 from meetpoint.schemes.filters import Graph, Part, Range, fingers
 
 __all__ = ["SIZE", "Walk", "even", "graphs", "hashed", "walk"]

@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from meetpoint.catalog import OVERLAYS, NetworkConfig
-from meetpoint.experiments.rebeca.halves import graph_of, halve
+from meetpoint.lab.experiments.rebeca.halves import graph_of, halve
+from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.overlays.hypercube import HypercubeSettings
 from meetpoint.schemes.filters import STRATEGIES, FiltersSettings, fingers
 from meetpoint.schemes.filters.reserves import following, reserve_count
-from meetpoint.sim.scenario import Network, Timing
 from tests.rendezvous.eyes import schemes
 from tests.schemes.busy import FAULTS, OVERLAYS_AND_FAULTS, Busy, judge, network
 from tests.tiers import SOAK

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from meetpoint.experiments.rebeca.reserves import fail
-from meetpoint.experiments.rebeca.trees import SIZE
+from meetpoint.lab.experiments.rebeca.reserves import fail
+from meetpoint.lab.experiments.rebeca.trees import SIZE
 from meetpoint.schemes.filters import make_table
 from meetpoint.schemes.filters.reserves import between, following, reserve_count
 from tests.schemes.filters.networks import SIZE as SMALL

@@ -6,12 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from meetpoint.language import Attribute, Schema, Type, parse_filter
-from meetpoint.protocol.ring import Ring
-from meetpoint.schemes.lists.collecting import AttributeOrder, Mode
-from meetpoint.schemes.lists.entries import difference
-from meetpoint.schemes.lists.hashing import Hashing
-from meetpoint.schemes.lists.printed import (
+from meetpoint.lab.printed.lists import (
     Bounds,
     OrderPreservingHash,
     PlainHash,
@@ -20,6 +15,11 @@ from meetpoint.schemes.lists.printed import (
     Sort,
     predicates_of,
 )
+from meetpoint.language import Attribute, Schema, Type, parse_filter
+from meetpoint.protocol.ring import Ring
+from meetpoint.schemes.lists.collecting import AttributeOrder, Mode
+from meetpoint.schemes.lists.entries import difference
+from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.subids import AttributeBits, SubId
 from tests.schemes.lists.model import HOME, Model, numbers, spaced
 

@@ -10,6 +10,7 @@ from statistics import fmean
 
 import pytest
 
+from meetpoint.lab.printed.lists import PlainHash, PrintedNetwork, predicates_of
 from meetpoint.language import Attribute, Schema, SubIdLayout, Type, parse_filter
 from meetpoint.language import SubId as PackedSubId
 from meetpoint.protocol.records import HomeId
@@ -18,7 +19,6 @@ from meetpoint.schemes.lists.collecting import AttributeOrder, Mode, dht_lookups
 from meetpoint.schemes.lists.delivering import homes_of, is_walk_cheaper
 from meetpoint.schemes.lists.entries import Entry, difference, entries_of, next_point
 from meetpoint.schemes.lists.hashing import Hashing
-from meetpoint.schemes.lists.printed import PlainHash, PrintedNetwork, predicates_of
 from meetpoint.schemes.lists.subids import SubId, count
 from tests.overlays.chord.driving import peer
 from tests.overlays.chord.test_hops import Still

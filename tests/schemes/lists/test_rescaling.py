@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from meetpoint.catalog import NetworkConfig
+from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.language.filters import Filter
 from meetpoint.language.values import Kind
 from meetpoint.matching.feedback import Feedback, Line
@@ -34,7 +35,6 @@ from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.lists import read_entry
 from meetpoint.schemes.lists.rescaling import PARTS, Hashings, read_cuts
 from meetpoint.schemes.lists.subids import FlatEvent
-from meetpoint.sim.scenario import Network, Timing
 from tests.rendezvous.eyes import Overseen, parts
 from tests.schemes.busy import Busy, judge, network
 

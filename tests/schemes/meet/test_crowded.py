@@ -7,6 +7,7 @@ from itertools import count
 import pytest
 
 from meetpoint.catalog import NetworkConfig
+from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.matching.keys import KeySort, MeetKey
 from meetpoint.protocol.inputs import Subscribe
 from meetpoint.protocol.messages import Message
@@ -14,7 +15,6 @@ from meetpoint.rendezvous.arcs import Arc
 from meetpoint.schemes.meet import MeetSettings
 from meetpoint.schemes.meet.filed import Filed, place_of, read_filed
 from meetpoint.schemes.meet.messages import Used
-from meetpoint.sim.scenario import Network, Timing
 from tests.rendezvous.eyes import misplaced, parts
 from tests.rendezvous.small_world import RING, MeetWorld, home
 from tests.schemes import busy

@@ -7,12 +7,12 @@ from random import Random
 import msgspec
 
 from meetpoint.catalog import NetworkConfig
+from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.rendezvous.planting import entry_name
 from meetpoint.schemes.reach import ReachSettings
 from meetpoint.schemes.reach.filed import read_entry
 from meetpoint.schemes.reach.pieces import is_below
-from meetpoint.sim.scenario import Network, Timing
 from tests.rendezvous.eyes import nodes_up, schemes
 from tests.schemes.busy import Busy, network
 

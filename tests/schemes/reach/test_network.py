@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from meetpoint.catalog import OVERLAYS, NetworkConfig
+from meetpoint.lab.sim.engine import Process
+from meetpoint.lab.sim.scenario import Network
 from meetpoint.overlays.hypercube import Region
 from meetpoint.protocol.messages import Message, Peer
 from meetpoint.protocol.records import EventKey
@@ -16,8 +18,6 @@ from meetpoint.protocol.standing import attributes_of
 from meetpoint.rendezvous.messages import Errand
 from meetpoint.schemes.reach import ReachSettings
 from meetpoint.schemes.reach.messages import Handle
-from meetpoint.sim.engine import Process
-from meetpoint.sim.scenario import Network
 from tests.rendezvous.eyes import schemes
 from tests.schemes.busy import FAULTS, OVERLAYS_AND_FAULTS, Busy, judge, network
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
+from meetpoint.lab.printed.reach import printed_children, printed_reach
 from meetpoint.overlays.hypercube import Region
 from meetpoint.schemes.reach import tree_of
-from meetpoint.schemes.reach.printed import printed_children, printed_reach
 from tests.overlays.hypercube.growing import even, grown
 from tests.schemes.reach.walking import required, walk
 

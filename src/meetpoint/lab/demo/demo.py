@@ -1,0 +1,141 @@
+"""`meetpoint demo`: the story told to a newcomer, on data that comes with the package, in a few minutes."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from meetpoint.cli.flights import make_alerts, read_flights
+from meetpoint.cli.progress import progress
+from meetpoint.cli.reports import show_backtest
+from meetpoint.errors import FilterError
+from meetpoint.lab.demo.network import tell_network
+from meetpoint.language import parse_filter
+from meetpoint.language.explain import explain
+from meetpoint.language.lint import Subscription, lint
+from meetpoint.matching import Scan
+from meetpoint.matching.backtest import Backtest, backtest, read_width
+from meetpoint.matching.jobs import load_events, load_subscriptions, matches
+from meetpoint.matching.rejects import Reject
+
+__all__ = ["tell"]
+
+SHOWN = 5
+CHECKED_BY_ORACLE = 300
+MISTAKE = "dep_delay > 60 AND upper(dest) = 'SFO'"
+BACKTESTED = "carrier = 'UA' AND dest = 'SFO' AND dep_delay > 120"
+TIME, WIDTH = "time_hour", "1d"
+
+
+def tell(console: Console, *, flights: int, alerts: int, with_spark: bool, report: Path) -> None:
+    """All acts, in order."""
+    with console.status("reading the flights of 2013 …"):
+        table = read_flights(flights)
+        filters = make_alerts(alerts)
+    pairs, counts = _who_gets_what(console, table, filters)
+    _why_not(console, table, filters)
+    _a_mistake(console)
+    _lint(console, filters)
+    backtested = _backtest(console, table)
+    tell_network(console, table, filters)
+    if with_spark:
+        from meetpoint.lab.demo.on_spark import Told, tell_spark
+
+        tell_spark(console, Told(table, filters, pairs, counts, backtested, TIME, WIDTH), report)
+
+
+def _drop(reject: Reject) -> None:
+    """Flights and alerts are ours: nothing is set aside."""
+
+
+def _who_gets_what(console: Console, table: pa.Table, filters: dict[str, str]) -> tuple[pa.Table, Counter[str]]:
+    console.rule("[bold]Who gets what")
+    counts: Counter[str] = Counter()
+    found: list[pa.Table] = []
+    begin = time.perf_counter()
+    subscriptions = load_subscriptions(filters, _drop, None)
+    with progress(f"matching with {len(filters):,} alerts", table.num_rows) as step:
+        for count, pairs in matches(load_events(table, _drop, None), subscriptions, None, _drop):
+            found.append(pairs)
+            for entry in pc.value_counts(pairs.column("subscription")).to_pylist():
+                counts[entry["values"]] += entry["counts"]
+            step(count)
+    spent = time.perf_counter() - begin
+    silent = len(filters) - len(counts)
+    console.print(
+        f"{table.num_rows:,} flights from New York in 2013, {len(filters):,} alerts, "
+        f"{counts.total():,} notifications in {spent:.1f} s; {silent:,} alerts never fired.",
+        highlight=False,
+    )
+    busiest = Table(title="the busiest alerts", title_justify="left", box=None)
+    busiest.add_column("flights", justify="right")
+    busiest.add_column("alert")
+    busiest.add_column("filter", overflow="fold")
+    for id_, number in counts.most_common(SHOWN):
+        busiest.add_row(f"{number:,}", id_, escape(filters[id_]))
+    console.print(busiest)
+    _check_with_oracle(console, table, filters)
+    return pa.concat_tables(found), counts
+
+
+def _check_with_oracle(console: Console, table: pa.Table, filters: dict[str, str]) -> None:
+    """The oracle walks every filter's tree for the first flights, and must say the same."""
+    few = table.slice(0, CHECKED_BY_ORACLE)
+    scan: Scan[str] = Scan()
+    for id_, text in filters.items():
+        scan.add(id_, parse_filter(text))
+    subscriptions = load_subscriptions(filters, _drop, None)
+    (found,) = [pairs for _, pairs in matches(load_events(few, _drop, None), subscriptions, None, _drop)]
+    ours = set(zip(found.column("event").to_pylist(), found.column("subscription").to_pylist(), strict=True))
+    oracle = {(n, id_) for n, event in enumerate(few.to_pylist()) for id_ in scan.match(event)}
+    verdict = "[green]the same pairs" if ours == oracle else "[red]other pairs: please report this"
+    console.print(f"Brute force on the first {few.num_rows} flights finds {verdict}[/] ({len(oracle):,}).\n")
+
+
+def _why_not(console: Console, table: pa.Table, filters: dict[str, str]) -> None:
+    console.rule("[bold]Why not?")
+    for id_, text in filters.items():
+        filter_ = parse_filter(text)
+        if len(filter_.conjunctions) != 1 or len(filter_.conjunctions[0].constraints) < 3:
+            continue
+        for row in table.slice(0, 200).to_pylist():
+            told = explain(filter_, row)
+            failing = [step for step in told.tree.children if step.verdict is not True]
+            if len(failing) == 1 and failing[0].verdict is False and failing[0].fact is not None:
+                console.print(f"Alert {id_} did not get flight {row['carrier']} {row['flight']} to {row['dest']}:")
+                console.print(told)
+                console.print()
+                return
+
+
+def _a_mistake(console: Console) -> None:
+    console.rule("[bold]A filter that cannot be")
+    try:
+        parse_filter(MISTAKE)
+    except FilterError as error:
+        console.print(f"{error.pointer()}\n{error}\n", highlight=False, markup=False)
+
+
+def _lint(console: Console, filters: dict[str, str]) -> None:
+    console.rule("[bold]What is odd about the alerts")
+    report = lint(Subscription(id_, text, id_.partition("/")[0]) for id_, text in filters.items())
+    for finding in report.findings[:SHOWN]:
+        console.print(f"  {finding.id}, {finding.oddity}: {escape(finding.message)}", highlight=False)
+    console.print(f"{report}\n", highlight=False)
+
+
+def _backtest(console: Console, table: pa.Table) -> Backtest:
+    console.rule("[bold]Would this alert be worth having?")
+    console.print(BACKTESTED, highlight=False)
+    result = backtest(parse_filter(BACKTESTED), table, time=TIME, width=read_width(WIDTH))
+    result.samples = result.samples[:1]
+    show_backtest(console, result)
+    console.print()
+    return result

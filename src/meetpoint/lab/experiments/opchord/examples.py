@@ -1,0 +1,129 @@
+"""Paper A's own examples, and its rules where they fail, run as printed and as brokers run them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from meetpoint.lab.experiments.cells import Metrics, Parameters
+from meetpoint.lab.experiments.models.rings import IdealRing
+from meetpoint.lab.experiments.models.walks import entries_for, walk
+from meetpoint.lab.printed.lists import (
+    Bounds,
+    OrderPreservingHash,
+    PlainHash,
+    Predicate,
+    PrintedNetwork,
+    Sort,
+    predicates_of,
+)
+from meetpoint.language.attribute import Attribute
+from meetpoint.language.filters import parse_filter
+from meetpoint.language.schema import Schema
+from meetpoint.language.values import Kind, Type
+from meetpoint.protocol.records import HomeId
+from meetpoint.protocol.ring import Key, Ring
+from meetpoint.schemes.lists.entries import difference
+from meetpoint.schemes.lists.hashing import Hashing
+from meetpoint.schemes.lists.subids import AttributeBits, SubId
+
+__all__ = ["exemplified"]
+
+STOCKS: Final = Schema.from_yaml(
+    """
+    attributes:
+      Exchange: string
+      Symbol: string
+      Price: {type: decimal, min: 0.0, max: 20.0, precision: 0.01}
+      High: {type: decimal, min: 0.0, max: 20.0, precision: 0.01}
+      Low: {type: decimal, min: 0.0, max: 20.0, precision: 0.01}
+    """
+)
+FIGURE_1: Final[Mapping[str, str | float]] = {
+    "Exchange": "NYSE",
+    "Symbol": "OTE",
+    "Price": 8.40,
+    "High": 8.80,
+    "Low": 8.22,
+}
+FIGURE_2: Final = (
+    "Exchange = 'NYSE' AND Symbol = 'OTE' AND Price < 8.70 AND Price > 8.30",
+    "Symbol = 'OTE' AND Price = 8.20 AND Low < 8.05",
+)
+
+
+class FigureRing(Ring):
+    """The ring of figures 6 and 7: three bits; values hash to 6, 2 and 4, and the attribute begins at 5."""
+
+    def hash(self, data: bytes) -> Key:
+        """As the figures have it."""
+        known = {b"a\x001/1": 6, b"a\x002/1": 2, b"a\x003/1": 4, b"a": 5}
+        return self.key(known[data]) if data in known else super().hash(data)
+
+
+def exemplified(parameters: Parameters, seed: int) -> Metrics:
+    """All examples; nothing is drawn."""
+    return {**_figures_1_and_2(), **_figures_6_and_7(), **_updating(), **_ends()}
+
+
+def _figures_1_and_2() -> Metrics:
+    """In how many lists of the event's attributes each subscription is, by its numbers; and the keys of its range."""
+    ring, bits = Ring(), AttributeBits(STOCKS)
+    network = PrintedNetwork(PlainHash(ring), ring.number, values_kept=False)
+    for number, text in enumerate(FIGURE_2, 1):
+        (conjunction,) = parse_filter(text).conjunctions
+        sub_id = SubId(HomeId(b""), number, bits.declare(conjunction.attributes))
+        network.store(sub_id, predicates_of(conjunction, STOCKS))
+    hash_ = PlainHash(ring)
+    found = [0, 0]
+    for name, value in FIGURE_1.items():
+        held = network.lists.get((ring.number(hash_(name, value)), name, Sort.EQUALITY), {})
+        for sub_id in held.get(None, ()):
+            found[sub_id.number - 1] += 1
+    placed = entries_for(Hashing(ring, STOCKS), FIGURE_2[0])
+    return {
+        "lists_of_subscription_1": found[0],
+        "lists_of_subscription_2": found[1],
+        "keys_of_range": sum(entry.attribute == "Price" for entry in placed),
+    }
+
+
+def _figures_6_and_7() -> Metrics:
+    """0 < a < 4 that comes to node 3 of 8."""
+    ring = FigureRing(3)
+    nodes = IdealRing(ring, [ring.node(number) for number in range(8)])
+    schema = Schema((Attribute("a", Type.INTEGER, minimum=0, maximum=7),))
+    hops = []
+    for in_order in (False, True):
+        hashing = Hashing(ring, schema, order_preserving=in_order)
+        hops.append(walk(nodes, hashing, 3, entries_for(hashing, "0 < a AND a < 4")).hops)
+    return {"figure_6_hops": hops[0], "figure_7_hops": hops[1]}
+
+
+def _updating() -> Metrics:
+    """[1, 3] becomes [10, 12]: the values under which a SubID lies after that though they are in neither range."""
+    sub_id = SubId(HomeId(b""), 1, ("a",))
+    ring = Ring()
+    network = PrintedNetwork(PlainHash(ring), ring.number)
+    network.store(sub_id, [Predicate("a", Sort.RANGE, (1, 2, 3))])
+    network.update_range(sub_id, "a", Bounds(1, 3), Bounds(10, 12), 1)
+    printed = [value for held in network.lists.values() for value, sub_ids in held.items() if sub_ids]
+    hashing = Hashing(ring, Schema((Attribute("a", Type.INTEGER, minimum=0, maximum=99),)))
+    old, new = (entries_for(hashing, f"a BETWEEN {low} AND {low + 2}") for low in (1, 10))
+    came, went = difference(old, new)
+    lying = {*old, *came}.difference(went)
+    return {
+        "left_by_printed_update": sum(value not in (10, 11, 12) for value in printed),
+        "left_by_our_update": len(lying.difference(new)),
+    }
+
+
+def _ends() -> Metrics:
+    """Whether the smallest and the largest value have one key by the order-preserving hash: 1, else 0."""
+    ring = Ring()
+    printed = OrderPreservingHash(ring, STOCKS)
+    ours = Hashing(ring, STOCKS, order_preserving=True).line("Price", Kind.NUMBER)
+    return {
+        "ends_alike_as_printed": printed("Price", 0) == printed("Price", 20),
+        "ends_alike_in_ours": ours.keys(0) == ours.keys(20),
+    }

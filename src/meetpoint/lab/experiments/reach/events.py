@@ -1,0 +1,394 @@
+"""What an event costs in networks that run `reach`: sends by event, and all that quenching, copies and pushing do.
+
+Simulated networks without faults, whose subscriptions are there before the first event. Messages are counted as they
+pass the codec, at each hop, from the first event on; whatever is missed makes the cell fail.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+
+from meetpoint.catalog import NetworkConfig
+from meetpoint.errors import MeetpointError
+from meetpoint.lab.experiments.cells import Metrics, Parameters
+from meetpoint.lab.experiments.models.cubes import Cube
+from meetpoint.lab.printed.reach import printed_reach
+from meetpoint.lab.sim.engine import Process
+from meetpoint.lab.sim.families import family_of
+from meetpoint.lab.sim.report import Report
+from meetpoint.lab.sim.scenario import Network, Timing
+from meetpoint.lab.sim.traffic import Meter
+from meetpoint.overlays.hypercube import Region
+from meetpoint.protocol.messages import Message, Peer
+from meetpoint.protocol.standing import attributes_of
+from meetpoint.schemes.reach import ReachSettings, is_required
+from meetpoint.schemes.reach.messages import Handle
+
+__all__ = [
+    "run_copies",
+    "run_examples",
+    "run_ids",
+    "run_pushing",
+    "run_quenching",
+    "run_sends",
+    "run_uneven_sends",
+]
+
+PLAIN = ReachSettings(quench="unquenched", copies="uncopied", pushing="unpushed")
+NUMBER = "number"
+"""An attribute that no schema names: it sets no bit, and tells events apart."""
+VALUES = 50
+BUSY_PER_S = 5.0
+PUSH_ABOVE = 40
+
+
+def made(overlay: str, nodes: int, names: Iterable[str], settings: ReachSettings, seed: int, timing: Timing) -> Network:
+    """A network with so many attributes as bits."""
+    schema = "attributes:\n" + "".join(f"  {name}: integer\n" for name in names)
+    settings = msgspec.structs.replace(settings, schema=schema)
+    kin = family_of(NetworkConfig(overlay=overlay, scheme="reach", reach=settings))
+    return Network(overlay, "reach", nodes, seed, "none", kin=kin, timing=timing)
+
+
+def judged(net: Network) -> Report:
+    """Run it; MeetpointError where anything is missed, or wrong."""
+    net.run()
+    report = net.report()
+    if not report.good:
+        raise MeetpointError(f"reach, seed {report.seed}: the network was wrong: {report.problems}")
+    return report
+
+
+def named(count: int) -> list[str]:
+    """Attributes, in the order of their bits."""
+    return [f"a{at:02}" for at in range(count)]
+
+
+def regions_of(net: Network) -> dict[bytes, Region]:
+    """By node, what it hosts."""
+    found: dict[bytes, Region] = {}
+    for process in net.cluster.processes:
+        view: Any = process.view
+        ((region, _),) = view.pieces
+        found[bytes(process.peer.id)] = region
+    return found
+
+
+def tables_of(net: Network) -> Cube:
+    """Regions and links as nodes have them."""
+    views: list[Any] = [process.view for process in net.cluster.processes]
+    links = {view.pieces[0][0]: tuple(region for region, _ in view.links) for view in views if view.pieces}
+    return Cube(links, links)
+
+
+# -- sends -------------------------------------------------------------------------------------------------------------
+
+
+class Sent(NamedTuple):
+    """What became of one event."""
+
+    event: int
+    """Its id."""
+    sends: int
+    way: int
+    """Of these, up to the first that comes to the host of its id."""
+    distance: int
+    """Bits in which the node that it was published at differs from its id, of those that the node has."""
+    reached: tuple[Region, ...]
+    """Where the others lead, one after the other."""
+    required: frozenset[Region]
+    """Nodes that host a subset of its id."""
+
+
+class _Duties(Meter):
+    """Also remembers, by event, from where to where its duties went."""
+
+    def __init__(self, net: Network) -> None:
+        super().__init__(net.kin.codec)
+        self.went: dict[int, list[bytes]] = defaultdict(list)
+
+    def sent(self, now: int, source: Process, to: Peer, message: Message, payload: bytes) -> None:
+        super().sent(now, source, to, message, payload)
+        if self.began is None or self._innermost(message)[0] != "r.handle":
+            return
+        inner: Any = message
+        while not isinstance(inner, Handle):
+            inner = self._codec.decode(inner.body)
+        number = attributes_of(inner.content)[NUMBER]
+        assert isinstance(number, int)
+        self.went[number].append(bytes(to.id))
+
+
+def disseminated(nodes: int, attributes: int, filters: Iterable[str], events: list[int], seed: int) -> list[Sent]:
+    """Publish events with such ids at random nodes."""
+    names = named(attributes)
+    net = made("hypercube", nodes, names, PLAIN, seed, Timing(calm_s=len(events) / 20))
+    duties = _Duties(net)
+    net.tell(duties)
+    for wanted in filters:
+        net.subscribe(wanted)
+    ids = {}
+    for number, event in enumerate(events):
+        there = {name: 1 for place, name in enumerate(names) if event >> place & 1}
+        ids[net.publish({**there, NUMBER: number})] = number
+    judged(net)
+    place = regions_of(net)
+    return [
+        _sent(events[number], place[net.engine.processes[one.address].peer.id], duties.went[number], place)
+        for id_, number in ids.items()
+        if (one := net.clients.history.publications[id_])
+    ]
+
+
+def _sent(event: int, start: Region, went: list[bytes], place: dict[bytes, Region]) -> Sent:
+    targets = [place[node] for node in went]
+    way = 0 if start.hosts(event) else 1 + next(at for at, there in enumerate(targets) if there.hosts(event))
+    required = frozenset(region for region in place.values() if is_required(region, event))
+    distance = ((start.bits ^ event) & start.mask).bit_count()
+    return Sent(event, len(targets), way, distance, tuple(targets[way:]), required)
+
+
+def _filters(names: list[str], count: int, chance: Random) -> list[str]:
+    return [
+        " AND ".join(f"{name} <= {chance.randrange(3)}" for name in chance.sample(names, chance.randint(1, 3)))
+        for _ in range(count)
+    ]
+
+
+def run_sends(parameters: Parameters, seed: int) -> Metrics:
+    """Ids of one length, events of which so many bits choose nodes: sends against 2^b - 1 + l."""
+    nodes, attributes, bits = (int(parameters[name]) for name in ("nodes", "attributes", "set_bits"))
+    suffix = nodes.bit_length() - 1
+    chance = Random(f"sends/{seed}")
+    events = []
+    for _ in range(int(parameters["events"])):
+        low = sum(1 << place for place in chance.sample(range(suffix), bits))
+        events.append(chance.getrandbits(attributes - suffix) << suffix | low)
+    found = disseminated(
+        nodes, attributes, _filters(named(attributes), int(parameters["subscriptions"]), chance), events, seed
+    )
+    return {
+        **_told(found),
+        "sends_by_formula": statistics.mean(2**bits - 1 + each.distance for each in found),
+        "off_formula": sum(each.sends != 2**bits - 1 + each.distance for each in found),
+    }
+
+
+def run_uneven_sends(parameters: Parameters, seed: int) -> Metrics:
+    """Any number of nodes, events with random bits: sends against required nodes - 1 + l."""
+    nodes, attributes = int(parameters["nodes"]), int(parameters["attributes"])
+    chance = Random(f"uneven/{seed}")
+    events = [chance.getrandbits(attributes) for _ in range(int(parameters["events"]))]
+    found = disseminated(
+        nodes, attributes, _filters(named(attributes), int(parameters["subscriptions"]), chance), events, seed
+    )
+    return {
+        **_told(found),
+        "off_required": sum(each.sends != len(each.required) - 1 + each.way for each in found),
+        "way_above_distance": sum(each.way > each.distance for each in found),
+    }
+
+
+def _told(found: list[Sent]) -> dict[str, float]:
+    return {
+        "events": len(found),
+        "sends": statistics.mean(each.sends for each in found),
+        "hops_to_rendezvous": statistics.mean(each.way for each in found),
+        "sends_below": statistics.mean(each.sends - each.way for each in found),
+        "nodes_required": statistics.mean(len(each.required) for each in found),
+        "way_off_hamming": sum(each.way != each.distance for each in found),
+        "nodes_twice": sum(len(each.reached) - len(set(each.reached)) for each in found),
+        "nodes_missed": sum(
+            len(each.required - {*each.reached, *(one for one in each.required if one.hosts(each.event))})
+            for each in found
+        ),
+    }
+
+
+def run_examples(parameters: Parameters, seed: int) -> Metrics:
+    """An event of the paper's: whom it comes to as printed, and in a network that runs ours."""
+    nodes, text = int(parameters["nodes"]), str(parameters["event"])
+    event, names = int(text, 2), named(len(text))
+    net = made("hypercube", nodes, names, PLAIN, seed, Timing(calm_s=2.0))
+    duties = _Duties(net)
+    net.tell(duties)
+    chooses_no_node = len(names) > nodes.bit_length() - 1 and event.bit_length() == len(names)
+    at_zero = net.subscribe(f"{names[-1]} = 1" if chooses_no_node else "TRUE")
+    id_ = net.publish({**{name: 1 for place, name in enumerate(names) if event >> place & 1}, NUMBER: 0})
+    judged(net)
+    place, cube = regions_of(net), tables_of(net)
+    root, zero = cube.host(event), cube.host(0)
+    printed = set(printed_reach(root, lambda region: cube.links[region]))
+    ours = {root, *(place[node] for node in duties.went[0])}
+    required = {region for region in cube.regions if is_required(region, event)}
+    return {
+        "nodes_required": len(required),
+        "nodes_reached_printed": len(printed & required),
+        "nodes_reached": len(ours & required),
+        "empty_suffix_printed": zero in printed,
+        "empty_suffix": zero in ours,
+        "notified": net.notifications[at_zero] == [id_],
+    }
+
+
+# -- quenching, copies, pushed ids -------------------------------------------------------------------------------------
+
+
+class _Traffic(NamedTuple):
+    events: int
+    of_events: int
+    of_knowing: int
+    duties: list[int]
+    entries: list[int]
+
+    def metrics(self) -> dict[str, float]:
+        return {
+            "messages_per_event": (self.of_events + self.of_knowing) / self.events,
+            "knowing_per_event": self.of_knowing / self.events,
+            "duties_busiest_per_event": max(self.duties) / self.events,
+            "entries_fullest": max(self.entries),
+            "entries": sum(self.entries),
+        }
+
+
+class _Counting(Meter):
+    """Also counts to whom duties come."""
+
+    def __init__(self, net: Network) -> None:
+        super().__init__(net.kin.codec)
+        self.duties: Counter[str] = Counter()
+
+    def received(self, now: int, source: Process, target: Process, message: Message, payload: bytes) -> None:
+        if self.began is not None and self._innermost(message)[0] == "r.handle":
+            self.duties[target.address] += 1
+
+
+def _traffic(
+    parameters: Parameters,
+    settings: ReachSettings,
+    seed: int,
+    *,
+    wanted: Callable[[Random, list[str]], list[str]],
+    there: Callable[[Random, list[str]], list[str]],
+    rest_s: float = 0.0,
+) -> _Traffic:
+    """A network with events at a rate. `wanted`: the attributes of a subscription; `there`: those of an event."""
+    chance = Random(f"reach/{seed}")
+    names = named(int(parameters["attributes"]))
+    events = int(parameters["events"])
+    timing = Timing(calm_s=events / float(parameters["events_per_s"]) + rest_s, after_s=0.0)
+    net = made("hypercube", int(parameters["nodes"]), names, settings, seed, timing)
+    meter = _Counting(net)
+    net.tell(meter)
+    for _ in range(int(parameters["subscriptions"])):
+        net.subscribe(" AND ".join(f"{name} <= {chance.randrange(VALUES)}" for name in wanted(chance, names)))
+    if rest_s:
+        net.rest(rest_s)
+    for _ in range(events):
+        net.publish({name: chance.randrange(2 * VALUES) for name in there(chance, names)})
+    judged(net)
+    traffic = meter.by_purpose()
+    alive = net.cluster.alive()
+    return _Traffic(
+        events,
+        traffic["events"].messages,
+        traffic["summaries"].messages,
+        [meter.duties[process.address] for process in alive],
+        [_entries(process.node) for process in alive],
+    )
+
+
+def _entries(node: Any) -> int:
+    return sum(len(node.scheme._shelves.at(home)) for home in node.hosting.homes)
+
+
+def _any_three(chance: Random, names: list[str]) -> list[str]:
+    return chance.sample(names, chance.randint(1, 3))
+
+
+def _any_four(chance: Random, names: list[str]) -> list[str]:
+    return chance.sample(names, 4)
+
+
+def run_quenching(parameters: Parameters, seed: int) -> Metrics:
+    """Messages an event, with and without knowing where nothing is wanted."""
+    settings = msgspec.convert({**msgspec.to_builtins(PLAIN), "quench": parameters["quench"]}, ReachSettings)
+    return _traffic(parameters, settings, seed, wanted=_any_three, there=_any_four).metrics()
+
+
+def run_copies(parameters: Parameters, seed: int) -> Metrics:
+    """Most events have the same attributes: duties at the busiest, with copies up the tree and without."""
+    changed = {"copies": parameters["copies"], "busy_per_s": BUSY_PER_S}
+    settings = msgspec.convert({**msgspec.to_builtins(PLAIN), **changed}, ReachSettings)
+    alike = float(parameters["alike"])
+
+    def there(chance: Random, names: list[str]) -> list[str]:
+        return names[:4] if chance.random() < alike else _any_four(chance, names)
+
+    return _traffic(parameters, settings, seed, wanted=_any_three, there=there).metrics()
+
+
+def run_pushing(parameters: Parameters, seed: int) -> Metrics:
+    """Most subscriptions need the first attributes: entries at the fullest, with ids pushed away and without."""
+    changed = {"pushing": parameters["pushing"], "push_above": PUSH_ABOVE}
+    settings = msgspec.convert({**msgspec.to_builtins(PLAIN), **changed}, ReachSettings)
+    popular = float(parameters["popular"])
+
+    def wanted(chance: Random, names: list[str]) -> list[str]:
+        if chance.random() < popular:  # at one broker: only the first attributes choose it
+            return names[:2] + chance.sample(names[-3:], chance.randint(0, 3))
+        return _any_three(chance, names)
+
+    rest_s = float(parameters["rest_s"])
+    return _traffic(parameters, settings, seed, wanted=wanted, there=_any_four, rest_s=rest_s).metrics()
+
+
+# -- ids and overlays --------------------------------------------------------------------------------------------------
+
+
+def run_ids(parameters: Parameters, seed: int) -> Metrics:
+    """By overlay and by ids, `attributes` or `signatures 16`: messages with duties, places that serve, the fullest."""
+    chance = Random(f"ids/{seed}")
+    names = named(int(parameters["attributes"]))
+    ids, _, width = str(parameters["ids"]).partition(" ")
+    changed = {"ids": ids, "width": int(width or ReachSettings().width)}
+    settings = msgspec.convert({**msgspec.to_builtins(PLAIN), **changed}, ReachSettings)
+    net = made(str(parameters["overlay"]), int(parameters["nodes"]), names, settings, seed, Timing(after_s=30.0))
+    meter = Meter(net.kin.codec)
+    net.tell(meter)
+    for _ in range(int(parameters["subscriptions"])):
+        net.subscribe(_popular_filter(chance, names, float(parameters["equalities"])))
+    events = int(parameters["events"])
+    for _ in range(events):
+        net.publish({name: chance.randrange(VALUES) for name in _popular(chance, names, 4)}, phase="after")
+    report = judged(net)
+    entries = [_entries(process.node) for process in net.cluster.alive()]
+    sent = {tag: traffic.messages for tag, traffic in meter.by_kind.items()}
+    return {
+        "duties_per_event": sent["r.handle"] / events,
+        "regions_per_event": report.observed["regions_served"] / events,
+        "homes_per_event": sent.get("bring", 0) / events,
+        "fullest_share": max(entries) / sum(entries),
+    }
+
+
+def _popular(chance: Random, names: list[str], count: int) -> list[str]:
+    """Different attributes, the first ones more often."""
+    chosen: dict[str, None] = {}
+    while len(chosen) < count:
+        chosen[names[min(int(chance.expovariate(0.25)), len(names) - 1)]] = None
+    return list(chosen)
+
+
+def _popular_filter(chance: Random, names: list[str], equalities: float) -> str:
+    terms = []
+    for name in _popular(chance, names, chance.randint(1, 3)):
+        value = chance.randrange(VALUES)
+        terms.append(f"{name} = {value}" if chance.random() < equalities else f"{name} <= {value}")
+    return " AND ".join(terms)

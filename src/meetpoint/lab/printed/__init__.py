@@ -1,0 +1,1 @@
+"""The papers' algorithms as they are printed, for experiments and tests; the product runs corrected ones."""
