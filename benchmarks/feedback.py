@@ -31,7 +31,7 @@ from benchmarks.figures import Figure, asked, figure, tell
 from meetpoint.client import Subscription
 from meetpoint.net import Broker, BrokerConfig
 from meetpoint.net.config import Archiving
-from meetpoint.rendezvous.base import RendezvousScheme
+from meetpoint.placement.base import PlacementScheme
 from meetpoint.schemes.lists import Lists, ListsSettings
 
 PARTS = ("few", "crowded", "skewed")
@@ -134,9 +134,9 @@ async def phase(brokers: list[Broker], events: list[dict[str, object]], came: li
     return Phase((sum(sent) - upkeep) / len(events), max(sent) / sum(sent), len(came) - count, fullest)
 
 
-def scheme_of(broker: Broker) -> RendezvousScheme:
+def scheme_of(broker: Broker) -> PlacementScheme:
     """Its part of the scheme."""
-    assert isinstance(broker.node.scheme, RendezvousScheme)
+    assert isinstance(broker.node.scheme, PlacementScheme)
     return broker.node.scheme
 
 

@@ -59,7 +59,7 @@ from meetpoint.language.render import render_constraint
 from meetpoint.language.schema import Schema
 from meetpoint.matching import Scan
 from meetpoint.matching.index import Index
-from meetpoint.protocol.inputs import MICROSECONDS, Asked, Publish, Subscribe
+from meetpoint.node.runtime.inputs import SECOND_US, ClientRequest, Publish, Subscribe
 from meetpoint.schemes.lists.collecting import AttributeOrder, Mode
 
 COMPARED = (
@@ -261,7 +261,7 @@ class Watcher(Meter):
         super().happened(now, process, thing)
         if self.began is not None and not had_begun:
             self.load_cpu_s = time.process_time() - self._spent
-        if isinstance(thing, Asked) and (kind := type(thing.what)) in self._steps:
+        if isinstance(thing, ClientRequest) and (kind := type(thing.what)) in self._steps:
             total, done = self._steps[kind]
             self._done[kind] += 1
             if not self._done[kind] % max(1, total // STEPS_TOLD):
@@ -322,7 +322,7 @@ def measure(scheme: str, case: Case, truth: Truth) -> Row:
         subids=report.subids,
         traffic=meter.by_purpose(),
         kinds=dict(sorted(meter.by_kind.items())),
-        seconds=(net.engine.now - meter.began) / MICROSECONDS,
+        seconds=(net.engine.now - meter.began) / SECOND_US,
         delay_ms=report.event_delay_ms.p50,
         load_cpu_s=meter.load_cpu_s,
         cpu_s=report.cpu_s,

@@ -20,9 +20,9 @@ import msgspec
 from benchmarks.figures import Figure, asked, figure, tell
 from meetpoint.catalog import make_codec
 from meetpoint.lab.sim.run import RunConfig, make_network
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord.messages import Find
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import Ring
 
 GOAL = 100 / 470
 ROUNDS = 5

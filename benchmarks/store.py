@@ -27,8 +27,8 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.figures import Figure, asked, clock, figure, tell
-from meetpoint.protocol.effects import Trace
-from meetpoint.protocol.records import EventKey, HomeId, Record
+from meetpoint.node.runtime.effects import Trace
+from meetpoint.node.runtime.records import EventKey, HomeId, Record
 from meetpoint.store import Store, StoreState
 
 PARTS = ("disk", "appends", "journal", "busy", "open")

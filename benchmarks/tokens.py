@@ -26,7 +26,7 @@ from meetpoint import net
 from meetpoint.language import Event, Value
 from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.net.badges import Badge
-from meetpoint.protocol.standing import attributes_of
+from meetpoint.node.home.subscription_table import attributes_of
 from meetpoint.security import Issuer, Rights
 from meetpoint.security.tokens import Verifier
 

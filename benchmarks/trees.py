@@ -30,9 +30,9 @@ from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.lab.sim.workload import Workload
 from meetpoint.language.filters import parse_filter
 from meetpoint.language.normal import Conjunction
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.rendezvous.covering import Covering
-from meetpoint.rendezvous.messages import Bring, Spread
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.placement.entries.covering import Covering
+from meetpoint.placement.messages import DeliverToHome, Spread
 
 PARTS = ("tree", "entries", "covering")
 SEEDS = (1, 2)
@@ -62,7 +62,7 @@ class Sent:
         self.by_node: Counter[str] = Counter()
 
     def sent(self, now: int, source: Process, to: Peer, message: Message, payload: bytes) -> None:
-        if isinstance(message, Spread | Bring):
+        if isinstance(message, Spread | DeliverToHome):
             self.by_node[source.address] += 1
 
     def received(self, now: int, source: Process, target: Process, message: Message, payload: bytes) -> None:

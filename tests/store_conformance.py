@@ -15,8 +15,8 @@ from typing import Protocol
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meetpoint.protocol.effects import Persist
-from meetpoint.protocol.records import HomeId, Record
+from meetpoint.node.runtime.effects import Persist
+from meetpoint.node.runtime.records import HomeId, Record
 
 Kept = dict[tuple[bytes, str], Record]
 

@@ -23,7 +23,7 @@ from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Value
-from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.node.runtime.records import EventKey, HomeId
 from tests.archive.forking import PROCESSES
 
 BEGIN = datetime(2026, 11, 16, 9, 59, 58, tzinfo=UTC)

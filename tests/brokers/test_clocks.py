@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from meetpoint.protocol.effects import Published, Stored
-from meetpoint.protocol.inputs import Present, Subscribe, Terms
+from meetpoint.node.runtime.effects import Published, Stored
+from meetpoint.node.runtime.inputs import Attach, Subscribe, SubscriptionOptions
 from meetpoint.wire.clients import Subscriptions, SubscriptionsAre
 from tests.brokers import syscalls
 from tests.brokers.fleet import Fleet, Member
@@ -86,7 +86,7 @@ def test_lifetimes_are_as_long_as_they_were_said_to_be_when_the_clock_is_set(tmp
                 await fleet.wait_ready([member])
                 async with calling(f"{host_of(0)}:{member.port}") as client:
                     await _subscribe(client, "long", 600)
-                    await client.get(Present("long", 10))
+                    await client.get(Attach("long", 10))
                     sick.set_clock(by_s)
                     await _subscribe(client, "short", 1)
                     await _until_names(client, {"long"})
@@ -106,7 +106,9 @@ def test_lifetimes_are_as_long_as_they_were_said_to_be_when_the_clock_is_set(tmp
 
 
 async def _subscribe(client: Caller, name: str, seconds: int) -> None:
-    word = await client.get(Subscribe(name, "x > 0", Terms(durable=True, lifetime_us=seconds * 1_000_000)))
+    word = await client.get(
+        Subscribe(name, "x > 0", SubscriptionOptions(durable=True, lifetime_us=seconds * 1_000_000))
+    )
     assert isinstance(word, Stored), word
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from meetpoint.net.broker import FAILED
-from meetpoint.protocol.effects import Published, Refused
-from meetpoint.protocol.inputs import Acknowledge, Present, Subscribe
-from meetpoint.protocol.records import EventKey
+from meetpoint.node.runtime.effects import Published, Refused
+from meetpoint.node.runtime.inputs import Acknowledge, Attach, Subscribe
+from meetpoint.node.runtime.records import EventKey
 from meetpoint.wire.clients import Ask, Notification, Status, StatusIs, Subscriptions, SubscriptionsAre
 from tests.brokers import disks, syscalls
 from tests.brokers.disks import SmallDisk
@@ -122,7 +122,7 @@ def test_a_broker_with_a_full_disk_goes_on_delivering_what_it_has(tmp_path: Path
                 fleet.start(member)
                 await fleet.wait_ready([member])
                 async with calling(at(member)) as client:
-                    await client.get(Present("s", 1000))
+                    await client.get(Attach("s", 1000))
                     got = set()
                     while taken[-1] not in got:
                         got.add((await client.next(Notification)).event)
@@ -155,7 +155,7 @@ async def _deliver(member: Member) -> set[EventKey]:
         (asked,) = await client.publish(event(301, x=1, filling="." * 100_000))
         assert isinstance(asked, Refused)
         assert asked.retry
-        assert not isinstance(await client.get(Present("s", 100)), Refused)
+        assert not isinstance(await client.get(Attach("s", 100)), Refused)
         for _ in range(2):
             for each in await client.notified(100):
                 client.send(Ask(0, Acknowledge(each.event, each.names)))
@@ -234,7 +234,7 @@ async def _has_one(fleet: Fleet, member: Member) -> None:
     fleet.start(member)
     await fleet.wait_ready([member])
     async with calling(at(member)) as client:
-        await client.get(Present("s", 10))
+        await client.get(Attach("s", 10))
         assert len(await client.notified(1)) == 1
 
 

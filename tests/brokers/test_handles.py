@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from meetpoint.protocol.effects import Published
-from meetpoint.protocol.messages import Message
+from meetpoint.node.runtime.effects import Published
+from meetpoint.node.runtime.messages import Message
 from meetpoint.wire.handshake import Hello, Unwelcome, Welcome
 from tests.brokers.fleet import Member
 from tests.brokers.proxy import host_of

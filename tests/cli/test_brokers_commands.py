@@ -16,7 +16,7 @@ import pytest
 
 import meetpoint as mp
 from meetpoint.local.local import Local
-from meetpoint.protocol.settings import NodeSettings
+from meetpoint.node.settings import NodeSettings
 from tests.cli.conftest import Command, Ran
 
 COMMAND = [sys.executable, "-m", "meetpoint.cli"]

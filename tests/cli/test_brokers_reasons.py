@@ -10,8 +10,8 @@ from meetpoint.cli.asking import just_before
 from meetpoint.cli.reasons import Known, Remembered, find_reason, show_time
 from meetpoint.language import Event
 from meetpoint.language.event_msgpack import to_msgpack
-from meetpoint.protocol.inputs import Terms
-from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.node.runtime.inputs import SubscriptionOptions
+from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.wire.clients import DeadLetter, Held, Line
 
 HERE, THERE = HomeId(b"here-home"), HomeId(b"there-home")
@@ -36,7 +36,7 @@ def held(
     paused: bool = False,
     present: bool = True,
 ) -> Held:
-    return Held("alerts", filter_, Terms(durable, paused=paused), 3, present, NOON + int(made_s * SECOND))
+    return Held("alerts", filter_, SubscriptionOptions(durable, paused=paused), 3, present, NOON + int(made_s * SECOND))
 
 
 PUBLISHED = line("published", 0, broker="here:1")

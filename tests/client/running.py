@@ -7,8 +7,8 @@ from collections.abc import AsyncIterable, Callable
 from itertools import islice
 
 from meetpoint.client import Delivered, Subscription, SyncDelivered, SyncSubscription
-from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.settings import NodeSettings
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.settings import NodeSettings
 from tests.virtual_time import run
 
 __all__ = ["HASTY", "PATIENCE_S", "SILENT_S", "all_of", "all_of_sync", "run", "silent", "take", "until"]
@@ -19,7 +19,7 @@ PATIENCE_S = 120.0
 SILENT_S = 3.0
 """How long nothing must come to say that nothing will."""
 
-HASTY = NodeSettings(acknowledge_us=MICROSECONDS, retries_us=(100_000, 100_000, 100_000, 100_000))
+HASTY = NodeSettings(acknowledge_us=SECOND_US, retries_us=(100_000, 100_000, 100_000, 100_000))
 """Of a network in which what is not acknowledged comes again soon."""
 
 

@@ -12,7 +12,7 @@ import meetpoint as mp
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.errors import EventError, FilterError
 from meetpoint.local import LocalNetwork
-from meetpoint.protocol.home import EVENT_BYTES_MAX
+from meetpoint.node.home.home import EVENT_BYTES_MAX
 from tests.client.running import run, silent, take, until
 
 

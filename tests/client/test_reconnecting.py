@@ -10,11 +10,11 @@ import pytest
 
 import meetpoint as mp
 from meetpoint.client import Delivered, Network, Subscription
-from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.settings import NodeSettings
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.settings import NodeSettings
 from tests.client.running import PATIENCE_S, run, take, until
 
-SETTINGS = NodeSettings(after_us=3 * MICROSECONDS, hold_us=5 * MICROSECONDS)
+SETTINGS = NodeSettings(after_us=3 * SECOND_US, hold_us=5 * SECOND_US)
 """A broker that is down for good is waited for a little less long."""
 
 

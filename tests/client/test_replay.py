@@ -20,7 +20,7 @@ from meetpoint.client import RefusedError
 from meetpoint.client.errors import NetworkError
 from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.net.config import Access, Archiving
-from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.node.runtime.records import EventKey, HomeId
 from tests.client.running import SILENT_S, all_of, run, take, until
 from tests.net.talking import broker, network
 from tests.security.authorities import TestAuthority

@@ -19,7 +19,7 @@ from meetpoint.language.filters import Filter, FilterParser
 from meetpoint.language.schema_yaml import read_schema, write_schema
 from meetpoint.language.values import Value
 from meetpoint.matching.scan import evaluate
-from meetpoint.protocol.messages import Message
+from meetpoint.node.runtime.messages import Message
 from meetpoint.wire import Codec, FrameReader, WireError, frames
 from meetpoint.wire.clients import FROM_CLIENTS, TO_CLIENTS
 from meetpoint.wire.handshake import Hello, IAm, Unwelcome, Welcome

@@ -22,8 +22,8 @@ from meetpoint.gateway.observing.trying import try_filter
 from meetpoint.gateway.parts import default_parts
 from meetpoint.local import LocalNetwork
 from meetpoint.net.config import Access, Archiving
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.wire.clients import RecentEvent, RecentIs, RecentMatch, StatusIs
 from tests.client.running import PATIENCE_S
 from tests.gateway.running import Reader, gateway, run, until_shown

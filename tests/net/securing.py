@@ -10,8 +10,8 @@ from typing import Any
 
 from meetpoint.net import Broker
 from meetpoint.net.config import Tls
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import NodeId, Ring
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import NodeId, Ring
 from tests.net.talking import broker
 from tests.security.authorities import BrokerFiles, TestAuthority
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.net import Broker, BrokerConfig
-from meetpoint.protocol.inputs import Present, Publish, Subscribe, Terms
-from meetpoint.protocol.messages import Message, Peer
+from meetpoint.node.runtime.inputs import Attach, Publish, Subscribe, SubscriptionOptions
+from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.schemes.meet import MeetSettings
 from meetpoint.wire import Codec, FrameReader, frames
 from meetpoint.wire.clients import TO_CLIENTS, Ask, Notification, Question, Told, Word
@@ -142,8 +142,8 @@ class Caller:
 
     async def subscribe(self, name: str, filter_: str, *, durable: bool = True, window: int = 256) -> None:
         """Subscribe, and take what comes."""
-        subscribed = self.ask(Subscribe(name, filter_, Terms(durable=durable)))
-        present = self.ask(Present(name, window))
+        subscribed = self.ask(Subscribe(name, filter_, SubscriptionOptions(durable=durable)))
+        present = self.ask(Attach(name, window))
         for number in (subscribed, present):
             word = await self.told(number)
             assert type(word).__name__ == "Stored", word

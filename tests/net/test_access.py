@@ -17,24 +17,24 @@ from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.net import Broker
 from meetpoint.net.badges import Badge
 from meetpoint.net.config import Access
-from meetpoint.protocol.effects import Located, Published, Refused, Stored
-from meetpoint.protocol.inputs import (
-    Absent,
+from meetpoint.node.runtime.effects import Located, Published, Refused, Stored
+from meetpoint.node.runtime.inputs import (
     Acknowledge,
+    Attach,
     Declare,
+    Detach,
     Forget,
     Leave,
     Locate,
     Lookup,
-    Present,
     Publish,
     Reject,
     Subscribe,
-    Terms,
+    SubscriptionOptions,
     Unsubscribe,
     Update,
 )
-from meetpoint.protocol.settings import NodeSettings
+from meetpoint.node.settings import NodeSettings
 from meetpoint.security import Rights
 from meetpoint.security.tokens import TOKEN_MAX, Verifier
 from meetpoint.wire import frames
@@ -185,7 +185,7 @@ def test_a_token_that_expires_ends_its_session_and_a_new_one_goes_on(authority: 
             assert one.counts.refusals["token_expired"] == 1
             await bob.publish(event(1, x=1))
             async with calling(one.address, token=authority.token("ann")) as ann:
-                assert await ann.get(Present("s", 10)) == Stored()
+                assert await ann.get(Attach("s", 10)) == Stored()
                 (came,) = await ann.notified(1)
                 assert from_msgpack(came.content).id == "e1"
 
@@ -241,7 +241,7 @@ def test_a_filter_that_is_not_covered_by_the_permission_is_refused(authority: Te
     async def main() -> None:
         async with broker(access=access(authority)) as one, calling(one.address, token=token) as ann:
             for durable in (True, False):
-                wide = Subscribe("s", "x > 0", Terms(durable=durable))
+                wide = Subscribe("s", "x > 0", SubscriptionOptions(durable=durable))
                 await is_refused(ann, wide, "only what is (kind = 'a') OR (kind = 'b'); add to the filter: AND")
             denied = Subscribe("s", "kind IN ('a', 'b')")
             await is_refused(
@@ -260,13 +260,13 @@ def test_what_is_no_longer_permitted_becomes_a_dead_letter_with_the_reason(autho
         async with broker(access=access(authority)) as one, calling(one.address, token=authority.token("bob")) as bob:
             async with calling(one.address, token=authority.token("ann")) as ann:
                 await ann.subscribe("s", "x > 0")
-                await ann.get(Absent("s"))
+                await ann.get(Detach("s"))
             await bob.publish(*[event(number, x=number) for number in range(1, 21)])
             narrow = authority.token("ann", subscribe=Rights(("x > 10",)))
             async with calling(one.address, token=narrow) as ann:
-                await is_refused(ann, Present("s", 100), "only what is x > 10")
+                await is_refused(ann, Attach("s", 100), "only what is x > 10")
                 assert await ann.get(Update("s", "x > 10")) == Stored()
-                assert await ann.get(Present("s", 3)) == Stored()
+                assert await ann.get(Attach("s", 3)) == Stored()
                 came = []
                 for _ in range(10):
                     (one_more,) = await ann.notified(1)
@@ -359,11 +359,11 @@ def test_no_client_reaches_what_is_another_clients(authority: TestAuthority) -> 
             await ann.publish(event(2, x=2))
             (waiting,) = await ann.notified(1)
             for name in ("s", "@acme/ann/s", "/ann/s", "../ann/s", "ann/s"):
-                await is_refused(bob, Present(name, 10), "there is no subscription", retry=True)
+                await is_refused(bob, Attach(name, 10), "there is no subscription", retry=True)
                 await is_refused(bob, Unsubscribe(name), "there is no subscription", retry=True)
                 await is_refused(bob, Update(name, paused=True), "there is no subscription", retry=True)
                 assert await bob.get(Locate(name)) == Located(None)
-                assert await bob.get(Absent(name)) == Stored()  # of nobody's
+                assert await bob.get(Detach(name)) == Stored()  # of nobody's
                 assert await bob.get(Acknowledge(waiting.event, (name,))) == Stored()
                 assert await bob.get(Reject(waiting.event, (name,), "mine", final=True)) == Stored()
                 assert await bob.get(DeadLetters(name)) == DeadLettersAre((), False)
@@ -376,7 +376,7 @@ def test_no_client_reaches_what_is_another_clients(authority: TestAuthority) -> 
                 assert await bob.get(asked) == JournalIs(())
             assert await bob.get(Subscriptions()) == SubscriptionsAre((), False)
             await is_refused(bob, Subscriptions("ann"), "the token lists bob's subscriptions only")
-            await is_refused(bob, Subscribe("t", "x > 0", Terms(owner="ann")), "the token is 'bob''s")
+            await is_refused(bob, Subscribe("t", "x > 0", SubscriptionOptions(owner="ann")), "the token is 'bob''s")
             # Nothing of it has reached her.
             letters = await ann.get(DeadLetters())
             assert isinstance(letters, DeadLettersAre)
@@ -504,10 +504,10 @@ def test_what_there_was_before_tokens_is_for_those_who_operate(authority: TestAu
             calling(one.address, token=authority.token("ann", tenant="acme")) as ann,
             calling(one.address, token=authority.token("root", roles=("operate",))) as root,
         ):
-            await is_refused(ann, Present("old", 10), "there is no subscription", retry=True)
+            await is_refused(ann, Attach("old", 10), "there is no subscription", retry=True)
             await ann.publish(event(2, x=2))
             await root.publish(event(3, x=3))
-            assert await root.get(Present("old", 10)) == Stored()
+            assert await root.get(Attach("old", 10)) == Stored()
             assert [from_msgpack(each.content).id for each in await root.notified(2)] == ["e1", "e3"]
             await until(lambda: one.counts.refusals["delivery"] == 1, "the tenant's is held back")
             letters = await root.get(DeadLetters("old"))
@@ -583,7 +583,7 @@ def test_who_operates_acts_on_everything_and_takes_nobodys_events(authority: Tes
         token = authority.token("root", roles=("operate",))
         async with a_dead_letter(authority, token) as (ann, root, came):
             full = "@acme/ann/s"
-            for what in (Present(full, 10), Subscribe(full, "x > 0"), Acknowledge(came.event, (full,))):
+            for what in (Attach(full, 10), Subscribe(full, "x > 0"), Acknowledge(came.event, (full,))):
                 await is_refused(root, what, "is another client's")
             await is_refused(root, Update(full, "x > 5"), "is its owner's to change")
             located = await root.get(Locate(full))

@@ -8,7 +8,7 @@ The required behaviour, row by row, and where each is tested:
     subscription bomb                          here, test_limits
     publish flood, slow consumer               here, test_load, test_limits
     unauthorised publish or subscribe          test_access, test_tenants
-    rogue broker                               test_tls, tests/protocol/test_replay
+    rogue broker                               test_tls, tests/node/test_replay
     unknown version                            test_door
     all of it at once                          test_hostile
 
@@ -29,8 +29,8 @@ import pytest
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.net import Broker, Limits
-from meetpoint.protocol.effects import Published, Refused, Stored
-from meetpoint.protocol.inputs import WINDOW_MAX, Present, Publish, Subscribe, Terms, Update
+from meetpoint.node.runtime.effects import Published, Refused, Stored
+from meetpoint.node.runtime.inputs import WINDOW_MAX, Attach, Publish, Subscribe, SubscriptionOptions, Update
 from meetpoint.wire import frame
 from meetpoint.wire.clients import Ask, Status, StatusIs
 from meetpoint.wire.handshake import Hello
@@ -236,7 +236,7 @@ def test_names_that_are_none_are_refused() -> None:
         async with broker() as one, calling(one.address) as client:
             for name in NAMES:
                 await refused(client, Subscribe(name, "x > 0"), f"{len(name)} characters")
-            assert await client.get(Subscribe("x" * 200, "x > 0", Terms())) == Stored()
+            assert await client.get(Subscribe("x" * 200, "x > 0", SubscriptionOptions())) == Stored()
 
     run(main())
 
@@ -246,7 +246,7 @@ def test_any_window_is_taken_as_one_that_can_be(window: int) -> None:
     async def main() -> None:
         async with broker() as one, calling(one.address) as client:
             assert await client.get(Subscribe("s", "x > 0")) == Stored()
-            assert await client.get(Present("s", window)) == Stored()
+            assert await client.get(Attach("s", window)) == Stored()
             await client.publish(event(1, x=1))
             assert len(await client.notified(1)) == 1
             (home,) = one.node.hosting.homes.values()

@@ -11,10 +11,10 @@ import pytest
 
 from meetpoint.errors import MeetpointError
 from meetpoint.net import Broker, BrokerError
-from meetpoint.protocol.effects import Located, Published, Refused, Stored
-from meetpoint.protocol.inputs import Acknowledge, Leave, Locate, Present, Publish, Subscribe, Unsubscribe
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.settings import NodeSettings
+from meetpoint.node.runtime.effects import Located, Published, Refused, Stored
+from meetpoint.node.runtime.inputs import Acknowledge, Attach, Leave, Locate, Publish, Subscribe, Unsubscribe
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.settings import NodeSettings
 from meetpoint.wire.clients import (
     Brokers,
     BrokersAre,
@@ -45,7 +45,7 @@ def test_a_broker_alone_serves_and_comes_back_with_everything(tmp_path: Path) ->
             assert [each.names for each in got] == [("cheap",)] * 3
             assert await client.get(Acknowledge(got[0].event, ("cheap",))) == Stored()
         async with broker(name="one", data=str(tmp_path)) as again, calling(again.address) as client:
-            assert await client.get(Present("cheap", 256)) == Stored()
+            assert await client.get(Attach("cheap", 256)) == Stored()
             got_again = await client.notified(2)
             assert [each.event for each in got_again] == [each.event for each in got[1:]]
             assert all(each.redelivered for each in got_again)
@@ -115,7 +115,7 @@ def test_all_brokers_stop_at_once_and_come_back_with_everything(tmp_path: Path) 
             for each in brokers:
                 await each.wait_ready(PATIENCE_S)
             async with calling(addresses[1]) as subscriber:
-                assert await subscriber.get(Present("s", 256)) == Stored()
+                assert await subscriber.get(Attach("s", 256)) == Stored()
                 again = await subscriber.notified(50)
                 assert [each.event for each in again] == [each.event for each in got]
                 assert all(each.redelivered for each in again)
@@ -244,7 +244,7 @@ def test_leaving_hands_over_what_the_broker_has_and_its_subscriber_is_told(tmp_p
             assert isinstance(located, Located)
             assert located.host is not None
             async with calling(located.host.address) as client:
-                assert await client.get(Present("kept", 10)) == Stored()
+                assert await client.get(Attach("kept", 10)) == Stored()
                 await staying.publish(event(1, x=1))
                 assert [each.names for each in await client.notified(1)] == [("kept",)]
 
@@ -296,7 +296,7 @@ def test_a_name_that_is_taken_over_ends_for_the_former_taker_and_nothing_is_lost
             await first.subscribe("s", "x > 0")
             await first.publish(event(1, x=1))
             await first.notified(1)
-            assert await second.get(Present("s", 256)) == Stored()
+            assert await second.get(Attach("s", 256)) == Stored()
             told = await first.next(Ended)
             assert (told.name, told.moved) == ("s", False)
             (again,) = await second.notified(1)
@@ -337,7 +337,7 @@ def test_an_ephemeral_subscription_ends_with_its_connection() -> None:
 def test_requests_that_are_refused_leave_the_connection_open() -> None:
     async def main() -> None:
         async with broker() as one, calling(one.address) as client:
-            for what in (Subscribe("s", "price >"), Publish(b"\xc1"), Publish(bytes(300_000)), Present("none", 1)):
+            for what in (Subscribe("s", "price >"), Publish(b"\xc1"), Publish(bytes(300_000)), Attach("none", 1)):
                 assert isinstance(await client.get(what), Refused), what
             (answer,) = await client.publish(event(1, x=1))
             assert isinstance(answer, Published)
@@ -369,7 +369,7 @@ def test_a_home_with_a_damaged_record_comes_back_from_copies(tmp_path: Path) -> 
                 home = third.node.hosting.homes[HomeId(third.node.me.id)]
                 assert home.keeper.epoch > epoch  # it was restored, not taken for whole
                 async with calling(address) as client, calling(first.address) as publisher:
-                    assert await client.get(Present("s", 10)) == Stored()
+                    assert await client.get(Attach("s", 10)) == Stored()
                     await publisher.publish(event(1, x=1))
                     assert [each.names for each in await client.notified(1)] == [("s",)]
 

@@ -12,10 +12,10 @@ import pytest
 from meetpoint.catalog import make_link_codec
 from meetpoint.lab.bench.hostile.inventing import Inventor
 from meetpoint.net import Broker, Limits
-from meetpoint.protocol.directory import Sync
-from meetpoint.protocol.effects import Published
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import Key, NodeId, Ring
+from meetpoint.node.cluster.directory import Sync
+from meetpoint.node.runtime.effects import Published
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import Key, NodeId, Ring
 from meetpoint.wire import frame, frames
 from meetpoint.wire.clients import Ask, Brokers, BrokersAre
 from meetpoint.wire.handshake import Hello, IAm, Unwelcome, Welcome

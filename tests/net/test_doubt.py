@@ -11,8 +11,8 @@ import pytest
 
 from meetpoint.net import Limits
 from meetpoint.net.doubt import CREDIT_S, DEBT_S, DOUBTFUL, NEWCOMER, SHARE, Allowance, doubt_after
-from meetpoint.protocol.effects import Published
-from meetpoint.protocol.inputs import Publish, Subscribe
+from meetpoint.node.runtime.effects import Published
+from meetpoint.node.runtime.inputs import Publish, Subscribe
 from meetpoint.wire import frames
 from meetpoint.wire.clients import Ask
 from tests.net.talking import broker, calling, event, raw, run, until

@@ -16,7 +16,7 @@ import pytest
 
 from meetpoint.lab.bench.hostile.watched import Watched, watch
 from meetpoint.net import run as run_on_real_clock
-from meetpoint.protocol.effects import Published
+from meetpoint.node.runtime.effects import Published
 from meetpoint.wire.clients import Ask, Status
 from tests.net.talking import FROM_BROKER, Caller, calling, event, raw, until
 

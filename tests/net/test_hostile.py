@@ -20,8 +20,8 @@ from meetpoint.lab.bench.hostile.frames import ROLES, Role, attacks
 from meetpoint.lab.bench.hostile.watched import watch
 from meetpoint.net import BrokerConfig
 from meetpoint.net import run as run_on_real_clock
-from meetpoint.protocol.effects import Published
-from meetpoint.protocol.inputs import Acknowledge
+from meetpoint.node.runtime.effects import Published
+from meetpoint.node.runtime.inputs import Acknowledge
 from meetpoint.wire import FrameReader, WireError, split
 from meetpoint.wire.clients import Ask
 from tests.net.talking import calling, event

@@ -11,9 +11,17 @@ import pytest
 from meetpoint.net import Limits
 from meetpoint.net.buckets import PAUSE_S, Bucket, Buckets
 from meetpoint.net.config import Access
-from meetpoint.protocol.effects import Published, Refused, Stored
-from meetpoint.protocol.inputs import Acknowledge, Locate, Publish, Subscribe, Terms, Unsubscribe, Update
-from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.node.runtime.effects import Published, Refused, Stored
+from meetpoint.node.runtime.inputs import (
+    Acknowledge,
+    Locate,
+    Publish,
+    Subscribe,
+    SubscriptionOptions,
+    Unsubscribe,
+    Update,
+)
+from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.security import Rights
 from meetpoint.wire.clients import Ask, Journal, Question, SchemaIs, SchemaOf, Word
 from meetpoint.wire.handshake import Hello, Unwelcome
@@ -38,7 +46,7 @@ async def _fills_up(client: Caller, most: int) -> None:
         assert await client.get(Subscribe(f"s{number}", "x > 0")) == Stored()
     reason = reason_of(await client.get(Subscribe("more", "x > 0")))
     assert f"limits.subscriptions_per_client is {most}" in reason
-    assert reason_of(await client.get(Subscribe("once", "x > 0", Terms(durable=False)))) == reason
+    assert reason_of(await client.get(Subscribe("once", "x > 0", SubscriptionOptions(durable=False)))) == reason
     assert await client.get(Subscribe("s0", "x > 0")) == Stored()
     assert await client.get(Unsubscribe("s0")) == Stored()
     assert await client.get(Subscribe("more", "x > 0")) == Stored()
@@ -332,10 +340,10 @@ def test_who_asks_more_than_is_answered_is_not_read_from_for_a_while(
     [
         (Subscribe("n" * 201, "x > 0"), "201 characters"),
         (
-            Subscribe("s", "x > 0", Terms(owner="o", labels=(("a", "b" * 4_095),))),
+            Subscribe("s", "x > 0", SubscriptionOptions(owner="o", labels=(("a", "b" * 4_095),))),
             "have 4,097 characters",
         ),
-        (Subscribe("s", "x > 0", Terms(owner="o" * 4_097)), "have 4,097 characters"),
+        (Subscribe("s", "x > 0", SubscriptionOptions(owner="o" * 4_097)), "have 4,097 characters"),
         (Update("s", labels=(("a" * 2_000, "b" * 2_097),)), "have 4,097 characters"),
         (Locate("n" * 513), "513 characters"),
     ],

@@ -14,10 +14,10 @@ from meetpoint.net.logs import Log
 from meetpoint.net.metrics import Counts
 from meetpoint.net.refusals import Refusals
 from meetpoint.net.tls import Guard
-from meetpoint.protocol.directory import Sync
-from meetpoint.protocol.inputs import Input, Lost
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.ring import NodeId, Ring
+from meetpoint.node.cluster.directory import Sync
+from meetpoint.node.runtime.inputs import Input, PeerUnreachable
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.ring import NodeId, Ring
 from meetpoint.wire import FrameReader, frame
 from meetpoint.wire.handshake import Hello, IAm, Welcome
 from tests.net.talking import HANDSHAKE, broker, config, network, run, until
@@ -46,7 +46,7 @@ class Here:
         )
 
     def lost(self) -> list[Peer]:
-        return [item.peer for item in self.inputs if isinstance(item, Lost)]
+        return [item.peer for item in self.inputs if isinstance(item, PeerUnreachable)]
 
 
 class There:

@@ -9,8 +9,8 @@ import pytest
 
 from meetpoint.net import Broker, BrokerError, Limits
 from meetpoint.net.broker import FAILED
-from meetpoint.protocol.effects import Published, Refused, Stored
-from meetpoint.protocol.inputs import Acknowledge, Present, Publish, Subscribe
+from meetpoint.node.runtime.effects import Published, Refused, Stored
+from meetpoint.node.runtime.inputs import Acknowledge, Attach, Publish, Subscribe
 from meetpoint.store import StoreState
 from meetpoint.wire.clients import Ask, Status, StatusIs
 from tests.net.talking import broker, calling, config, event, run, until
@@ -86,7 +86,7 @@ def test_a_subscriber_that_takes_nothing_for_long_is_closed_and_gets_it_later() 
                 assert one.node.held_subscriptions()[0].queued == 300
                 slow.writer.transport.abort()
             async with calling(one.address) as again:
-                assert await again.get(Present("kept", 300)) == Stored()
+                assert await again.get(Attach("kept", 300)) == Stored()
                 got = await again.notified(300)
                 assert len({each.event for each in got}) == 300
 

@@ -8,10 +8,10 @@ import pytest
 
 from meetpoint.catalog import make_link_codec
 from meetpoint.net import Broker
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import HomeId, home_of
-from meetpoint.protocol.ring import NodeId, Ring
-from meetpoint.protocol.safekeeping import Copy
+from meetpoint.node.cluster.replication import Replicate
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import HomeId, home_of
+from meetpoint.node.runtime.ring import NodeId, Ring
 from meetpoint.wire import frames
 from tests.net.talking import calling, event, network, run, until
 
@@ -45,8 +45,8 @@ def test_what_another_broker_says_of_a_home_is_refused_and_counted_and_nothing_i
             before = [kept(each, home) for each in others]
             names = tuple(name for name, _ in before[0])
             for each in others:
-                await said(each, Copy(1, home, entry.epoch, 2**40, (), names, False, False))
-                await said(each, Copy(2, home, entry.epoch, 2**40, (), (), True, True))
+                await said(each, Replicate(1, home, entry.epoch, 2**40, (), names, False, False))
+                await said(each, Replicate(2, home, entry.epoch, 2**40, (), (), True, True))
                 assert each.counts.refusals["peer"] == 2
                 assert each.counts.observed["peer_refused"] == 2
             assert [kept(each, home) for each in others] == before

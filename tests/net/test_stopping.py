@@ -15,8 +15,8 @@ import pytest
 
 from meetpoint.net import Broker
 from meetpoint.net import run as run_on_real_clock
-from meetpoint.protocol.effects import Published, Refused
-from meetpoint.protocol.inputs import Present, Publish
+from meetpoint.node.runtime.effects import Published, Refused
+from meetpoint.node.runtime.inputs import Attach, Publish
 from meetpoint.wire.clients import Ask, CloseSoon, Told
 from tests.net.talking import Caller, broker, calling, config, event, network, run, until
 
@@ -125,7 +125,7 @@ def test_sigterm_drains_a_process_and_what_it_acknowledged_is_there_again(tmp_pa
 
     async def count(address: str, expected: int) -> None:
         async with calling(address) as client:
-            await client.get(Present("s", 1000))
+            await client.get(Attach("s", 1000))
             got = await client.notified(expected)
             assert len({each.event for each in got}) == expected
 

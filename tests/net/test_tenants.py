@@ -19,8 +19,8 @@ from meetpoint.language.filters import parse_filter
 from meetpoint.matching import Scan
 from meetpoint.net.config import Access
 from meetpoint.net.tenancy import ReservedError, Scope, event_outside
-from meetpoint.protocol.effects import Published
-from meetpoint.protocol.inputs import Present, Subscribe, Terms
+from meetpoint.node.runtime.effects import Published
+from meetpoint.node.runtime.inputs import Attach, Subscribe, SubscriptionOptions
 from meetpoint.schemes.dmm.settings import DmmSettings
 from meetpoint.schemes.filters.settings import FiltersSettings
 from meetpoint.schemes.reach import ReachSettings
@@ -43,7 +43,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
 
 async def subscribe(client: Caller, name: str, filter_: str) -> None:
     """As `Caller.subscribe`, all of them asked at once by whoever gathers them."""
-    for what in (Subscribe(name, filter_, Terms()), Present(name, 1_000)):
+    for what in (Subscribe(name, filter_, SubscriptionOptions()), Attach(name, 1_000)):
         word = await client.get(what)
         assert type(word).__name__ == "Stored", word
 

@@ -14,9 +14,9 @@ import pytest
 
 from meetpoint.net import Broker, BrokerError
 from meetpoint.net.config import Limits, Tls
-from meetpoint.protocol.directory import Sync
-from meetpoint.protocol.inputs import Publish
-from meetpoint.protocol.messages import Peer
+from meetpoint.node.cluster.directory import Sync
+from meetpoint.node.runtime.inputs import Publish
+from meetpoint.node.runtime.messages import Peer
 from meetpoint.security import Authority
 from meetpoint.wire import frame
 from meetpoint.wire.handshake import Hello, IAm, Unwelcome, Welcome

@@ -23,14 +23,14 @@ from meetpoint.net.config import Access
 from meetpoint.net.following import FOLLOWED_MAX, NAMES_MAX, SEEN_MAX, Follower
 from meetpoint.net.paces import SLICE_US, SLICES, Paces
 from meetpoint.net.recents import ANSWER_BYTES, LOOK_US, Recents
-from meetpoint.protocol.effects import Answer, Effect, Published, Refused, Send, Stored, Trace
-from meetpoint.protocol.inputs import Asked, Persisted, Publish, Received
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.protocol.ring import Key, NodeId
-from meetpoint.protocol.standing import event_of
-from meetpoint.rendezvous.arcs import Arc
-from meetpoint.rendezvous.messages import Bring, Done, Errand
+from meetpoint.node.home.subscription_table import event_of
+from meetpoint.node.runtime.effects import Answer, Effect, Published, Refused, Send, Stored, Trace
+from meetpoint.node.runtime.inputs import ClientRequest, Persisted, Publish, Received
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.node.runtime.ring import Key, NodeId
+from meetpoint.placement.messages import DeliverToHome, Done, KeyedRequest
+from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.dmm import DmmSettings
 from meetpoint.schemes.dmm.regions import Regions
 from meetpoint.schemes.dmm.rules import Kept, State
@@ -301,7 +301,7 @@ def test_what_is_told_of_a_followed_event_fits_an_answer() -> None:
     follower = Follower(Standing(), make_codec())  # type: ignore[arg-type]
     follower.follow("e1", 10, 0)
     names = tuple(f"{number:0200d}" for number in range(NAMES_MAX + 50))
-    follower.took(Asked(1, Publish(event(1))), [Trace(KEY, "published", content=event(1))], 1)
+    follower.took(ClientRequest(1, Publish(event(1))), [Trace(KEY, "published", content=event(1))], 1)
     follower.took(Persisted(1), [Trace(KEY, "notified", names=names)] * (SEEN_MAX + 10), 2)
     told = follower.followed("e1", (), 3)
     assert told is not None
@@ -322,18 +322,18 @@ def test_questions_that_name_no_event_are_known_by_their_step_and_by_their_answe
     follower.follow("e1", 10, 0)
     asked = codec.encode(Collect("price", (), b"1", ()))
     answered = codec.encode(Collected(()))
-    arc = Arc(b"k" * 20, b"k" * 20)
+    arc = KeyRange(b"k" * 20, b"k" * 20)
 
     def errand(number: int) -> Send:
-        return Send(A, Errand(b"k" * 20, b"k" * 20, Standing.me, number, 0, asked))
+        return Send(A, KeyedRequest(b"k" * 20, b"k" * 20, Standing.me, number, 0, asked))
 
     def done(number: int) -> Received:
         return Received(A, Done(number, b"k" * 20, b"k" * 20, 1, HomeId(b"h" * 20), arc, answered))
 
     other = EventKey(KEY.home, 1, 8)
     published = [Trace(KEY, "published", content=event(1)), Trace(other, "published", content=event(2))]
-    follower.took(Asked(1, Publish(event(1))), published, 1)
-    beside = Send(A, Bring(9, HomeId(b"h" * 20), other, 0, (), event(2)))
+    follower.took(ClientRequest(1, Publish(event(1))), published, 1)
+    beside = Send(A, DeliverToHome(9, HomeId(b"h" * 20), other, 0, (), event(2)))
     both: list[Effect] = [Answer(1, Published(KEY)), errand(1), beside, Answer(2, Published(other)), errand(2)]
     follower.took(Persisted(1), both, 2)
     follower.took(done(2), [errand(3)], 3)
@@ -380,7 +380,7 @@ def test_the_last_events_are_remembered_while_somebody_asks() -> None:
     recents = Recents()
     watched: list[bool] = []
     recents.on_change = watched.append
-    asked = Asked(1, Publish(b""))
+    asked = ClientRequest(1, Publish(b""))
     assert recents.since(0, 0) == RecentIs(0, (), ())
     steps = [Trace(KEY, "published", content=event(1)), Trace(KEY, "taken", names=("a", "b")), Trace(KEY, "taken")]
     recents.took(asked, steps, 1)
@@ -398,7 +398,7 @@ def test_under_load_the_newest_events_are_told() -> None:
     recents = Recents()
     recents.since(0, 0)
     large = event(1, text="x" * (ANSWER_BYTES // 3))
-    recents.took(Asked(1, Publish(b"")), [Trace(KEY, "published", content=large) for _ in range(5)], 1)
+    recents.took(ClientRequest(1, Publish(b"")), [Trace(KEY, "published", content=large) for _ in range(5)], 1)
     found = recents.since(0, 2)
     assert [each.number for each in found.events] == [4, 5]
     assert found.last == 5

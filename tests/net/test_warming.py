@@ -18,7 +18,7 @@ from meetpoint.net import Broker, make_config
 from meetpoint.net import run as run_on_real_clock
 from meetpoint.net.logs import Log
 from meetpoint.net.warming import LOOK_S, _run_child, are_kept, warm_up
-from meetpoint.protocol.standing import Standing, Subscription
+from meetpoint.node.home.subscription_table import Subscription, SubscriptionTable
 from tests.net.talking import run
 from tests.workloads import random_events, random_filter
 
@@ -63,7 +63,7 @@ def test_nothing_is_left_to_compile_afterwards() -> None:
 
 
 def test_a_home_goes_on_without_an_index_while_it_is_postponed() -> None:
-    standing = Standing(10)
+    standing = SubscriptionTable(10)
     with postponed_index():
         for n in range(400):
             standing.put(str(n), Subscription(n, f"a > {n}"), parse_filter(f"a > {n}"))

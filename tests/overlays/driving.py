@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from meetpoint.protocol.effects import CancelTimer, Effect, Observe, Send, SetTimer
-from meetpoint.protocol.inputs import MICROSECONDS, Instant
-from meetpoint.protocol.messages import Message, Peer, Reply
-from meetpoint.protocol.overlay import Upcalls
-from meetpoint.protocol.ring import Key, NodeId, Ring
-from meetpoint.protocol.services import Services
+from meetpoint.node.overlay import Upcalls
+from meetpoint.node.runtime.effects import CancelTimer, Effect, Observe, Send, SetTimer
+from meetpoint.node.runtime.inputs import SECOND_US, Instant
+from meetpoint.node.runtime.messages import Message, Peer, Reply
+from meetpoint.node.runtime.ring import Key, NodeId, Ring
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.wire import Codec
 
 __all__ = ["Host", "Text", "World", "drawn", "peer"]
@@ -41,9 +41,9 @@ class Host(Generic[Overlaid]):
     """A node that is nothing but its overlay."""
 
     def __init__(
-        self, me: Peer, ring: Ring, seed: int, packer: Codec, make: Callable[[Services, Upcalls], Overlaid]
+        self, me: Peer, ring: Ring, seed: int, packer: Codec, make: Callable[[Runtime, Upcalls], Overlaid]
     ) -> None:
-        self.services = Services(me, ring, packer, seed)
+        self.services = Runtime(me, ring, packer, seed)
         self.services._numbers = 0  # from one on, so that tests can tell them
         self.delivered_here: list[tuple[Key, Message, Peer, int]] = []
         self.joins = 0
@@ -179,15 +179,15 @@ class World(Generic[Hosted]):
 
     def run(self, seconds: float) -> None:
         """Let time pass."""
-        self._until(self.now + int(seconds * MICROSECONDS), lambda: False)
+        self._until(self.now + int(seconds * SECOND_US), lambda: False)
 
     def run_until(self, done: Callable[[], bool], seconds_max: float, every: float = 0.25) -> float:
         """Let time pass until something holds; how many seconds it took."""
         begun = self.now
         while not done():
-            assert self.now - begun < seconds_max * MICROSECONDS, f"not within {seconds_max} s: {self.departures()}"
+            assert self.now - begun < seconds_max * SECOND_US, f"not within {seconds_max} s: {self.departures()}"
             self.run(every)
-        return (self.now - begun) / MICROSECONDS
+        return (self.now - begun) / SECOND_US
 
     def heal(self, seconds_max: float) -> float:
         """Let time pass until all is ideal."""

@@ -1,19 +1,19 @@
-"""The small world of `tests/rendezvous` with nodes that run any scheme, on an overlay that routes in one hop."""
+"""The small world of `tests/placement` with nodes that run any scheme, on an overlay that routes in one hop."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.inputs import Started
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.node import Node
-from meetpoint.protocol.overlay import Overlay
-from meetpoint.protocol.ring import Key
-from meetpoint.protocol.scheme import Scheme
-from meetpoint.protocol.services import Services
-from tests.protocol.world import RING, Table
-from tests.rendezvous.small_world import CODEC, MeetWorld
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.node import Node
+from meetpoint.node.overlay import Overlay
+from meetpoint.node.runtime.inputs import Started
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.ring import Key
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.node.scheme import Scheme
+from tests.node.world import RING, Table
+from tests.placement.small_world import CODEC, MeetWorld
 
 __all__ = ["RoutingTable", "SchemeWorld"]
 
@@ -43,7 +43,7 @@ class SchemeWorld(MeetWorld):
         for number in numbers:
             self.start(number, founders=founders)
 
-    def make(self, services: Services, overlay: Overlay, hosting: Hosting) -> Scheme:
+    def make(self, services: Runtime, overlay: Overlay, hosting: HomeManager) -> Scheme:
         """A node's part of the scheme."""
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ from meetpoint.catalog import NetworkConfig, read_scheme
 from meetpoint.lab.sim.scenario import Network
 from meetpoint.matching.feedback import Feedback
 from meetpoint.matching.statistics import Statistics
-from meetpoint.protocol.inputs import MICROSECONDS, Measured
+from meetpoint.node.runtime.inputs import SECOND_US, Measured
 from meetpoint.schemes.meet import MeetSettings
 from meetpoint.schemes.meet.summaries import Summaries
 from tests.schemes.busy import Busy, judge, network
@@ -49,7 +49,7 @@ def tune(net: Network, at_s: float, share: float, random: Random) -> None:
             if random.random() < share:
                 net.engine.hand(process, Measured(measured(random.randrange(5))))
 
-    net.engine.call(net.engine.now + int(at_s * MICROSECONDS), load)
+    net.engine.call(net.engine.now + int(at_s * SECOND_US), load)
 
 
 @pytest.mark.slow
@@ -106,7 +106,7 @@ def test_events_go_to_fewer_places_once_that_is_known() -> None:
 
 @pytest.mark.slow
 def test_children_of_a_key_that_was_crowded_are_not_visited_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    crowded = MeetSettings(crowded=8, lease_us=60 * MICROSECONDS)  # such that summaries last from event to event
+    crowded = MeetSettings(crowded=8, lease_us=60 * SECOND_US)  # such that summaries last from event to event
 
     def visited(share: float) -> int:
         return run_once(lambda net, random: tune(net, 20, share, random), crowded, events=250)

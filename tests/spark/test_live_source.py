@@ -24,7 +24,7 @@ from meetpoint.language import parse_filter
 from meetpoint.language.event_json import attributes_from_json
 from meetpoint.matching import Scan
 from meetpoint.net.config import Archiving
-from meetpoint.protocol.messages import Peer
+from meetpoint.node.runtime.messages import Peer
 from meetpoint.spark import live_offsets
 from meetpoint.spark.live_offsets import UNHOSTED_S, Place, Watch, advance, ranges_between
 from meetpoint.spark.live_rows import columns_of

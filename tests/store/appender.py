@@ -19,8 +19,8 @@ import threading
 from pathlib import Path
 from random import Random
 
-from meetpoint.protocol.effects import Persist
-from meetpoint.protocol.records import HomeId, Record
+from meetpoint.node.runtime.effects import Persist
+from meetpoint.node.runtime.records import HomeId, Record
 from meetpoint.store import Store, StoreState
 
 HOMES = (HomeId(b""), HomeId(b"\x01" * 20), HomeId(b"\xfe" * 20))

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from meetpoint.protocol.effects import Persist
-from meetpoint.protocol.records import HomeId, Record
+from meetpoint.node.runtime.effects import Persist
+from meetpoint.node.runtime.records import HomeId, Record
 from meetpoint.store import Store, StoreState
 
 HOME, OTHER = HomeId(b"\x01" * 20), HomeId(b"\xfe" * 20)

@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
-from meetpoint.protocol.hosting import HOSTED
-from meetpoint.protocol.node import INCARNATION
-from meetpoint.protocol.records import LOCAL, HomeId, Record
+from meetpoint.node.cluster.home_manager import HOSTED
+from meetpoint.node.node import INCARNATION
+from meetpoint.node.runtime.records import LOCAL, HomeId, Record
 from meetpoint.store import Store, StoreError
 from meetpoint.store.database import open_file
 from meetpoint.store.layout import MIGRATIONS, Migration, checksum

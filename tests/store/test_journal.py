@@ -13,8 +13,8 @@ import pytest
 
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import to_msgpack
-from meetpoint.protocol.effects import Trace
-from meetpoint.protocol.records import EventKey
+from meetpoint.node.runtime.effects import Trace
+from meetpoint.node.runtime.records import EventKey
 from meetpoint.store import journal as journal_module
 from meetpoint.store.journal import Journal, JournalLine
 from tests.store.opened import HOME, OTHER, WAIT_S, opened, record

@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 
-from meetpoint.protocol.records import Record
+from meetpoint.node.runtime.records import Record
 from meetpoint.store.maintenance import check
 from tests.store import appender
 from tests.store.opened import WAIT_S, kept

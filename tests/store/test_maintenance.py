@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from meetpoint.protocol.hosting import HOSTED
-from meetpoint.protocol.node import INCARNATION
-from meetpoint.protocol.records import LOCAL, Record
+from meetpoint.node.cluster.home_manager import HOSTED
+from meetpoint.node.node import INCARNATION
+from meetpoint.node.runtime.records import LOCAL, Record
 from meetpoint.store import Identity, Store, StoreError
 from meetpoint.store import folder as folder_module
 from meetpoint.store.maintenance import backup, check, restore

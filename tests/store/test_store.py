@@ -19,8 +19,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from meetpoint.protocol.effects import Persist
-from meetpoint.protocol.records import LOCAL, HomeId, Record
+from meetpoint.node.runtime.effects import Persist
+from meetpoint.node.runtime.records import LOCAL, HomeId, Record
 from meetpoint.store import LATENCY_BOUNDS_S, Identity, Store, StoreError, StoreState
 from meetpoint.store import database as database_module
 from meetpoint.store import folder as folder_module

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meetpoint.catalog import make_codec
-from meetpoint.protocol.directory import Entry, Sync, Synced
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import HomeId, Record
-from meetpoint.protocol.ring import Ring
-from meetpoint.protocol.safekeeping import Copy
+from meetpoint.node.cluster.directory import Entry, Sync, Synced
+from meetpoint.node.cluster.replication import Replicate
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import HomeId, Record
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.wire import FRAME_MAX, VERSION, Codec, FrameReader, WireError, frame
 
 CODEC = make_codec()
@@ -40,7 +40,7 @@ def encoded(value: object) -> bytes:
     [
         SYNC,
         Synced(5, b"", (), True),
-        Copy(1, HOME, 1, 1, (Record(HOME, "last", 9, b"\x00"), Record(HOME, "x", 1, None)), ("y",), True, False),
+        Replicate(1, HOME, 1, 1, (Record(HOME, "last", 9, b"\x00"), Record(HOME, "x", 1, None)), ("y",), True, False),
     ],
 )
 def test_a_message_survives_the_wire(message: Message) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import Ring
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.wire import Codec, FrameReader, WireError, frame, frames, split
 from meetpoint.wire.clients import FROM_CLIENTS, TO_CLIENTS
 from meetpoint.wire.codec import FRAME_MESSAGES_MAX, MESSAGE_MAX

@@ -42,7 +42,7 @@ from meetpoint.archive.parts import (
     parts_within,
 )
 from meetpoint.archive.writing import COLUMNS, sync_folder, write_synced
-from meetpoint.protocol.records import HomeId
+from meetpoint.node.runtime.records import HomeId
 
 __all__ = ["Merged", "closed_hours", "expired_hours", "forget_hour", "merge_hour", "sweep_forgotten"]
 

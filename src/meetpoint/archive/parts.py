@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from meetpoint.errors import MeetpointError
-from meetpoint.protocol.records import HomeId
+from meetpoint.node.runtime.records import HomeId
 
 __all__ = [
     "HOUR_FORM",

@@ -17,8 +17,8 @@ import pyarrow as pa
 from meetpoint.archive.parts import ArchiveError, check_archive, list_parts, opened
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.protocol.repeats import Repeats
+from meetpoint.node.home.history_dedup import HistoryDedup
+from meetpoint.node.runtime.records import EventKey, HomeId
 
 __all__ = ["Archived", "micros_of", "read_accepted", "read_archive"]
 
@@ -52,10 +52,10 @@ def read_accepted(
     since_us, until_us = micros_of(since, "since"), micros_of(until, "until")
     within = Path(folder)
     check_archive(within)
-    hour, here, before = "", Repeats(), Repeats()
+    hour, here, before = "", HistoryDedup(), HistoryDedup()
     for part in list_parts(within, since_us, until_us):
         if part.hour != hour:
-            hour, here, before = part.hour, Repeats(), here
+            hour, here, before = part.hour, HistoryDedup(), here
         try:
             for each in _events(part.path, since_us, until_us, tenant):
                 said = (each.tenant, each.event.id), each.event, each.at_us

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from meetpoint.archive.parts import Part, hour_name, hours, opened, overlapping, parts_within
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.protocol.records import HomeId
+from meetpoint.node.runtime.records import HomeId
 
 __all__ = ["ArchiveShelf", "Page", "Row", "StreamKey"]
 

@@ -29,7 +29,7 @@ from meetpoint.language.event import Event
 from meetpoint.language.event_arrow import events_to_arrow
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.language.schema import Schema
-from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.node.runtime.records import EventKey, HomeId
 
 __all__ = ["COLUMNS", "Accepted", "Archive", "sync_folder", "write_synced"]
 

@@ -8,17 +8,17 @@ from typing import Final
 import msgspec
 
 from meetpoint.errors import SetupError
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.message_kinds import MESSAGES
+from meetpoint.node.node import Node
+from meetpoint.node.overlay import Overlay, Upcalls
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.ring import Ring
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.node.scheme import Scheme
+from meetpoint.node.settings import NodeSettings
 from meetpoint.overlays import chord, hypercube, pastry
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.kinds import MESSAGES
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.node import Node
-from meetpoint.protocol.overlay import Overlay, Upcalls
-from meetpoint.protocol.ring import Ring
-from meetpoint.protocol.scheme import Scheme
-from meetpoint.protocol.services import Services
-from meetpoint.protocol.settings import NodeSettings
-from meetpoint.rendezvous.messages import MESSAGES as RENDEZVOUS_MESSAGES
+from meetpoint.placement.messages import MESSAGES as RENDEZVOUS_MESSAGES
 from meetpoint.schemes import dmm, filters, flood, lists, meet, reach
 from meetpoint.wire import Codec
 from meetpoint.wire.handshake import IAm
@@ -60,50 +60,50 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
         return min(of_ids, self.ring.bits)
 
 
-def _chord(config: NetworkConfig, services: Services, upcalls: Upcalls) -> Overlay:
+def _chord(config: NetworkConfig, services: Runtime, upcalls: Upcalls) -> Overlay:
     return chord.Chord(services, upcalls, config.chord)
 
 
-def _pastry(config: NetworkConfig, services: Services, upcalls: Upcalls) -> Overlay:
+def _pastry(config: NetworkConfig, services: Runtime, upcalls: Upcalls) -> Overlay:
     return pastry.Pastry(services, upcalls, config.pastry)
 
 
-def _hypercube(config: NetworkConfig, services: Services, upcalls: Upcalls) -> Overlay:
+def _hypercube(config: NetworkConfig, services: Runtime, upcalls: Upcalls) -> Overlay:
     return hypercube.Hypercube(services, upcalls, config.hypercube, config.dimensions)
 
 
-def _flood(config: NetworkConfig, services: Services, overlay: Overlay, hosting: Hosting) -> Scheme:
+def _flood(config: NetworkConfig, services: Runtime, overlay: Overlay, hosting: HomeManager) -> Scheme:
     return flood.Flood(services, overlay, hosting)
 
 
-def _lists(config: NetworkConfig, services: Services, overlay: Overlay, hosting: Hosting) -> Scheme:
+def _lists(config: NetworkConfig, services: Runtime, overlay: Overlay, hosting: HomeManager) -> Scheme:
     return lists.Lists(services, overlay, hosting, config.node, config.lists)
 
 
-def _meet(config: NetworkConfig, services: Services, overlay: Overlay, hosting: Hosting) -> Scheme:
+def _meet(config: NetworkConfig, services: Runtime, overlay: Overlay, hosting: HomeManager) -> Scheme:
     return meet.Meet(services, overlay, hosting, config.node, config.meet)
 
 
-def _dmm(config: NetworkConfig, services: Services, overlay: Overlay, hosting: Hosting) -> Scheme:
+def _dmm(config: NetworkConfig, services: Runtime, overlay: Overlay, hosting: HomeManager) -> Scheme:
     return dmm.Dmm(services, overlay, hosting, config.node, config.dmm)
 
 
-def _reach(config: NetworkConfig, services: Services, overlay: Overlay, hosting: Hosting) -> Scheme:
+def _reach(config: NetworkConfig, services: Runtime, overlay: Overlay, hosting: HomeManager) -> Scheme:
     return reach.Reach(services, overlay, hosting, config.node, config.reach)
 
 
-def _filters(config: NetworkConfig, services: Services, overlay: Overlay, hosting: Hosting) -> Scheme:
+def _filters(config: NetworkConfig, services: Runtime, overlay: Overlay, hosting: HomeManager) -> Scheme:
     return filters.Filters(services, overlay, hosting, config.node, config.filters)
 
 
-OVERLAYS: Final[dict[str, Callable[[NetworkConfig, Services, Upcalls], Overlay]]] = {
+OVERLAYS: Final[dict[str, Callable[[NetworkConfig, Runtime, Upcalls], Overlay]]] = {
     "chord": _chord,
     "pastry": _pastry,
     "hypercube": _hypercube,
 }
 BITS: Final[dict[str, int]] = {"chord": 160, "pastry": 128, "hypercube": 160}
 """The width of ids, as each overlay's paper has it; that of the hypercube leaves it open, and has Chord's."""
-SCHEMES: Final[dict[str, Callable[[NetworkConfig, Services, Overlay, Hosting], Scheme]]] = {
+SCHEMES: Final[dict[str, Callable[[NetworkConfig, Runtime, Overlay, HomeManager], Scheme]]] = {
     "flood": _flood,
     "lists": _lists,
     "meet": _meet,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from meetpoint.protocol.records import EventKey
+from meetpoint.node.runtime.records import EventKey
 
 __all__ = ["Signs"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from meetpoint.node.overlay import OverlayView
+from meetpoint.node.scheme import Scheme
 from meetpoint.overlays.chord.table import ChordView
 from meetpoint.overlays.hypercube.table import HypercubeView
 from meetpoint.overlays.pastry.table import PastryView
-from meetpoint.protocol.overlay import OverlayView
-from meetpoint.protocol.scheme import Scheme
 from meetpoint.schemes.dmm import Dmm
 
 __all__ = ["links_of", "regions_of", "tree_of"]

@@ -14,7 +14,7 @@ from meetpoint.cli.reaching import Reach
 if TYPE_CHECKING:
     from meetpoint.client.dialling import Dialler
     from meetpoint.client.link import Link
-    from meetpoint.protocol.messages import Peer
+    from meetpoint.node.runtime.messages import Peer
     from meetpoint.wire.clients import DeadLetter, Held, Question, Word
 
 __all__ = [
@@ -156,7 +156,7 @@ async def brokers_at(at: Reach, patience_s: float = PATIENCE_S) -> AsyncIterator
 async def answered(link: Link, what: Question, kind: type[T]) -> T:
     """The answer of one broker, of the kind that is expected; NetworkError where it is a refusal."""
     from meetpoint.client.errors import NetworkError, RefusedError
-    from meetpoint.protocol.effects import Refused
+    from meetpoint.node.runtime.effects import Refused
 
     word: Word = await link.asked(what)
     if isinstance(word, kind):

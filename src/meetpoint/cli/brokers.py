@@ -163,8 +163,8 @@ async def leave_network(at: Reach) -> None:
     import asyncio
 
     from meetpoint.client.errors import LinkLostError, NetworkError
-    from meetpoint.protocol.effects import Stored
-    from meetpoint.protocol.inputs import Leave
+    from meetpoint.node.runtime.effects import Stored
+    from meetpoint.node.runtime.inputs import Leave
 
     dialler, address = at.dialler(), at.url
     addresses = dialler.url.addresses

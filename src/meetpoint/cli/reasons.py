@@ -12,7 +12,7 @@ import msgspec
 
 from meetpoint.errors import MeetpointError, one_line
 from meetpoint.language.explain import Explanation, explain
-from meetpoint.protocol.records import EventKey
+from meetpoint.node.runtime.records import EventKey
 from meetpoint.wire.clients import DeadLetter, Held, Line
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from meetpoint.errors import EventError, FilterError, MeetpointError, one_line
 if TYPE_CHECKING:
     from meetpoint.language import Schema
     from meetpoint.matching.rejects import Rejected
-    from meetpoint.protocol.inputs import Subscribe, Update
+    from meetpoint.node.runtime.inputs import Subscribe, Update
     from meetpoint.wire.clients import Held
 
 __all__ = ["subs_app"]
@@ -311,17 +311,17 @@ def _wanted(number: int, row: dict[str, Any]) -> _Wanted:
 
 
 async def _make(one: Reached, wanted: _Wanted) -> tuple[str, str]:
-    from meetpoint.protocol.inputs import Absent, Subscribe, Terms
+    from meetpoint.node.runtime.inputs import Detach, Subscribe, SubscriptionOptions
 
-    terms = Terms(True, wanted.owner, wanted.labels, wanted.lifetime_us, wanted.paused)
+    terms = SubscriptionOptions(True, wanted.owner, wanted.labels, wanted.lifetime_us, wanted.paused)
     made = await _ask(one, Subscribe(wanted.name, wanted.filter, terms), "new")
     if one.link is not None:
-        one.link.tell(Absent(wanted.name))  # a home takes it that whoever subscribes is there
+        one.link.tell(Detach(wanted.name))  # a home takes it that whoever subscribes is there
     return made
 
 
 async def _change(one: Reached, held: Held, wanted: _Wanted) -> tuple[str, str]:
-    from meetpoint.protocol.inputs import Update
+    from meetpoint.node.runtime.inputs import Update
 
     if not held.terms.durable:
         return "refused", "there is one of this name that is not durable; wait until its client has gone"
@@ -339,7 +339,7 @@ async def _ask(one: Reached, what: Subscribe | Update, done: str) -> tuple[str, 
     """Ask until it is done or refused for good; NetworkError where the broker does neither."""
     from meetpoint.client.backoff import Backoff
     from meetpoint.client.errors import NetworkError, RefusedError
-    from meetpoint.protocol.effects import Stored
+    from meetpoint.node.runtime.effects import Stored
 
     assert one.link is not None
     backoff, problem = Backoff(), "no answer"
@@ -370,8 +370,8 @@ def end(name: Annotated[str, typer.Argument(metavar="NAME", help="A durable subs
 
     async def unsubscribe() -> None:
         from meetpoint.client.errors import NetworkError
-        from meetpoint.protocol.effects import Located, Stored
-        from meetpoint.protocol.inputs import Locate, Unsubscribe
+        from meetpoint.node.runtime.effects import Located, Stored
+        from meetpoint.node.runtime.inputs import Locate, Unsubscribe
 
         async with brokers_at(at) as brokers:
             located = await answered(brokers.first, Locate(name), Located)

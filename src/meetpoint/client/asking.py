@@ -22,10 +22,10 @@ from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.language.schema import Schema
 from meetpoint.language.schema_yaml import read_schema, write_schema
-from meetpoint.protocol.effects import Located, Refused, Stored
-from meetpoint.protocol.inputs import Declare, Locate
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.records import EventKey
+from meetpoint.node.runtime.effects import Located, Refused, Stored
+from meetpoint.node.runtime.inputs import Declare, Locate
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import EventKey
 from meetpoint.wire.clients import (
     Broker,
     Brokers,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from meetpoint.language.event import Event
 from meetpoint.language.values import Value
-from meetpoint.protocol.records import EventKey
+from meetpoint.node.runtime.records import EventKey
 
 if TYPE_CHECKING:
     from meetpoint.client.link import Link

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 from meetpoint.client.arrival import Arrival
 from meetpoint.client.errors import LinkLostError, NetworkError, RefusedError
 from meetpoint.errors import one_line
-from meetpoint.protocol.messages import Message, Peer
+from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.wire.clients import TO_CLIENTS, Ask, CloseSoon, Ended, Notification, Question, SchemaOf, Told, Word
 from meetpoint.wire.codec import Codec, WireError
 from meetpoint.wire.frames import FrameReader, frame, frames

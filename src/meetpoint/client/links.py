@@ -12,7 +12,7 @@ from contextlib import suppress
 from meetpoint.client.dialling import Dialler
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.client.link import Link
-from meetpoint.protocol.messages import Peer
+from meetpoint.node.runtime.messages import Peer
 from meetpoint.wire.clients import Brokers, BrokersAre, Word
 
 __all__ = ["Links"]

@@ -24,10 +24,10 @@ from meetpoint.language.event import Event
 from meetpoint.language.explain import Explanation, explain
 from meetpoint.language.filters import Filter, parse_filter
 from meetpoint.language.schema import Schema
-from meetpoint.protocol.effects import Located, Stored
-from meetpoint.protocol.inputs import Terms
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.records import EventKey
+from meetpoint.node.runtime.effects import Located, Stored
+from meetpoint.node.runtime.inputs import SubscriptionOptions
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import EventKey
 from meetpoint.wire.clients import Broker, FollowedIs, Held, Line, Question, StatusIs, ViewIs
 
 __all__ = ["TIMEOUT_S", "Connecting", "Network", "Publishable", "connect"]
@@ -188,7 +188,7 @@ class Network:
             raise NetworkError(f"durable: is {durable!r}; give the subscription a name")
         lifetime_us = lifetime_us_of(lifetime)
         since_us = moment_us_of(since, "since")
-        terms = Terms(
+        terms = SubscriptionOptions(
             durable is not None, self.client if owner is None else owner, labels_of(labels or {}), lifetime_us, paused
         )
         until = None if lifetime_us is None else asyncio.get_running_loop().time() + lifetime_us / 1e6

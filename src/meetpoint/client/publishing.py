@@ -20,10 +20,10 @@ from meetpoint.client.links import Links
 from meetpoint.errors import EventError, MeetpointError
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import to_msgpack
-from meetpoint.protocol.effects import Published, Refused
-from meetpoint.protocol.home import EVENT_BYTES_MAX
-from meetpoint.protocol.inputs import Publish
-from meetpoint.protocol.records import EventKey, home_of
+from meetpoint.node.home.home import EVENT_BYTES_MAX
+from meetpoint.node.runtime.effects import Published, Refused
+from meetpoint.node.runtime.inputs import Publish
+from meetpoint.node.runtime.records import EventKey, home_of
 from meetpoint.wire.clients import Word
 
 __all__ = ["IN_FLIGHT", "Publisher"]

@@ -22,9 +22,9 @@ from meetpoint.client.backoff import Backoff
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.protocol.repeats import Repeats
+from meetpoint.node.home.history_dedup import HistoryDedup
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.wire.clients import History, Stream
 
 __all__ = ["Replay", "Replayed"]
@@ -77,7 +77,7 @@ class Replay:
         self._since_us = since_us
         self._timeout_s = timeout_s
         self._readers: dict[tuple[str, StreamKey], _Reader] = {}
-        self._repeats = Repeats(IDS_MAX)
+        self._repeats = HistoryDedup(IDS_MAX)
         self._filling: asyncio.Task[None] | None = None
         self.is_over = False
         """Whether all of it was handed out."""

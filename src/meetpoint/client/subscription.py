@@ -23,20 +23,20 @@ from meetpoint.client.link import Link
 from meetpoint.client.replaying import Replay
 from meetpoint.client.terms import Lifetime, labels_of, lifetime_us_of
 from meetpoint.errors import EventError
-from meetpoint.protocol.effects import Refused, Stored
-from meetpoint.protocol.inputs import (
-    Absent,
+from meetpoint.node.runtime.effects import Refused, Stored
+from meetpoint.node.runtime.inputs import (
     Acknowledge,
-    Present,
+    Attach,
+    Detach,
     Reject,
     RequestOf,
     Subscribe,
-    Terms,
+    SubscriptionOptions,
     Unsubscribe,
     Update,
 )
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.records import EventKey
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import EventKey
 
 if TYPE_CHECKING:
     from meetpoint.client.network import Network
@@ -60,7 +60,14 @@ class Subscription:
     """One subscription. `async for event in subscription` reads it, until it ends."""
 
     def __init__(
-        self, net: Network, name: str, filter_: str, terms: Terms, window: int, ack: Ack, until: float | None
+        self,
+        net: Network,
+        name: str,
+        filter_: str,
+        terms: SubscriptionOptions,
+        window: int,
+        ack: Ack,
+        until: float | None,
     ) -> None:
         self.name = name
         self.filter = filter_
@@ -252,7 +259,7 @@ class Subscription:
         await self._stop()
         if was is None and link is not None and link.is_open:
             link.listeners.pop(self._wire_name, None)
-            what = Absent(self._wire_name) if self.durable else Unsubscribe(self._wire_name)
+            what = Detach(self._wire_name) if self.durable else Unsubscribe(self._wire_name)
             try:
                 async with asyncio.timeout(CLOSE_S):
                     await link.asked(what)
@@ -458,9 +465,9 @@ class Subscription:
         link.listeners[name] = self
         self._link = link
         try:
-            asked: list[Subscribe | Update | Present] = [] if first is None else [first]
+            asked: list[Subscribe | Update | Attach] = [] if first is None else [first]
             if self.durable:  # who makes an ephemeral one is present at it
-                asked.append(Present(name, self.window))
+                asked.append(Attach(name, self.window))
             for key in self._late:
                 link.tell(Acknowledge(key, (name,)))
             for what in asked:

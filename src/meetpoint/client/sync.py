@@ -29,9 +29,9 @@ from meetpoint.language.explain import Explanation
 from meetpoint.language.filters import Filter
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Value
-from meetpoint.protocol.effects import Located
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.records import EventKey
+from meetpoint.node.runtime.effects import Located
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import EventKey
 from meetpoint.wire.clients import Broker, Held, Line, StatusIs
 
 __all__ = ["SyncDelivered", "SyncNetwork", "SyncSubscription", "connect_sync"]

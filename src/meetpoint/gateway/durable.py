@@ -19,7 +19,7 @@ from meetpoint.gateway.connections import Caller
 from meetpoint.gateway.errors import ApiError
 from meetpoint.gateway.feeds import Format, frame, notice
 from meetpoint.gateway.positions import Position
-from meetpoint.protocol.records import EventKey
+from meetpoint.node.runtime.records import EventKey
 
 if TYPE_CHECKING:
     from meetpoint.gateway.gateway import Gateway

@@ -23,7 +23,7 @@ from meetpoint.gateway.cloud_events import write
 from meetpoint.gateway.connections import Caller
 from meetpoint.gateway.positions import Position
 from meetpoint.language.event_json import to_json
-from meetpoint.protocol.records import EventKey
+from meetpoint.node.runtime.records import EventKey
 
 if TYPE_CHECKING:
     from meetpoint.gateway.gateway import Gateway

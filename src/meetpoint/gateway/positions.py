@@ -6,7 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 from meetpoint.gateway.errors import ApiError
-from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.node.runtime.records import EventKey, HomeId
 
 __all__ = ["Position"]
 

@@ -30,8 +30,8 @@ from meetpoint.gateway.signing import make_secret, read_secret
 from meetpoint.gateway.sinks import URL_MAX, check_sink
 from meetpoint.gateway.webhooks import PARALLEL_MAX, Sender, Webhook
 from meetpoint.language.timestamps import format_timestamp
-from meetpoint.protocol.effects import Refused
-from meetpoint.protocol.inputs import Unsubscribe, Update
+from meetpoint.node.runtime.effects import Refused
+from meetpoint.node.runtime.inputs import Unsubscribe, Update
 from meetpoint.security.files import PRIVATE, FileError, make_folder, read, replace
 from meetpoint.store.folder import Lock
 

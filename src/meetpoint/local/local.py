@@ -25,7 +25,7 @@ from meetpoint.client.errors import NetworkError
 from meetpoint.client.network import Connecting, connect
 from meetpoint.client.sync import SyncNetwork, connect_sync
 from meetpoint.net import Broker, BrokerConfig
-from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.node.runtime.inputs import SECOND_US
 from meetpoint.schemes.meet import MeetSettings
 
 __all__ = ["Local", "LocalNetwork", "local"]
@@ -33,7 +33,7 @@ __all__ = ["Local", "LocalNetwork", "local"]
 READY_S = 60.0
 """Within this all brokers serve and know each other."""
 BROKERS_MAX = 64
-LEASE_US = MICROSECONDS
+LEASE_US = SECOND_US
 """How long the first subscriptions of a new network of the scheme `meet` wait: all brokers are near each other."""
 
 

@@ -20,9 +20,9 @@ from meetpoint.net.config import Archiving
 from meetpoint.net.logs import Log
 from meetpoint.net.metrics import Counts
 from meetpoint.net.tenancy import event_outside
-from meetpoint.protocol import effects
-from meetpoint.protocol.inputs import Archived, Input
-from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.node.runtime import effects
+from meetpoint.node.runtime.inputs import Archived, Input
+from meetpoint.node.runtime.records import EventKey, HomeId
 
 __all__ = ["Archiver"]
 

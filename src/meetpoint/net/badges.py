@@ -17,24 +17,24 @@ from meetpoint.language.filters import Filter, parse_filter
 from meetpoint.language.lexer import TEXT_LENGTH_MAX
 from meetpoint.language.schema import Schema
 from meetpoint.net.tenancy import MARK, ReservedError, Scope, event_outside
-from meetpoint.protocol.effects import Located, Refused
-from meetpoint.protocol.inputs import (
-    Absent,
+from meetpoint.node.home.subscription_table import attributes_of, event_of
+from meetpoint.node.runtime.effects import Located, Refused
+from meetpoint.node.runtime.inputs import (
     Acknowledge,
+    Attach,
     Declare,
+    Detach,
     Forget,
     Leave,
     Locate,
     Lookup,
-    Present,
     Publish,
     Reject,
     Subscribe,
-    Terms,
+    SubscriptionOptions,
     Unsubscribe,
     Update,
 )
-from meetpoint.protocol.standing import attributes_of, event_of
 from meetpoint.security.grants import Grant
 from meetpoint.security.permissions import Permit, reserved_name
 from meetpoint.wire.clients import (
@@ -97,8 +97,8 @@ class Badge:
             Reject: lambda what: Reject(what.event, self._own_names(what.names), what.reason, what.final),
             Subscribe: self._subscribe,
             Update: self._update,
-            Present: self._present,
-            Absent: lambda what: Absent(self._name(what.name)),
+            Attach: self._present,
+            Detach: lambda what: Detach(self._name(what.name)),
             Unsubscribe: lambda what: Unsubscribe(self._name(what.name)),
             Locate: lambda what: Locate(self._name(what.name)),
             Forget: lambda what: Forget(what.event, "" if grant.may_operate else self.scope.prefix),
@@ -145,7 +145,7 @@ class Badge:
             raise DeniedError(
                 "role", f"the owner is {terms.owner!r}, and the token is {scope.client!r}'s; leave the owner out"
             )
-        owned = Terms(terms.durable, scope.owner, terms.labels, terms.lifetime_us, terms.paused)
+        owned = SubscriptionOptions(terms.durable, scope.owner, terms.labels, terms.lifetime_us, terms.paused)
         return Subscribe(name, self._filter(what.filter), owned)
 
     def _update(self, what: Update) -> Update:
@@ -156,7 +156,7 @@ class Badge:
             raise DeniedError("role", f"the filter of {name} is its owner's to change; end it, or ask the owner")
         return Update(name, self._filter(what.filter), what.labels, what.lifetime_us, what.paused)
 
-    def _present(self, what: Present) -> Present:
+    def _present(self, what: Attach) -> Attach:
         name = self._own_name(what.name)
         held = self.filter_of(name)
         if held is not None:
@@ -165,7 +165,7 @@ class Badge:
                 raise DeniedError(
                     "subscribe", f"{what.name}: {reason}, update the subscription, or connect with another token"
                 )
-        return Present(name, what.window)
+        return Attach(name, what.window)
 
     def _filter(self, text: str) -> str:
         """A filter that the client may subscribe to, for its tenant's events alone."""

@@ -46,13 +46,13 @@ from meetpoint.net.tuning import Tuner
 from meetpoint.net.viewing import Viewing
 from meetpoint.net.warming import warm_up
 from meetpoint.net.watching import Watchers
-from meetpoint.protocol.directory import PREFIX
-from meetpoint.protocol.effects import Refused, Stored
-from meetpoint.protocol.inputs import Declare, Leave, Met, Started
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.node import Node
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import NodeId
+from meetpoint.node.cluster.directory import PREFIX
+from meetpoint.node.node import Node
+from meetpoint.node.runtime.effects import Refused, Stored
+from meetpoint.node.runtime.inputs import ContactsFound, Declare, Leave, Started
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import NodeId
 from meetpoint.store import Store, StoreState
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ class Broker:
                 return
             if self._has_begun:
                 wait_s = min(JOIN_RETRY_S_MAX, 2 * wait_s)
-                self._driver.hand(Met(contacts or ()))
+                self._driver.hand(ContactsFound(contacts or ()))
             elif contacts is not None:
                 self._begin(contacts)
 

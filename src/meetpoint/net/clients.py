@@ -1,7 +1,7 @@
 """All clients of a broker: who takes which name, which answers are waited for, and who is not read from for now.
 
-A name has at most one taker: the connection that last said `Present`, or, for what is taken once, the one that
-subscribed. A notification that nobody takes is answered with `Absent` on the spot, and its events wait. A connection
+A name has at most one taker: the connection that last said `Attach`, or, for what is taken once, the one that
+subscribed. A notification that nobody takes is answered with `Detach` on the spot, and its events wait. A connection
 that ends is absent from all its names.
 
 A client that publishes is not read from while too much is under way here, or while it has published faster than it may
@@ -23,13 +23,14 @@ from meetpoint.net.logs import Log
 from meetpoint.net.metrics import Counts
 from meetpoint.net.quotas import Quotas
 from meetpoint.net.refusals import Refusals
-from meetpoint.protocol.effects import Notify, Outcome, Published, Refused
-from meetpoint.protocol.inputs import (
-    Absent,
+from meetpoint.node.node import Node
+from meetpoint.node.runtime.effects import Notify, Outcome, Published, Refused
+from meetpoint.node.runtime.inputs import (
     Acknowledge,
-    Asked,
+    Attach,
+    ClientRequest,
+    Detach,
     Input,
-    Present,
     Publish,
     Reject,
     RequestOf,
@@ -37,7 +38,6 @@ from meetpoint.protocol.inputs import (
     Unsubscribe,
     Withdrawn,
 )
-from meetpoint.protocol.node import Node
 
 if TYPE_CHECKING:
     from meetpoint.net.sessions import Session
@@ -93,18 +93,18 @@ class Clients:
     def ask(self, session: Session | None, request: int, what: RequestOf) -> None:
         """Ask the node for a client."""
         if request == NOBODY and type(what) in _QUIET:
-            self._hand(Asked(NOBODY, what))
+            self._hand(ClientRequest(NOBODY, what))
             return
         self._number = number = self._number + 1
         self._asked[number] = (session, request, what, None)
-        self._hand(Asked(number, what))
+        self._hand(ClientRequest(number, what))
 
     def ask_self(self, what: RequestOf) -> asyncio.Future[Outcome]:
         """Ask the node for the broker itself."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._number = number = self._number + 1
         self._asked[number] = (None, NOBODY, what, future)
-        self._hand(Asked(number, what))
+        self._hand(ClientRequest(number, what))
         return future
 
     def answered(self, number: int, outcome: Outcome) -> None:
@@ -137,8 +137,8 @@ class Clients:
         session.refuse(kind, outcome.reason)
         if type(what) is Publish and outcome.retry:
             session.is_out_of_order = True
-        name = what.name if isinstance(what, (Present, Subscribe)) else ""
-        if self._takers.get(name) is session and (isinstance(what, Present) or name in session.passing):
+        name = what.name if isinstance(what, (Attach, Subscribe)) else ""
+        if self._takers.get(name) is session and (isinstance(what, Attach) or name in session.passing):
             self.take_away(name)
 
     def _unsubscribed(self, session: Session, name: str) -> None:
@@ -172,7 +172,9 @@ class Clients:
             if is_passing:
                 session.passing[name] = None
             else:
-                self._hand(Asked(NOBODY, Absent(name)))  # what the former one had and did not acknowledge comes again
+                self._hand(
+                    ClientRequest(NOBODY, Detach(name))
+                )  # what the former one had and did not acknowledge comes again
         self._takers[name] = session
         session.names[name] = None
 
@@ -224,7 +226,7 @@ class Clients:
 
     def _unclaimed(self, name: str) -> None:
         self.counts.totals["unclaimed"] += 1
-        self._hand(Asked(NOBODY, Absent(name)))
+        self._hand(ClientRequest(NOBODY, Detach(name)))
 
     # -- coming and going ----------------------------------------------------------------------------------------------
 
@@ -267,7 +269,7 @@ class Clients:
         self.log.say(logging.DEBUG, "client_gone", client=session.key, reason=reason)
         for name in list(session.names):
             self.take_away(name)
-            self._hand(Asked(NOBODY, Absent(name)))
+            self._hand(ClientRequest(NOBODY, Detach(name)))
 
     def review(self) -> None:
         """Look at all tokens again: whose does not count any longer is told, and goes."""

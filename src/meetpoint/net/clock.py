@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from time import monotonic_ns, time_ns
 
-from meetpoint.protocol.inputs import Instant
+from meetpoint.node.runtime.inputs import Instant
 
 __all__ = ["Clock"]
 

@@ -22,10 +22,10 @@ from meetpoint.catalog import NetworkConfig, read_scheme, way_of
 from meetpoint.errors import MeetpointError, SchemaError
 from meetpoint.language.schema import Schema
 from meetpoint.net.tables import Access, Archiving, Limits, Logging, Tls
+from meetpoint.node.settings import NodeSettings
 from meetpoint.overlays.chord import ChordSettings
 from meetpoint.overlays.hypercube.settings import HypercubeSettings
 from meetpoint.overlays.pastry.settings import PastrySettings
-from meetpoint.protocol.settings import NodeSettings
 from meetpoint.schemes.dmm.settings import DmmSettings
 from meetpoint.schemes.filters.settings import FiltersSettings
 from meetpoint.schemes.lists import ListsSettings

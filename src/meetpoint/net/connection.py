@@ -19,7 +19,7 @@ from typing import Final, Protocol, cast
 from meetpoint.net.config import Limits
 from meetpoint.net.doubt import DOUBTFUL, Allowance, doubt_after
 from meetpoint.net.tls import TLS_FIRST_BYTE, Pipe, TlsError
-from meetpoint.protocol.messages import Message
+from meetpoint.node.runtime.messages import Message
 from meetpoint.wire import Codec, FrameReader, Piece, WireError, frames, split
 from meetpoint.wire.handshake import HANDSHAKE_VERSION, Hello, IAm, Unwelcome, Welcome
 

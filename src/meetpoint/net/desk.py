@@ -15,11 +15,11 @@ from meetpoint.net.paces import Paces
 from meetpoint.net.sessions import Session
 from meetpoint.net.turns import Turns
 from meetpoint.net.viewing import Viewing
-from meetpoint.protocol.effects import Refused
-from meetpoint.protocol.inputs import Forget
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.node import Node
-from meetpoint.protocol.ring import NodeId
+from meetpoint.node.node import Node
+from meetpoint.node.runtime.effects import Refused
+from meetpoint.node.runtime.inputs import Forget
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import NodeId
 from meetpoint.store import JournalLine, Store
 from meetpoint.wire.clients import (
     PAGE_MAX,

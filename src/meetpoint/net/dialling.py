@@ -10,7 +10,7 @@ from typing import Any, Final
 from meetpoint.net.config import Address, BrokerConfig, parse_address
 from meetpoint.net.connection import HANDSHAKE, Connection, Turn
 from meetpoint.net.tls import Guard, TlsError
-from meetpoint.protocol.messages import Message
+from meetpoint.node.runtime.messages import Message
 from meetpoint.wire import WireError
 from meetpoint.wire.handshake import Hello, Unwelcome, Welcome
 

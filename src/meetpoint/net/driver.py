@@ -23,7 +23,8 @@ from meetpoint.net.metrics import Counts
 from meetpoint.net.paces import Paces
 from meetpoint.net.timers import Timers
 from meetpoint.net.watching import Watch
-from meetpoint.protocol.effects import (
+from meetpoint.node.node import Node
+from meetpoint.node.runtime.effects import (
     Accepted,
     Answer,
     CancelTimer,
@@ -38,9 +39,8 @@ from meetpoint.protocol.effects import (
     Stop,
     Trace,
 )
-from meetpoint.protocol.inputs import Asked, Fired, Input, Persisted, Received
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.node import Node
+from meetpoint.node.runtime.inputs import ClientRequest, Input, Persisted, Received, TimerFired
+from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.store import Store
 from meetpoint.wire import WireError
 
@@ -191,7 +191,7 @@ class Driver:
         self._watch = watch
 
     def _fired(self, timer: int) -> None:
-        self.hand(Fired(timer))
+        self.hand(TimerFired(timer))
 
     def persisted(self, ticket: int) -> None:
         """A ticket and all before it are on disk."""
@@ -250,7 +250,9 @@ class Driver:
         self._counts.totals["step_errors"] += 1
         kind = type(item).__name__
         is_of_input = isinstance(error, _OF_INPUT)
-        if isinstance(item, Asked) and (is_of_input or isinstance(error, StopIteration)):  # it hosts nothing, for now
+        if isinstance(item, ClientRequest) and (
+            is_of_input or isinstance(error, StopIteration)
+        ):  # it hosts nothing, for now
             self._log.say(
                 logging.ERROR, "request_failed", kind=type(item.what).__name__, problem=repr(error), error=error
             )

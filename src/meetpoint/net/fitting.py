@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from meetpoint.net.config import BrokerConfig, parse_address
 from meetpoint.net.errors import BrokerError
 from meetpoint.net.tls import Guard
-from meetpoint.protocol.records import Record
+from meetpoint.node.runtime.records import Record
 
 __all__ = ["Advice", "advice", "advice_on_tls", "check_records"]
 

@@ -20,12 +20,12 @@ import msgspec
 from meetpoint.catalog.purposes import PURPOSES, innermost, tag_of
 from meetpoint.catalog.signs import Signs
 from meetpoint.errors import MeetpointError
-from meetpoint.protocol.effects import Answer, Effect, Published, Send, Trace
-from meetpoint.protocol.inputs import MICROSECONDS, Asked, Input, Publish, Received
-from meetpoint.protocol.messages import Message, Query, Reply
-from meetpoint.protocol.node import Node
-from meetpoint.protocol.records import EventKey
-from meetpoint.rendezvous.messages import Done, Elsewhere, Errand
+from meetpoint.node.node import Node
+from meetpoint.node.runtime.effects import Answer, Effect, Published, Send, Trace
+from meetpoint.node.runtime.inputs import SECOND_US, ClientRequest, Input, Publish, Received
+from meetpoint.node.runtime.messages import Message, Query, Reply
+from meetpoint.node.runtime.records import EventKey
+from meetpoint.placement.messages import Done, KeyedRequest, NotOwner
 from meetpoint.wire import Codec, WireError
 from meetpoint.wire.clients import FollowedIs, Seen
 
@@ -110,7 +110,7 @@ class Follower:
     def follow(self, id_: str, seconds: float, now: int) -> None:
         """Remember what is about an event from now on; told again, for longer."""
         self._forget_old(now)
-        until = now + int(min(max(seconds, 0.0), SECONDS_MAX) * MICROSECONDS)
+        until = now + int(min(max(seconds, 0.0), SECONDS_MAX) * SECOND_US)
         known = self._followed.get(id_)
         if known is not None:
             known.until = max(known.until, until)
@@ -172,7 +172,7 @@ class Follower:
         named: set[int],
     ) -> None:
         signs = followed.signs
-        is_about = type(item) is Asked and type(item.what) is Publish and signs.are_in(item.what.event)
+        is_about = type(item) is ClientRequest and type(item.what) is Publish and signs.are_in(item.what.event)
         if came is not None and followed.names(came):
             is_about = True
             named.add(id(came))
@@ -244,9 +244,9 @@ class Follower:
         is_routed = False
         while tag_of(message).endswith(".ro"):
             message, is_routed = self._codec.decode(message.body), True
-        if isinstance(message, Errand):
+        if isinstance(message, KeyedRequest):
             return b"e%b/%d" % (message.origin.id, message.number), is_routed
-        if isinstance(message, Done | Elsewhere):
+        if isinstance(message, Done | NotOwner):
             return b"e%b/%d" % (to, message.number), is_routed
         if isinstance(message, Query):
             return b"q%b/%d" % (source, message.request), is_routed

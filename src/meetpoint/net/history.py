@@ -19,9 +19,9 @@ from meetpoint.net.badges import Badge
 from meetpoint.net.clients import Clients
 from meetpoint.net.sessions import Session
 from meetpoint.net.turns import Turns
-from meetpoint.protocol.effects import Refused
-from meetpoint.protocol.node import Node
-from meetpoint.protocol.records import HomeId
+from meetpoint.node.node import Node
+from meetpoint.node.runtime.effects import Refused
+from meetpoint.node.runtime.records import HomeId
 from meetpoint.wire.clients import EVERYTHING, History, HistoryIs, Stream, Streams, StreamsAre, Word
 
 __all__ = ["Historian"]

@@ -14,8 +14,8 @@ from meetpoint.net.errors import BrokerError
 from meetpoint.net.logs import Log
 from meetpoint.net.refusals import Refusals
 from meetpoint.net.tls import Guard
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import NodeId
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import NodeId
 from meetpoint.wire.handshake import Hello, Welcome
 
 __all__ = ["Joining"]

@@ -5,8 +5,9 @@ link is dialled when the first message is to go, and again when a message is to 
 time passes, so that a broker that is down is not dialled without end. What cannot be sent is dropped: whoever sent it
 says it again. Only so many bytes wait for one broker.
 
-The node is told (`Lost`) of a broker that refuses, is another one by now, or whose link breaks. A suspicion is against
-one incarnation; so whoever is dialled tells the dialler of each that it comes to (`IAm`), as the dialler does.
+The node is told (`PeerUnreachable`) of a broker that refuses, is another one by now, or whose link breaks. A
+suspicion is against one incarnation; so whoever is dialled tells the dialler of each that it comes to (`IAm`), as the
+dialler does.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from meetpoint.net.logs import Log
 from meetpoint.net.metrics import Counts
 from meetpoint.net.refusals import Refusals, host_of
 from meetpoint.net.tls import Guard
-from meetpoint.protocol.inputs import Input, Lost, Received
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.ring import NodeId
+from meetpoint.node.runtime.inputs import Input, PeerUnreachable, Received
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.ring import NodeId
 from meetpoint.wire import Codec, WireError
 from meetpoint.wire.codec import MESSAGE_MAX
 from meetpoint.wire.handshake import Hello, IAm, Welcome
@@ -166,7 +167,7 @@ class Link:
             return
         wait_s, self._backoff_s = self._backoff_s, min(BACKOFF_S_MAX, self._backoff_s * 2)
         self._timer = self._links.turn.loop.call_later(wait_s, self._waited)
-        self._links.hand(Lost(peer))
+        self._links.hand(PeerUnreachable(peer))
 
     def _waited(self) -> None:
         self._timer = None

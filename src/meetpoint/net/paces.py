@@ -12,11 +12,11 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.node.runtime.inputs import SECOND_US
 
 __all__ = ["Pace", "Paces"]
 
-SLICE_US: Final = 10 * MICROSECONDS
+SLICE_US: Final = 10 * SECOND_US
 SLICES: Final = 6
 """So many whole slices, and the one that has begun, are the last minute."""
 NAMES_MAX: Final = 200_000

@@ -14,8 +14,8 @@ from meetpoint.errors import FilterError
 from meetpoint.language.filters import parse_filter
 from meetpoint.net.badges import DeniedError
 from meetpoint.net.config import Limits
-from meetpoint.protocol.inputs import Subscribe
-from meetpoint.protocol.node import Node
+from meetpoint.node.node import Node
+from meetpoint.node.runtime.inputs import Subscribe
 
 __all__ = ["LABELS_CHARS_MAX", "Quotas"]
 

@@ -10,13 +10,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from meetpoint.protocol.effects import Effect, Trace
-from meetpoint.protocol.inputs import MICROSECONDS, Input
+from meetpoint.node.runtime.effects import Effect, Trace
+from meetpoint.node.runtime.inputs import SECOND_US, Input
 from meetpoint.wire.clients import RecentEvent, RecentIs, RecentMatch
 
 __all__ = ["Recents"]
 
-LOOK_US: Final = 20 * MICROSECONDS
+LOOK_US: Final = 20 * SECOND_US
 """For so long after a question it goes on."""
 EVENTS_MAX: Final = 200
 MATCHES_MAX: Final = 1_000

@@ -21,7 +21,7 @@ from meetpoint.net.metrics import Counts
 from meetpoint.net.refusals import host_of
 from meetpoint.net.sessions import CLIENT_CODEC, Session
 from meetpoint.net.tls import Guard, TlsError
-from meetpoint.protocol.messages import Message, Peer
+from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.wire import WireError
 from meetpoint.wire.handshake import Hello, Unwelcome, Welcome
 

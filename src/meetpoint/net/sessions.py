@@ -20,24 +20,24 @@ from meetpoint.net.badges import NAME_MAX, Badge, DeniedError
 from meetpoint.net.clients import DISK_FULL, NOBODY, Clients
 from meetpoint.net.connection import Connection
 from meetpoint.net.refusals import host_of
-from meetpoint.protocol.effects import Notify, Refused, Stored
-from meetpoint.protocol.home import NAME_MAX as NAME_MAX_WITHIN
-from meetpoint.protocol.inputs import (
-    Absent,
+from meetpoint.node.home.home import NAME_MAX as NAME_MAX_WITHIN
+from meetpoint.node.runtime.effects import Notify, Refused, Stored
+from meetpoint.node.runtime.inputs import (
     Acknowledge,
+    Attach,
     Declare,
+    Detach,
     Leave,
     Locate,
-    Present,
     Publish,
     Reject,
     Subscribe,
-    Terms,
+    SubscriptionOptions,
     Unsubscribe,
     Update,
 )
-from meetpoint.protocol.messages import Message
-from meetpoint.protocol.records import EventKey
+from meetpoint.node.runtime.messages import Message
+from meetpoint.node.runtime.records import EventKey
 from meetpoint.wire import Codec, WireError
 from meetpoint.wire.clients import FROM_CLIENTS, TO_CLIENTS, Ask, CloseSoon, Ended, Notification, Told, Word
 
@@ -73,8 +73,8 @@ class Session:
         self._withheld: list[tuple[EventKey, tuple[str, ...], str]] = []
         self._kinds: dict[type, Callable[[int, Any], None]] = {
             Publish: self._publish,
-            Present: self._present,
-            Absent: self._absent,
+            Attach: self._present,
+            Detach: self._absent,
             Subscribe: self._subscribe,
             Update: self._update,
             Unsubscribe: self._unsubscribe,
@@ -157,7 +157,7 @@ class Session:
         if what.terms.owner or not self.client:
             return what
         terms = what.terms
-        owned = Terms(terms.durable, self.client, terms.labels, terms.lifetime_us, terms.paused)
+        owned = SubscriptionOptions(terms.durable, self.client, terms.labels, terms.lifetime_us, terms.paused)
         return Subscribe(what.name, what.filter, owned)
 
     def _update(self, request: int, what: Update) -> None:
@@ -176,11 +176,11 @@ class Session:
         self._made.pop(what.name, None)
         self._clients.ask(self, request, what)
 
-    def _present(self, request: int, what: Present) -> None:
+    def _present(self, request: int, what: Attach) -> None:
         self._clients.give(what.name, self)
         self._clients.ask(self, request, what)
 
-    def _absent(self, request: int, what: Absent) -> None:
+    def _absent(self, request: int, what: Detach) -> None:
         taker = self._clients.taker(what.name)
         if taker is None or taker is self:
             self._clients.take_away(what.name)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from meetpoint.net.config import BrokerConfig
 from meetpoint.net.errors import BrokerError
-from meetpoint.protocol.ring import NodeId
+from meetpoint.node.runtime.ring import NodeId
 from meetpoint.wire import WireError
 
 if TYPE_CHECKING:  # `cryptography` is imported where there is TLS

@@ -14,7 +14,7 @@ from meetpoint.errors import MeetpointError
 from meetpoint.matching.feedback import Feedback
 from meetpoint.net.logs import Log
 from meetpoint.net.metrics import Counts
-from meetpoint.protocol.inputs import Input, Measured
+from meetpoint.node.runtime.inputs import Input, Measured
 
 __all__ = ["Tuner"]
 

@@ -12,8 +12,8 @@ from meetpoint.net.following import Follower, FollowingError
 from meetpoint.net.recents import Recents
 from meetpoint.net.sessions import Session
 from meetpoint.net.watching import Watchers
-from meetpoint.protocol.effects import Refused, Stored
-from meetpoint.protocol.node import Node
+from meetpoint.node.node import Node
+from meetpoint.node.runtime.effects import Refused, Stored
 from meetpoint.wire import Codec
 from meetpoint.wire.clients import Follow, Followed, Recent, TreePart, View, ViewIs
 

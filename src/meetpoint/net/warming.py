@@ -22,7 +22,7 @@ import meetpoint
 from meetpoint.matching.matcher import postponed_index
 from meetpoint.net.config import BrokerConfig
 from meetpoint.net.logs import Log
-from meetpoint.protocol.records import Record
+from meetpoint.node.runtime.records import Record
 
 __all__ = ["are_kept", "warm_up"]
 

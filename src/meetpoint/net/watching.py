@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from meetpoint.protocol.effects import Effect
-from meetpoint.protocol.inputs import Input
-from meetpoint.protocol.node import Node
+from meetpoint.node.node import Node
+from meetpoint.node.runtime.effects import Effect
+from meetpoint.node.runtime.inputs import Input
 
 __all__ = ["Watch", "Watchers"]
 

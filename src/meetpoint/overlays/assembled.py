@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from meetpoint.node.runtime.messages import Message, Peer
+    from meetpoint.node.runtime.ring import Key
     from meetpoint.overlays.contacts import Contacts
-    from meetpoint.protocol.messages import Message, Peer
-    from meetpoint.protocol.ring import Key
 
 __all__ = ["Assembled"]
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.ring import Key
 from meetpoint.overlays.lookups import Lookups
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.ring import Key
 from meetpoint.wire import WireError
 
 if TYPE_CHECKING:
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.lookups import Lookup, Then
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Deliver", "Find", "Finding", "Limits", "Located", "Routed"]
 
@@ -81,7 +81,7 @@ class Finding:
     find: ClassVar[type[Find]]
     routed: ClassVar[type[Routed]]
 
-    def __init__(self, services: Services, limits: Limits, deliver: Deliver) -> None:
+    def __init__(self, services: Runtime, limits: Limits, deliver: Deliver) -> None:
         self._services = services
         self._limits = limits
         self._deliver = deliver

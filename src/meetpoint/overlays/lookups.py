@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import Key
-from meetpoint.protocol.services import Services
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import Key
+from meetpoint.node.runtime.runtime import Runtime
 
 __all__ = ["Lookup", "Lookups", "Then"]
 
@@ -41,7 +41,7 @@ class Lookups:
 
     def __init__(
         self,
-        services: Services,
+        services: Runtime,
         timeout_us: int,
         lookups_max: int,
         goes_on: Callable[[], bool],

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.node.runtime.ring import Key
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.contacts import Contacts
     from meetpoint.overlays.finding import Finding
-    from meetpoint.protocol.messages import Peer
-    from meetpoint.protocol.ring import Key
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Merging"]
 
@@ -44,7 +44,7 @@ class Merging:
 
     __slots__ = ("_agreed", "_contacts", "_finding", "_pace", "_services", "_upkeep")
 
-    def __init__(self, services: Services, contacts: Contacts, finding: Finding, upkeep: Greeting, pace: Pace) -> None:
+    def __init__(self, services: Runtime, contacts: Contacts, finding: Finding, upkeep: Greeting, pace: Pace) -> None:
         self._services = services
         self._contacts = contacts
         self._finding = finding

@@ -26,7 +26,7 @@ from meetpoint.archive.writing import COLUMNS
 from meetpoint.language.event_json import attributes_to_json
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.language.schema import Schema
-from meetpoint.protocol.repeats import SAME_ID_US
+from meetpoint.node.home.history_dedup import SAME_ID_US
 from meetpoint.spark.event_files import EventFiles
 from meetpoint.spark.types import schema_from_spark, spark_schema
 from meetpoint.spark.validating import DEAD_COLUMNS, validate

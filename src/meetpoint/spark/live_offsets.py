@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from meetpoint.protocol.messages import Peer
+from meetpoint.node.runtime.messages import Peer
 from meetpoint.wire.clients import Stream, StreamsAre
 
 __all__ = ["Offset", "Place", "Range", "Standing", "Watch", "advance", "ranges_between"]

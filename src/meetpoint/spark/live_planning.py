@@ -15,7 +15,7 @@ from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.errors import MeetpointError
 from meetpoint.language.schema import Schema
 from meetpoint.language.timestamps import parse_timestamp
-from meetpoint.protocol.messages import Peer
+from meetpoint.node.runtime.messages import Peer
 from meetpoint.spark.live_offsets import Offset, Place, Standing, Watch, advance, ranges_between
 from meetpoint.spark.live_reach import Client, Reach
 from meetpoint.spark.live_rows import Task

@@ -21,7 +21,7 @@ from meetpoint.language.event_json import attributes_to_json
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.language.schema import Schema, Tree
 from meetpoint.language.values import Value
-from meetpoint.protocol.messages import Peer
+from meetpoint.node.runtime.messages import Peer
 from meetpoint.spark.live_offsets import Place, Range
 from meetpoint.spark.live_reach import Client, Reach
 from meetpoint.wire.clients import History, HistoryIs

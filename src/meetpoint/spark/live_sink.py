@@ -33,7 +33,7 @@ from meetpoint.language.schema import Schema
 from meetpoint.language.values import Value
 from meetpoint.matching.conforming import rows_as_json
 from meetpoint.matching.rejects import reject
-from meetpoint.protocol.home import EVENT_BYTES_MAX
+from meetpoint.node.home.home import EVENT_BYTES_MAX
 from meetpoint.spark.live_reach import Client, Options, Reach
 from meetpoint.spark.live_staging import Batch, Staging, write_whole
 from meetpoint.spark.types import unusable_columns

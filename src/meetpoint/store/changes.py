@@ -11,7 +11,7 @@ import functools
 import sqlite3
 from collections.abc import Iterator, Sequence
 
-from meetpoint.protocol.records import Record
+from meetpoint.node.runtime.records import Record
 from meetpoint.store.layout import Row, row_of
 
 __all__ = ["STATEMENTS", "Changes", "commit"]

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from meetpoint.protocol.records import HomeId, Record
+from meetpoint.node.runtime.records import HomeId, Record
 from meetpoint.store.changes import STATEMENTS
 from meetpoint.store.errors import StoreError
 from meetpoint.store.folder import DATABASE, sync_folder

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 from zlib import crc32
 
-from meetpoint.protocol.records import HomeId, Record
+from meetpoint.node.runtime.records import HomeId, Record
 
 __all__ = [
     "APPLICATION",

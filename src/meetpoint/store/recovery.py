@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from meetpoint.protocol.hosting import HOSTED
-from meetpoint.protocol.node import INCARNATION
-from meetpoint.protocol.records import LOCAL, HomeId, Record
+from meetpoint.node.cluster.home_manager import HOSTED
+from meetpoint.node.node import INCARNATION
+from meetpoint.node.runtime.records import LOCAL, HomeId, Record
 
 __all__ = ["Recovered", "distrust", "vouches"]
 

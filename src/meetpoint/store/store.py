@@ -22,8 +22,8 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.protocol.effects import Trace
-from meetpoint.protocol.records import EventKey, Record
+from meetpoint.node.runtime.effects import Trace
+from meetpoint.node.runtime.records import EventKey, Record
 from meetpoint.store.changes import Changes, commit
 from meetpoint.store.database import explained, is_full, open_file, open_memory, recover
 from meetpoint.store.folder import DATABASE, JOURNAL, Lock, make_folder

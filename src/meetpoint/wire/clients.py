@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from meetpoint.protocol.effects import Outcome
-from meetpoint.protocol.inputs import RequestOf, Terms
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import EventKey
+from meetpoint.node.runtime.effects import Outcome
+from meetpoint.node.runtime.inputs import RequestOf, SubscriptionOptions
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import EventKey
 
 __all__ = [
     "Ask",
@@ -201,7 +201,7 @@ class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     name: str
     filter: str
-    terms: Terms
+    terms: SubscriptionOptions
     queued: int
     is_present: bool
     subscribed_us: int

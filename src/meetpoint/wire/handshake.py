@@ -10,7 +10,7 @@ sides understand each other at least so far. All later frames carry the version 
 
 from __future__ import annotations
 
-from meetpoint.protocol.messages import Message, Peer
+from meetpoint.node.runtime.messages import Message, Peer
 
 __all__ = ["HANDSHAKE_VERSION", "SPOKEN", "Hello", "IAm", "Unwelcome", "Welcome"]
 

@@ -40,11 +40,11 @@ from meetpoint.lab.experiments.models.delegation import (
 )
 from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.scenario import Network
-from meetpoint.protocol.ring import Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.dmm.policy import should_split
 from meetpoint.schemes.dmm.settings import DmmSettings
 from tests.lab.experiments.judging import Scale, check_asked, made_up
-from tests.rendezvous.eyes import schemes
+from tests.placement.eyes import schemes
 from tests.schemes.dmm.seeing import held
 
 PAPER = DmmSettings(threshold=THRESHOLD, depth=DEPTH, delegation="always")

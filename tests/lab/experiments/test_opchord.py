@@ -41,10 +41,10 @@ from meetpoint.lab.printed.lists import OrderPreservingHash, PlainHash
 from meetpoint.lab.sim.scenario import Network
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Kind
-from meetpoint.protocol.ring import Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.collecting import AttributeOrder, groups_of
 from meetpoint.schemes.lists.hashing import Hashing
-from tests.rendezvous.eyes import parts
+from tests.placement.eyes import parts
 
 HASHES = ("chord", "opchord")
 EVERY_IDS: tuple[Ids, ...] = ("every", "spaced", "hashed")

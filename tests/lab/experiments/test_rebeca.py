@@ -24,7 +24,7 @@ from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.language import parse_filter
-from meetpoint.protocol.messages import Message, Peer
+from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.schemes.filters.messages import Hand
 from meetpoint.schemes.filters.tables import STRATEGIES, Strategy
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from meetpoint.lab.experiments.models.rings import IdealRing, hashed, spaced
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import NodeId, Ring
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import NodeId, Ring
 from tests.overlays.chord.test_hops import Still
 
 

@@ -19,7 +19,7 @@ from meetpoint.lab.workloads.paper_b import PaperB
 from meetpoint.language.filters import Filter, parse_filter
 from meetpoint.language.schema import Schema
 from meetpoint.matching.index import Index
-from meetpoint.protocol.ring import Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists import ListsSettings
 from meetpoint.schemes.lists.collecting import AttributeOrder, Mode
 

@@ -9,15 +9,15 @@ import msgspec
 
 from meetpoint.lab.sim.checkers import first_from
 from meetpoint.lab.sim.history import Members
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.kinds import MESSAGES
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.node import Node
-from meetpoint.protocol.overlay import Handler, Overlay, Places, Upcalls
-from meetpoint.protocol.ring import Key, Ring
-from meetpoint.protocol.scheme import Scheme
-from meetpoint.protocol.services import Services
-from meetpoint.protocol.settings import NodeSettings
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.message_kinds import MESSAGES
+from meetpoint.node.node import Node
+from meetpoint.node.overlay import Handler, Overlay, Places, Upcalls
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.node.scheme import Scheme
+from meetpoint.node.settings import NodeSettings
 from meetpoint.schemes import flood
 from meetpoint.wire import Codec
 
@@ -33,7 +33,7 @@ class View(msgspec.Struct):
 class IdealOverlay:
     """One node's part; the family knows the rest."""
 
-    def __init__(self, family: IdealFamily, services: Services, upcalls: Upcalls) -> None:
+    def __init__(self, family: IdealFamily, services: Runtime, upcalls: Upcalls) -> None:
         self.family = family
         self.services = services
         self.upcalls = upcalls
@@ -119,10 +119,10 @@ class IdealFamily:
         self.is_up: Callable[[str], bool] = lambda address: True
 
     def make(self, peer: Peer, seed: int) -> Node:
-        def overlay(services: Services, upcalls: Upcalls) -> Overlay:
+        def overlay(services: Runtime, upcalls: Upcalls) -> Overlay:
             return IdealOverlay(self, services, upcalls)
 
-        def scheme(services: Services, overlay: Overlay, hosting: Hosting) -> Scheme:
+        def scheme(services: Runtime, overlay: Overlay, hosting: HomeManager) -> Scheme:
             return flood.Flood(services, overlay, hosting)
 
         self.nodes[peer.id] = Node(peer, self.ring, seed, self.codec, overlay, scheme, self.settings)

@@ -18,10 +18,10 @@ from meetpoint.lab.sim.workload import Workload
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
 from meetpoint.language.filters import parse_filter
-from meetpoint.protocol.effects import Effect, Notify
-from meetpoint.protocol.inputs import Fired, Input, Instant
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.records import EventKey
+from meetpoint.node.runtime.effects import Effect, Notify
+from meetpoint.node.runtime.inputs import Input, Instant, TimerFired
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import EventKey
 from tests.lab.sim.toy import ToyFamily, ToyNode, ToyView
 
 # -- mutants -----------------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Swapping(ToyNode):
 
     def handle(self, item: Input, now: Instant) -> list[Effect]:
         effects = super().handle(item, now)
-        if isinstance(item, Fired) and not self.ticks % 50:
+        if isinstance(item, TimerFired) and not self.ticks % 50:
             effects += [effect for kept in self.kept.values() for effect in kept]
             self.kept.clear()
         return effects

@@ -29,11 +29,11 @@ from meetpoint.lab.sim.given import Given, drawn
 from meetpoint.lab.sim.workload import SCHEMA
 from meetpoint.language.filters import parse_filter
 from meetpoint.matching import Scan
-from meetpoint.protocol.effects import Notify
-from meetpoint.protocol.inputs import MICROSECONDS, Asked, Publish, Subscribe
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.protocol.ring import Ring
+from meetpoint.node.runtime.effects import Notify
+from meetpoint.node.runtime.inputs import SECOND_US, ClientRequest, Publish, Subscribe
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.flood.messages import Flooded, Flooding
 from tests.lab.sim.toy import ToyFamily
 
@@ -147,7 +147,7 @@ def test_subscriptions_settle_before_the_first_event(monkeypatch: pytest.MonkeyP
     measure(Trial(scheme="flood", nodes=2), drawn(2, 3, 2))
     history = nets[0].clients.history
     loaded = max(change.acknowledged or 0 for each in history.subscriptions.values() for change in each.changes)
-    assert min(each.asked for each in history.publications.values()) - loaded >= (SETTLE_S - 1) * MICROSECONDS
+    assert min(each.asked for each in history.publications.values()) - loaded >= (SETTLE_S - 1) * SECOND_US
 
 
 def test_what_the_oracle_misses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,12 +247,12 @@ class Spoken:
         self.watcher = Watcher(self.codec, frozenset(alone), self.steps.append)
 
     def publish(self, at_s: float, content: bytes) -> None:
-        self.watcher.happened(int(at_s * MICROSECONDS), A, Asked(1, Publish(content)))
+        self.watcher.happened(int(at_s * SECOND_US), A, ClientRequest(1, Publish(content)))
 
     def say(self, at_s: float, source: Process, target: Process, message: Message) -> None:
         payload = self.codec.encode(message)
-        self.watcher.sent(int(at_s * MICROSECONDS), source, target.peer, message, payload)
-        self.watcher.received(int(at_s * MICROSECONDS), source, target, message, payload)
+        self.watcher.sent(int(at_s * SECOND_US), source, target.peer, message, payload)
+        self.watcher.received(int(at_s * SECOND_US), source, target, message, payload)
 
 
 def test_an_event_counts_as_alone_if_it_was_still_before_and_until_the_next() -> None:
@@ -277,7 +277,7 @@ def test_what_comes_before_the_first_event_is_for_subscriptions() -> None:
     spoken = Spoken()
     answer = Flooded(b"", ())
     spoken.say(0.5, A, B, answer)  # before anyone subscribes
-    spoken.watcher.happened(MICROSECONDS, A, Asked(1, Subscribe("s1", "a > 1")))
+    spoken.watcher.happened(SECOND_US, A, ClientRequest(1, Subscribe("s1", "a > 1")))
     spoken.say(1.5, A, B, answer)
     spoken.say(1.6, A, B, answer)
     spoken.publish(2.0, b"one")
@@ -289,19 +289,19 @@ def test_what_comes_before_the_first_event_is_for_subscriptions() -> None:
 
 def test_what_goes_on_when_nobody_asks_anything_is_upkeep_and_taken_from_the_rest() -> None:
     spoken = Spoken()
-    spoken.watcher.happened(0, A, Asked(1, Subscribe("s1", "a > 1")))
+    spoken.watcher.happened(0, A, ClientRequest(1, Subscribe("s1", "a > 1")))
     for at_s in range(1, 60):  # again and again, and once more for the subscription and the event
         if at_s == 10:
             spoken.publish(at_s, b"one")
         spoken.say(at_s, A, B, Flooded(b"", ()))
         if at_s in (5, 15):
             spoken.say(at_s, B, A, Flooded(b"", ()))
-    end = 60 * MICROSECONDS
+    end = 60 * SECOND_US
     idle = _Idle(spoken.watcher.idle, end)
-    assert spoken.watcher.idle.began == (10 + int(IDLE_S)) * MICROSECONDS
+    assert spoken.watcher.idle.began == (10 + int(IDLE_S)) * SECOND_US
     assert idle.each_s(2).messages == pytest.approx(0.5)
     assert idle.taken_from(spoken.watcher, end)["events"].messages == pytest.approx(1)
-    assert idle.taken_from(spoken.watcher.loading, 10 * MICROSECONDS)["events"].messages == pytest.approx(0)
+    assert idle.taken_from(spoken.watcher.loading, 10 * SECOND_US)["events"].messages == pytest.approx(0)
     assert spoken.watcher.loading.by_purpose()["events"].messages == 9 + 1
 
 
@@ -318,7 +318,7 @@ class Asking:
         pass
 
     def happened(self, now: int, process: Process, thing: object) -> None:
-        if isinstance(thing, Asked) and isinstance(thing.what, Publish):
+        if isinstance(thing, ClientRequest) and isinstance(thing.what, Publish):
             self.at.append(now)
 
 
@@ -332,7 +332,7 @@ def test_a_rest_comes_between_what_was_said_before_and_after_it() -> None:
     asked = Asking([])
     net.tell(asked)
     net.run()
-    apart = [(later - earlier) / MICROSECONDS for earlier, later in zip(asked.at, asked.at[1:], strict=False)]
+    apart = [(later - earlier) / SECOND_US for earlier, later in zip(asked.at, asked.at[1:], strict=False)]
     assert apart == pytest.approx([0.5, 6.5, 0.5])
 
 

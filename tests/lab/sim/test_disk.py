@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from meetpoint.lab.sim.disk import Disk
-from meetpoint.protocol.effects import Persist
-from meetpoint.protocol.records import Record
+from meetpoint.node.runtime.effects import Persist
+from meetpoint.node.runtime.records import Record
 from tests.store_conformance import HOME, StoreConformance, record
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from meetpoint.lab.sim.clock import BEGINNING
 from meetpoint.lab.sim.engine import Detector, Engine, Process
-from meetpoint.protocol.effects import Answer, CancelTimer, Effect, Observe, Persist, Send, SetTimer, Stop, Stored
-from meetpoint.protocol.inputs import Fired, Input, Instant, Lost, Persisted, Received, Started
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.ring import Key, NodeId
+from meetpoint.node.runtime.effects import Answer, CancelTimer, Effect, Observe, Persist, Send, SetTimer, Stop, Stored
+from meetpoint.node.runtime.inputs import Input, Instant, PeerUnreachable, Persisted, Received, Started, TimerFired
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.ring import Key, NodeId
 from meetpoint.wire import Codec
 from tests.store_conformance import record
 
@@ -101,7 +101,7 @@ def test_timers_fire_in_order_at_their_times_and_a_cancelled_one_never() -> None
     engine, nodes, processes = network(at_start(*set_all, CancelTimer(3), CancelTimer(5), CancelTimer(99)))
     start(engine, nodes, processes)
     engine.run(BEGINNING + 10 * SECOND)
-    fired = [(at - BEGINNING, item.timer) for at, item in nodes[0].seen if isinstance(item, Fired)]
+    fired = [(at - BEGINNING, item.timer) for at, item in nodes[0].seen if isinstance(item, TimerFired)]
     assert fired == [(0, 6), (10, 2), (3 * SECOND, 1), (3 * SECOND, 4)]
 
 
@@ -110,7 +110,7 @@ def test_a_timer_set_again_fires_at_its_new_time_only() -> None:
     engine, nodes, processes = network(at_start(*later))
     start(engine, nodes, processes)
     engine.run(BEGINNING + 2 * SECOND)
-    assert [at - BEGINNING for at, item in nodes[0].seen if isinstance(item, Fired)] == [SECOND]
+    assert [at - BEGINNING for at, item in nodes[0].seen if isinstance(item, TimerFired)] == [SECOND]
 
 
 def test_time_stops_where_it_is_told_to() -> None:
@@ -119,10 +119,10 @@ def test_time_stops_where_it_is_told_to() -> None:
     )
     start(engine, nodes, processes)
     engine.run(BEGINNING + 5)
-    assert len(nodes[0].inputs(Fired)) == 1
+    assert len(nodes[0].inputs(TimerFired)) == 1
     assert engine.now == BEGINNING + 5
     engine.run(BEGINNING + 6)
-    assert len(nodes[0].inputs(Fired)) == 2
+    assert len(nodes[0].inputs(TimerFired)) == 2
 
 
 def test_calls_happen_at_their_times_near_and_far_in_the_order_in_which_they_were_arranged() -> None:
@@ -173,11 +173,11 @@ def test_a_skewed_clock_shows_its_own_time_and_waits_as_long_as_others() -> None
     start(engine, nodes, processes)
     engine.run(BEGINNING + 9_990_000)
     assert nodes[0].seen[0][0] == BEGINNING - 30 * SECOND
-    assert nodes[0].inputs(Fired) == nodes[1].inputs(Fired) == []
+    assert nodes[0].inputs(TimerFired) == nodes[1].inputs(TimerFired) == []
     engine.run(BEGINNING + 10_000_000)
     (at, _) = nodes[0].seen[-1]
     assert abs(at - (BEGINNING - 20 * SECOND)) <= 1  # by its own clock exactly, and 1 ms early by the true one
-    assert len(nodes[1].inputs(Fired)) == 1
+    assert len(nodes[1].inputs(TimerFired)) == 1
 
 
 @pytest.mark.parametrize("detector", ["perfect", "imperfect"])
@@ -186,8 +186,8 @@ def test_who_sends_to_a_dead_process_is_told_always_or_sometimes(detector: Detec
     engine, nodes, processes = network(at_start(*words), silent, detector=detector)
     start(engine, nodes[:1], processes[:1])
     engine.run(BEGINNING + SECOND)
-    told = nodes[0].inputs(Lost)
-    assert set(told) == {Lost(peer(1))}
+    told = nodes[0].inputs(PeerUnreachable)
+    assert set(told) == {PeerUnreachable(peer(1))}
     assert len(told) == 200 if detector == "perfect" else 50 < len(told) < 150
     assert nodes[1].seen == []
     assert engine.undelivered == 200
@@ -198,7 +198,7 @@ def test_nobody_is_told_of_the_death_of_the_living(detector: Detector) -> None:
     engine, nodes, processes = network(at_start(*[Send(peer(1), Word("hello"))] * 50), silent, detector=detector)
     start(engine, nodes, processes)
     engine.run(BEGINNING + SECOND)
-    assert nodes[0].inputs(Lost) == []
+    assert nodes[0].inputs(PeerUnreachable) == []
     assert len(nodes[1].inputs(Received)) == 50
 
 

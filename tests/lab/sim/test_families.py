@@ -14,11 +14,11 @@ from meetpoint.lab.sim.history import Members, Moment
 from meetpoint.lab.sim.run import RunConfig, make_network, run
 from meetpoint.lab.sim.workload import Workload
 from meetpoint.language.schema import Schema
+from meetpoint.node.runtime.ring import Key, NodeId
 from meetpoint.overlays.chord import ChordView
 from meetpoint.overlays.hypercube import HypercubeSettings, HypercubeView, Region
 from meetpoint.overlays.hypercube.keys import key_of
 from meetpoint.overlays.pastry import PastryView
-from meetpoint.protocol.ring import Key, NodeId
 from tests.lab.sim.ideal import IdealFamily
 
 SMALL = RunConfig(nodes=8, subscriptions=30, events=30, lookups=10, fault_seconds=20, recovery_seconds=30)

@@ -12,7 +12,7 @@ from meetpoint.lab.sim import PLANS, Fault, FaultError, Network, Plan, Timing, r
 from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.plans import KINDS, PERFECT, parse_plan
 from meetpoint.lab.sim.workload import Workload
-from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.node.runtime.inputs import SECOND_US
 from tests.lab.sim.toy import ToyFamily
 
 BRIEF = Timing(load_s=2, recovery_s=2, after_s=1, quiet_s=1)
@@ -110,7 +110,7 @@ def test_one_disk_is_lost_in_a_repair_interval() -> None:
     net.run()
     times = [at for at, _ in net.clients.history.lost_disks]
     assert len(times) >= 3
-    assert all(later - earlier >= 20 * MICROSECONDS for earlier, later in itertools.pairwise(times))
+    assert all(later - earlier >= 20 * SECOND_US for earlier, later in itertools.pairwise(times))
 
 
 def test_a_lost_disk_holds_nothing_and_a_kept_one_everything() -> None:

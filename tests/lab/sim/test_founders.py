@@ -9,7 +9,7 @@ import pytest
 from meetpoint.catalog import OVERLAYS
 from meetpoint.lab.sim import Network
 from meetpoint.lab.sim.engine import Process
-from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.node.runtime.inputs import SECOND_US
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -45,4 +45,4 @@ def _neighbours(process: Process) -> set[str]:
 
 
 def _run(net: Network, seconds: float) -> None:
-    net.engine.run(net.engine.now + int(seconds * MICROSECONDS))
+    net.engine.run(net.engine.now + int(seconds * SECOND_US))

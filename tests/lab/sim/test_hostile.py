@@ -16,28 +16,28 @@ from meetpoint.catalog import make_codec
 from meetpoint.lab.sim.engine import Process, SimulatedNode
 from meetpoint.lab.sim.run import RunConfig, make_network
 from meetpoint.lab.sim.scenario import Network
+from meetpoint.node.cluster.replication import Replicate, StoreReplica
+from meetpoint.node.home.home import Home
+from meetpoint.node.runtime.effects import Persist, Send
+from meetpoint.node.runtime.inputs import Instant, Persisted, Received
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import LOCAL, Record
+from meetpoint.node.runtime.ring import Ring
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.node.settings import NodeSettings
 from meetpoint.overlays.chord.messages import Routed
 from meetpoint.overlays.hypercube.messages import Routed as CubeRouted
 from meetpoint.overlays.pastry.messages import Routed as PastryRouted
-from meetpoint.protocol.effects import Persist, Send
-from meetpoint.protocol.home import Home
-from meetpoint.protocol.inputs import Instant, Persisted, Received
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import LOCAL, Record
-from meetpoint.protocol.ring import Ring
-from meetpoint.protocol.safekeeping import Copy, Keep
-from meetpoint.protocol.services import Services
-from meetpoint.protocol.settings import NodeSettings
-from meetpoint.rendezvous.holdings import Holding
-from meetpoint.rendezvous.messages import MESSAGES as RENDEZVOUS
-from meetpoint.rendezvous.messages import Entry
+from meetpoint.placement.messages import MESSAGES as RENDEZVOUS
+from meetpoint.placement.messages import Entry
+from meetpoint.placement.ownership.owned_ranges import OwnedRanges
 from meetpoint.schemes.dmm.messages import MESSAGES as DMM
 from meetpoint.schemes.filters import MESSAGES as FILTERS
 from meetpoint.schemes.lists.messages import MESSAGES as LISTS
 from meetpoint.schemes.meet.messages import MESSAGES as MEET
 from meetpoint.schemes.reach import MESSAGES as REACH
 from meetpoint.wire import WireError
-from tests.rendezvous.eyes import held_twice
+from tests.placement.eyes import held_twice
 from tests.tiers import SOAK
 
 CODEC = make_codec()
@@ -129,14 +129,14 @@ def read_again(node: Any) -> None:
     for home in node.hosting.homes.values():
         Home(
             home.keeper,
-            Services(node.me, Ring(8 * len(node.me.id)), CODEC, 1),
+            Runtime(node.me, Ring(8 * len(node.me.id)), CODEC, 1),
             NodeSettings(),
             node.hosting.watermarks,
             lambda: None,
         )
         for name, record in home.keeper.records.items():
             if record.value is not None and name == "custody":
-                msgspec.msgpack.decode(record.value, type=Holding)
+                msgspec.msgpack.decode(record.value, type=OwnedRanges)
             elif record.value is not None and name.startswith("placed/"):
                 msgspec.msgpack.decode(record.value, type=Entry)
 
@@ -246,6 +246,6 @@ def test_nobody_writes_another_nodes_own_notes(kind: str) -> None:
     process = net.cluster.alive()[0]
     assert process.node is not None
     note = Record(LOCAL, "incarnation", 99, b"")
-    message = Copy(1, LOCAL, 1, 1, (note,), (), True, True) if kind == "copy" else Keep(1, LOCAL, (note,))
+    message = Replicate(1, LOCAL, 1, 1, (note,), (), True, True) if kind == "copy" else StoreReplica(1, LOCAL, (note,))
     effects = process.node.handle(Received(STRANGERS["chord"], message), Instant(net.engine.now))
     assert not any(type(effect).__name__ == "Persist" for effect in effects)

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from meetpoint.lab.sim.report import Report
 from meetpoint.lab.sim.run import RunConfig, run
-from meetpoint.protocol.ordering import Source
+from meetpoint.node.home.publisher_order import Source
 from tests.tiers import SOAK
 
 SCHEMES = ["flood", "meet", "lists:hybrid:plain"]

@@ -1,7 +1,7 @@
 """Runs that failed once, each with what was wrong.
 
 A change of the code shifts what a seed draws, so that these show the same story only for a while; the small worlds of
-`tests/protocol` tell it for good.
+`tests/node` tell it for good.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from meetpoint.lab.sim.trace import LINE_MAX, Storyteller, shown
 from meetpoint.lab.sim.workload import Workload
 from meetpoint.language.filters import parse_filter
 from meetpoint.matching import Scan
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.protocol.ring import Key, NodeId
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.node.runtime.ring import Key, NodeId
 from tests.lab.sim.toy import Carry, ToyFamily, ToyNode
 
 SMALL = RunConfig(nodes=6, subscriptions=40, events=40, lookups=10, fault_seconds=10, recovery_seconds=5)

@@ -15,9 +15,9 @@ from meetpoint.catalog import NetworkConfig
 from meetpoint.lab.sim import Network, Report, Timing
 from meetpoint.lab.sim.bare import BareNode, BareNodes
 from meetpoint.lab.sim.families import family_of
+from meetpoint.node.runtime.messages import Peer
 from meetpoint.overlays.pastry import Pastry
 from meetpoint.overlays.pastry.rules import Rules
-from meetpoint.protocol.messages import Peer
 from tests.overlays.pastry.mutants import HelpsAnyone, ReadyUnleased, TwoAtOnce
 
 STORM = Timing(between_joins_s=0.02, start_s_max=30, calm_s=5, after_s=1, quiet_s=5)

@@ -11,11 +11,11 @@ from meetpoint.catalog import make_codec
 from meetpoint.lab.sim import Network
 from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.traffic import ENVELOPES, PARTS, PURPOSES, Meter, Purpose, Traffic
+from meetpoint.node.runtime.inputs import ClientRequest, Publish, RequestOf, Subscribe
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord.messages import Find, Routed
-from meetpoint.protocol.inputs import Asked, Publish, RequestOf, Subscribe
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.protocol.ring import Ring
 from meetpoint.schemes.flood.messages import Flooding
 from meetpoint.wire import Codec
 from tests.lab.sim.toy import ToyFamily
@@ -44,7 +44,7 @@ def tag_of(kind: type[Message]) -> str:
 def metered(message: Message, codec: Codec | None = None, purposes: dict[str, Purpose] | None = None) -> Meter:
     codec = make_codec() if codec is None else codec
     meter = Meter(codec, PURPOSES if purposes is None else purposes)
-    meter.happened(0, ONE, Asked(1, Publish(b"")))
+    meter.happened(0, ONE, ClientRequest(1, Publish(b"")))
     meter.sent(0, ONE, PEER, message, codec.encode(message))
     return meter
 
@@ -125,7 +125,7 @@ def test_a_subscription_begins_nothing_and_the_first_event_everything() -> None:
     began = []
     asked: tuple[RequestOf, ...] = (Subscribe("s1", "price > 1"), Publish(b""), Publish(b""))
     for at, what in enumerate(asked, 7):
-        meter.happened(at, ONE, Asked(at, what))
+        meter.happened(at, ONE, ClientRequest(at, what))
         began.append(meter.began)
     assert began == [None, 8, 8]
     assert meter.by_purpose() == dict.fromkeys(get_args(Purpose), Traffic())

@@ -14,10 +14,20 @@ from meetpoint.lab.sim.checkers import first_from
 from meetpoint.lab.sim.history import Members
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.language.filters import Filter, parse_filter
-from meetpoint.protocol.effects import Answer, Effect, Found, Notify, Persist, Published, Send, SetTimer, Stop, Stored
-from meetpoint.protocol.inputs import (
-    Asked,
-    Fired,
+from meetpoint.node.runtime.effects import (
+    Answer,
+    Effect,
+    Found,
+    Notify,
+    Persist,
+    Published,
+    Send,
+    SetTimer,
+    Stop,
+    Stored,
+)
+from meetpoint.node.runtime.inputs import (
+    ClientRequest,
     Input,
     Instant,
     Leave,
@@ -27,12 +37,13 @@ from meetpoint.protocol.inputs import (
     Received,
     Started,
     Subscribe,
+    TimerFired,
     Unsubscribe,
     Update,
 )
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import EventKey, Record, home_of
-from meetpoint.protocol.ring import Ring
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import EventKey, Record, home_of
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.wire import Codec
 
 TICK_US = 500_000
@@ -87,7 +98,7 @@ class ToyNode:
                     if record.value is not None:
                         self.filters[record.name] = parse_filter(record.value.decode())
                 return [SetTimer(0, Instant(now + TICK_US))]
-            case Fired(timer=0):
+            case TimerFired(timer=0):
                 self.ticks += 1
                 others = self.others()
                 to = others[self.ticks % len(others)] if others else None
@@ -97,7 +108,7 @@ class ToyNode:
                 return self.take(carried.event, carried.content)
             case Persisted(ticket=ticket):
                 return self.waiting.pop(ticket, [])
-            case Asked(request=request, what=what):
+            case ClientRequest(request=request, what=what):
                 return self.asked(request, what)
         return []
 

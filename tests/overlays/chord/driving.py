@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import Key, NodeId, Ring
 from meetpoint.overlays.chord import MESSAGES, Chord, ChordSettings
 from meetpoint.overlays.chord.invariant import broken, departures
 from meetpoint.overlays.chord.rules import Rules
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import Key, NodeId, Ring
 from meetpoint.wire import Codec
 from tests.overlays import driving
 from tests.overlays.driving import Text, drawn, peer

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from meetpoint.node.runtime.ring import between
 from meetpoint.overlays.chord.invariant import broken, departures
 from meetpoint.overlays.chord.rules import Rules, State
-from meetpoint.protocol.ring import between
 
 __all__ = ["Circle", "Claims", "Found", "Made", "spread", "tight"]
 

@@ -9,10 +9,10 @@ from statistics import fmean
 
 import pytest
 
+from meetpoint.node.runtime.effects import Send
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import Key, NodeId, Ring
 from meetpoint.overlays.chord import ChordSettings
-from meetpoint.protocol.effects import Send
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import Key, NodeId, Ring
 from tests.overlays.chord.driving import Host, Text, World, drawn, peer
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meetpoint.node.runtime.ring import Ring, between
 from meetpoint.overlays.chord.invariant import broken, departures
 from meetpoint.overlays.chord.rules import Rules, State
-from meetpoint.protocol.ring import Ring, between
 
 RING = Ring(8)
 

@@ -18,9 +18,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from meetpoint.node.runtime.ring import Ring, between
 from meetpoint.overlays.chord.invariant import broken, departures
 from meetpoint.overlays.chord.rules import Rules, State
-from meetpoint.protocol.ring import Ring, between
 from tests.overlays.chord.mutants import Uncut
 from tests.tiers import SOAK
 

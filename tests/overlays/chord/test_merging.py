@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from meetpoint.node.runtime.effects import CancelTimer, Effect, Send, SetTimer
+from meetpoint.node.runtime.inputs import Instant
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord import ChordSettings
 from meetpoint.overlays.chord.messages import AskState, Claim, Find, Hint, Located, ToldState
 from meetpoint.overlays.contacts import Contacts
-from meetpoint.protocol.effects import CancelTimer, Effect, Send, SetTimer
-from meetpoint.protocol.inputs import Instant
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.ring import Ring
 from tests.overlays.chord.driving import Host, peer
 
 RING = Ring(6)

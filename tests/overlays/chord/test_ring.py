@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord import ChordSettings
 from meetpoint.overlays.chord.invariant import broken
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import Ring
 from tests.overlays.chord.driving import World, drawn, peer
 from tests.overlays.chord.mutants import NeverReplaced
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meetpoint.node.runtime.ring import Ring, between
 from meetpoint.overlays.chord.rules import Rules, State
-from meetpoint.protocol.ring import Ring, between
 
 RING = Ring(8)
 RULES = Rules(3, lambda node: RING.add(node, 1))

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
+from meetpoint.node.runtime.inputs import Instant
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import Ring, between
 from meetpoint.overlays.chord.rules import Rules
 from meetpoint.overlays.chord.table import Table
 from meetpoint.overlays.contacts import Contacts
-from meetpoint.protocol.inputs import Instant
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import Ring, between
 from tests.overlays.chord.driving import peer
 
 RING = Ring(6)

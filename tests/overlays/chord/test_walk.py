@@ -5,6 +5,10 @@ A ring of six bits and lists of two, so that everything can be read: nodes 10, 2
 
 from __future__ import annotations
 
+from meetpoint.node.runtime.effects import CancelTimer, Effect, Observe, Send, SetTimer
+from meetpoint.node.runtime.inputs import Instant
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord import ChordSettings
 from meetpoint.overlays.chord.messages import (
     AskState,
@@ -22,10 +26,6 @@ from meetpoint.overlays.chord.messages import (
     Stranger,
     ToldState,
 )
-from meetpoint.protocol.effects import CancelTimer, Effect, Observe, Send, SetTimer
-from meetpoint.protocol.inputs import Instant
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.ring import Ring
 from tests.overlays.chord.driving import PACKER, Host, Text, peer
 
 RING = Ring(6)

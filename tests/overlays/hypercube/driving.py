@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import NodeId, Ring
 from meetpoint.overlays.hypercube import MESSAGES, Hypercube, HypercubeSettings
 from meetpoint.overlays.hypercube.invariant import broken, departures
 from meetpoint.overlays.hypercube.keys import point_of
-from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import NodeId, Ring
 from meetpoint.wire import Codec
 from tests.overlays import driving
 from tests.overlays.driving import Text, drawn, peer
@@ -17,7 +17,7 @@ from tests.overlays.driving import Text, drawn, peer
 __all__ = ["PACKER", "QUICK", "Host", "Text", "World", "drawn", "peer"]
 
 PACKER = Codec((*MESSAGES, Text))
-QUICK = HypercubeSettings(fallow_us=5 * MICROSECONDS, rejoin_us=3 * MICROSECONDS)
+QUICK = HypercubeSettings(fallow_us=5 * SECOND_US, rejoin_us=3 * SECOND_US)
 """What is only waited for is waited for less."""
 
 

@@ -9,8 +9,8 @@ import random
 import sys
 from statistics import mean
 
+from meetpoint.node.runtime.inputs import SECOND_US
 from meetpoint.overlays.hypercube.invariant import gap, not_hosted_once
-from meetpoint.protocol.inputs import MICROSECONDS
 from tests.overlays.hypercube.driving import World, drawn
 
 SEEDS = range(3)
@@ -49,7 +49,7 @@ def measure_gap() -> None:
                 while world.departures() is not None:
                     world.run(0.25)
                     widest, uneven = max(widest, gap(world.members())), max(uneven, differ(world))
-                seconds.append((world.now - at) / MICROSECONDS)
+                seconds.append((world.now - at) / SECOND_US)
                 wide_after, uneven_after = max(wide_after, gap(world.members())), max(uneven_after, differ(world))
         say(
             f"{at_once:5} {mean(seconds):15.1f} {max(seconds):7.1f} {widest:20} {wide_after:6}"
@@ -92,9 +92,9 @@ def measure_repair() -> None:
                         world.crash(node)
                     at = world.now
                     world.run_until(lambda world=world: is_hosted(world), SETTLED_S, 0.1)  # type: ignore[misc]
-                    hosted.append((world.now - at) / MICROSECONDS)
+                    hosted.append((world.now - at) / SECOND_US)
                     world.heal(SETTLED_S)
-                    ideal.append((world.now - at) / MICROSECONDS)
+                    ideal.append((world.now - at) / SECOND_US)
             say(
                 f"{at_once:5} {'yes' if detector else 'no':>13} {mean(hosted):14.1f} {max(hosted):7.1f}"
                 f" {mean(ideal):14.1f} {max(ideal):7.1f}"

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.hypercube.claims import (
     FIRST,
     TAKEN,
@@ -22,7 +23,6 @@ from meetpoint.overlays.hypercube.claims import (
 from meetpoint.overlays.hypercube.keys import key_of, point_of, span_of
 from meetpoint.overlays.hypercube.regions import WHOLE, Region, are_neighbours, packed, unpacked
 from meetpoint.overlays.hypercube.rules import founding_regions
-from meetpoint.protocol.ring import Ring
 
 BITS = 5
 POINTS = range(1 << BITS)

@@ -19,10 +19,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from meetpoint.node.runtime.messages import Peer
 from meetpoint.overlays.hypercube.heirs import Heirs
 from meetpoint.overlays.hypercube.invariant import stands
 from meetpoint.overlays.hypercube.upkeep import Upkeep
-from meetpoint.protocol.messages import Peer
 from tests.overlays.hypercube.driving import QUICK, World, drawn
 from tests.tiers import SOAK
 

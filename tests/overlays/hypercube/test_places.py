@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from meetpoint.node.overlay import Span
+from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.overlays.hypercube import HypercubeSettings, Region
 from meetpoint.overlays.hypercube.invariant import gap, not_hosted_once
 from meetpoint.overlays.hypercube.keys import key_of, span_of
 from meetpoint.overlays.hypercube.messages import Beat, Held, Kept, Leaving, Near, Offer, Walk
 from meetpoint.overlays.hypercube.regions import are_neighbours, packed
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.overlay import Span
 from tests.overlays.hypercube.driving import QUICK, Host, Text, World, drawn, peer
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import Key, NodeId, Ring
 from meetpoint.overlays.pastry import MESSAGES, Pastry, PastrySettings
 from meetpoint.overlays.pastry.invariant import broken, closest, departures, stands
 from meetpoint.overlays.pastry.rules import Rules
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import Key, NodeId, Ring
 from meetpoint.wire import Codec
 from tests.overlays import driving
 from tests.overlays.driving import Text, drawn, peer

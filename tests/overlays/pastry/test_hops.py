@@ -9,12 +9,12 @@ from statistics import fmean
 
 import pytest
 
+from meetpoint.node.runtime.effects import Effect, Send
+from meetpoint.node.runtime.inputs import Instant
+from meetpoint.node.runtime.messages import Message, Peer, Reply
+from meetpoint.node.runtime.ring import Key, NodeId, Ring
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.pastry import MESSAGES, Pastry, PastrySettings
-from meetpoint.protocol.effects import Effect, Send
-from meetpoint.protocol.inputs import Instant
-from meetpoint.protocol.messages import Message, Peer, Reply
-from meetpoint.protocol.ring import Key, NodeId, Ring
-from meetpoint.protocol.services import Services
 from meetpoint.wire import Codec
 
 PACKER = Codec(MESSAGES)
@@ -26,7 +26,7 @@ class Host:
     """A node that is nothing but its overlay."""
 
     def __init__(self, me: Peer, ring: Ring, seed: int, settings: PastrySettings) -> None:
-        self.services = Services(me, ring, PACKER, seed)
+        self.services = Runtime(me, ring, PACKER, seed)
         self.pastry = Pastry(self.services, self, settings)
         self.handlers = dict(self.pastry.handlers())
 

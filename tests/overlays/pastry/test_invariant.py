@@ -7,9 +7,9 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.pastry.invariant import broken, closest, departures, stands
 from meetpoint.overlays.pastry.rules import Rules
-from meetpoint.protocol.ring import Ring
 
 RING = Ring(8)
 HALF = 2

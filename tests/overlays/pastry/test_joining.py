@@ -6,10 +6,10 @@ import random
 
 import pytest
 
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import Key, Ring
 from meetpoint.overlays.pastry import PastrySettings
 from meetpoint.overlays.pastry.rules import LEFT, RIGHT
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import Key, Ring
 from tests.overlays.pastry.driving import Text, World, drawn, peer
 from tests.overlays.pastry.mutants import ReadyUnleased
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meetpoint.node.runtime.effects import SetTimer
+from meetpoint.node.runtime.inputs import Instant
+from meetpoint.node.runtime.ring import Ring
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.pastry import PastrySettings, standing
 from meetpoint.overlays.pastry.leases import Leases
 from meetpoint.overlays.pastry.messages import Greet
 from meetpoint.overlays.pastry.patience import Patience
 from meetpoint.overlays.pastry.rules import LEFT, RIGHT, Rules, State
-from meetpoint.protocol.effects import SetTimer
-from meetpoint.protocol.inputs import Instant
-from meetpoint.protocol.ring import Ring
-from meetpoint.protocol.services import Services
 from tests.overlays.pastry.driving import PACKER, peer
 
 RING = Ring(8)
@@ -24,7 +24,7 @@ class Clock:
     """Leases, and a clock that is turned by hand."""
 
     def __init__(self) -> None:
-        self.services = Services(peer(RING, 1), RING, PACKER, 1)
+        self.services = Runtime(peer(RING, 1), RING, PACKER, 1)
         self.over: list[int] = []
         self.leases = Leases(self.services, LEASE_US, lambda: self.over.append(self.services.now))
         self.timers: list[SetTimer] = []
@@ -129,7 +129,7 @@ def test_where_a_node_stands_is_told_as_far_as_the_rules_ask(
 
 def test_a_joiner_begins_again_after_a_time_that_is_drawn_and_a_member_only_while_others_are_ready() -> None:
     settings = PastrySettings(patience_us=1000, period_us=100, lease_us=300)
-    services = Services(peer(RING, 1), RING, PACKER, 1)
+    services = Runtime(peer(RING, 1), RING, PACKER, 1)
     patience = Patience(services, settings)
     services.begin(Instant(0))
     patience.begin()

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
+from meetpoint.node.runtime.effects import Send
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.ring import Key, NodeId
 from meetpoint.overlays.pastry import MESSAGES
 from meetpoint.overlays.pastry.messages import Find, Greet, Greeted, Join, Leaving, Located, Routed, Stranger, Welcome
-from meetpoint.protocol.effects import Send
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.ring import Key, NodeId
 from tests.overlays.pastry.driving import PACKER, Text, World, drawn, peer
 
 HEALED_S = 30.0

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.pastry.rules import LEFT, RIGHT, Rules, Said, Side, State, is_ready
-from meetpoint.protocol.ring import Ring
 
 RING = Ring(8)
 RULES = Rules(2)

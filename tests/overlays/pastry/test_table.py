@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import pytest
 
+from meetpoint.node.runtime.inputs import Instant
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import Ring, between
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.overlays.pastry.rules import LEFT, RIGHT, Rules
 from meetpoint.overlays.pastry.settings import PastrySettings
 from meetpoint.overlays.pastry.table import Table
-from meetpoint.protocol.inputs import Instant
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import Ring, between
 from tests.overlays.pastry.driving import peer
 
 RING = Ring(8)

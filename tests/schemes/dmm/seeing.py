@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
-from meetpoint.protocol.records import HomeId
+from meetpoint.node.runtime.records import HomeId
 from meetpoint.schemes.dmm.filed import read_name
 from meetpoint.schemes.dmm.rules import Kept, State
 from meetpoint.schemes.dmm.shelves import Region

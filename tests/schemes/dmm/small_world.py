@@ -1,4 +1,4 @@
-"""The small world of `tests/rendezvous` with nodes that run `dmm`, overseen at every step."""
+"""The small world of `tests/placement` with nodes that run `dmm`, overseen at every step."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from heapq import heappop
 from typing import Any
 
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.inputs import MICROSECONDS, Subscribe, Unsubscribe
-from meetpoint.protocol.overlay import Overlay
-from meetpoint.protocol.services import Services
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.overlay import Overlay
+from meetpoint.node.runtime.inputs import SECOND_US, Subscribe, Unsubscribe
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.dmm import Dmm, DmmSettings
 from meetpoint.schemes.dmm.rules import Kept
 from meetpoint.schemes.dmm.space import ROOT, Code
@@ -36,7 +36,7 @@ class DmmWorld(SchemeWorld):
         self.dmm = dmm
         super().__init__(NUMBERS, seed=seed)
 
-    def make(self, services: Services, overlay: Overlay, hosting: Hosting) -> Dmm:
+    def make(self, services: Runtime, overlay: Overlay, hosting: HomeManager) -> Dmm:
         return Dmm(services, overlay, hosting, self.settings, self.dmm)
 
     def stepped(self) -> None:
@@ -74,7 +74,7 @@ class DmmWorld(SchemeWorld):
 
     def run_until(self, reached: Callable[[], bool], seconds: float = 60) -> None:
         """Run step by step until something is so."""
-        until = self.now + int(seconds * MICROSECONDS)
+        until = self.now + int(seconds * SECOND_US)
         while not reached():
             assert self._queue, "nothing happens any more"
             assert self._queue[0][0] <= until, f"not reached in {seconds} s; the root is {self.kept()}"
@@ -84,7 +84,7 @@ class DmmWorld(SchemeWorld):
     def restart(self, number: int, *, lose_disk: bool = False, after: float = 0.5) -> None:
         """A node crashes, and comes back a little later."""
         self.crash(number, lose_disk=lose_disk)
-        self._later(int(after * MICROSECONDS), lambda: self.start(number, contacts=self.others(number)))
+        self._later(int(after * SECOND_US), lambda: self.start(number, contacts=self.others(number)))
 
     def want(self, number: int, name: str, a: int, b: int | None = None) -> int:
         """Subscribe to a point, or to a line of them."""

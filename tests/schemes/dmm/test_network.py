@@ -11,7 +11,7 @@ import pytest
 from meetpoint.catalog import NetworkConfig
 from meetpoint.lab.sim.scenario import Network
 from meetpoint.schemes.dmm import DmmSettings
-from tests.rendezvous.eyes import Overseen, schemes
+from tests.placement.eyes import Overseen, schemes
 from tests.schemes.busy import FAULTS, OVERLAYS_AND_FAULTS, Busy, judge, network
 from tests.schemes.dmm.seeing import misplaced, served_by_nobody, served_twice
 from tests.tiers import SOAK

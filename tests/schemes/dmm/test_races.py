@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 import pytest
 
-from meetpoint.protocol.effects import Stored
-from meetpoint.protocol.home import Home
-from meetpoint.protocol.messages import Message
-from meetpoint.rendezvous.messages import Done, Errand
+from meetpoint.node.home.home import Home
+from meetpoint.node.runtime.effects import Stored
+from meetpoint.node.runtime.messages import Message
+from meetpoint.placement.messages import Done, KeyedRequest
 from meetpoint.schemes.dmm import regions
 from meetpoint.schemes.dmm.driving import Driving, Task
 from meetpoint.schemes.dmm.messages import Close, Dissolve, Item, Open, Sow
@@ -20,7 +20,7 @@ from meetpoint.schemes.dmm.regions import Regions
 from meetpoint.schemes.dmm.rules import Kept, State
 from meetpoint.schemes.dmm.space import ROOT, Code
 from meetpoint.schemes.dmm.walking import Verdict
-from tests.rendezvous.small_world import CODEC, free
+from tests.placement.small_world import CODEC, free
 from tests.schemes.dmm.small_world import EAGER, DmmWorld
 from tests.tiers import SOAK
 
@@ -175,7 +175,7 @@ def test_nothing_that_happens_at_any_moment_is_a_matter(moment: str, trouble: st
 
 def _inner(message: Message) -> Message | None:
     """What an errand or its answer carries."""
-    return CODEC.decode(message.body) if isinstance(message, Errand | Done) else None
+    return CODEC.decode(message.body) if isinstance(message, KeyedRequest | Done) else None
 
 
 def _grow_and_shrink(scene: Scene) -> None:
@@ -286,7 +286,7 @@ def test_a_half_that_knows_of_later_turns_than_its_parent_is_caught_up_with() ->
     """As where a region was dissolved and forgotten, and its halves were not."""
     scene = Scene()
     key = bytes(scene.world.scheme(scene.parent)._regions.key(HIGH))
-    errand = Errand(key, key, scene.world.nodes[scene.at].me, 1, 0, CODEC.encode(Dissolve(HIGH, 50)))
+    errand = KeyedRequest(key, key, scene.world.nodes[scene.at].me, 1, 0, CODEC.encode(Dissolve(HIGH, 50)))
     scene.world.say(scene.children[1], errand)
     scene.split_to(lambda: scene.is_at(State.INTERIOR, settled=True))
     kept = scene.world.kept()

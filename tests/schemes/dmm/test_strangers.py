@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.rendezvous.filed import Filed
-from meetpoint.rendezvous.messages import Done, Entry, Errand
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.placement.entries.stored_entry import StoredEntry
+from meetpoint.placement.messages import Done, Entry, KeyedRequest
 from meetpoint.schemes.dmm.filed import item_name, read_body, read_kept, read_name, region_name
 from meetpoint.schemes.dmm.messages import (
     Close,
@@ -34,13 +34,13 @@ from meetpoint.schemes.dmm.messages import (
 from meetpoint.schemes.dmm.rules import Kept, State
 from meetpoint.schemes.dmm.space import ROOT, Code
 from meetpoint.schemes.dmm.walking import Verdict
-from tests.rendezvous.small_world import CODEC, RING, home
+from tests.placement.small_world import CODEC, RING, home
 from tests.schemes.dmm.small_world import DmmWorld
 from tests.schemes.dmm.test_races import Scene
 
 NOBODY = Peer(RING.node(1), "nowhere", 1)
 LOW = Code("0")
-BODY = msgspec.msgpack.encode(Filed(1, 0, "a = 1"))
+BODY = msgspec.msgpack.encode(StoredEntry(1, 0, "a = 1"))
 ITEM = Item(home(10), 1, BODY)
 EVENT = EventKey(home(10), 1, 1)
 
@@ -58,7 +58,7 @@ def send(world: DmmWorld, body: Message | bytes, code: Code = ROOT) -> None:
     number = world.holder(code)
     key = bytes(world.scheme(number)._regions.key(code))
     packed = body if isinstance(body, bytes) else CODEC.encode(body)
-    world.say(number, Errand(key, key, NOBODY, 1, 0, packed))
+    world.say(number, KeyedRequest(key, key, NOBODY, 1, 0, packed))
 
 
 WRONG: dict[str, tuple[Message, Code, str]] = {
@@ -73,13 +73,13 @@ WRONG: dict[str, tuple[Message, Code, str]] = {
     "a number below 0": (Plant("0", Item(home(10), -1, BODY)), LOW, "entry_malformed"),
     "a number to uproot below 0": (Uproot("0", home(10), -1), LOW, "entry_malformed"),
     "no filter": (
-        Plant("0", Item(home(10), 1, msgspec.msgpack.encode(Filed(1, 0, "a =")))), LOW, "entry_malformed",
+        Plant("0", Item(home(10), 1, msgspec.msgpack.encode(StoredEntry(1, 0, "a =")))), LOW, "entry_malformed",
     ),
     "no such conjunction": (
-        Plant("0", Item(home(10), 1, msgspec.msgpack.encode(Filed(1, 3, "a = 1")))), LOW, "entry_malformed",
+        Plant("0", Item(home(10), 1, msgspec.msgpack.encode(StoredEntry(1, 3, "a = 1")))), LOW, "entry_malformed",
     ),
     "an entry that does not meet the region": (
-        Plant("0", Item(home(10), 1, msgspec.msgpack.encode(Filed(1, 0, "a = 14")))), LOW, "entry_malformed",
+        Plant("0", Item(home(10), 1, msgspec.msgpack.encode(StoredEntry(1, 0, "a = 14")))), LOW, "entry_malformed",
     ),
     "no event": (Match("0", NOBODY, 1, EVENT, 0, b"what"), LOW, "event_malformed"),
     "a command to the root": (Open("", 1), ROOT, "region_malformed"),
@@ -135,7 +135,7 @@ def test_a_walk_that_gets_another_answer_goes_on_after_a_pause(answer: Message) 
     asked: list[Any] = []
 
     def weather(source: int, to: int, message: Message) -> tuple[int, ...] | None:
-        if isinstance(message, Errand) and not asked and isinstance(CODEC.decode(message.body), Match):
+        if isinstance(message, KeyedRequest) and not asked and isinstance(CODEC.decode(message.body), Match):
             asked.append(message)
             return ()
         return None
@@ -157,10 +157,10 @@ def test_a_child_that_answers_something_else_ends_no_split_wrongly(answer: Messa
     """What is no answer to a command is a refusal: the split is given up, and tried again."""
     scene = Scene()
     world = scene.world
-    asked: list[Errand] = []
+    asked: list[KeyedRequest] = []
 
     def weather(source: int, to: int, message: Message) -> tuple[int, ...] | None:
-        if isinstance(message, Errand) and not asked and isinstance(CODEC.decode(message.body), Sow):
+        if isinstance(message, KeyedRequest) and not asked and isinstance(CODEC.decode(message.body), Sow):
             asked.append(message)
             return ()
         return None
@@ -218,6 +218,6 @@ def test_names_and_bodies_are_read_strictly() -> None:
     assert read_kept(b"\x91\xa3odd") is None
     read = read_body(BODY, space)
     assert read is not None
-    assert read.filed == Filed(1, 0, "a = 1")
+    assert read.filed == StoredEntry(1, 0, "a = 1")
     for number in (-1, 1 << 48):
-        assert read_body(msgspec.msgpack.encode(Filed(number, 0, "a = 1")), space) is None
+        assert read_body(msgspec.msgpack.encode(StoredEntry(number, 0, "a = 1")), space) is None

@@ -6,20 +6,20 @@ import msgspec
 import pytest
 
 from meetpoint.language.normal import CONJUNCTIONS_MAX
-from meetpoint.protocol.effects import Stored
-from meetpoint.protocol.inputs import Leave, Subscribe, Update
-from meetpoint.protocol.messages import Message
-from meetpoint.protocol.records import HomeId
-from meetpoint.rendezvous.filed import Filed
-from meetpoint.rendezvous.messages import Errand
-from meetpoint.rendezvous.shelf import FEW_MAX
+from meetpoint.node.runtime.effects import Stored
+from meetpoint.node.runtime.inputs import Leave, Subscribe, Update
+from meetpoint.node.runtime.messages import Message
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.placement.entries.entry_table import FEW_MAX
+from meetpoint.placement.entries.stored_entry import StoredEntry
+from meetpoint.placement.messages import KeyedRequest
 from meetpoint.schemes.dmm import DmmSettings
 from meetpoint.schemes.dmm.driving import GONE_US, WITHDRAWN_US
 from meetpoint.schemes.dmm.filed import item_name, read_body
 from meetpoint.schemes.dmm.messages import Plant
 from meetpoint.schemes.dmm.shelves import Region
 from meetpoint.schemes.dmm.space import ROOT
-from tests.rendezvous.small_world import CODEC
+from tests.placement.small_world import CODEC
 from tests.schemes.dmm.small_world import EAGER, NUMBERS, DmmWorld
 
 EVERYWHERE = [(a, b) for a in range(1, 15, 4) for b in range(1, 15, 4)]
@@ -140,10 +140,10 @@ def test_a_tree_shrinks_to_its_root_and_is_forgotten(coverage: str) -> None:
 
 def test_withdrawn_entries_do_not_come_back_by_a_late_message() -> None:
     world = world_of()
-    kept: list[tuple[int, Errand]] = []
+    kept: list[tuple[int, KeyedRequest]] = []
 
     def weather(source: int, to: int, message: Message) -> None:
-        if isinstance(message, Errand) and isinstance(CODEC.decode(message.body), Plant):
+        if isinstance(message, KeyedRequest) and isinstance(CODEC.decode(message.body), Plant):
             kept.append((to, message))
 
     world.weather = weather
@@ -214,7 +214,7 @@ def test_a_leaf_with_many_entries_has_an_index() -> None:
     region = Region(ROOT)
     names = []
     for number in range(FEW_MAX + 10):
-        body = msgspec.msgpack.encode(Filed(number, 0, f"a = {number % 7} AND c >= {number}"))
+        body = msgspec.msgpack.encode(StoredEntry(number, 0, f"a = {number % 7} AND c >= {number}"))
         read = read_body(body, space)
         assert read is not None
         names.append(item_name(HomeId(b"h"), number, ROOT))

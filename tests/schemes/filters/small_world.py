@@ -1,18 +1,18 @@
-"""The small world of `tests/rendezvous` with nodes that run `filters`, and a count of what they hand on."""
+"""The small world of `tests/placement` with nodes that run `filters`, and a count of what they hand on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.node import Node
-from meetpoint.protocol.overlay import Overlay
-from meetpoint.protocol.services import Services
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.node import Node
+from meetpoint.node.overlay import Overlay
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.filters import Filters, FiltersSettings, Rows
 from meetpoint.schemes.filters.member import Member
 from meetpoint.schemes.filters.messages import Hand
-from tests.protocol.world import RING
+from tests.node.world import RING
 from tests.schemes.small_world import SchemeWorld
 
 NUMBERS = (4, 8, 12, 20, 28, 32, 41, 60)
@@ -29,7 +29,7 @@ class FiltersWorld(SchemeWorld):
         self.handed: list[tuple[int, int, Hand]] = []
         super().__init__(numbers, seed=seed)
 
-    def make(self, services: Services, overlay: Overlay, hosting: Hosting) -> Filters:
+    def make(self, services: Runtime, overlay: Overlay, hosting: HomeManager) -> Filters:
         return Filters(services, overlay, hosting, self.settings, self.filters)
 
     def _send(self, node: Node, effect: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meetpoint.protocol.messages import Peer
+from meetpoint.node.runtime.messages import Peer
 from meetpoint.schemes.filters.contacts import (
     ABSENT_PERIODS,
     CONTACTS_MAX,
@@ -15,8 +15,8 @@ from meetpoint.schemes.filters.contacts import (
     Contact,
     Contacts,
 )
-from tests.protocol.world import RING
-from tests.rendezvous.small_world import home
+from tests.node.world import RING
+from tests.placement.small_world import home
 from tests.schemes.filters.small_world import NUMBERS, QUICK, FiltersWorld
 
 

@@ -7,18 +7,18 @@ from collections import Counter
 import pytest
 
 from meetpoint.language import parse_filter
-from meetpoint.protocol.effects import Stored
-from meetpoint.protocol.inputs import Subscribe, Unsubscribe
-from meetpoint.protocol.messages import Message
-from meetpoint.rendezvous.messages import Bring, Errand
-from meetpoint.rendezvous.placing import RETAIN_US
+from meetpoint.node.runtime.effects import Stored
+from meetpoint.node.runtime.inputs import Subscribe, Unsubscribe
+from meetpoint.node.runtime.messages import Message
+from meetpoint.placement.entries.placement import RETAIN_US
+from meetpoint.placement.messages import DeliverToHome, KeyedRequest
 from meetpoint.schemes.filters import ALL, Range, fingers
 from meetpoint.schemes.filters.contacts import MISSED_MAX
 from meetpoint.schemes.filters.invariant import not_kept, not_told
 from meetpoint.schemes.filters.messages import Filter, Hand, Known, Serve, Stretch, Want
 from meetpoint.schemes.filters.messages import Member as Named
-from tests.protocol.world import RING
-from tests.rendezvous.small_world import CODEC, free, home
+from tests.node.world import RING
+from tests.placement.small_world import CODEC, free, home
 from tests.schemes.filters.small_world import NUMBERS, QUICK, FiltersWorld
 
 LEASE_S = QUICK.lease_us / 1e6
@@ -176,7 +176,7 @@ def test_what_the_graph_leaves_is_brought_by_errands() -> None:
     served = []
 
     def weather(source: int, to: int, message: Message) -> list[int] | None:
-        if isinstance(message, Errand) and isinstance(CODEC.decode(message.body), Serve):
+        if isinstance(message, KeyedRequest) and isinstance(CODEC.decode(message.body), Serve):
             served.append(to)
         return [] if isinstance(message, Hand) and to in (32, 41) else None
 
@@ -299,7 +299,7 @@ def test_a_home_that_is_slow_is_left_to_the_events_origin() -> None:
     brings: list[int] = []
 
     def weather(source: int, to: int, message: Message) -> list[int] | None:
-        if isinstance(message, Bring):
+        if isinstance(message, DeliverToHome):
             brings.append(source)
             return [] if source == 28 else None
         return None

@@ -12,7 +12,7 @@ from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.overlays.hypercube import HypercubeSettings
 from meetpoint.schemes.filters import STRATEGIES, FiltersSettings, fingers
 from meetpoint.schemes.filters.reserves import following, reserve_count
-from tests.rendezvous.eyes import schemes
+from tests.placement.eyes import schemes
 from tests.schemes.busy import FAULTS, OVERLAYS_AND_FAULTS, Busy, judge, network
 from tests.tiers import SOAK
 

@@ -10,11 +10,11 @@ import pytest
 from meetpoint.language import Event
 from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.language.timestamps import parse_timestamp
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.rendezvous.arcs import Arc
-from meetpoint.rendezvous.filed import Filed
-from meetpoint.rendezvous.messages import Entry, Errand, Put
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.placement.entries.stored_entry import StoredEntry
+from meetpoint.placement.messages import Entry, KeyedRequest, Put
+from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.filters import Range, fingers
 from meetpoint.schemes.filters.messages import (
     Absent,
@@ -35,7 +35,7 @@ from meetpoint.schemes.filters.messages import (
     Where,
 )
 from meetpoint.schemes.filters.ranges import RANGES_MAX, merged
-from tests.rendezvous.small_world import CODEC, RING, home
+from tests.placement.small_world import CODEC, RING, home
 from tests.schemes.filters.small_world import FiltersWorld
 
 NOBODY = Peer(RING.node(1), "nowhere", 1)
@@ -59,7 +59,7 @@ def but(message: Struct, **other: Any) -> Struct:
 
 
 def entry(text: str = "a = 1", at: int = 0, number: int = 1, key: int = 8) -> Entry:
-    return Entry(home(key), home(key), msgspec.msgpack.encode(Filed(number, at, text)))
+    return Entry(home(key), home(key), msgspec.msgpack.encode(StoredEntry(number, at, text)))
 
 
 WRONG: dict[str, tuple[Message, str]] = {
@@ -72,7 +72,7 @@ WRONG: dict[str, tuple[Message, str]] = {
     "a filter with a number below 0": (but(TOLD, number=-1), "filter_malformed"),
     "a filter good for less than nothing": (but(TOLD, good_us=-1), "filter_malformed"),
     "a word to no home": (Known(Member(LONG, home(8)), THERE, 1), "filter_malformed"),
-    "arcs that are none": (Absent(HERE, THERE, (Arc(b"", LONG),)), "filter_malformed"),
+    "arcs that are none": (Absent(HERE, THERE, (KeyRange(b"", LONG),)), "filter_malformed"),
     "a question of one without keys": (but(WANT, begin=b""), "filter_malformed"),
     "neighbours that are none": (Beside(HERE, THERE, (but(CARD, place=LONG),)), "filter_malformed"),
     "a search for no key": (but(LOCATE, key=LONG), "notice_malformed"),
@@ -133,7 +133,7 @@ def test_what_makes_no_sense_is_counted_and_changes_nothing(world: FiltersWorld,
 @pytest.mark.parametrize("what", WRONG_ERRANDS)
 def test_errands_that_make_no_sense_are_counted(world: FiltersWorld, what: str) -> None:
     message, counted = WRONG_ERRANDS[what]
-    said(world, Errand(home(8), home(8), NOBODY, 1, 0, CODEC.encode(message)), counted)
+    said(world, KeyedRequest(home(8), home(8), NOBODY, 1, 0, CODEC.encode(message)), counted)
 
 
 def test_what_was_told_to_another_life_and_rows_that_cannot_be_read_do_no_harm(world: FiltersWorld) -> None:

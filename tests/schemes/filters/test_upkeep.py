@@ -10,13 +10,13 @@ from random import Random
 import msgspec
 import pytest
 
-from meetpoint.protocol.messages import Message
+from meetpoint.node.runtime.messages import Message
 from meetpoint.schemes.filters import FiltersSettings, fingers
 from meetpoint.schemes.filters.joining import TRIES_MAX
 from meetpoint.schemes.filters.messages import Beside, Filter, Join, Locate, Located, Want, Where, ranges_of
 from meetpoint.schemes.filters.reserves import following, reserve_count
-from tests.protocol.world import RING
-from tests.rendezvous.small_world import free
+from tests.node.world import RING
+from tests.placement.small_world import free
 from tests.schemes.filters.small_world import NUMBERS, QUICK, FiltersWorld
 
 SIZE = RING.size

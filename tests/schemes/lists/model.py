@@ -9,8 +9,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
 from meetpoint.language import Filter
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import Key, NodeId
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import Key, NodeId
 from meetpoint.schemes.lists.collecting import (
     AttributeOrder,
     Mode,

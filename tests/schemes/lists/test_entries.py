@@ -11,7 +11,7 @@ from meetpoint.errors import LimitError
 from meetpoint.language import Attribute, Schema, Type, clean_attributes, parse_filter
 from meetpoint.language.constraints import ABSENT
 from meetpoint.language.normal import Conjunction
-from meetpoint.protocol.ring import Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.collecting import (
     AttributeOrder,
     Group,

@@ -16,7 +16,7 @@ from meetpoint.lab.printed.lists import (
     predicates_of,
 )
 from meetpoint.language import Attribute, Schema, Type, parse_filter
-from meetpoint.protocol.ring import Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.collecting import AttributeOrder, Mode
 from meetpoint.schemes.lists.entries import difference
 from meetpoint.schemes.lists.hashing import Hashing

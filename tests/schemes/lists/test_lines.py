@@ -18,8 +18,8 @@ from meetpoint.language.constraints import accepts, all_common, any_common
 from meetpoint.language.intervals import complement, point
 from meetpoint.matching.feedback import Feedback, Line
 from meetpoint.matching.statistics import Statistics
-from meetpoint.protocol.ring import Ring
-from meetpoint.rendezvous.scales import Codes, Linear, Quantiles, Scale, measure
+from meetpoint.node.runtime.ring import Ring
+from meetpoint.placement.scales import Codes, Linear, Quantiles, Scale, measure
 from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.lines import Grid, Ordered, Piece, contains
 from tests.language.strategies import FLOATS, INTEGERS, TIMESTAMPS, decimals

@@ -10,7 +10,7 @@ from meetpoint.catalog import NetworkConfig
 from meetpoint.lab.sim import Network, Timing
 from meetpoint.lab.sim.families import ChordFamily
 from meetpoint.schemes.lists import ListsSettings
-from tests.rendezvous.eyes import held_by_nobody, held_twice, misplaced, parts
+from tests.placement.eyes import held_by_nobody, held_twice, misplaced, parts
 
 QUICK = Timing(load_s=5.0, calm_s=10.0, after_s=1.0, quiet_s=40.0)
 MODES = ("coordinated", "distributed", "hybrid")

@@ -11,8 +11,8 @@ import pytest
 from meetpoint.errors import LimitError
 from meetpoint.language import Filter, Schema, clean_attributes, parse_filter
 from meetpoint.matching import Scan
-from meetpoint.protocol.ring import Ring
-from meetpoint.rendezvous.scales import Quantiles, Scale
+from meetpoint.node.runtime.ring import Ring
+from meetpoint.placement.scales import Quantiles, Scale
 from meetpoint.schemes.lists.collecting import Mode
 from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.subids import conjunction_number

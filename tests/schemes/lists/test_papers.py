@@ -13,8 +13,8 @@ import pytest
 from meetpoint.lab.printed.lists import PlainHash, PrintedNetwork, predicates_of
 from meetpoint.language import Attribute, Schema, SubIdLayout, Type, parse_filter
 from meetpoint.language import SubId as PackedSubId
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import Key, Ring
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import Key, Ring
 from meetpoint.schemes.lists.collecting import AttributeOrder, Mode, dht_lookups, groups_of, texts_of
 from meetpoint.schemes.lists.delivering import homes_of, is_walk_cheaper
 from meetpoint.schemes.lists.entries import Entry, difference, entries_of, next_point

@@ -18,16 +18,16 @@ from meetpoint.language.filters import Filter
 from meetpoint.language.values import Kind
 from meetpoint.matching.feedback import Feedback, Line
 from meetpoint.matching.statistics import Statistics
-from meetpoint.protocol.home import Home
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.inputs import MICROSECONDS, Instant, Measured
-from meetpoint.protocol.node import Node
-from meetpoint.protocol.overlay import Overlay
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import Ring
-from meetpoint.protocol.services import Services
-from meetpoint.protocol.versions import BASE, Stage, Versions
-from meetpoint.rendezvous.messages import Entry as Placed
+from meetpoint.node.cluster.config_epochs import BASE, ConfigEpochs, Stage
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.home.home import Home
+from meetpoint.node.node import Node
+from meetpoint.node.overlay import Overlay
+from meetpoint.node.runtime.inputs import SECOND_US, Instant, Measured
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import Ring
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.messages import Entry as Placed
 from meetpoint.schemes.lists import Lists, ListsSettings, lists
 from meetpoint.schemes.lists.collecting import AttributeOrder, Group, groups_of
 from meetpoint.schemes.lists.entries import Entry, next_point
@@ -35,7 +35,7 @@ from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.lists import read_entry
 from meetpoint.schemes.lists.rescaling import PARTS, Hashings, read_cuts
 from meetpoint.schemes.lists.subids import FlatEvent
-from tests.rendezvous.eyes import Overseen, parts
+from tests.placement.eyes import Overseen, parts
 from tests.schemes.busy import Busy, judge, network
 
 SCHEMA = """
@@ -93,7 +93,7 @@ def give(net: Network, at_s: float, feedback: Feedback, count: int, random: Rand
         for process in random.sample(up, min(count, len(up))):
             net.engine.hand(process, Measured(feedback))
 
-    net.engine.call(net.engine.now + int(at_s * MICROSECONDS), load)
+    net.engine.call(net.engine.now + int(at_s * SECOND_US), load)
 
 
 def schemes(net: Network) -> Iterator[Lists]:
@@ -158,7 +158,7 @@ def test_a_switch_under_faults_loses_nothing_and_all_end_with_one_version(mode: 
 def floor_too_early(patch: pytest.MonkeyPatch) -> None:
     """What lies by the old scales is taken away when the homes here are done, not when all are."""
 
-    def step(self: Versions) -> None:
+    def step(self: ConfigEpochs) -> None:
         latest, homes = self._latest(), self._hosting.homes.values()
         done = [self._words.get(home.id) == self._word(home, latest, Stage.DONE) for home in homes]
         if latest in self._opened and all(done):
@@ -167,8 +167,8 @@ def floor_too_early(patch: pytest.MonkeyPatch) -> None:
         else:
             right(self)
 
-    right = Versions._step
-    patch.setattr(Versions, "_step", step)
+    right = ConfigEpochs._step
+    patch.setattr(ConfigEpochs, "_step", step)
 
 
 def done_and_nothing_placed(patch: pytest.MonkeyPatch) -> None:
@@ -229,14 +229,14 @@ def late(patch: pytest.MonkeyPatch, until_s: float) -> Network:
     random = Random(5)
     net = network(config(), 6, 4, timing=Timing(calm_s=60, quiet_s=60))
     begin = net.engine.now
-    right = Versions.learn
+    right = ConfigEpochs.learn
 
-    def learn(self: Versions, data: bytes) -> None:
+    def learn(self: ConfigEpochs, data: bytes) -> None:
         deaf = self._services.me.address == "n1" and self.is_changing
-        if not deaf or net.engine.now > begin + until_s * MICROSECONDS:
+        if not deaf or net.engine.now > begin + until_s * SECOND_US:
             right(self, data)
 
-    patch.setattr(Versions, "learn", learn)
+    patch.setattr(ConfigEpochs, "learn", learn)
     BUSY.keep(net, random)
     give(net, 14, measured(1), 1, random)
     return net
@@ -269,7 +269,7 @@ def of_an_old_release(patch: pytest.MonkeyPatch, address: str) -> None:
     """Nodes at an address compare what nodes compared before there were versions."""
     right = Lists.__init__
 
-    def make(self: Lists, services: Services, overlay: Overlay, hosting: Hosting, *others: Any) -> None:
+    def make(self: Lists, services: Runtime, overlay: Overlay, hosting: HomeManager, *others: Any) -> None:
         right(self, services, overlay, hosting, *others)
         if services.me.address == address:
             hosting.directory.rider = None
@@ -290,7 +290,7 @@ def test_nothing_changes_while_a_broker_is_of_an_old_release(monkeypatch: pytest
     (process,) = [each for each in net.cluster.processes if each.address == "n2"]
     net.cluster.crash(process)
     net.cluster.restart(process)  # upgraded
-    net.engine.run(net.engine.now + 60 * MICROSECONDS)
+    net.engine.run(net.engine.now + 60 * SECOND_US)
     assert [len(bodies) for bodies in versions(net)] == [1]
     assert next(schemes(net))._hashings.counting[0].mark("price")
 
@@ -303,7 +303,7 @@ def test_a_broker_of_an_old_release_does_not_come_in_once_scales_have_changed(mo
     judge(net)
     of_an_old_release(monkeypatch, f"n{len(net.cluster.processes)}")
     process = net.cluster.join()
-    net.engine.run(net.engine.now + 60 * MICROSECONDS)
+    net.engine.run(net.engine.now + 60 * SECOND_US)
     assert isinstance(process.node, Node)
     assert process.node.state == "starting"
 
@@ -321,7 +321,7 @@ def test_a_network_that_begins_again_goes_by_what_it_went_by() -> None:
         net.cluster.crash(process)
     for process in net.cluster.processes:
         net.cluster.restart(process)
-    net.engine.run(net.engine.now + 60 * MICROSECONDS)
+    net.engine.run(net.engine.now + 60 * SECOND_US)
     assert len(list(schemes(net))) == 5
     assert versions(net) == before
 

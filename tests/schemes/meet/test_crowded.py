@@ -9,14 +9,14 @@ import pytest
 from meetpoint.catalog import NetworkConfig
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.matching.keys import KeySort, MeetKey
-from meetpoint.protocol.inputs import Subscribe
-from meetpoint.protocol.messages import Message
-from meetpoint.rendezvous.arcs import Arc
+from meetpoint.node.runtime.inputs import Subscribe
+from meetpoint.node.runtime.messages import Message
+from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.meet import MeetSettings
 from meetpoint.schemes.meet.filed import Filed, place_of, read_filed
 from meetpoint.schemes.meet.messages import Used
-from tests.rendezvous.eyes import misplaced, parts
-from tests.rendezvous.small_world import RING, MeetWorld, home
+from tests.placement.eyes import misplaced, parts
+from tests.placement.small_world import RING, MeetWorld, home
 from tests.schemes import busy
 
 
@@ -83,7 +83,7 @@ def test_what_lies_under_a_child_is_not_acknowledged_before_publishers_know_its_
     second = 1_000_000
     world = MeetWorld(4, meet=MeetSettings(lease_us=8 * second, crowded=1, children=1))
     world.run(2)
-    parent, child = (Arc(bytes(RING.key(low)), bytes(RING.key(low + 1000))) for low in (1000, 3000))
+    parent, child = (KeyRange(bytes(RING.key(low)), bytes(RING.key(low + 1000))) for low in (1000, 3000))
     keys = (MeetKey(KeySort.VALUE, "symbol", "string", 0, 0, f"V{number}") for number in count())
     value = next(
         key.text for key in keys if parent.holds(place_of(RING, key)) and child.holds(place_of(RING, key, (0,)))

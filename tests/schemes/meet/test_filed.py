@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from meetpoint.language.filters import parse_filter
 from meetpoint.matching.key_plan import KeyPlan, LiveKeys
 from meetpoint.matching.keys import ALWAYS, KeySort, MeetKey
-from meetpoint.protocol.ring import Ring
-from meetpoint.rendezvous.conjunctions import conjunction_in
+from meetpoint.node.runtime.ring import Ring
+from meetpoint.placement.entries.conjunctions import conjunction_in
 from meetpoint.schemes.meet.filed import (
     PATH_MAX,
     Filed,

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from meetpoint.protocol.effects import Stored
-from meetpoint.protocol.inputs import Subscribe, Unsubscribe, Update
-from meetpoint.protocol.messages import Message
+from meetpoint.node.runtime.effects import Stored
+from meetpoint.node.runtime.inputs import Subscribe, Unsubscribe, Update
+from meetpoint.node.runtime.messages import Message
 from meetpoint.schemes.meet import MeetSettings
 from meetpoint.schemes.meet.filed import read_filed
 from meetpoint.schemes.meet.granting import Granting
 from meetpoint.schemes.meet.shelves import Shelves
-from tests.rendezvous.small_world import MeetWorld, free, home, symbols_between
+from tests.placement.small_world import MeetWorld, free, home, symbols_between
 
 US = 1_000_000
 LEASE_US = 6 * US

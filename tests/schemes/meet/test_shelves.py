@@ -12,13 +12,13 @@ from meetpoint.language import clean_attributes, parse_filter
 from meetpoint.language.normal import CONJUNCTIONS_MAX
 from meetpoint.matching.key_plan import KeyPlan
 from meetpoint.matching.keys import MeetKey
-from meetpoint.protocol.inputs import Instant
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import Ring
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.messages import Entry
-from meetpoint.rendezvous.planting import entry_name
+from meetpoint.node.runtime.inputs import Instant
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import Ring
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.entries.installer import entry_name
+from meetpoint.placement.messages import Entry
 from meetpoint.schemes.meet.filed import entries_of, mark_of, read_filed
 from meetpoint.schemes.meet.granting import Granting
 from meetpoint.schemes.meet.settings import MeetSettings
@@ -30,8 +30,8 @@ HOMES = [HomeId(bytes(RING.node(number))) for number in range(5)]
 HERE = HOMES[0]
 
 
-def services_of() -> Services:
-    services = Services(Peer(RING.node(1), "n1", 1), RING, None, 1)  # type: ignore[arg-type]
+def services_of() -> Runtime:
+    services = Runtime(Peer(RING.node(1), "n1", 1), RING, None, 1)  # type: ignore[arg-type]
     services.begin(Instant(0))
     return services
 
@@ -47,8 +47,8 @@ def a_shelf() -> Shelf:
 def test_an_event_finds_what_it_satisfies_as_entries_come_and_go(
     few: int, asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("meetpoint.rendezvous.shelf.FEW_MAX", few)
-    monkeypatch.setattr("meetpoint.rendezvous.shelf.ASKED_MAX", asked)
+    monkeypatch.setattr("meetpoint.placement.entries.entry_table.FEW_MAX", few)
+    monkeypatch.setattr("meetpoint.placement.entries.entry_table.ASKED_MAX", asked)
     random, shelf, found = Random(5), a_shelf(), 0
     filters = [parse_filter(random_filter(random)) for _ in range(120)]
     names: dict[int, list[str]] = {}

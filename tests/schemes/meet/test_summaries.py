@@ -9,13 +9,13 @@ import pytest
 from meetpoint.catalog import make_codec
 from meetpoint.matching.key_plan import KeyPlan
 from meetpoint.matching.keys import KeySort, MeetKey
-from meetpoint.protocol.effects import Send
-from meetpoint.protocol.inputs import Instant
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import Ring
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.arcs import Arc
+from meetpoint.node.runtime.effects import Send
+from meetpoint.node.runtime.inputs import Instant
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import Ring
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.meet.filed import place_of
 from meetpoint.schemes.meet.granting import CHANGES_MAX, Granting
 from meetpoint.schemes.meet.messages import Noted, Summary, Used, grouped
@@ -23,7 +23,7 @@ from meetpoint.schemes.meet.summaries import Summaries
 
 RING = Ring(16)
 HOME = HomeId(b"\x10\x00")
-ALL = (Arc(b"\x10\x00", b"\x10\x00"),)
+ALL = (KeyRange(b"\x10\x00", b"\x10\x00"),)
 US = 1_000_000
 LEASE_US = 8 * US
 
@@ -32,8 +32,8 @@ def key(text: str) -> MeetKey:
     return MeetKey(KeySort.VALUE, "symbol", "string", 0, 0, text)
 
 
-def services(id_: int, seed: int = 1) -> Services:
-    made = Services(Peer(RING.node(id_), f"n{id_}", 1), RING, make_codec(), seed)
+def services(id_: int, seed: int = 1) -> Runtime:
+    made = Runtime(Peer(RING.node(id_), f"n{id_}", 1), RING, make_codec(), seed)
     made.begin(Instant(100 * US))
     return made
 
@@ -81,7 +81,7 @@ def test_a_summary_saves_visits_until_its_time_is_over_counted_from_the_question
 def test_a_summary_speaks_only_of_the_arcs_it_came_with() -> None:
     publisher = Publisher()
     place = place_of(RING, key("B"))
-    publisher.learn(0, whole(1, "A"), arcs=(Arc(RING.add(place, 1), RING.add(place, -1)),))
+    publisher.learn(0, whole(1, "A"), arcs=(KeyRange(RING.add(place, 1), RING.add(place, -1)),))
     assert not publisher.skips("B")
 
 
@@ -148,7 +148,7 @@ def test_an_answer_from_before_keys_went_away_is_overtaken_by_one_from_after() -
     publisher = Publisher()
     place = place_of(RING, key("A"))
     publisher.at(1)
-    publisher.learn(0.5, whole(3, "B"), version=2, arcs=(Arc(place, RING.add(place, -1)),))
+    publisher.learn(0.5, whole(3, "B"), version=2, arcs=(KeyRange(place, RING.add(place, -1)),))
     assert publisher.skips("C")
     publisher.learn(0.1, whole(1, "A", "B"), version=1)
     assert not publisher.skips("A")

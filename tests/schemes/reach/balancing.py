@@ -9,11 +9,11 @@ import msgspec
 from meetpoint.catalog import NetworkConfig
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.rendezvous.planting import entry_name
+from meetpoint.placement.entries.installer import entry_name
 from meetpoint.schemes.reach import ReachSettings
 from meetpoint.schemes.reach.filed import read_entry
 from meetpoint.schemes.reach.pieces import is_below
-from tests.rendezvous.eyes import nodes_up, schemes
+from tests.placement.eyes import nodes_up, schemes
 from tests.schemes.busy import Busy, network
 
 __all__ = ["EAGER", "PLAIN", "SCHEMA", "balanced", "lacking", "make"]

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from meetpoint.node.runtime.messages import Message
+from meetpoint.node.runtime.ring import Key
 from meetpoint.overlays.hypercube.keys import key_of
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.protocol.messages import Message
-from meetpoint.protocol.ring import Key
-from meetpoint.rendezvous.arcs import Arc
-from meetpoint.rendezvous.errands import Reached
+from meetpoint.placement.dissemination.keyed_rpc import Reached
+from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.pieces import is_below
 from meetpoint.schemes.reach.quenching import Quenching
@@ -49,7 +49,7 @@ CUBE = Cube(RING, Bits())
 class Home(promising.Home):
     """A home, and what lies there: points by name."""
 
-    def __init__(self, number: int, node: int, arcs: list[Arc]) -> None:
+    def __init__(self, number: int, node: int, arcs: list[KeyRange]) -> None:
         super().__init__(number, node, arcs)
         self.entries: dict[str, int] = {}
 
@@ -127,7 +127,7 @@ class World(promising.World[Home, int]):
         if self.random.random() < 0.5 if self.aligned is None else self.aligned:  # along regions of 3 bits
             cuts = [2 * STEP * (at + 1) - 1 for at in range(8)]
         keys = [bytes(RING.key(cut)) for cut in cuts]
-        return [Home(100 + at, 1 + at % nodes, [Arc(keys[at - 1], keys[at])]) for at in range(len(keys))]
+        return [Home(100 + at, 1 + at % nodes, [KeyRange(keys[at - 1], keys[at])]) for at in range(len(keys))]
 
     def make_node(self, number: int) -> Node:
         return Node(self, number)
@@ -183,7 +183,7 @@ class World(promising.World[Home, int]):
         for home in self.homes:
             home.entries.pop(name, None)
 
-    def hand_over(self, giver: Home, taker: Home, arc: Arc, node: promising.Node[Home], owed_us: int) -> None:
+    def hand_over(self, giver: Home, taker: Home, arc: KeyRange, node: promising.Node[Home], owed_us: int) -> None:
         for name in [name for name, point in giver.entries.items() if arc.holds(self.key(point))]:
             point = giver.entries.pop(name)
             if name in self.wanted:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from meetpoint.language import Schema, parse_filter
-from meetpoint.protocol.records import HomeId
-from meetpoint.rendezvous.arcs import Arc
-from meetpoint.rendezvous.filed import Filed, Item
-from meetpoint.rendezvous.messages import Entry
-from meetpoint.rendezvous.planting import entry_name
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.placement.entries.installer import entry_name
+from meetpoint.placement.entries.stored_entry import Item, StoredEntry
+from meetpoint.placement.messages import Entry
+from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.reach import AttributeIds
 from meetpoint.schemes.reach.copying import Copying
 from meetpoint.schemes.reach.cube import Cube
@@ -38,13 +38,13 @@ def conjunction(point: int) -> Any:
 
 def entry_at(number: int, point: int) -> tuple[str, Entry]:
     filter_ = conjunction(point)
-    return entry_name(OWNER, number), entry_of(CUBE, Filed(number, 0, filter_.text), filter_.conjunctions[0])
+    return entry_name(OWNER, number), entry_of(CUBE, StoredEntry(number, 0, filter_.text), filter_.conjunctions[0])
 
 
 class Home(promising.Home):
     """A home, and what lies there, also on a shelf."""
 
-    def __init__(self, number: int, node: int, arcs: list[Arc]) -> None:
+    def __init__(self, number: int, node: int, arcs: list[KeyRange]) -> None:
         super().__init__(number, node, arcs)
         self.shelf = Shelf()
         self.entries: dict[str, Entry] = {}
@@ -89,7 +89,7 @@ class World(promising.World[Home, Entry]):
 
     def make_homes(self) -> list[Home]:
         keys = [bytes(RING.key(2 * STEP * (at + 1) - 1)) for at in range(4)]
-        return [Home(100 + at, 1 + at % 3, [Arc(keys[at - 1], keys[at])]) for at in range(4)]
+        return [Home(100 + at, 1 + at % 3, [KeyRange(keys[at - 1], keys[at])]) for at in range(4)]
 
     def make_node(self, number: int) -> Node:
         return Node(self, number)
@@ -120,7 +120,7 @@ class World(promising.World[Home, Entry]):
         if home is not None and node is not None and (item := home.remove(name)) is not None:
             self.step(node, lambda: node.part.removed(home.id, name, item))
 
-    def hand_over(self, giver: Home, taker: Home, arc: Arc, node: promising.Node[Home], owed_us: int) -> None:
+    def hand_over(self, giver: Home, taker: Home, arc: KeyRange, node: promising.Node[Home], owed_us: int) -> None:
         before = self.nodes.get(giver.node)
         moved = {name: entry for name, entry in giver.entries.items() if arc.holds(entry.low)}
         self.step(node, lambda: node.part.began(taker.id, owed_us))

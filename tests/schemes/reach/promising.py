@@ -12,13 +12,13 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Generic, TypeVar
 
-from meetpoint.protocol.effects import CancelTimer, Observe, Send, SetTimer
-from meetpoint.protocol.inputs import Instant
-from meetpoint.protocol.messages import Message, Peer, Reply
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import Ring
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.arcs import Arc
+from meetpoint.node.runtime.effects import CancelTimer, Observe, Send, SetTimer
+from meetpoint.node.runtime.inputs import Instant
+from meetpoint.node.runtime.messages import Message, Peer, Reply
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import Ring
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.ownership.key_range import KeyRange
 
 __all__ = [
     "RING",
@@ -44,7 +44,7 @@ class BrokenError(Exception):
 class Home:
     """A home: where it is, and what it holds."""
 
-    def __init__(self, number: int, node: int, arcs: list[Arc]) -> None:
+    def __init__(self, number: int, node: int, arcs: list[KeyRange]) -> None:
         self.id = HomeId(bytes(RING.node(number)))
         self.node = node
         self.arcs = arcs
@@ -63,14 +63,14 @@ class Node(Generic[HomeT]):
         self.world = world
         self.number = number
         me = Peer(RING.node(number), f"n{number}", 1)  # the same in each life, as where the disk is lost
-        self.services = Services(me, RING, None, world.random.getrandbits(40))  # type: ignore[arg-type]
+        self.services = Runtime(me, RING, None, world.random.getrandbits(40))  # type: ignore[arg-type]
         self.services.begin(world.local(number))
 
     def holder(self, key: bytes) -> HomeT | None:
         home = self.world.holder(key)
         return home if home is not None and home.node == self.number else None
 
-    def arc(self, home: bytes, key: bytes) -> Arc:
+    def arc(self, home: bytes, key: bytes) -> KeyRange:
         return next(arc for arc in self.home(home).arcs if arc.holds(key))
 
     def home(self, home: bytes) -> HomeT:
@@ -129,7 +129,7 @@ class World(Generic[HomeT, EntryT]):
         """An entry is no longer wanted."""
         raise NotImplementedError
 
-    def hand_over(self, giver: HomeT, taker: HomeT, arc: Arc, node: Node[HomeT], owed_us: int) -> None:
+    def hand_over(self, giver: HomeT, taker: HomeT, arc: KeyRange, node: Node[HomeT], owed_us: int) -> None:
         """What lies on an arc goes to its new home, which is at this node."""
         raise NotImplementedError
 
@@ -229,7 +229,7 @@ class World(Generic[HomeT, EntryT]):
             self.put(node, home, name, entry, acknowledged)
         self.later(self.random.randrange(US, 3 * US), lambda: self._place(name, entry))
 
-    def give(self, giver: HomeT, taker: HomeT, arc: Arc) -> None:
+    def give(self, giver: HomeT, taker: HomeT, arc: KeyRange) -> None:
         """An arc goes from one home to another, which has it some time later, with what lies there."""
         giver.arcs.remove(arc)
 

@@ -1,22 +1,22 @@
-"""The small world of `tests/rendezvous` with nodes that run `reach`, and a count of what they hand on."""
+"""The small world of `tests/placement` with nodes that run `reach`, and a count of what they hand on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.node import Node
+from meetpoint.node.overlay import Overlay
+from meetpoint.node.runtime.messages import Message
+from meetpoint.node.runtime.records import EventKey
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube import Region
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.messages import Message
-from meetpoint.protocol.node import Node
-from meetpoint.protocol.overlay import Overlay
-from meetpoint.protocol.records import EventKey
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.messages import Done, Errand
+from meetpoint.placement.messages import Done, KeyedRequest
 from meetpoint.schemes.reach import Duty, Reach, ReachSettings, head_point
 from meetpoint.schemes.reach.messages import Handle, unpacked
-from tests.protocol.world import RING
-from tests.rendezvous.small_world import CODEC
+from tests.node.world import RING
+from tests.placement.small_world import CODEC
 from tests.schemes.small_world import SchemeWorld
 
 NAMES = "abcdef"
@@ -51,7 +51,7 @@ class ReachWorld(SchemeWorld):
         self.handed: list[tuple[int, int, EventKey, Duty]] = []
         super().__init__(numbers, seed=seed)
 
-    def make(self, services: Services, overlay: Overlay, hosting: Hosting) -> Reach:
+    def make(self, services: Runtime, overlay: Overlay, hosting: HomeManager) -> Reach:
         return Reach(services, overlay, hosting, self.settings, self.reach)
 
     def _send(self, node: Node, effect: Any) -> None:
@@ -86,7 +86,7 @@ class ReachWorld(SchemeWorld):
 
 def handle_in(message: Message) -> Handle | None:
     """The duty that a message brings, if it brings one."""
-    if isinstance(message, Errand):
+    if isinstance(message, KeyedRequest):
         body = CODEC.decode(message.body)
         return body if isinstance(body, Handle) else None
     return None

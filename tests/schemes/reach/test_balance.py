@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from meetpoint.protocol.effects import Stored
-from meetpoint.protocol.inputs import Subscribe, Unsubscribe
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.rendezvous.messages import Entry, Errand
+from meetpoint.node.runtime.effects import Stored
+from meetpoint.node.runtime.inputs import Subscribe, Unsubscribe
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.placement.messages import Entry, KeyedRequest
 from meetpoint.schemes.reach import ReachSettings
 from meetpoint.schemes.reach.pushing import MARK
 from meetpoint.schemes.reach.side_messages import Amend, Awake, Borrow, IsIdle, Weigh, Where
-from tests.rendezvous.eyes import Overseen, held_by_nobody, held_twice, schemes
-from tests.rendezvous.small_world import CODEC, RING, home
+from tests.placement.eyes import Overseen, held_by_nobody, held_twice, schemes
+from tests.placement.small_world import CODEC, RING, home
 from tests.schemes.reach.balancing import balanced, lacking, make
 from tests.schemes.reach.small_world import PLAIN, ReachWorld, attributes
 
@@ -224,7 +224,7 @@ def test_questions_that_make_no_sense_are_counted(question: IsIdle) -> None:
     world = eager_world()
     number = world.holder(0)
     key = bytes(world.scheme(number)._cube.key(0))
-    world.say(number, Errand(key, key, NOBODY, 1, 0, CODEC.encode(question)))
+    world.say(number, KeyedRequest(key, key, NOBODY, 1, 0, CODEC.encode(question)))
     assert world.observed.get("question_malformed") == 1
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from meetpoint.protocol.messages import Peer, Reply
-from meetpoint.protocol.records import HomeId
-from meetpoint.rendezvous.messages import Entry
+from meetpoint.node.runtime.messages import Peer, Reply
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.placement.messages import Entry
 from meetpoint.schemes.reach import copying
 from meetpoint.schemes.reach.copying import Copying, Loan
 from meetpoint.schemes.reach.side_messages import Amend, Amended, Lent

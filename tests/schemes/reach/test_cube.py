@@ -10,12 +10,12 @@ import pytest
 from meetpoint.errors import SchemaError
 from meetpoint.language import Schema, clean_attributes, parse_filter
 from meetpoint.language.normal import CONJUNCTIONS_MAX
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import BITS_MAX, Ring
 from meetpoint.overlays.hypercube import WHOLE, Region
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import BITS_MAX, Ring
-from meetpoint.rendezvous.arcs import Arc
-from meetpoint.rendezvous.filed import Filed, Item, Read
-from meetpoint.rendezvous.planting import entry_name
+from meetpoint.placement.entries.installer import entry_name
+from meetpoint.placement.entries.stored_entry import Item, Read, StoredEntry
+from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.reach import Duty, ReachSettings, SignatureIds, dimensions_of, head_point, parts, tree_of
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.filed import entry_of, read_entry
@@ -31,11 +31,11 @@ def cube_of(width: int, ring: Ring = RING) -> Cube:
     return Cube(ring, SignatureIds(None, width))
 
 
-def random_arc(random: Random) -> Arc:
+def random_arc(random: Random) -> KeyRange:
     """Any arc; sometimes a short one, sometimes all."""
     low = random.randrange(RING.size)
     length = random.choice((random.randrange(1, RING.size), random.randrange(1, 3000), RING.size))
-    return Arc(bytes(RING.key(low)), bytes(RING.key(low + length)))
+    return KeyRange(bytes(RING.key(low)), bytes(RING.key(low + length)))
 
 
 # -- arcs and regions --------------------------------------------------------------------------------------------------
@@ -67,15 +67,15 @@ def test_an_id_that_fills_a_region_of_the_hypercube_is_found_there() -> None:
     for bits in range(16):
         region = Region(bits, 4)
         first, last = cube.ends(region)
-        arc = Arc(bytes(RING.add(first, -1)), bytes(last))
+        arc = KeyRange(bytes(RING.add(first, -1)), bytes(last))
         assert cube.shortest(arc) == 4, "as long as it is"
         for above in range(4):
             point = bits | above << 4
             assert cube.around(arc, point) == region
             assert cube.point(cube.key(point)) == point
-    assert cube.around(Arc(b"\x12\x34", b"\x12\x34"), 5) == WHOLE
-    assert cube.shortest(Arc(b"\x12\x34", b"\x12\x34")) == 0
-    assert cube.shortest(Arc(b"\x00\x01", b"\x00\x02")) == 6, "no id at all"
+    assert cube.around(KeyRange(b"\x12\x34", b"\x12\x34"), 5) == WHOLE
+    assert cube.shortest(KeyRange(b"\x12\x34", b"\x12\x34")) == 0
+    assert cube.shortest(KeyRange(b"\x00\x01", b"\x00\x02")) == 6, "no id at all"
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -83,7 +83,7 @@ def test_however_the_circle_is_cut_every_subset_is_served_once(seed: int) -> Non
     """Duties over regions of arcs, in whatever order bits are dealt with: as ids see it, nothing is missed or twice."""
     random, cube = Random(seed), cube_of(8)
     cuts = sorted(bytes(RING.key(random.randrange(RING.size))) for _ in range(random.randrange(1, 12)))
-    arcs = [Arc(cuts[at - 1], high) for at, high in enumerate(cuts)]
+    arcs = [KeyRange(cuts[at - 1], high) for at, high in enumerate(cuts)]
     for event in random.sample(range(256), 40):
         served: list[int] = []
         todo = [Duty(0, 0)]
@@ -108,7 +108,7 @@ def test_a_shelf_with_many_finds_what_one_with_few_does(monkeypatch: pytest.Monk
     for number in range(300):
         filter_ = parse_filter(random_filter(random))
         for at, conjunction in enumerate(filter_.conjunctions):
-            filed, name = Filed(number, at, filter_.text), _name(number, at)
+            filed, name = StoredEntry(number, at, filter_.text), _name(number, at)
             item = Item(_owner(number), Read(filed, conjunction, cube.of_conjunction(conjunction)))
             assert read_entry(cube, name, entry_of(cube, filed, conjunction)) == item
             few.add(name, item)
@@ -119,10 +119,10 @@ def test_a_shelf_with_many_finds_what_one_with_few_does(monkeypatch: pytest.Monk
         id_ = cube.of_event(clean)
         fixed = random.randrange(32) if turn % 2 else 0
         asked = [Part(Region(random.randrange(4), 2), Duty(fixed, id_ & fixed)), Part(Region(0b11, 2), Duty(0, 0))]
-        monkeypatch.setattr("meetpoint.rendezvous.shelf.FEW_MAX", 10_000)
+        monkeypatch.setattr("meetpoint.placement.entries.entry_table.FEW_MAX", 10_000)
         one = _sorted(few.match_parts(clean, id_, asked))
-        monkeypatch.setattr("meetpoint.rendezvous.shelf.FEW_MAX", 2)
-        monkeypatch.setattr("meetpoint.rendezvous.shelf.ASKED_MAX", turn % 3 * 40)
+        monkeypatch.setattr("meetpoint.placement.entries.entry_table.FEW_MAX", 2)
+        monkeypatch.setattr("meetpoint.placement.entries.entry_table.ASKED_MAX", turn % 3 * 40)
         assert _sorted(many.match_parts(clean, id_, asked)) == one
         assert all(any(part.holds(item.read.place) for part in asked) for item in one)
         found += len(one)
@@ -149,7 +149,7 @@ def test_a_shelf_knows_what_lies_in_a_region() -> None:
     cube = Cube(RING, ids_of(PLAIN))
     shelf = Shelf()
     conjunction = parse_filter("a = 1 AND c = 1").conjunctions[0]
-    item = Item(HomeId(b"h"), Read(Filed(1, 0, "a = 1 AND c = 1"), conjunction, cube.of_conjunction(conjunction)))
+    item = Item(HomeId(b"h"), Read(StoredEntry(1, 0, "a = 1 AND c = 1"), conjunction, cube.of_conjunction(conjunction)))
     shelf.add("one", item)
     shelf.add("one", item)
     assert len(shelf) == 1

@@ -10,17 +10,17 @@ import pytest
 
 from meetpoint.language import clean_attributes, parse_filter
 from meetpoint.matching.scan import Scan
+from meetpoint.node.runtime.effects import Published, Stored
+from meetpoint.node.runtime.inputs import Subscribe, Update
+from meetpoint.node.runtime.messages import Message
 from meetpoint.overlays.hypercube import Region
-from meetpoint.protocol.effects import Published, Stored
-from meetpoint.protocol.inputs import Subscribe, Update
-from meetpoint.protocol.messages import Message
-from meetpoint.rendezvous.carrying import ATTEMPT_US
-from meetpoint.rendezvous.messages import Bring, Done
-from meetpoint.rendezvous.placing import RETAIN_US
+from meetpoint.placement.dissemination.dissemination import ATTEMPT_US
+from meetpoint.placement.entries.placement import RETAIN_US
+from meetpoint.placement.messages import DeliverToHome, Done
 from meetpoint.schemes.reach import is_required
 from meetpoint.schemes.reach.duties import BRING_US, HEARD_US
 from meetpoint.schemes.reach.messages import Handled
-from tests.rendezvous.small_world import CODEC, free, home
+from tests.placement.small_world import CODEC, free, home
 from tests.schemes.reach.small_world import (
     NAMES,
     PLAIN,
@@ -317,7 +317,7 @@ def test_a_home_that_is_slow_is_left_to_the_origin() -> None:
     bringers: list[int] = []
 
     def weather(source: int, to: int, message: Message) -> tuple[int, ...] | None:
-        if isinstance(message, Bring) and to == 8:
+        if isinstance(message, DeliverToHome) and to == 8:
             bringers.append(source)
             return () if world.now < until else None
         return None

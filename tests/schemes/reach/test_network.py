@@ -11,14 +11,14 @@ import pytest
 from meetpoint.catalog import OVERLAYS, NetworkConfig
 from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.scenario import Network
+from meetpoint.node.home.subscription_table import attributes_of
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import EventKey
 from meetpoint.overlays.hypercube import Region
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import EventKey
-from meetpoint.protocol.standing import attributes_of
-from meetpoint.rendezvous.messages import Errand
+from meetpoint.placement.messages import KeyedRequest
 from meetpoint.schemes.reach import ReachSettings
 from meetpoint.schemes.reach.messages import Handle
-from tests.rendezvous.eyes import schemes
+from tests.placement.eyes import schemes
 from tests.schemes.busy import FAULTS, OVERLAYS_AND_FAULTS, Busy, judge, network
 
 NAMES = "abcdefg"
@@ -47,7 +47,7 @@ class Sends:
     def sent(self, now: int, source: Process, to: Peer, message: Message, payload: bytes) -> None:
         inner: Any = message
         while not isinstance(inner, Handle):
-            if not (type(inner).__name__ == "Routed" or isinstance(inner, Errand)):
+            if not (type(inner).__name__ == "Routed" or isinstance(inner, KeyedRequest)):
                 return
             inner = self._codec.decode(inner.body)
         self.went.setdefault(inner.event, []).append((bytes(source.peer.id), bytes(to.id)))

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from meetpoint.node.runtime.messages import Message
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.hypercube.keys import key_of
 from meetpoint.overlays.hypercube.regions import WHOLE, Region
-from meetpoint.protocol.messages import Message
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import Ring
 from meetpoint.schemes.reach import quenching
 from meetpoint.schemes.reach.pieces import below, is_below, meets_below, pieces, rank
 from meetpoint.schemes.reach.promises import Promise, Promises

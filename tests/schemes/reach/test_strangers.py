@@ -10,14 +10,14 @@ import pytest
 from meetpoint.language import Event
 from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.language.timestamps import parse_timestamp
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.rendezvous.filed import Filed, owner_of
-from meetpoint.rendezvous.messages import Done, Entry, Errand, Put, Stored
-from meetpoint.rendezvous.planting import entry_name
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.placement.entries.installer import entry_name
+from meetpoint.placement.entries.stored_entry import StoredEntry, owner_of
+from meetpoint.placement.messages import Done, Entry, KeyedRequest, Put, Stored
 from meetpoint.schemes.reach.duties import PARTS_MAX, WORKING_MAX
 from meetpoint.schemes.reach.messages import Busy, Handle, Handled, packed, unpacked
-from tests.rendezvous.small_world import CODEC, RING, home
+from tests.placement.small_world import CODEC, RING, home
 from tests.schemes.reach.small_world import ReachWorld, attributes, handle_in
 
 NOBODY = Peer(RING.node(1), "nowhere", 1)
@@ -41,13 +41,13 @@ def send(world: ReachWorld, body: Message | bytes, point: int = 0b11) -> None:
     number = world.holder(point)
     key = bytes(world.scheme(number)._cube.key(point))
     packed_body = body if isinstance(body, bytes) else CODEC.encode(body)
-    world.say(number, Errand(key, key, NOBODY, 1, 0, packed_body))
+    world.say(number, KeyedRequest(key, key, NOBODY, 1, 0, packed_body))
 
 
 def entry(text: str = "a = 1 AND b = 1", at: int = 0, point: int = 0b11, number: int = 1) -> Entry:
     """An entry as it should be."""
     key = bytes(ReachWorld((65,)).scheme(65)._cube.key(point))
-    return Entry(key, key, msgspec.msgpack.encode(Filed(number, at, text)))
+    return Entry(key, key, msgspec.msgpack.encode(StoredEntry(number, at, text)))
 
 
 WRONG: dict[str, tuple[Message, int, str]] = {

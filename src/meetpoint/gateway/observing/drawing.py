@@ -9,7 +9,7 @@ from typing import Final
 from meetpoint.client.network import Network
 from meetpoint.gateway.errors import ApiError
 from meetpoint.gateway.observing.shapes import BrokerIs, LinkIs, NetworkIs, TreeIs
-from meetpoint.protocol.messages import Peer
+from meetpoint.node.runtime.messages import Peer
 from meetpoint.wire.clients import Status, StatusIs, View, ViewIs
 
 __all__ = ["draw"]

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 from meetpoint.gateway.observing.observer import moment_text
 from meetpoint.gateway.observing.shapes import SubscriptionIs, SubscriptionsIs
-from meetpoint.protocol.messages import Peer
+from meetpoint.node.runtime.messages import Peer
 from meetpoint.wire.clients import Held
 
 __all__ = ["Hosted", "Order", "list_subscriptions"]

@@ -25,8 +25,8 @@ from meetpoint.gateway.observing.shapes import BrokerRates, EventIs, Latency, Li
 from meetpoint.language.event import Event
 from meetpoint.language.event_json import attributes_to_json
 from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.records import EventKey
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import EventKey
 from meetpoint.wire.clients import Recent, RecentIs, Status, StatusIs
 
 __all__ = ["Observer", "Shown", "moment_text"]

@@ -15,7 +15,7 @@ import msgspec
 
 from meetpoint.catalog.purposes import WORDS
 from meetpoint.gateway.publishing import Attributes
-from meetpoint.protocol.messages import Peer
+from meetpoint.node.runtime.messages import Peer
 from meetpoint.wire.clients import FollowedIs, Seen
 
 __all__ = ["Delivery", "Drop", "Hop", "Meeting", "Path", "Visit", "put_together"]

@@ -34,8 +34,8 @@ from meetpoint.language.grid import grid_values
 from meetpoint.language.like import Pattern, PatternSort
 from meetpoint.language.normal import Conjunction
 from meetpoint.language.schema import Schema
-from meetpoint.protocol.ring import Key, Ring
-from meetpoint.rendezvous.scales import Real, measure
+from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.placement.scales import Real, measure
 from meetpoint.schemes.lists.collecting import AttributeOrder, Mode, distributed_step, hybrid_step
 from meetpoint.schemes.lists.subids import AttributeBits, SubId, count
 

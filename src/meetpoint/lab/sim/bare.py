@@ -12,12 +12,12 @@ import msgspec
 
 from meetpoint.catalog import OVERLAYS, NetworkConfig
 from meetpoint.lab.sim.engine import Codec, SimulatedNode
-from meetpoint.protocol.driven import Driven
-from meetpoint.protocol.effects import Found, Refused, Stored
-from meetpoint.protocol.inputs import Asked, Leave, Lookup, Started
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.ring import Key
-from meetpoint.protocol.services import Services
+from meetpoint.node.runtime.driven import Driven
+from meetpoint.node.runtime.effects import Found, Refused, Stored
+from meetpoint.node.runtime.inputs import ClientRequest, Leave, Lookup, Started
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.ring import Key
+from meetpoint.node.runtime.runtime import Runtime
 
 __all__ = ["BareNode", "BareNodes", "BareView"]
 
@@ -35,7 +35,7 @@ class BareNode(Driven):
     """One node's part of an overlay, and nothing else."""
 
     def __init__(self, config: NetworkConfig, me: Peer, seed: int, codec: Codec) -> None:
-        services = Services(me, config.ring, codec, seed)
+        services = Runtime(me, config.ring, codec, seed)
         super().__init__(services)
         self.overlay = OVERLAYS[config.overlay](config, services, self)
         self.ready = False
@@ -57,7 +57,7 @@ class BareNode(Driven):
             self.overlay.join(self._contacts[turn % len(self._contacts)])
             self._services.after(RETRY_US, lambda: self._try(turn + 1))
 
-    def _asked(self, item: Asked) -> None:
+    def _asked(self, item: ClientRequest) -> None:
         if isinstance(item.what, Lookup) and self.ready:
             self.overlay.lookup(Key(item.what.key), lambda peer, hops: self._found(item.request, peer, hops))
         elif isinstance(item.what, Leave):

@@ -37,8 +37,8 @@ from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.language.filters import parse_filter
 from meetpoint.language.values import Value, clean_attributes
 from meetpoint.local.local import LocalNetwork
-from meetpoint.protocol.effects import Found
-from meetpoint.protocol.inputs import Lookup
+from meetpoint.node.runtime.effects import Found
+from meetpoint.node.runtime.inputs import Lookup
 
 __all__ = ["Network"]
 

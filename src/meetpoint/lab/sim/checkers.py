@@ -40,11 +40,11 @@ from meetpoint.lab.sim.history import (
     Truth,
 )
 from meetpoint.matching import Scan
-from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.node.runtime.inputs import SECOND_US
 
 __all__ = ["Judging", "Verdict", "check_lookups", "check_notifications", "check_state", "closest_to", "first_from"]
 
-HOLD_US = 30 * MICROSECONDS
+HOLD_US = 30 * SECOND_US
 """How long a home waits, at least, for events that come before one that it has."""
 WAITING_MAX = 200
 """How many timers, tickets and replies a node that has nothing to do may wait for, besides its ended subscriptions."""

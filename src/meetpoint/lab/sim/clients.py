@@ -21,11 +21,11 @@ from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
 from meetpoint.language.filters import parse_filter
 from meetpoint.language.values import Value
-from meetpoint.protocol.effects import Answer, Found, Notify, Outcome, Published, Refused, Stored
-from meetpoint.protocol.inputs import (
-    MICROSECONDS,
+from meetpoint.node.runtime.effects import Answer, Found, Notify, Outcome, Published, Refused, Stored
+from meetpoint.node.runtime.inputs import (
+    SECOND_US,
     Acknowledge,
-    Asked,
+    ClientRequest,
     Lookup,
     Publish,
     RequestOf,
@@ -36,9 +36,9 @@ from meetpoint.protocol.inputs import (
 
 __all__ = ["Clients"]
 
-PATIENCE_US = 20 * MICROSECONDS
+PATIENCE_US = 20 * SECOND_US
 """How long a client waits for an answer."""
-RETRY_US = MICROSECONDS
+RETRY_US = SECOND_US
 """How long it waits before it asks again."""
 ACKNOWLEDGE_US_MAX = 50_000
 """How long a subscriber takes to acknowledge, at most."""
@@ -175,7 +175,7 @@ class Clients:
         if not self._watching:
             self._watching = True
             self._engine.call(self._engine.now + PATIENCE_US, self._lose_patience)
-        self._engine.hand(process, Asked(number, what))
+        self._engine.hand(process, ClientRequest(number, what))
 
     def _lose_patience(self) -> None:
         """Give up on what has been waited for too long. One look-out for all: nearly all are answered in time."""
@@ -219,7 +219,7 @@ class Clients:
     def _acknowledge(self, process: Process, what: Acknowledge) -> None:
         if process.alive:
             self._requests += 1
-            self._engine.hand(process, Asked(self._requests, what))
+            self._engine.hand(process, ClientRequest(self._requests, what))
 
     def _id(self, content: bytes) -> str:
         """The id of an event by its bytes; of other bytes than were published too, if they are an event at all."""

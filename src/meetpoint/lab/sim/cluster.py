@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from meetpoint.lab.sim.disk import Disk
 from meetpoint.lab.sim.engine import Codec, Engine, Process, SimulatedNode
 from meetpoint.lab.sim.history import Truth
-from meetpoint.protocol.inputs import Asked, Leave, Started
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import NodeId, Ring
+from meetpoint.node.runtime.inputs import ClientRequest, Leave, Started
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import NodeId, Ring
 
 __all__ = ["CONTACTS_MAX", "Cluster", "Family"]
 
@@ -172,7 +172,7 @@ class Cluster:
     def leave(self, process: Process) -> None:
         """Ask a process to leave; it goes when it has handed everything over."""
         self.leaving[process.address] = self.engine.now
-        self.engine.hand(process, Asked(LEAVE_REQUEST, Leave()))
+        self.engine.hand(process, ClientRequest(LEAVE_REQUEST, Leave()))
 
     def _stopped(self, process: Process) -> None:
         self.left += 1

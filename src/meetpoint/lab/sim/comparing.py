@@ -30,8 +30,8 @@ from meetpoint.lab.sim.report import Report, Spread, spread
 from meetpoint.lab.sim.run import finish
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.lab.sim.traffic import Meter, Purpose, Traffic
-from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.rendezvous.keeping import PLACED
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.placement.ownership.range_store import PLACED
 
 __all__ = [
     "CAUSED",
@@ -276,11 +276,11 @@ class _Idle:
 
     def __init__(self, meter: Meter, now: int) -> None:
         self._by_purpose = {**meter.by_purpose(), "safekeeping": Traffic()}
-        self._seconds = 0.0 if meter.began is None else (now - meter.began) / MICROSECONDS
+        self._seconds = 0.0 if meter.began is None else (now - meter.began) / SECOND_US
 
     def taken_from(self, meter: Meter, until: int) -> dict[Purpose, Each]:
         """What a meter counted until then, without as much as would have gone on anyway."""
-        seconds = 0.0 if meter.began is None else (until - meter.began) / MICROSECONDS
+        seconds = 0.0 if meter.began is None else (until - meter.began) / SECOND_US
         share = seconds / self._seconds if self._seconds else 0.0
         return {
             purpose: Each(

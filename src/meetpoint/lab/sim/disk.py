@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from meetpoint.protocol.effects import Persist
-from meetpoint.protocol.records import Record
+from meetpoint.node.runtime.effects import Persist
+from meetpoint.node.runtime.records import Record
 
 __all__ = ["Disk"]
 

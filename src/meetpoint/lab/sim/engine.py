@@ -31,7 +31,7 @@ import msgspec
 from meetpoint.lab.sim.clock import BEGINNING
 from meetpoint.lab.sim.disk import Disk
 from meetpoint.lab.sim.network import Links, Weather
-from meetpoint.protocol.effects import (
+from meetpoint.node.runtime.effects import (
     Answer,
     CancelTimer,
     Effect,
@@ -44,8 +44,8 @@ from meetpoint.protocol.effects import (
     Stop,
     Trace,
 )
-from meetpoint.protocol.inputs import Fired, Input, Instant, Lost, Persisted, Received
-from meetpoint.protocol.messages import Message, Peer
+from meetpoint.node.runtime.inputs import Input, Instant, PeerUnreachable, Persisted, Received, TimerFired
+from meetpoint.node.runtime.messages import Message, Peer
 
 __all__ = ["Codec", "Detector", "Engine", "Process", "SimulatedNode", "Story"]
 
@@ -271,7 +271,7 @@ class Engine:
                 _, serial, _, target, epoch, timer = entry
                 if target.epoch == epoch and target.timers.get(timer) == serial:
                     del target.timers[timer]
-                    step(target, Fired(timer))
+                    step(target, TimerFired(timer))
             elif kind == _SLOT:
                 self._open(entry[3])
             elif kind == _CALL:
@@ -279,7 +279,7 @@ class Engine:
             elif kind == _LOST:
                 _, _, _, target, epoch, peer = entry
                 if target.epoch == epoch:
-                    self.hand(target, Lost(peer))
+                    self.hand(target, PeerUnreachable(peer))
             else:
                 break
 

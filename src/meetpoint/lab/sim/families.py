@@ -17,11 +17,11 @@ from meetpoint.lab.sim.engine import Codec, SimulatedNode
 from meetpoint.lab.sim.history import Members
 from meetpoint.lab.sim.scenario import Kin
 from meetpoint.lab.sim.workload import SCHEMA
+from meetpoint.node.runtime.messages import Peer
 from meetpoint.overlays.chord import invariant as chord_invariant
 from meetpoint.overlays.hypercube import invariant as hypercube_invariant
 from meetpoint.overlays.hypercube.keys import point_of
 from meetpoint.overlays.pastry import invariant as pastry_invariant
-from meetpoint.protocol.messages import Peer
 
 __all__ = [
     "FAMILIES",

@@ -19,20 +19,20 @@ from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.history import History
 from meetpoint.lab.sim.network import Cut, Rates, Weather
 from meetpoint.lab.sim.plans import OF_MESSAGES, OF_MINUTES, OF_RESTARTS, PERFECT, FaultError, Plan
-from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.node.runtime.inputs import SECOND_US
 
 __all__ = ["HEALING_US", "SKEW_US_MAX", "Faults"]
 
-HEALING_US = 3 * MICROSECONDS
+HEALING_US = 3 * SECOND_US
 """How long it takes until all that was down is up again, after the faults have ended."""
-SKEW_US_MAX = 30 * MICROSECONDS
+SKEW_US_MAX = 30 * SECOND_US
 DRIFT_MAX = 200e-6
 """How far a clock is off, and how wrong it goes."""
 SLOW_US_MIN, SLOW_US_MAX = 100_000, 1_000_000
 """How much later a slow node gets and gives everything."""
 STORM_MAX = 3
 """How many join or leave at one time, at most."""
-AGAIN_US = MICROSECONDS
+AGAIN_US = SECOND_US
 EARLY = 0.4
 """In this part of its time every kind is tried at least once."""
 SIZE_MIN = 4
@@ -75,7 +75,7 @@ class Faults:
     def begin(self) -> None:
         """The time of faults begins now."""
         engine, plan = self._engine, self.plan
-        start, length = engine.now, int(plan.seconds * MICROSECONDS)
+        start, length = engine.now, int(plan.seconds * SECOND_US)
         self._ends = start + length
         self._size_min = max(SIZE_MIN, len(self._cluster.processes) * 2 // 3)
         if any(kind in plan.faults for kind in (*OF_MESSAGES, "partition", "one_way_partition", "slow_node")):
@@ -83,7 +83,7 @@ class Faults:
         engine.on_sync = self._synced
         for kind in OF_MINUTES:
             for at in self._times(kind):
-                engine.call(start + int(at * MICROSECONDS), self._try, kind)
+                engine.call(start + int(at * SECOND_US), self._try, kind)
         for kind in OF_MESSAGES:
             if kind in plan.faults:
                 fault = plan.faults[kind]
@@ -139,7 +139,7 @@ class Faults:
 
     def _lasts_us(self, kind: str) -> int:
         low, high = self.plan.faults[kind].lasts
-        return int(self._random.uniform(low, high) * MICROSECONDS)
+        return int(self._random.uniform(low, high) * SECOND_US)
 
     # -- links ---------------------------------------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class Faults:
             rates = {each: getattr(now, each) for each in OF_MESSAGES} | {kind: rate}
             longest = now.delay_us_max
             if kind == "delay" and rate:
-                longest = max(4, int(self.plan.faults[kind].lasts[1] * MICROSECONDS))
+                longest = max(4, int(self.plan.faults[kind].lasts[1] * SECOND_US))
             self._weather.rates = Rates(**rates, delay_us_max=longest)
 
     def _do_partition(self) -> bool:
@@ -211,7 +211,7 @@ class Faults:
     def _may_lose_disk(self) -> bool:
         """None is lost now, and the last one is back for as long as the others need to copy everything again."""
         fault = self.plan.faults.get("restart_without_disk")
-        interval = int(self.plan.repair_seconds * MICROSECONDS)
+        interval = int(self.plan.repair_seconds * SECOND_US)
         if fault is None or self._diskless:
             return False
         if self._disk_back_at is not None:

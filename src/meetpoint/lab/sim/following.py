@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from meetpoint.lab.sim.engine import Codec, Process
 from meetpoint.lab.sim.traffic import PURPOSES, Meter
-from meetpoint.protocol.effects import Notify
-from meetpoint.protocol.inputs import MICROSECONDS, Asked, Publish, Subscribe
-from meetpoint.protocol.messages import Message, Peer
+from meetpoint.node.runtime.effects import Notify
+from meetpoint.node.runtime.inputs import SECOND_US, ClientRequest, Publish, Subscribe
+from meetpoint.node.runtime.messages import Message, Peer
 
 __all__ = ["ALONE", "IDLE_S", "IN_A_ROW", "Followed", "Watcher", "alone_of"]
 
@@ -54,7 +54,7 @@ class Watcher(Meter):
 
     def sent(self, now: int, source: Process, to: Peer, message: Message, payload: bytes) -> None:
         """A message was sent."""
-        if self._asked is not None and now - self._asked >= IDLE_S * MICROSECONDS:
+        if self._asked is not None and now - self._asked >= IDLE_S * SECOND_US:
             if self.idle.began is None:
                 self.idle.began = now
             self.idle.sent(now, source, to, message, payload)
@@ -77,7 +77,7 @@ class Watcher(Meter):
     def happened(self, now: int, process: Process, thing: object) -> None:
         """What clients ask, and what they are notified of."""
         super().happened(now, process, thing)
-        if isinstance(thing, Asked) and isinstance(thing.what, Subscribe | Publish):
+        if isinstance(thing, ClientRequest) and isinstance(thing.what, Subscribe | Publish):
             self._asked = now
             self._step(1)
             if isinstance(thing.what, Publish):
@@ -95,7 +95,7 @@ class Watcher(Meter):
 
     def _publish(self, now: int, process: Process, content: bytes) -> None:
         self.end()
-        if self._published in self._alone and now - self._spoke >= STILL_S * MICROSECONDS:
+        if self._published in self._alone and now - self._spoke >= STILL_S * SECOND_US:
             self._following = Followed(process, content)
         self._published += 1
 

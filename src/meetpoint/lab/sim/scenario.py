@@ -37,7 +37,7 @@ from meetpoint.lab.sim.report import PROBLEMS_SHOWN, Report, spread
 from meetpoint.lab.sim.watch import Overseer, Watch
 from meetpoint.language.filters import parse_filter
 from meetpoint.language.values import clean_attributes
-from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.node.runtime.inputs import SECOND_US
 
 __all__ = ["Kin", "Network", "Phase", "Timing"]
 
@@ -201,7 +201,7 @@ class Network:
         if up:
             action(self._random.choice(up))
         else:
-            self.engine.call(self.engine.now + MICROSECONDS, self._at_some_node, action)
+            self.engine.call(self.engine.now + SECOND_US, self._at_some_node, action)
 
     def _key(self) -> bytes:
         return bytes(self.kin.ring.key(self._random.getrandbits(self.kin.ring.bits)))
@@ -235,7 +235,7 @@ class Network:
             self.faults.end()
         self._recover(calm)
         self._act("after", timing.after_s)
-        self.engine.run(self.engine.now + int(timing.quiet_s * MICROSECONDS))
+        self.engine.run(self.engine.now + int(timing.quiet_s * SECOND_US))
         self._wait(lambda: not self._at_something(), timing.rest_s_max)
         self.clients.settle()
         self._wall_s, self._cpu_s = time.perf_counter() - began, time.process_time() - spent
@@ -248,7 +248,7 @@ class Network:
             self.watch.begin()
         self._wait(self._all_ready, self.timing.start_s_max)
         for _ in range(self._nodes - self._founders):
-            self.engine.run(self.engine.now + int(self.timing.between_joins_s * MICROSECONDS))
+            self.engine.run(self.engine.now + int(self.timing.between_joins_s * SECOND_US))
             self.cluster.join()
         self._wait(self._all_ready, self.timing.start_s_max)
         if not self._all_ready():
@@ -261,13 +261,13 @@ class Network:
             return
         self.engine.run(self.engine.now + HEALING_US)
         healed = self.engine.now
-        recovery_us = int(self.timing.recovery_s * MICROSECONDS)
-        self._judging = Judging(healed + recovery_us, int(self.timing.grace_s * MICROSECONDS))
+        recovery_us = int(self.timing.recovery_s * SECOND_US)
+        self._judging = Judging(healed + recovery_us, int(self.timing.grace_s * SECOND_US))
         self._schedule("recovery", self.timing.recovery_s)
         while self.engine.now < healed + recovery_us:
-            self.engine.run(min(self.engine.now + MICROSECONDS, healed + recovery_us))
+            self.engine.run(min(self.engine.now + SECOND_US, healed + recovery_us))
             if self._live_again_s is None and self._all_ready() and self.watch.is_ideal() is None:
-                self._live_again_s = (self.engine.now - healed) / MICROSECONDS
+                self._live_again_s = (self.engine.now - healed) / SECOND_US
         self.faults.calm()
         self.watch.begin()
         if self._live_again_s is None:
@@ -275,20 +275,20 @@ class Network:
 
     def _act(self, phase: Phase, seconds: float) -> None:
         self._schedule(phase, seconds)
-        self.engine.run(self.engine.now + int(seconds * MICROSECONDS))
+        self.engine.run(self.engine.now + int(seconds * SECOND_US))
 
     def _schedule(self, phase: Phase, seconds: float) -> None:
         actions, rests = self._scripts[phase], self._rests[phase]
         busy = max(0.0, seconds - sum(rest for _, rest in rests))
         for number, action in enumerate(actions):
             rested = sum(rest for before, rest in rests if before <= number)
-            at = int(((number + 0.5) / len(actions) * busy + rested) * MICROSECONDS)
+            at = int(((number + 0.5) / len(actions) * busy + rested) * SECOND_US)
             self.engine.call(self.engine.now + at, action)
 
     def _wait(self, done: Callable[[], bool], seconds_max: float) -> None:
-        until = self.engine.now + int(seconds_max * MICROSECONDS)
+        until = self.engine.now + int(seconds_max * SECOND_US)
         while not done() and self.engine.now < until:
-            self.engine.run(self.engine.now + MICROSECONDS // 4)
+            self.engine.run(self.engine.now + SECOND_US // 4)
 
     def _all_ready(self) -> bool:
         """Whether all that are up serve; who is leaving need not."""
@@ -322,7 +322,7 @@ class Network:
     def _judge(self, calm: bool) -> None:
         history = self.clients.history
         if calm:
-            self._judging = Judging(BEGINNING, int(self.timing.grace_s * MICROSECONDS))
+            self._judging = Judging(BEGINNING, int(self.timing.grace_s * SECOND_US))
         since = self._judging.recovered
         self._verdict = self._judge_notifications(history, self._judging)
         self._wrong_lookups = check_lookups(history.lookups, self.cluster.truth, since, self.kin.responsible)
@@ -402,7 +402,7 @@ class Network:
             subids_per_event=spread(subids.values()),
             notifications_per_subscription=spread(len(set(s.notifications)) for s in history.subscriptions.values()),
             observed=dict(sorted(engine.observed.items())),
-            virtual_s=(engine.now - BEGINNING) / MICROSECONDS,
+            virtual_s=(engine.now - BEGINNING) / SECOND_US,
             wall_s=round(self._wall_s, 3),
             cpu_s=round(self._cpu_s, 3),
             messages_per_s=round(engine.messages / self._cpu_s) if self._cpu_s else 0.0,

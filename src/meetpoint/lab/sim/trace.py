@@ -13,10 +13,10 @@ import msgspec
 from meetpoint.catalog.signs import Signs
 from meetpoint.lab.sim.clock import BEGINNING
 from meetpoint.lab.sim.engine import Process
-from meetpoint.protocol.effects import Answer, Ended, Notify, Persist, Published, Stop, Trace
-from meetpoint.protocol.inputs import MICROSECONDS, Asked, Started
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import EventKey
+from meetpoint.node.runtime.effects import Answer, Ended, Notify, Persist, Published, Stop, Trace
+from meetpoint.node.runtime.inputs import SECOND_US, ClientRequest, Started
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import EventKey
 
 __all__ = ["Storyteller", "shown"]
 
@@ -67,7 +67,7 @@ class Storyteller:
             for home, name in thing.erased:
                 if self._concerns(name.encode()):
                     self._tell(now, process.address, f"erases {name} of {shown(home)}")
-        elif isinstance(thing, Asked):
+        elif isinstance(thing, ClientRequest):
             if self._concerns(_PACK(thing.what)):
                 self._requests[thing.request] = process.address
                 self._tell(now, process.address, f"is asked ({thing.request}) {shown(thing.what)}")
@@ -99,7 +99,7 @@ class Storyteller:
 
     def _tell(self, now: int, who: str, what: str) -> None:
         """A line. Who comes and goes belongs to every story."""
-        line = f"{(now - BEGINNING) / MICROSECONDS:12.6f}  {who:>6}  {what}"
+        line = f"{(now - BEGINNING) / SECOND_US:12.6f}  {who:>6}  {what}"
         self._write(line if len(line) <= LINE_MAX else line[: LINE_MAX - 1] + "…")
 
 

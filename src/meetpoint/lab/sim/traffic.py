@@ -16,8 +16,8 @@ import msgspec
 
 from meetpoint.catalog.purposes import ENVELOPES, PARTS, PURPOSES, Purpose, innermost
 from meetpoint.lab.sim.engine import Codec, Process
-from meetpoint.protocol.inputs import Asked, Publish
-from meetpoint.protocol.messages import Message, Peer
+from meetpoint.node.runtime.inputs import ClientRequest, Publish
+from meetpoint.node.runtime.messages import Message, Peer
 
 __all__ = ["ENVELOPES", "PARTS", "PURPOSES", "Meter", "Purpose", "Traffic"]
 
@@ -69,7 +69,7 @@ class Meter:
 
     def happened(self, now: int, process: Process, thing: object) -> None:
         """An event is asked to be published: from the first one on, messages count."""
-        if self.began is None and isinstance(thing, Asked) and isinstance(thing.what, Publish):
+        if self.began is None and isinstance(thing, ClientRequest) and isinstance(thing.what, Publish):
             self.began = now
 
     def by_purpose(self) -> dict[Purpose, Traffic]:

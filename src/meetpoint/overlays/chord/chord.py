@@ -11,6 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from meetpoint.node.overlay import Handler, Places, Upcalls
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.ring import Key
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.assembled import Assembled
 from meetpoint.overlays.chord.finding import Finding
 from meetpoint.overlays.chord.fingers import Fingers
@@ -22,10 +26,6 @@ from meetpoint.overlays.chord.settings import ChordSettings
 from meetpoint.overlays.chord.table import ChordView, Table
 from meetpoint.overlays.chord.upkeep import Upkeep
 from meetpoint.overlays.contacts import Contacts
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.overlay import Handler, Places, Upcalls
-from meetpoint.protocol.ring import Key
-from meetpoint.protocol.services import Services
 
 __all__ = ["Chord"]
 
@@ -53,7 +53,7 @@ class Chord(Assembled):
 
     def __init__(
         self,
-        services: Services,
+        services: Runtime,
         upcalls: Upcalls,
         settings: ChordSettings | None = None,
         rules: Callable[[int, Callable[[bytes], bytes]], Rules] = Rules,

@@ -21,12 +21,12 @@ from meetpoint.overlays.lookups import Lookups
 from meetpoint.wire import WireError
 
 if TYPE_CHECKING:
+    from meetpoint.node.runtime.messages import Message, Peer
+    from meetpoint.node.runtime.ring import Key
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.chord.settings import ChordSettings
     from meetpoint.overlays.chord.table import Table
     from meetpoint.overlays.lookups import Lookup, Then
-    from meetpoint.protocol.messages import Message, Peer
-    from meetpoint.protocol.ring import Key
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Finding"]
 
@@ -38,7 +38,7 @@ class Finding:
 
     __slots__ = ("_deliver", "_lookups", "_services", "_settings", "_table", "_width")
 
-    def __init__(self, services: Services, table: Table, settings: ChordSettings, deliver: Deliver) -> None:
+    def __init__(self, services: Runtime, table: Table, settings: ChordSettings, deliver: Deliver) -> None:
         self._services = services
         self._table = table
         self._settings = settings

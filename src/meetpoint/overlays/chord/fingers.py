@@ -15,17 +15,17 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from meetpoint.node.runtime.ring import between_or_end
 from meetpoint.overlays.chord.messages import Ping, Pong
-from meetpoint.protocol.ring import between_or_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from meetpoint.node.runtime.messages import Peer, Reply
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.chord.finding import Finding
     from meetpoint.overlays.chord.settings import ChordSettings
     from meetpoint.overlays.chord.table import Table
-    from meetpoint.protocol.messages import Peer, Reply
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Fingers"]
 
@@ -49,7 +49,7 @@ class Fingers:
 
     def __init__(
         self,
-        services: Services,
+        services: Runtime,
         table: Table,
         finding: Finding,
         settings: ChordSettings,

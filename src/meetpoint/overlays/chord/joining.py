@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from meetpoint.node.runtime.ring import between
 from meetpoint.overlays.chord.messages import Leaving, Placed, Seek
-from meetpoint.protocol.ring import between
 
 if TYPE_CHECKING:
+    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.chord.rules import Rules, State
     from meetpoint.overlays.chord.settings import ChordSettings
     from meetpoint.overlays.chord.table import Table
     from meetpoint.overlays.chord.upkeep import Upkeep
-    from meetpoint.protocol.messages import Peer
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Joining"]
 
@@ -48,7 +48,7 @@ class Joining:
 
     def __init__(
         self,
-        services: Services,
+        services: Runtime,
         table: Table,
         rules: Rules,
         upkeep: Upkeep,

@@ -21,16 +21,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from meetpoint.node.runtime.ring import between
 from meetpoint.overlays.chord.messages import Claim, Hint
-from meetpoint.protocol.ring import between
 
 if TYPE_CHECKING:
+    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.chord.finding import Finding
     from meetpoint.overlays.chord.settings import ChordSettings
     from meetpoint.overlays.chord.table import Table
     from meetpoint.overlays.chord.upkeep import Upkeep
-    from meetpoint.protocol.messages import Peer
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Merging"]
 
@@ -44,7 +44,7 @@ class Merging:
 
     upkeep: Upkeep
 
-    def __init__(self, services: Services, table: Table, finding: Finding, settings: ChordSettings) -> None:
+    def __init__(self, services: Runtime, table: Table, finding: Finding, settings: ChordSettings) -> None:
         self._services = services
         self._table = table
         self._finding = finding

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from meetpoint.node.runtime.messages import Message, Peer, Query, Reply
 from meetpoint.overlays import finding
-from meetpoint.protocol.messages import Message, Peer, Query, Reply
 
 __all__ = [
     "MESSAGES",

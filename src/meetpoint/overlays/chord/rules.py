@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from meetpoint.protocol.ring import between
+from meetpoint.node.runtime.ring import between
 
 __all__ = ["Rules", "State"]
 

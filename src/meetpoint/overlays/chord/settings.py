@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.node.runtime.inputs import SECOND_US
 
 __all__ = ["ChordSettings"]
 
@@ -20,28 +20,28 @@ class ChordSettings:
     successors: int = 4
     """r, the length of successor lists: r - 1 neighbours may fail at once. The proof begins at r + 1 members."""
 
-    stabilise_us: int = MICROSECONDS
+    stabilise_us: int = SECOND_US
     """How often a member stabilises; each time a quarter of it more or less, by chance."""
 
-    query_timeout_us: int = MICROSECONDS // 2
+    query_timeout_us: int = SECOND_US // 2
     query_tries: int = 3
     """A peer that leaves so many queries in a row unanswered is suspected."""
 
-    pending_wait_us: int = MICROSECONDS // 10
+    pending_wait_us: int = SECOND_US // 10
     pending_tries: int = 5
     """A member that is busy with its own query is asked again after about so long, so many times a period."""
 
     walk_max: int = 64
     """So many times in one period a member goes on from a nearer successor to a still nearer one."""
 
-    suspicion_us: int = 3 * MICROSECONDS
+    suspicion_us: int = 3 * SECOND_US
     """For so long a suspected peer is taken for dead without asking it again."""
 
-    lookup_timeout_us: int = MICROSECONDS
+    lookup_timeout_us: int = SECOND_US
     lookup_tries: int = 5
     lookups_max: int = 1024
 
-    join_retry_us: int = MICROSECONDS
+    join_retry_us: int = SECOND_US
     seeks_max: int = 16
     """So many joiners may wait at one member until its own query is answered."""
 

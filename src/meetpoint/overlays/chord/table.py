@@ -14,11 +14,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from meetpoint.node.runtime.inputs import Instant
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import NodeId, Ring, between
 from meetpoint.overlays.chord.rules import State
 from meetpoint.overlays.contacts import Contacts
-from meetpoint.protocol.inputs import Instant
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import NodeId, Ring, between
 
 __all__ = ["ChordView", "Table"]
 

@@ -20,16 +20,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import Key, NodeId, between
 from meetpoint.overlays.chord.messages import AskState, Claim, Pending, Ping, Pong, Stranger, ToldState
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import Key, NodeId, between
 
 if TYPE_CHECKING:
+    from meetpoint.node.runtime.messages import Reply
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.chord.rules import Rules, State
     from meetpoint.overlays.chord.settings import ChordSettings
     from meetpoint.overlays.chord.table import Table
-    from meetpoint.protocol.messages import Reply
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Upkeep"]
 
@@ -56,7 +56,7 @@ class Upkeep:
         "_walked",
     )
 
-    def __init__(self, services: Services, table: Table, rules: Rules, settings: ChordSettings, met: Met) -> None:
+    def __init__(self, services: Runtime, table: Table, rules: Rules, settings: ChordSettings, met: Met) -> None:
         self._services = services
         self._table = table
         self._rules = rules

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.hypercube.settings import HypercubeSettings
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Doubts"]
 
@@ -29,7 +29,7 @@ class Doubts:
 
     def __init__(
         self,
-        services: Services,
+        services: Runtime,
         settings: HypercubeSettings,
         ask: Callable[[bytes], None],
         dead: Callable[[bytes], None],

@@ -12,13 +12,13 @@ from meetpoint.overlays.hypercube.regions import packed, unpacked
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from meetpoint.node.overlay import Span
+    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.node.runtime.ring import Key
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.hypercube.regions import Region
     from meetpoint.overlays.hypercube.settings import HypercubeSettings
     from meetpoint.overlays.hypercube.table import Table
-    from meetpoint.protocol.messages import Peer
-    from meetpoint.protocol.overlay import Span
-    from meetpoint.protocol.ring import Key
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Finding"]
 
@@ -32,7 +32,7 @@ class Finding(finding.Finding):
     find = Find
     routed = Routed
 
-    def __init__(self, services: Services, table: Table, settings: HypercubeSettings, deliver: finding.Deliver) -> None:
+    def __init__(self, services: Runtime, table: Table, settings: HypercubeSettings, deliver: finding.Deliver) -> None:
         self._table = table
         self._named: Region | None = None  # the region that the answer names which is being taken just now
         super().__init__(services, settings, deliver)

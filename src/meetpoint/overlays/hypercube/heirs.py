@@ -19,9 +19,9 @@ from meetpoint.overlays.hypercube.rules import heir_point
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.hypercube.settings import HypercubeSettings
     from meetpoint.overlays.hypercube.table import Table, Word
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Heirs"]
 
@@ -59,7 +59,7 @@ class Heirs:
 
     def __init__(
         self,
-        services: Services,
+        services: Runtime,
         table: Table,
         settings: HypercubeSettings,
         claim: Claiming,

@@ -11,6 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from meetpoint.node.overlay import Handler, Places, Span, Upcalls
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.ring import Key, NodeId
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.assembled import Assembled
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.overlays.hypercube.claims import FIRST, Claim
@@ -37,10 +41,6 @@ from meetpoint.overlays.hypercube.settings import HypercubeSettings
 from meetpoint.overlays.hypercube.table import HypercubeView, Piece, Table
 from meetpoint.overlays.hypercube.tidying import Tidying
 from meetpoint.overlays.hypercube.upkeep import Upkeep
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.overlay import Handler, Places, Span, Upcalls
-from meetpoint.protocol.ring import Key, NodeId
-from meetpoint.protocol.services import Services
 
 __all__ = ["Hypercube"]
 
@@ -50,7 +50,7 @@ class HypercubePlaces:
 
     __slots__ = ("_finding", "_services", "_table")
 
-    def __init__(self, services: Services, table: Table, finding: Finding) -> None:
+    def __init__(self, services: Runtime, table: Table, finding: Finding) -> None:
         self._services = services
         self._table = table
         self._finding = finding
@@ -82,7 +82,7 @@ class Hypercube(Assembled):
     )  # fmt: skip
 
     def __init__(
-        self, services: Services, upcalls: Upcalls, settings: HypercubeSettings | None = None, dimensions: int = 16
+        self, services: Runtime, upcalls: Upcalls, settings: HypercubeSettings | None = None, dimensions: int = 16
     ) -> None:
         assert 1 <= dimensions <= services.ring.bits, "an id has a bit at least, and no more than a key"
         settings = settings or HypercubeSettings()

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from meetpoint.node.runtime.ring import Key
 from meetpoint.overlays.hypercube.claims import TAKEN, UNHEARD, Claim, settled
 from meetpoint.overlays.hypercube.keys import point_of
 from meetpoint.overlays.hypercube.messages import Join, Kept, Life, Offer, Refuse, StandBy
 from meetpoint.overlays.hypercube.regions import WHOLE, Region, are_neighbours, packed
 from meetpoint.overlays.hypercube.rules import STANDBYS_MAX, Link, pass_join
-from meetpoint.protocol.ring import Key
 
 if TYPE_CHECKING:
+    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.hypercube.settings import HypercubeSettings
     from meetpoint.overlays.hypercube.table import Table, Word
     from meetpoint.overlays.hypercube.upkeep import Upkeep
-    from meetpoint.protocol.messages import Peer
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Joining"]
 
@@ -60,7 +60,7 @@ class Joining:
         "_table", "_ticks", "_told", "_tries", "_turn", "_upkeep", "_waiting",
     )  # fmt: skip
 
-    def __init__(self, services: Services, table: Table, upkeep: Upkeep, settings: HypercubeSettings) -> None:
+    def __init__(self, services: Runtime, table: Table, upkeep: Upkeep, settings: HypercubeSettings) -> None:
         self._services = services
         self._table = table
         self._upkeep = upkeep

@@ -7,9 +7,9 @@ two halves of a region are the two halves of its span.
 
 from __future__ import annotations
 
+from meetpoint.node.overlay import Span
+from meetpoint.node.runtime.ring import Key, Ring
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.protocol.overlay import Span
-from meetpoint.protocol.ring import Key, Ring
 
 __all__ = ["key_of", "point_of", "span_of"]
 

@@ -12,13 +12,13 @@ from meetpoint.overlays import merging
 from meetpoint.overlays.hypercube.keys import key_of
 
 if TYPE_CHECKING:
+    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.node.runtime.ring import Key
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.hypercube.finding import Finding
     from meetpoint.overlays.hypercube.settings import HypercubeSettings
     from meetpoint.overlays.hypercube.table import Table
     from meetpoint.overlays.hypercube.upkeep import Upkeep
-    from meetpoint.protocol.messages import Peer
-    from meetpoint.protocol.ring import Key
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Merging"]
 
@@ -29,7 +29,7 @@ class Merging(merging.Merging):
     __slots__ = ("_table",)
 
     def __init__(
-        self, services: Services, table: Table, finding: Finding, upkeep: Upkeep, settings: HypercubeSettings
+        self, services: Runtime, table: Table, finding: Finding, upkeep: Upkeep, settings: HypercubeSettings
     ) -> None:
         super().__init__(services, table.contacts, finding, upkeep, settings)
         self._table = table

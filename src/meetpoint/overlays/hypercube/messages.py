@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.ring import Key
 from meetpoint.overlays import finding
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.ring import Key
 
 __all__ = [
     "MESSAGES", "Beat", "Find", "Held", "Join", "Kept", "Leaving", "Life", "Located", "Near", "Offer", "Refuse",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.node.runtime.inputs import SECOND_US
 
 __all__ = ["HypercubeSettings"]
 
@@ -21,42 +21,42 @@ class HypercubeSettings:
     """How many bits of a key choose its node, at most: 2^dimensions nodes can host something, others stand by. A scheme
     that places things by ids of its own says itself how many bits these have."""
 
-    period_us: int = MICROSECONDS
+    period_us: int = SECOND_US
     """How often a node tells its neighbours that it is there; each time an eighth of it more or less, by chance."""
 
-    silent_us: int = 3 * MICROSECONDS
+    silent_us: int = 3 * SECOND_US
     """A neighbour that was not heard of for so long is asked."""
 
-    ask_timeout_us: int = MICROSECONDS // 2
+    ask_timeout_us: int = SECOND_US // 2
     ask_tries: int = 2
     """One that leaves so many questions in a row unanswered is taken for dead."""
 
-    again_us: int = MICROSECONDS // 10
+    again_us: int = SECOND_US // 10
     """How long to wait before a question that was not answered is repeated."""
 
-    greet_us: int = MICROSECONDS
+    greet_us: int = SECOND_US
     """How long to wait before one that is not known as a neighbour is greeted again."""
 
-    hole_us: int = 2 * MICROSECONDS
+    hole_us: int = 2 * SECOND_US
     """So long an id next to this node may have no host that is known, before it is looked for."""
 
-    claim_us: int = 5 * MICROSECONDS
+    claim_us: int = 5 * SECOND_US
     """So long, or up to twice that, before this node claims it."""
 
-    heir_us: int = MICROSECONDS
+    heir_us: int = SECOND_US
     """So much later, one after another, do the neighbours of a dead node take over what its heir has not."""
 
-    fallow_us: int = 30 * MICROSECONDS
+    fallow_us: int = 30 * SECOND_US
     """So long a region is kept for the node that fell silent."""
 
-    tidy_us: int = 2 * MICROSECONDS
+    tidy_us: int = 2 * SECOND_US
     """How often, an eighth more or less, a host is looked for, where a node has a region too many."""
 
-    offer_us: int = 2 * MICROSECONDS
+    offer_us: int = 2 * SECOND_US
     """How long an offer is waited for."""
 
-    join_retry_us: int = MICROSECONDS
-    rejoin_us: int = 15 * MICROSECONDS
+    join_retry_us: int = SECOND_US
+    rejoin_us: int = 15 * SECOND_US
     """How often one that stands by asks for a region."""
 
     joiners_max: int = 16
@@ -68,7 +68,7 @@ class HypercubeSettings:
     agreed_max: int = 8
     """After so many answers in a row that know of one network, peers that were never suspected are left in peace."""
 
-    lookup_timeout_us: int = MICROSECONDS
+    lookup_timeout_us: int = SECOND_US
     lookup_tries: int = 5
     lookups_max: int = 1024
 

@@ -13,14 +13,14 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import Key, NodeId
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.overlays.hypercube.claims import Claim, overlap, settled
 from meetpoint.overlays.hypercube.messages import Life
 from meetpoint.overlays.hypercube.regions import WHOLE, Region, apart, are_neighbours, distance, packed, unpacked
 from meetpoint.overlays.hypercube.routing import next_hop
 from meetpoint.overlays.hypercube.rules import Link
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.ring import Key, NodeId
 
 __all__ = ["HypercubeView", "Piece", "Table", "Word"]
 

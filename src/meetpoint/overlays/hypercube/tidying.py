@@ -22,12 +22,12 @@ from meetpoint.overlays.hypercube.regions import Region, packed, unpacked
 from meetpoint.overlays.hypercube.rules import pass_leave
 
 if TYPE_CHECKING:
+    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.hypercube.joining import Joining
     from meetpoint.overlays.hypercube.settings import HypercubeSettings
     from meetpoint.overlays.hypercube.table import Table
     from meetpoint.overlays.hypercube.upkeep import Upkeep
-    from meetpoint.protocol.messages import Peer
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Tidying"]
 
@@ -47,7 +47,7 @@ class Tidying:
     __slots__ = ("_joining", "_move", "_next", "_services", "_settings", "_table", "_upkeep")
 
     def __init__(
-        self, services: Services, table: Table, upkeep: Upkeep, joining: Joining, settings: HypercubeSettings
+        self, services: Runtime, table: Table, upkeep: Upkeep, joining: Joining, settings: HypercubeSettings
     ) -> None:
         self._services = services
         self._table = table

@@ -24,10 +24,10 @@ from meetpoint.overlays.hypercube.regions import Region, packed, unpacked
 from meetpoint.overlays.hypercube.table import Piece, Word
 
 if TYPE_CHECKING:
+    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.hypercube.settings import HypercubeSettings
     from meetpoint.overlays.hypercube.table import Table
-    from meetpoint.protocol.messages import Peer
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Upkeep"]
 
@@ -48,7 +48,7 @@ class Upkeep:
         "life", "look", "lost", "placeless", "see_to",
     )  # fmt: skip
 
-    def __init__(self, services: Services, table: Table, settings: HypercubeSettings) -> None:
+    def __init__(self, services: Runtime, table: Table, settings: HypercubeSettings) -> None:
         self._services = services
         self._table = table
         self._settings = settings

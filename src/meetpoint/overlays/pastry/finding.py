@@ -13,10 +13,10 @@ from meetpoint.overlays import finding
 from meetpoint.overlays.pastry.messages import Find, Located, Routed
 
 if TYPE_CHECKING:
+    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.pastry.settings import PastrySettings
     from meetpoint.overlays.pastry.table import Table
-    from meetpoint.protocol.messages import Peer
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Finding"]
 
@@ -30,7 +30,7 @@ class Finding(finding.Finding):
     find = Find
     routed = Routed
 
-    def __init__(self, services: Services, table: Table, settings: PastrySettings, deliver: finding.Deliver) -> None:
+    def __init__(self, services: Runtime, table: Table, settings: PastrySettings, deliver: finding.Deliver) -> None:
         self._table = table
         super().__init__(services, settings, deliver)
 

@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from meetpoint.protocol.ring import between
+from meetpoint.node.runtime.ring import between
 
 __all__ = ["Leaves", "broken", "closest", "departures", "stands"]
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from meetpoint.node.runtime.ring import between
 from meetpoint.overlays.pastry.messages import Join, Welcome
 from meetpoint.overlays.pastry.rules import LEFT
-from meetpoint.protocol.ring import between
 
 if TYPE_CHECKING:
+    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.pastry.rules import Rules
     from meetpoint.overlays.pastry.settings import PastrySettings
     from meetpoint.overlays.pastry.table import Table
     from meetpoint.overlays.pastry.upkeep import Upkeep
-    from meetpoint.protocol.messages import Peer
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Joining"]
 
@@ -35,9 +35,7 @@ class Joining:
         "_waiting",
     )  # fmt: skip
 
-    def __init__(
-        self, services: Services, table: Table, rules: Rules, upkeep: Upkeep, settings: PastrySettings
-    ) -> None:
+    def __init__(self, services: Runtime, table: Table, rules: Rules, upkeep: Upkeep, settings: PastrySettings) -> None:
         self._services = services
         self._table = table
         self._rules = rules

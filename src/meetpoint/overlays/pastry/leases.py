@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from meetpoint.overlays.pastry.rules import Side
 
 if TYPE_CHECKING:
-    from meetpoint.protocol.services import Services
+    from meetpoint.node.runtime.runtime import Runtime
 
 __all__ = ["Leases"]
 
@@ -23,7 +23,7 @@ class Leases:
 
     __slots__ = ("_granted_until", "_held_until", "_lease_us", "_over", "_services", "_timer", "_wakes_at")
 
-    def __init__(self, services: Services, lease_us: int, over: Callable[[], None]) -> None:
+    def __init__(self, services: Runtime, lease_us: int, over: Callable[[], None]) -> None:
         self._services = services
         self._lease_us = lease_us
         self._over = over

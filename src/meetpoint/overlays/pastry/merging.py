@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from meetpoint.node.runtime.ring import Key
 from meetpoint.overlays import merging
-from meetpoint.protocol.ring import Key
 
 if TYPE_CHECKING:
+    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.pastry.finding import Finding
     from meetpoint.overlays.pastry.settings import PastrySettings
     from meetpoint.overlays.pastry.table import Table
     from meetpoint.overlays.pastry.upkeep import Upkeep
-    from meetpoint.protocol.messages import Peer
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Merging"]
 
@@ -28,7 +28,7 @@ class Merging(merging.Merging):
     __slots__ = ("_table",)
 
     def __init__(
-        self, services: Services, table: Table, finding: Finding, upkeep: Upkeep, settings: PastrySettings
+        self, services: Runtime, table: Table, finding: Finding, upkeep: Upkeep, settings: PastrySettings
     ) -> None:
         super().__init__(services, table.contacts, finding, upkeep, settings)
         self._table = table

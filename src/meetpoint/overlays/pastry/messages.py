@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from meetpoint.node.runtime.messages import Message, Peer, Query, Reply
 from meetpoint.overlays import finding
-from meetpoint.protocol.messages import Message, Peer, Query, Reply
 
 __all__ = [
     "MESSAGES", "Find", "Greet", "Greeted", "Join", "Leaving", "Life", "Located", "Routed", "Stranger",

@@ -12,6 +12,10 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from meetpoint.node.overlay import Handler, Places, Upcalls
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.ring import Key
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.assembled import Assembled
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.overlays.pastry.finding import Finding
@@ -22,10 +26,6 @@ from meetpoint.overlays.pastry.rules import Rules
 from meetpoint.overlays.pastry.settings import PastrySettings
 from meetpoint.overlays.pastry.table import PastryView, Table
 from meetpoint.overlays.pastry.upkeep import Upkeep
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.overlay import Handler, Places, Upcalls
-from meetpoint.protocol.ring import Key
-from meetpoint.protocol.services import Services
 
 __all__ = ["Pastry"]
 
@@ -55,7 +55,7 @@ class Pastry(Assembled):
 
     def __init__(
         self,
-        services: Services,
+        services: Runtime,
         upcalls: Upcalls,
         settings: PastrySettings | None = None,
         rules: Callable[[int], Rules] = Rules,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.pastry.settings import PastrySettings
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Patience"]
 
@@ -21,7 +21,7 @@ class Patience:
 
     __slots__ = ("_met_ready_at", "_patience_us", "_services", "_settings", "_since")
 
-    def __init__(self, services: Services, settings: PastrySettings) -> None:
+    def __init__(self, services: Runtime, settings: PastrySettings) -> None:
         self._services = services
         self._settings = settings
         self._since = 0

@@ -62,7 +62,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from meetpoint.protocol.ring import between
+from meetpoint.node.runtime.ring import between
 
 __all__ = ["LEFT", "RIGHT", "Both", "Leases", "Rules", "Said", "Side", "State", "is_ready"]
 

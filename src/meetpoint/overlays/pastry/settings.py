@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.node.runtime.inputs import SECOND_US
 
 __all__ = ["PastrySettings"]
 
@@ -26,27 +26,27 @@ class PastrySettings:
     cache_max: int = 64
     """So many nodes that were met in passing are remembered as links; a network as small is then one hop wide."""
 
-    period_us: int = MICROSECONDS
+    period_us: int = SECOND_US
     """How often leases are renewed; each time an eighth of it more or less, by chance."""
 
-    lease_us: int = 3 * MICROSECONDS
+    lease_us: int = 3 * SECOND_US
     """How long a lease lasts for who holds it, counted from the question; who grants it waits an eighth longer."""
 
-    greet_timeout_us: int = MICROSECONDS // 2
+    greet_timeout_us: int = SECOND_US // 2
     greet_tries: int = 3
     """A node that leaves so many greetings in a row unanswered is suspected."""
 
-    again_us: int = MICROSECONDS // 10
+    again_us: int = SECOND_US // 10
     """How long to wait before a greeting that was not answered, or did not bring a lease, is repeated."""
 
-    join_retry_us: int = MICROSECONDS
+    join_retry_us: int = SECOND_US
     joiners_max: int = 16
     """So many joiners wait at a node until it has helped those before them."""
 
-    help_us: int = 3 * MICROSECONDS
+    help_us: int = 3 * SECOND_US
     """How long a node helps one joiner before it takes it for lost."""
 
-    patience_us: int = 4 * MICROSECONDS
+    patience_us: int = 4 * SECOND_US
     """So long, or up to twice that, a joiner waits for its leases before it begins anew; a member twice as long."""
 
     verify_ticks: int = 4
@@ -61,7 +61,7 @@ class PastrySettings:
     agreed_max: int = 8
     """After so many answers in a row that know of one network, peers that were never suspected are left in peace."""
 
-    lookup_timeout_us: int = MICROSECONDS
+    lookup_timeout_us: int = SECOND_US
     lookup_tries: int = 5
     lookups_max: int = 1024
 

@@ -26,11 +26,11 @@ from meetpoint.overlays.pastry.patience import Patience
 from meetpoint.overlays.pastry.rules import LEFT, RIGHT, Both, Said, Side, State, is_ready
 
 if TYPE_CHECKING:
+    from meetpoint.node.runtime.messages import Peer, Reply
+    from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.pastry.rules import Rules
     from meetpoint.overlays.pastry.settings import PastrySettings
     from meetpoint.overlays.pastry.table import Table
-    from meetpoint.protocol.messages import Peer, Reply
-    from meetpoint.protocol.services import Services
 
 __all__ = ["Upkeep"]
 
@@ -52,7 +52,7 @@ class Upkeep:
 
     def __init__(
         self,
-        services: Services,
+        services: Runtime,
         table: Table,
         rules: Rules,
         settings: PastrySettings,

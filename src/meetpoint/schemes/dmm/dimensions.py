@@ -37,7 +37,7 @@ from meetpoint.language.like import ANY_CHAR
 from meetpoint.language.patterns import prefix_interval
 from meetpoint.language.values import Kind, kind_of
 from meetpoint.matching.keys import joined
-from meetpoint.rendezvous.scales import WHOLE_FLOATS, Codes, Linear, Real, measure, step_of, whole_parts
+from meetpoint.placement.scales import WHOLE_FLOATS, Codes, Linear, Real, measure, step_of, whole_parts
 
 __all__ = ["ABSENT_CELL", "SPANS_MAX", "Dimension", "Span", "Spans"]
 

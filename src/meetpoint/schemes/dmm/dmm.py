@@ -18,18 +18,18 @@ import msgspec
 from meetpoint.language.filters import Filter
 from meetpoint.language.normal import Conjunction
 from meetpoint.language.schema import Schema
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.overlay import Handler, Overlay
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
-from meetpoint.protocol.settings import NodeSettings
-from meetpoint.protocol.standing import attributes_of
-from meetpoint.rendezvous.base import RendezvousScheme
-from meetpoint.rendezvous.bringing import event_bytes
-from meetpoint.rendezvous.carrying import Attempt
-from meetpoint.rendezvous.filed import Filed
-from meetpoint.rendezvous.messages import Entry
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.home.subscription_table import attributes_of
+from meetpoint.node.overlay import Handler, Overlay
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.node.settings import NodeSettings
+from meetpoint.placement.base import PlacementScheme
+from meetpoint.placement.dissemination.dissemination import PublishAttempt
+from meetpoint.placement.dissemination.fanout import event_bytes
+from meetpoint.placement.entries.stored_entry import StoredEntry
+from meetpoint.placement.messages import Entry
 from meetpoint.schemes.dmm.filed import key_of
 from meetpoint.schemes.dmm.messages import Match, Reaching
 from meetpoint.schemes.dmm.regions import Regions
@@ -53,11 +53,11 @@ class _Enclosing:
         return self._space.enclosing(self._space.box(conjunction))
 
 
-class Dmm(RendezvousScheme):
+class Dmm(PlacementScheme):
     """One node's part."""
 
     def __init__(
-        self, services: Services, overlay: Overlay, hosting: Hosting, node: NodeSettings, settings: DmmSettings
+        self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: DmmSettings
     ) -> None:
         schema = Schema.from_yaml(settings.schema) if settings.schema else None
         self._space = Space.of(schema, settings.depth)
@@ -78,7 +78,7 @@ class Dmm(RendezvousScheme):
         self._weighing = Weighing(services, hosting, self._errands, self._shelves, self._regions, settings)
         self._walker.begin(self._errands, self._regions)
         self._numbers = services.random.getrandbits(32)  # in each life others: a late word is of no attempt
-        self._attempts: dict[int, Attempt] = {}
+        self._attempts: dict[int, PublishAttempt] = {}
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
@@ -102,11 +102,11 @@ class Dmm(RendezvousScheme):
 
     def _entries(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Entry]:
         root = bytes(key_of(self._services.ring, self._space, Code("")))  # where it goes from there, the walker finds
-        return [Entry(root, root, msgspec.msgpack.encode(Filed(number, at, filter_.text)))]
+        return [Entry(root, root, msgspec.msgpack.encode(StoredEntry(number, at, filter_.text)))]
 
     # -- carrying events -----------------------------------------------------------------------------------------------
 
-    def _begin(self, attempt: Attempt) -> None:
+    def _begin(self, attempt: PublishAttempt) -> None:
         self._numbers += 1
         number = self._numbers
         code = self._space.code(self._space.point(attributes_of(attempt.content)))

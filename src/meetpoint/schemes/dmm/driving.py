@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from meetpoint.protocol.home import Home
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.messages import Message
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.errands import Errands
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.home.home import Home
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Message
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc
 from meetpoint.schemes.dmm import rules
 from meetpoint.schemes.dmm.filed import item_name
 from meetpoint.schemes.dmm.messages import Close, Closed, Command, Dissolve, Item, Obeyed, Open, Sow
@@ -32,15 +32,15 @@ from meetpoint.schemes.dmm.space import Box, Code
 
 __all__ = ["Driving", "Task"]
 
-LOOK_US: Final = 5 * MICROSECONDS
+LOOK_US: Final = 5 * SECOND_US
 """How often all regions are looked at."""
-SPLIT_US: Final = 8 * MICROSECONDS
+SPLIT_US: Final = 8 * SECOND_US
 """How long a split may go on without a page of entries that has arrived; as long the region refuses changes."""
-MERGE_US: Final = 4 * MICROSECONDS
+MERGE_US: Final = 4 * SECOND_US
 """How long a merge may; as long nobody serves what was closed."""
-WITHDRAWN_US: Final = 60 * MICROSECONDS
+WITHDRAWN_US: Final = 60 * SECOND_US
 """How long a region remembers that an entry was withdrawn: longer than any message is on its way."""
-GONE_US: Final = 600 * MICROSECONDS
+GONE_US: Final = 600 * SECOND_US
 """How long a region that is dissolved is remembered: longer than a message of its parent or an old copy lives."""
 
 
@@ -69,9 +69,9 @@ class Driving:
 
     def __init__(
         self,
-        services: Services,
-        hosting: Hosting,
-        errands: Errands,
+        services: Runtime,
+        hosting: HomeManager,
+        errands: KeyedRpc,
         shelves: Shelves,
         regions: Regions,
         at_rest: Callable[[Home, Region], None],

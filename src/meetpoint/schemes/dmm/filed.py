@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import Key, Ring
-from meetpoint.rendezvous import filed, reading
-from meetpoint.rendezvous.filed import Read
-from meetpoint.rendezvous.planting import entry_name
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.placement import decoding
+from meetpoint.placement.entries import stored_entry
+from meetpoint.placement.entries.installer import entry_name
+from meetpoint.placement.entries.stored_entry import Read
 from meetpoint.schemes.dmm.rules import Kept
 from meetpoint.schemes.dmm.space import Box, Code, Space
 
@@ -50,16 +51,16 @@ def item_name(home: HomeId, number: int, code: Code) -> str:
 def read_name(name: str, space: Space) -> tuple[HomeId, int, Code] | None:
     """What the name of an entry says; None where it is malformed, as a peer's may be."""
     entry, _, code = name.rpartition("/")
-    read = filed.read_name(entry)
+    read = stored_entry.read_name(entry)
     return None if read is None or not space.is_code(code) else (*read, Code(code))
 
 
 def read_kept(body: bytes) -> Kept | None:
     """A region's record."""
-    return reading.read_body(body, Kept)
+    return decoding.read_body(body, Kept)
 
 
 def read_body(body: bytes, space: Space) -> Read[Box] | None:
     """An entry's body, and its box; None where it is malformed."""
-    found = filed.read_filed(body)
+    found = stored_entry.read_filed(body)
     return None if found is None else Read(*found, space.box(found[1]))

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.protocol.ring import NodeId
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.node.runtime.ring import NodeId
 from meetpoint.schemes.dmm.walking import Verdict
 
 __all__ = [

@@ -13,17 +13,17 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.protocol.home import Home
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.protocol.ring import Key
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.custody import Custody
-from meetpoint.rendezvous.errands import Errands, Reached
-from meetpoint.rendezvous.filed import NUMBER_MAX
-from meetpoint.rendezvous.joint import Bring, JointBringing
-from meetpoint.rendezvous.messages import Entry
-from meetpoint.rendezvous.reading import read_attributes
+from meetpoint.node.home.home import Home
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.node.runtime.ring import Key
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.decoding import read_attributes
+from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
+from meetpoint.placement.dissemination.single_flight import Bring, SingleFlight
+from meetpoint.placement.entries.stored_entry import NUMBER_MAX
+from meetpoint.placement.messages import Entry
+from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.dmm import rules
 from meetpoint.schemes.dmm.filed import item_name, key_of, read_body, read_name, region_name
 from meetpoint.schemes.dmm.messages import (
@@ -67,9 +67,9 @@ class Regions:
 
     def __init__(
         self,
-        services: Services,
-        custody: Custody,
-        errands: Errands,
+        services: Runtime,
+        custody: Ownership,
+        errands: KeyedRpc,
         shelves: Shelves,
         space: Space,
         settings: DmmSettings,
@@ -80,7 +80,7 @@ class Regions:
         self._custody = custody
         self._shelves = shelves
         self._settings = settings
-        self._bringing: JointBringing[tuple[HomeId, Code, EventKey]] = JointBringing(bring)
+        self._bringing: SingleFlight[tuple[HomeId, Code, EventKey]] = SingleFlight(bring)
         self._slow = slow
         self.space = space
         self.key: Callable[[Code], Key] = lru_cache(KEYS_MAX)(partial(key_of, services.ring, space))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.custody import Keeping
-from meetpoint.rendezvous.filed import Item, Read
-from meetpoint.rendezvous.messages import Entry
-from meetpoint.rendezvous.shelf import Matched, Shelf, by_home
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.entries.entry_table import EntryTable, Matched, by_home
+from meetpoint.placement.entries.stored_entry import Item, Read
+from meetpoint.placement.messages import Entry
+from meetpoint.placement.ownership.ownership import RangeStore
 from meetpoint.schemes.dmm.filed import REGION, key_of, read_body, read_kept, read_name
 from meetpoint.schemes.dmm.rules import ROOT_KEPT, Kept
 from meetpoint.schemes.dmm.space import ROOT, Box, Code, Space
@@ -23,7 +23,7 @@ class Region:
     def __init__(self, code: Code) -> None:
         self.code = code
         self.record: Kept | None = None
-        self._shelf: Shelf[Box, None] = Shelf(lambda _: None)
+        self._shelf: EntryTable[Box, None] = EntryTable(lambda _: None)
         self.withdrawn: dict[str, int] = {}
         """Entries that were withdrawn, by when this node heard of it."""
 
@@ -56,12 +56,12 @@ class Region:
         return by_home(self._shelf.match(attributes, lambda _: True))
 
 
-class Shelves(Keeping):
+class Shelves(RangeStore):
     """All regions at the homes here. Of those that are on their way to another home it knows too: who works with one
     asks custody whether it is held here.
     """
 
-    def __init__(self, services: Services, space: Space) -> None:
+    def __init__(self, services: Runtime, space: Space) -> None:
         self._services = services
         self._space = space
         self._regions: dict[HomeId, dict[Code, Region]] = {}

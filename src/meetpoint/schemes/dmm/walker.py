@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.messages import Message
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.errands import Errands
-from meetpoint.rendezvous.messages import Entry
-from meetpoint.rendezvous.planting import Stop
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Message
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc
+from meetpoint.placement.entries.installer import Stop
+from meetpoint.placement.messages import Entry
 from meetpoint.schemes.dmm.filed import read_body
 from meetpoint.schemes.dmm.messages import Item, Low, Matched, Plant, Planted, Uproot
 from meetpoint.schemes.dmm.regions import Regions
@@ -21,9 +21,9 @@ from meetpoint.schemes.dmm.walking import LeafCache, Verdict, Walk
 
 __all__ = ["Walker"]
 
-PAUSE_US: Final = MICROSECONDS // 5
+PAUSE_US: Final = SECOND_US // 5
 """How long a walk waits where things move; doubled each time, up to `PAUSE_US_MAX`."""
-PAUSE_US_MAX: Final = 2 * MICROSECONDS
+PAUSE_US_MAX: Final = 2 * SECOND_US
 GAP_ROUNDS: Final = 6
 """After how many pauses in a row a region is told that it misses a half: longer than a split or a merge takes."""
 
@@ -47,13 +47,13 @@ class _Running:
 class Walker:
     """All walks that begin at this node; a `Planter`."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Runtime) -> None:
         self._services = services
         self.cache = LeafCache()
-        self._errands: Errands
+        self._errands: KeyedRpc
         self._regions: Regions
 
-    def begin(self, errands: Errands, regions: Regions) -> None:
+    def begin(self, errands: KeyedRpc, regions: Regions) -> None:
         """What it needs of the others, who need it first."""
         self._errands = errands
         self._regions = regions

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from meetpoint.protocol.home import Home
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.messages import Message
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.errands import Errands, Reached
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.home.home import Home
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Message
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
 from meetpoint.schemes.dmm.driving import Driving
 from meetpoint.schemes.dmm.messages import Heeded, Low, Weigh, Weighed
 from meetpoint.schemes.dmm.policy import Parts, Seat, ask_again_at, parts_of, should_split
@@ -29,12 +29,12 @@ from meetpoint.schemes.dmm.space import Code, parent
 
 __all__ = ["Weighing"]
 
-SPLIT_AGAIN_US: Final = 10 * MICROSECONDS
+SPLIT_AGAIN_US: Final = 10 * SECOND_US
 """How long after a split that was begun the next is begun; doubled each time, up to `AGAIN_US_MAX`."""
-LOW_AGAIN_US: Final = 2 * MICROSECONDS
+LOW_AGAIN_US: Final = 2 * SECOND_US
 """How long after a half told that it runs low it tells so again; doubled each time, up to `AGAIN_US_MAX`."""
-AGAIN_US_MAX: Final = 320 * MICROSECONDS
-WEIGH_US: Final = 4 * MICROSECONDS
+AGAIN_US_MAX: Final = 320 * SECOND_US
+WEIGH_US: Final = 4 * SECOND_US
 """How long the halves may take to tell what they weigh, and a parent to hear that one runs low."""
 
 
@@ -71,9 +71,9 @@ class Weighing:
 
     def __init__(
         self,
-        services: Services,
-        hosting: Hosting,
-        errands: Errands,
+        services: Runtime,
+        hosting: HomeManager,
+        errands: KeyedRpc,
         shelves: Shelves,
         regions: Regions,
         settings: DmmSettings,

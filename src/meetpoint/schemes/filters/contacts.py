@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from meetpoint.protocol.directory import Directory
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
+from meetpoint.node.cluster.directory import Directory
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.filters.ranges import Range
 
 __all__ = ["MISSED_MAX", "Contact", "Contacts"]
@@ -59,7 +59,7 @@ class Contacts:
     """All contacts of one node. `is_here`: whether a home is at this node, and needs none."""
 
     def __init__(
-        self, services: Services, directory: Directory, period_us: int, is_here: Callable[[HomeId], bool]
+        self, services: Runtime, directory: Directory, period_us: int, is_here: Callable[[HomeId], bool]
     ) -> None:
         self._services = services
         self._directory = directory

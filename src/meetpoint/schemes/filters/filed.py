@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from meetpoint.protocol.records import HomeId
-from meetpoint.rendezvous.filed import Filed, Item, Read, owner_of, read_filed
-from meetpoint.rendezvous.messages import Entry
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.placement.entries.stored_entry import Item, Read, StoredEntry, owner_of, read_filed
+from meetpoint.placement.messages import Entry
 
 __all__ = ["entry_of", "read_entry"]
 
 
-def entry_of(home: HomeId, filed: Filed) -> Entry:
+def entry_of(home: HomeId, filed: StoredEntry) -> Entry:
     """A conjunction of a home, where it is to lie."""
     return Entry(bytes(home), bytes(home), msgspec.msgpack.encode(filed))
 

@@ -16,21 +16,21 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from meetpoint.language.filters import Filter
-from meetpoint.protocol.home import Home
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.messages import Message
-from meetpoint.protocol.overlay import Handler, Overlay
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
-from meetpoint.protocol.settings import NodeSettings
-from meetpoint.protocol.standing import attributes_of
-from meetpoint.rendezvous.base import RendezvousScheme
-from meetpoint.rendezvous.bringing import Bringing, event_bytes
-from meetpoint.rendezvous.carrying import ATTEMPT_US, Attempt
-from meetpoint.rendezvous.errands import Errands
-from meetpoint.rendezvous.filed import Filed
-from meetpoint.rendezvous.messages import Entry, Stored
-from meetpoint.rendezvous.shelf import Matched
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.home.home import Home
+from meetpoint.node.home.subscription_table import attributes_of
+from meetpoint.node.overlay import Handler, Overlay
+from meetpoint.node.runtime.messages import Message
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.node.settings import NodeSettings
+from meetpoint.placement.base import PlacementScheme
+from meetpoint.placement.dissemination.dissemination import ATTEMPT_US, PublishAttempt
+from meetpoint.placement.dissemination.fanout import HomeFanout, event_bytes
+from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc
+from meetpoint.placement.entries.entry_table import Matched
+from meetpoint.placement.entries.stored_entry import StoredEntry
+from meetpoint.placement.messages import Entry, Stored
 from meetpoint.schemes.filters.filed import entry_of, read_entry
 from meetpoint.schemes.filters.members import Members
 from meetpoint.schemes.filters.messages import Carry, Serve, Served, Stretch
@@ -43,11 +43,11 @@ from meetpoint.schemes.filters.waiting import WITHIN_US
 __all__ = ["Filters"]
 
 
-class Filters(RendezvousScheme):
+class Filters(PlacementScheme):
     """One node's part."""
 
     def __init__(
-        self, services: Services, overlay: Overlay, hosting: Hosting, node: NodeSettings, settings: FiltersSettings
+        self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: FiltersSettings
     ) -> None:
         self._shelves = Shelves(services)
         super().__init__(services, overlay, hosting, node, self._shelves, straight=True)
@@ -70,7 +70,7 @@ class Filters(RendezvousScheme):
     # -- placing -------------------------------------------------------------------------------------------------------
 
     def _entries(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Entry]:
-        return [entry_of(home, Filed(number, at, filter_.text))]
+        return [entry_of(home, StoredEntry(number, at, filter_.text))]
 
     def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
         """An entry is to be placed at a home here."""
@@ -83,7 +83,7 @@ class Filters(RendezvousScheme):
 
     # -- carrying events -----------------------------------------------------------------------------------------------
 
-    def _begin(self, attempt: Attempt) -> None:
+    def _begin(self, attempt: PublishAttempt) -> None:
         attributes = attributes_of(attempt.content)
         event = Event(attempt.event, attempt.settled, attempt.content, attributes)
         root = self.members.root(attempt.event.home)
@@ -118,10 +118,10 @@ class _Rest:
 
     def __init__(
         self,
-        services: Services,
-        errands: Errands,
-        bringing: Bringing,
-        attempt: Attempt,
+        services: Runtime,
+        errands: KeyedRpc,
+        bringing: HomeFanout,
+        attempt: PublishAttempt,
         outcome: Outcome,
         until: int,
     ) -> None:

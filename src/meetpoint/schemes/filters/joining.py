@@ -17,10 +17,10 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Final
 
-from meetpoint.protocol.messages import Message, Peer, Reply
-from meetpoint.protocol.overlay import Handler
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
+from meetpoint.node.overlay import Handler
+from meetpoint.node.runtime.messages import Message, Peer, Reply
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.filters.contacts import Contact, Contacts
 from meetpoint.schemes.filters.graph import Part, fingered_by
 from meetpoint.schemes.filters.member import Member
@@ -57,7 +57,7 @@ class Joining:
 
     def __init__(
         self,
-        services: Services,
+        services: Runtime,
         contacts: Contacts,
         period_us: int,
         find: Callable[[HomeId, bytes], Member | None],

@@ -18,8 +18,8 @@ from zlib import crc32
 
 import msgspec
 
-from meetpoint.protocol.directory import Directory
-from meetpoint.protocol.services import Services
+from meetpoint.node.cluster.directory import Directory
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.filters.contacts import Contact, Contacts
 from meetpoint.schemes.filters.graph import fingers
 from meetpoint.schemes.filters.member import Member
@@ -46,7 +46,7 @@ class Linking:
 
     def __init__(
         self,
-        services: Services,
+        services: Runtime,
         directory: Directory,
         contacts: Contacts,
         settings: FiltersSettings,

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.overlay import Handler, Overlay
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
+from meetpoint.node.overlay import Handler, Overlay
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.filters.contacts import Contacts
 from meetpoint.schemes.filters.linking import BESIDE_MAX, Linking
 from meetpoint.schemes.filters.member import Member
@@ -81,7 +81,7 @@ class Locating:
 
     def __init__(
         self,
-        services: Services,
+        services: Runtime,
         overlay: Overlay,
         contacts: Contacts,
         linking: Linking,

@@ -8,9 +8,9 @@ another *life*.
 
 from __future__ import annotations
 
-from meetpoint.protocol.messages import Peer
-from meetpoint.protocol.records import HomeId
-from meetpoint.rendezvous.arcs import Arc
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.filters.contacts import Contact
 from meetpoint.schemes.filters.edges import Edges
 from meetpoint.schemes.filters.messages import Member as Named
@@ -23,7 +23,7 @@ class Member:
 
     __slots__ = ("arc", "askers", "edges", "home", "homes", "life", "listed", "listed_by", "place", "tellers")
 
-    def __init__(self, home: HomeId, arc: Arc, life: int, edges: Edges) -> None:
+    def __init__(self, home: HomeId, arc: KeyRange, life: int, edges: Edges) -> None:
         self.home = home
         self.arc = arc
         self.place = bytes(arc.high)

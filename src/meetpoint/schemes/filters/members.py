@@ -13,15 +13,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.overlay import Handler, Overlay
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.arcs import Arc
-from meetpoint.rendezvous.custody import Custody
-from meetpoint.rendezvous.filed import Item
-from meetpoint.rendezvous.shelves import Fellow
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.overlay import Handler, Overlay
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.entries.entry_tables import Fellow
+from meetpoint.placement.entries.stored_entry import Item
+from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.filters.contacts import Contacts
 from meetpoint.schemes.filters.edges import Edges, Said
 from meetpoint.schemes.filters.joining import Joining
@@ -49,10 +49,10 @@ class Members(Fellow):
 
     def __init__(
         self,
-        services: Services,
+        services: Runtime,
         overlay: Overlay,
-        hosting: Hosting,
-        custody: Custody,
+        hosting: HomeManager,
+        custody: Ownership,
         shelves: Shelves,
         settings: FiltersSettings,
     ) -> None:
@@ -73,7 +73,9 @@ class Members(Fellow):
         self._joining = Joining(services, self._contacts, period_us, self.find, self._look_soon)
         self._lives = services.random.getrandbits(48)
         self._members: dict[HomeId, dict[bytes, Member]] = {}
-        self._seen: dict[HomeId, tuple[Arc, ...]] = {}  # arcs, as of when a home's members were last brought up to date
+        self._seen: dict[
+            HomeId, tuple[KeyRange, ...]
+        ] = {}  # arcs, as of when a home's members were last brought up to date
         self._changed: dict[HomeId, dict[str, None]] = {}  # entries that came or went since
         self._owed_until: dict[HomeId, int] = {}
         self._waiting: dict[tuple[HomeId, str], list[Callable[[], None]]] = {}
@@ -238,7 +240,7 @@ class Members(Fellow):
                 self._joining.gained(member, Range(own.begin, own.length - before))
         self._telling.work()
 
-    def _make(self, home: HomeId, arc: Arc) -> Member:
+    def _make(self, home: HomeId, arc: KeyRange) -> Member:
         self._lives = (self._lives + 1) % NUMBER_MAX
         size, place = self._services.ring.size, self._services.ring.number(arc.high)
         edges = Edges(size, place, self._table, self._settings.lease_us, self._services.now, 0)
@@ -248,7 +250,7 @@ class Members(Fellow):
         sample = Sample(tuple(self._sample)) if self._settings.strategy == "imperfect" else None
         return make_table(self._settings.strategy, sample, self._settings.share)
 
-    def _own(self, arc: Arc) -> Range:
+    def _own(self, arc: KeyRange) -> Range:
         ring = self._services.ring
         return Range(ring.number(ring.add(arc.low, 1)), ring.distance(arc.low, arc.high) or ring.size)
 

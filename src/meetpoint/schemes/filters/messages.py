@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.protocol.messages import Message, Peer, Query, Reply
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.protocol.ring import Ring
-from meetpoint.rendezvous.arcs import Arc
+from meetpoint.node.runtime.messages import Message, Peer, Query, Reply
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.node.runtime.ring import Ring
+from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.filters.contacts import Contact
 from meetpoint.schemes.filters.ranges import Range
 
@@ -154,7 +154,7 @@ class Absent(Message, frozen=True, array_like=True, gc=False, tag="f.absent"):
 
     to: Member
     source: Member
-    arcs: tuple[Arc, ...]
+    arcs: tuple[KeyRange, ...]
 
 
 class Beside(Message, frozen=True, array_like=True, gc=False, tag="f.beside"):

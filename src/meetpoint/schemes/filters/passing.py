@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from meetpoint.protocol.home import Home
-from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.messages import Message, Peer, Reply
-from meetpoint.protocol.overlay import Handler
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.awaiting import when_all
-from meetpoint.rendezvous.bringing import Bringing
-from meetpoint.rendezvous.custody import Custody
-from meetpoint.rendezvous.errands import Errands, Reached
-from meetpoint.rendezvous.reading import read_attributes
-from meetpoint.rendezvous.shelf import Matched, add_to, by_home
+from meetpoint.node.home.home import Home
+from meetpoint.node.overlay import Handler
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Message, Peer, Reply
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.decoding import read_attributes
+from meetpoint.placement.dissemination.awaiting import when_all
+from meetpoint.placement.dissemination.fanout import HomeFanout
+from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
+from meetpoint.placement.entries.entry_table import Matched, add_to, by_home
+from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.filters.graph import Part
 from meetpoint.schemes.filters.member import Member
 from meetpoint.schemes.filters.members import Members
@@ -37,7 +37,7 @@ from meetpoint.wording import counted
 
 __all__ = ["Event", "Outcome", "Passing"]
 
-BRING_US: Final = MICROSECONDS // 2
+BRING_US: Final = SECOND_US // 2
 """How long a home may take to have an event, before that is left to the event's origin."""
 WORKING_MAX: Final = 4_096
 """Ranges that a node works at; any further one is left."""
@@ -72,10 +72,10 @@ class Passing:
 
     def __init__(
         self,
-        services: Services,
-        custody: Custody,
-        errands: Errands,
-        bringing: Bringing,
+        services: Runtime,
+        custody: Ownership,
+        errands: KeyedRpc,
+        bringing: HomeFanout,
         shelves: Shelves,
         members: Members,
     ) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.node.runtime.inputs import SECOND_US
 
 __all__ = ["FiltersSettings"]
 
@@ -18,10 +18,10 @@ class FiltersSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How what is wanted behind an edge is drawn together, from many rows to few (`tables`)."""
     share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.1
     """Of the events that go down an edge, how many may do so for nothing, where rows are merged imperfectly."""
-    lease_us: Annotated[int, msgspec.Meta(ge=1)] = 10 * MICROSECONDS
+    lease_us: Annotated[int, msgspec.Meta(ge=1)] = 10 * SECOND_US
     """How long others may rely on what they were told. A subscription may wait so long for a broker that is silent, and
     one at a broker that has just restarted, or just got keys, does."""
-    period_us: Annotated[int, msgspec.Meta(ge=1)] = MICROSECONDS
+    period_us: Annotated[int, msgspec.Meta(ge=1)] = SECOND_US
     """How often a broker asks those that its edges lead to, while there is any doubt; at rest, where trees have few
     levels, less often. A lease must last for as many of these as a tree has levels, and some more."""
     reserves_per_level: Annotated[float, msgspec.Meta(ge=0, le=16)] = 2

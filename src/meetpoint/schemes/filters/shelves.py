@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous import shelf, shelves
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.entries import entry_table, entry_tables
 from meetpoint.schemes.filters.filed import read_entry
 
 __all__ = ["Shelf", "Shelves"]
 
 
-class Shelf(shelf.Shelf[HomeId, HomeId]):
+class Shelf(entry_table.EntryTable[HomeId, HomeId]):
     """What lies at one home, by whose it is."""
 
     def __init__(self) -> None:
         super().__init__(lambda item: item.home)
 
 
-class Shelves(shelves.Shelves[Shelf]):
+class Shelves(entry_tables.EntryTables[Shelf]):
     """All homes here."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Runtime) -> None:
         super().__init__(services, Shelf, read_entry)

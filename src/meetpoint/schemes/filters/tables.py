@@ -26,7 +26,7 @@ from meetpoint.errors import LimitError
 from meetpoint.language.algebra import covers, merge
 from meetpoint.language.filters import Filter
 from meetpoint.language.normal import Conjunction
-from meetpoint.rendezvous.covering import Covering
+from meetpoint.placement.entries.covering import Covering
 
 __all__ = ["ALL", "SAMPLE_MAX", "STRATEGIES", "Change", "Rows", "Sample", "Strategy", "Table", "accepts", "make_table"]
 

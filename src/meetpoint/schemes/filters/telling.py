@@ -15,13 +15,13 @@ from typing import Final, TypeAlias
 
 from meetpoint.language.normal import Conjunction
 from meetpoint.language.render import render
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.overlay import Handler
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.conjunctions import conjunction_in
-from meetpoint.rendezvous.custody import Custody
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.overlay import Handler
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.entries.conjunctions import conjunction_in
+from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.filters.contacts import Contact, Contacts
 from meetpoint.schemes.filters.edges import Ack, Ask, Said, State
 from meetpoint.schemes.filters.linking import BESIDE_MAX, Linking, digest_of
@@ -60,9 +60,9 @@ class Telling:
 
     def __init__(
         self,
-        services: Services,
-        hosting: Hosting,
-        custody: Custody,
+        services: Runtime,
+        hosting: HomeManager,
+        custody: Ownership,
         contacts: Contacts,
         linking: Linking,
         find: Callable[[HomeId, bytes], Member | None],

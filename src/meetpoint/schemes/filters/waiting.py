@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.node.runtime.inputs import SECOND_US
 
 __all__ = ["HOPS_MAX", "STEP_US", "WITHIN_US"]
 
-WITHIN_US: Final = 3 * MICROSECONDS // 2
+WITHIN_US: Final = 3 * SECOND_US // 2
 """How long whoever begins waits for the graph."""
-STEP_US: Final = MICROSECONDS // 10
+STEP_US: Final = SECOND_US // 10
 """How much sooner whoever hands on gives up waiting than whoever handed it to it."""
 HOPS_MAX: Final = 1_000

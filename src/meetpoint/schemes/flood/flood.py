@@ -15,23 +15,23 @@ from itertools import islice, takewhile
 from typing import Final
 
 from meetpoint.matching.feedback import Feedback
-from meetpoint.protocol.directory import Entry
-from meetpoint.protocol.home import Home
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.overlay import Handler, Overlay
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.protocol.ring import Key, NodeId
-from meetpoint.protocol.seen import Seen
-from meetpoint.protocol.services import Services
+from meetpoint.node.cluster.directory import Entry
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.home.home import Home
+from meetpoint.node.home.sequence_set import SequenceSet
+from meetpoint.node.overlay import Handler, Overlay
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.node.runtime.ring import Key, NodeId
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.flood.messages import Done, Flooded, Flooding
 
 __all__ = ["Flood"]
 
-RETRY_US: Final = MICROSECONDS
+RETRY_US: Final = SECOND_US
 """How long a home may take to tell, before the event is sent to it again; doubled each time, up to `RETRY_MAX_US`."""
-RETRY_MAX_US: Final = 8 * MICROSECONDS
+RETRY_MAX_US: Final = 8 * SECOND_US
 RETRY_EVENTS_MAX: Final = 64
 """How many events are sent to one home again at one time."""
 TELL_US: Final = 20_000
@@ -54,14 +54,14 @@ class _Carried:
 class Flood:
     """One node's part."""
 
-    def __init__(self, services: Services, overlay: Overlay, hosting: Hosting) -> None:
+    def __init__(self, services: Runtime, overlay: Overlay, hosting: HomeManager) -> None:
         self._services = services
         self._overlay = overlay
         self._hosting = hosting
         self._carried: dict[tuple[HomeId, int], dict[int, _Carried]] = {}
-        self._forwarded: dict[tuple[HomeId, int], Seen] = {}
-        self._done: dict[tuple[HomeId, HomeId, int], Seen] = {}
-        self._to_tell: dict[NodeId, dict[tuple[HomeId, HomeId, int], Seen]] = {}
+        self._forwarded: dict[tuple[HomeId, int], SequenceSet] = {}
+        self._done: dict[tuple[HomeId, HomeId, int], SequenceSet] = {}
+        self._to_tell: dict[NodeId, dict[tuple[HomeId, HomeId, int], SequenceSet]] = {}
         self._told_at: dict[NodeId, int] = {}
         self._retry: dict[HomeId, tuple[int, int]] = {}  # home -> when to send again, and how long to wait then
         self._homes: dict[HomeId, None] = {}
@@ -217,7 +217,7 @@ class Flood:
         stream = (event.home, event.stream)
         forwarded = self._forwarded.get(stream)
         if forwarded is None:
-            forwarded = self._forwarded[stream] = Seen()
+            forwarded = self._forwarded[stream] = SequenceSet()
         forwarded.raise_to(message.settled)
         if message.scope is not None and forwarded.add(event.number):
             self._services.observe("event_hops", message.hops)
@@ -232,7 +232,7 @@ class Flood:
         about = (home.id, event.home, event.stream)
         done = self._done.get(about)
         if done is None:
-            done = self._done[about] = Seen()
+            done = self._done[about] = SequenceSet()
         done.raise_to(message.settled)
         home.skip_to(event, message.settled)
 
@@ -242,7 +242,7 @@ class Flood:
 
         home.take(event, message.content, taken)
 
-    def _tell(self, origin: Peer, about: tuple[HomeId, HomeId, int], done: Seen) -> None:
+    def _tell(self, origin: Peer, about: tuple[HomeId, HomeId, int], done: SequenceSet) -> None:
         waiting = self._to_tell.get(origin.id)
         if waiting is not None:
             waiting[about] = done
@@ -254,7 +254,7 @@ class Flood:
         else:
             self._tell_now(origin, {about: done})
 
-    def _tell_now(self, origin: Peer, to_tell: dict[tuple[HomeId, HomeId, int], Seen]) -> None:
+    def _tell_now(self, origin: Peer, to_tell: dict[tuple[HomeId, HomeId, int], SequenceSet]) -> None:
         self._told_at[origin.id] = self._services.now
         told = tuple([Done(*about, done.floor, _first(done)) for about, done in to_tell.items()])
         self._services.send(origin, Flooded(self._hosting.directory.digest, told))
@@ -283,5 +283,5 @@ class Flood:
             assert all(each.waiting for each in events.values()), "an event that all have is settled"
 
 
-def _first(done: Seen) -> tuple[int, ...]:
+def _first(done: SequenceSet) -> tuple[int, ...]:
     return () if done.is_whole else tuple(islice(done.above(), ABOVE_MAX))

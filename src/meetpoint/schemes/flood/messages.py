@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import EventKey, HomeId
 
 __all__ = ["MESSAGES", "Done", "Flooded", "Flooding"]
 

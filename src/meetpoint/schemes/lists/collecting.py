@@ -26,7 +26,7 @@ from typing import NamedTuple
 from meetpoint.language.attribute import Attribute
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Kind, Type, kind_of
-from meetpoint.protocol.ring import Key
+from meetpoint.node.runtime.ring import Key
 from meetpoint.schemes.lists.entries import EVERY_EVENT, ListSort
 from meetpoint.schemes.lists.hashing import PART_MAX, Hashing
 from meetpoint.schemes.lists.lines import Grid

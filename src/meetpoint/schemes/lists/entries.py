@@ -48,8 +48,8 @@ from meetpoint.language.normal import Conjunction
 from meetpoint.language.render import render_constraint
 from meetpoint.language.values import Kind
 from meetpoint.matching.keys import canonical_name
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import Key
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import Key
 from meetpoint.schemes.lists.hashing import PART_MAX, Hashing
 from meetpoint.schemes.lists.lines import Span, next_key, whole
 from meetpoint.schemes.lists.subids import Declared, SubId

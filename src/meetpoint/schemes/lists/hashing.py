@@ -24,8 +24,8 @@ from typing import Final
 from meetpoint.language.attribute import Attribute
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Kind, Type
-from meetpoint.protocol.ring import Key, Ring
-from meetpoint.rendezvous.scales import Codes, Linear, Scale
+from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.placement.scales import Codes, Linear, Scale
 from meetpoint.schemes.lists.lines import Grid, Line, OrderedLine, PlainLine
 from meetpoint.schemes.lists.subids import AttributeBits
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from meetpoint.language.constraints import Constraint, accepts
-from meetpoint.protocol.ring import Key
+from meetpoint.node.runtime.ring import Key
 from meetpoint.schemes.lists.collecting import Lookup
 from meetpoint.schemes.lists.entries import EVERY_EVENT, Entry, ListSort
 from meetpoint.schemes.lists.lines import Span, contains

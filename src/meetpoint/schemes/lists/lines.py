@@ -24,8 +24,8 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 from meetpoint.language.attribute import Attribute
 from meetpoint.language.constraints import Constraint, NumberSet, TimestampSet, both
 from meetpoint.language.intervals import Bound, Interval, Intervals, settle
-from meetpoint.protocol.ring import Key, Ring
-from meetpoint.rendezvous.scales import (
+from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.placement.scales import (
     WHOLE_FLOATS,
     Real,
     Scale,

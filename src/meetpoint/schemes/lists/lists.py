@@ -22,26 +22,26 @@ from meetpoint.errors import EventError
 from meetpoint.language.event_msgpack import attributes_from_msgpack, attributes_to_msgpack
 from meetpoint.language.filters import Filter
 from meetpoint.matching.feedback import Feedback
-from meetpoint.protocol.home import Home
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.messages import Message, Peer, Reply
-from meetpoint.protocol.overlay import Handler, Overlay
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.protocol.ring import Key
-from meetpoint.protocol.services import Services
-from meetpoint.protocol.settings import NodeSettings
-from meetpoint.protocol.standing import attributes_of
-from meetpoint.protocol.versions import Versions
-from meetpoint.rendezvous.awaiting import when_all
-from meetpoint.rendezvous.base import RendezvousScheme
-from meetpoint.rendezvous.bringing import event_bytes
-from meetpoint.rendezvous.carrying import ATTEMPT_US, Attempt
-from meetpoint.rendezvous.custody import Keeping
-from meetpoint.rendezvous.errands import Reached
-from meetpoint.rendezvous.messages import Entry as Placed
-from meetpoint.rendezvous.messages import Stored
-from meetpoint.rendezvous.reading import read_attributes
+from meetpoint.node.cluster.config_epochs import ConfigEpochs
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.home.home import Home
+from meetpoint.node.home.subscription_table import attributes_of
+from meetpoint.node.overlay import Handler, Overlay
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Message, Peer, Reply
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.node.runtime.ring import Key
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.node.settings import NodeSettings
+from meetpoint.placement.base import PlacementScheme
+from meetpoint.placement.decoding import read_attributes
+from meetpoint.placement.dissemination.awaiting import when_all
+from meetpoint.placement.dissemination.dissemination import ATTEMPT_US, PublishAttempt
+from meetpoint.placement.dissemination.fanout import event_bytes
+from meetpoint.placement.dissemination.keyed_rpc import Reached
+from meetpoint.placement.messages import Entry as Placed
+from meetpoint.placement.messages import Stored
+from meetpoint.placement.ownership.ownership import RangeStore
 from meetpoint.schemes.lists.collecting import (
     AttributeOrder,
     Group,
@@ -64,7 +64,7 @@ from meetpoint.wording import counted
 
 __all__ = ["Lists"]
 
-TELL_US: Final = MICROSECONDS
+TELL_US: Final = SECOND_US
 """How long the origin may take to say that it has heard."""
 VALUE: Final = "value"
 """The name under which the value of a lookup travels."""
@@ -75,10 +75,10 @@ RECENT_MAX: Final = 1_024
 """How many steps of chains a node remembers to have begun: an errand may come twice."""
 
 
-class _Shelves(Keeping):
+class _Shelves(RangeStore):
     """The lists of all homes here."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Runtime) -> None:
         self._services = services
         self.lists: dict[HomeId, Held] = {}
         self._entries: dict[tuple[HomeId, str], Entry] = {}
@@ -128,17 +128,17 @@ class _Listening:
 
     __slots__ = ("attempt", "heard", "of")
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: PublishAttempt) -> None:
         self.attempt = attempt
         self.heard: dict[int, tuple[SubId, ...]] = {}
         self.of = 0
 
 
-class Lists(RendezvousScheme):
+class Lists(PlacementScheme):
     """One node's part."""
 
     def __init__(
-        self, services: Services, overlay: Overlay, hosting: Hosting, node: NodeSettings, settings: ListsSettings
+        self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: ListsSettings
     ) -> None:
         self._settings = settings
         self._hashings = Hashings(services.ring, settings)
@@ -151,7 +151,7 @@ class Lists(RendezvousScheme):
         self._attempts = services.random.getrandbits(32)  # in each life others: a late word is of no attempt
         self._listening: dict[int, _Listening] = {}
         self._recent: dict[tuple[bytes, int, int, int], None] = {}
-        self._versions = Versions(
+        self._versions = ConfigEpochs(
             services,
             hosting,
             is_well=lambda body: bool(read_cuts(body)),
@@ -242,7 +242,7 @@ class Lists(RendezvousScheme):
 
     # -- collecting ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, attempt: Attempt) -> None:
+    def _begin(self, attempt: PublishAttempt) -> None:
         flat = self._hashing.bits.flatten(attributes_of(attempt.content))
         order = pack_order(flat.values, self._order)
         first, *others = self._hashings.counting
@@ -414,7 +414,7 @@ class Lists(RendezvousScheme):
 
     # -- delivering ----------------------------------------------------------------------------------------------------
 
-    def _deliver(self, attempt: Attempt, sub_ids: Sequence[SubId]) -> None:
+    def _deliver(self, attempt: PublishAttempt, sub_ids: Sequence[SubId]) -> None:
         """Bring an event to the homes of SubIDs; what routing does not reach, straight."""
         if not attempt.alive:
             return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from meetpoint.protocol.messages import Message, Peer, Query, Reply
-from meetpoint.protocol.records import EventKey, HomeId
+from meetpoint.node.runtime.messages import Message, Peer, Query, Reply
+from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.schemes.lists.entries import ListSort
 from meetpoint.schemes.lists.subids import Declared, SubId
 

@@ -24,8 +24,8 @@ import msgspec
 
 from meetpoint.language.schema import Schema
 from meetpoint.matching.feedback import Line
-from meetpoint.protocol.ring import Ring
-from meetpoint.rendezvous.scales import Quantiles, Scale, crowding
+from meetpoint.node.runtime.ring import Ring
+from meetpoint.placement.scales import Quantiles, Scale, crowding
 from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.settings import ListsSettings
 

@@ -16,7 +16,7 @@ import msgspec
 from meetpoint.language.normal import CONJUNCTIONS_MAX
 from meetpoint.language.schema import Schema
 from meetpoint.matching.keys import walk
-from meetpoint.protocol.records import HomeId
+from meetpoint.node.runtime.records import HomeId
 
 __all__ = ["BITS", "AttributeBits", "AttributeSet", "Declared", "FlatEvent", "SubId", "conjunction_number", "count"]
 

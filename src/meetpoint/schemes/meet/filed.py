@@ -10,11 +10,11 @@ from meetpoint.language.filters import Filter
 from meetpoint.language.names import split_name
 from meetpoint.matching.key_plan import KeyPlan
 from meetpoint.matching.keys import KeySort, MeetKey
-from meetpoint.protocol.ring import Key, Ring
-from meetpoint.rendezvous.conjunctions import conjunction_in
-from meetpoint.rendezvous.filed import SUBSCRIPTION_MAX
-from meetpoint.rendezvous.messages import Entry
-from meetpoint.rendezvous.reading import read_body
+from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.placement.decoding import read_body
+from meetpoint.placement.entries.conjunctions import conjunction_in
+from meetpoint.placement.entries.stored_entry import SUBSCRIPTION_MAX
+from meetpoint.placement.messages import Entry
 
 __all__ = [
     "PATH_MAX",

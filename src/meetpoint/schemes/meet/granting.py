@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from meetpoint.matching.keys import MeetKey
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.messages import Peer, Reply
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import NodeId
-from meetpoint.protocol.services import Services
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.runtime.messages import Peer, Reply
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import NodeId
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.meet.messages import Noted, Summary, Used, grouped
 
 __all__ = ["Granting"]
@@ -47,8 +47,8 @@ class Granting:
     def __init__(
         self,
         home: HomeId,
-        services: Services,
-        hosting: Hosting,
+        services: Runtime,
+        hosting: HomeManager,
         lease_us: int,
         keys: Callable[[], Iterable[MeetKey]],
         version: Callable[[], int],

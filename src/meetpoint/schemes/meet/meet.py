@@ -19,23 +19,23 @@ from typing import Final
 from meetpoint.language.filters import Filter
 from meetpoint.matching.feedback import Feedback
 from meetpoint.matching.key_plan import KeyPlan
-from meetpoint.protocol.directory import Entry as DirectoryEntry
-from meetpoint.protocol.home import Home
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.messages import Message, Peer, Reply
-from meetpoint.protocol.overlay import Handler, Overlay
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.protocol.services import Services
-from meetpoint.protocol.settings import NodeSettings
-from meetpoint.protocol.standing import attributes_of
-from meetpoint.rendezvous.arcs import Arc
-from meetpoint.rendezvous.base import RendezvousScheme
-from meetpoint.rendezvous.carrying import Attempt
-from meetpoint.rendezvous.holdings import Holding
-from meetpoint.rendezvous.joint import JointBringing
-from meetpoint.rendezvous.messages import Crowded, Entry, Stored
-from meetpoint.rendezvous.reading import read_attributes
+from meetpoint.node.cluster.directory import Entry as DirectoryEntry
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.home.home import Home
+from meetpoint.node.home.subscription_table import attributes_of
+from meetpoint.node.overlay import Handler, Overlay
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Message, Peer, Reply
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.node.settings import NodeSettings
+from meetpoint.placement.base import PlacementScheme
+from meetpoint.placement.decoding import read_attributes
+from meetpoint.placement.dissemination.dissemination import PublishAttempt
+from meetpoint.placement.dissemination.single_flight import SingleFlight
+from meetpoint.placement.messages import BucketFull, Entry, Stored
+from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.ownership.owned_ranges import OwnedRanges
 from meetpoint.schemes.meet.filed import PATH_MAX, child, entries_of, mark_of, read_filed
 from meetpoint.schemes.meet.messages import Matched, Noted, Summary, Used, Visit, Visited
 from meetpoint.schemes.meet.settings import MeetSettings
@@ -45,9 +45,9 @@ from meetpoint.wording import counted
 
 __all__ = ["Meet"]
 
-VISIT_US: Final = 2 * MICROSECONDS
+VISIT_US: Final = 2 * SECOND_US
 """How long a visit may take before it is asked for again."""
-PAUSE_US: Final = MICROSECONDS // 4
+PAUSE_US: Final = SECOND_US // 4
 """How long to wait before the next step, where the last one led nowhere."""
 
 
@@ -63,10 +63,10 @@ class _Tour:
 
     def __init__(
         self,
-        attempt: Attempt,
-        wanted: dict[HomeId, tuple[Arc, ...]],
+        attempt: PublishAttempt,
+        wanted: dict[HomeId, tuple[KeyRange, ...]],
         places: Iterable[bytes],
-        silent: Sequence[Arc] = (),
+        silent: Sequence[KeyRange] = (),
     ) -> None:
         self.attempt = attempt
         self.silent = silent
@@ -75,12 +75,12 @@ class _Tour:
         """Homes to visit, as their summaries say, and the arcs that these speak of."""
         self.places: dict[bytes, HomeId | None] = dict.fromkeys(places)
         """Places of keys that no summary speaks of, and the home that is asked for each."""
-        self.visited: dict[HomeId, tuple[Arc, ...]] = {}
+        self.visited: dict[HomeId, tuple[KeyRange, ...]] = {}
         """And what they held then."""
         self.asked: dict[HomeId, None] = {}
         self.tried: dict[HomeId, None] = {}
         """Those that have answered, whatever they said."""
-        self.slow: dict[HomeId, tuple[tuple[Arc, ...], tuple[HomeId, ...]]] = {}
+        self.slow: dict[HomeId, tuple[tuple[KeyRange, ...], tuple[HomeId, ...]]] = {}
         """Those that have said to whom they bring the event, and have not done so yet; and what they held then."""
         self.paused = False
         self.stepping = False
@@ -95,7 +95,7 @@ class _Tour:
             or any(home in homes for _, homes in self.slow.values())
         )
 
-    def has_visited(self, home: HomeId, arcs: tuple[Arc, ...]) -> None:
+    def has_visited(self, home: HomeId, arcs: tuple[KeyRange, ...]) -> None:
         """A home was visited, and all keys on its arcs are done with."""
         self.visited[home] = arcs
         self.slow.pop(home, None)
@@ -119,18 +119,18 @@ class _Tour:
                 self.places[place] = None
 
 
-class Meet(RendezvousScheme):
+class Meet(PlacementScheme):
     """One node's part."""
 
     def __init__(
-        self, services: Services, overlay: Overlay, hosting: Hosting, node: NodeSettings, settings: MeetSettings
+        self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: MeetSettings
     ) -> None:
         self._settings = settings
         self._plan = KeyPlan.from_bytes(settings.plan) if settings.plan else KeyPlan()
         self._shelves = Shelves(services, hosting, settings, lambda home: self._custody.holdings[home].version)
         super().__init__(services, overlay, hosting, node, self._shelves, straight=True)
         self._summaries = Summaries(services, self._plan, settings.lease_us)
-        self._joint: JointBringing[tuple[HomeId, EventKey, int]] = JointBringing(self._bringing.bring)
+        self._joint: SingleFlight[tuple[HomeId, EventKey, int]] = SingleFlight(self._bringing.bring)
         self._tours: dict[EventKey, _Tour] = {}
         self._tunings = 0
         hosting.directory.listen(self._learnt)
@@ -201,13 +201,13 @@ class Meet(RendezvousScheme):
         if is_new and len(filed.path) < PATH_MAX and shelf.count(filed.key, filed.path) >= self._settings.crowded:
             at = child(self._services.ring, name, filed, self._settings.children)
             mark, marked = mark_of(self._services.ring, filed)
-            self._custody.put(home, mark, marked, when_met(Crowded(at)))
+            self._custody.put(home, mark, marked, when_met(BucketFull(at)))
         else:
             self._custody.put(home, name, entry, when_met(Stored()))
 
     # -- carrying events -----------------------------------------------------------------------------------------------
 
-    def _begin(self, attempt: Attempt) -> None:
+    def _begin(self, attempt: PublishAttempt) -> None:
         attributes = attributes_of(attempt.content)
         wanted = {home: self._summaries.arcs(home) for home in self._summaries.homes_for(attributes)}
         silent = self._summaries.arcs_without(wanted)
@@ -219,7 +219,7 @@ class Meet(RendezvousScheme):
         attempt.on_end = partial(self._forget, attempt.event)
         self._step(tour)
 
-    def _arcs_here(self) -> dict[HomeId, tuple[Arc, ...]]:
+    def _arcs_here(self) -> dict[HomeId, tuple[KeyRange, ...]]:
         return {
             home: arcs
             for home in self._hosting.homes
@@ -294,13 +294,15 @@ class Meet(RendezvousScheme):
                 VISIT_US,
             )
 
-    def _here(self, tour: _Tour, home: HomeId, before: Holding | None, done: bool, more: tuple[bytes, ...]) -> None:
+    def _here(self, tour: _Tour, home: HomeId, before: OwnedRanges | None, done: bool, more: tuple[bytes, ...]) -> None:
         """A home here was visited; what it got meanwhile does not count."""
         holding = self._custody.holdings.get(home)
         arcs = () if holding is None else holding.arcs
         self._has_visited(tour, home, arcs, done and before is not None and arcs == before.arcs, more)
 
-    def _answered(self, tour: _Tour, home: HomeId, asked_at: int, known: tuple[Arc, ...], reply: Reply | None) -> None:
+    def _answered(
+        self, tour: _Tour, home: HomeId, asked_at: int, known: tuple[KeyRange, ...], reply: Reply | None
+    ) -> None:
         """A home has answered, or not in time; `known` is what it was known to hold when it was asked."""
         if not isinstance(reply, Visited):
             tour.asked.pop(home, None)
@@ -312,7 +314,7 @@ class Meet(RendezvousScheme):
         self._has_visited(tour, home, arcs, reply.done, reply.more)
 
     def _has_visited(
-        self, tour: _Tour, home: HomeId, arcs: tuple[Arc, ...], done: bool, more: tuple[bytes, ...]
+        self, tour: _Tour, home: HomeId, arcs: tuple[KeyRange, ...], done: bool, more: tuple[bytes, ...]
     ) -> None:
         """A home has answered: it is done with the event on these arcs, or does not know yet."""
         tour.asked.pop(home, None)
@@ -330,7 +332,7 @@ class Meet(RendezvousScheme):
         tour.add_children(more)
         self._step(tour)
 
-    def _gone_from(self, tour: _Tour, home: HomeId, arcs: tuple[Arc, ...]) -> list[bytes]:
+    def _gone_from(self, tour: _Tour, home: HomeId, arcs: tuple[KeyRange, ...]) -> list[bytes]:
         """Places of which a home's summary spoke, and which it does not hold: what lay there may be with another."""
         believed = tour.wanted.get(home, arcs)
         if believed == arcs:
@@ -345,7 +347,7 @@ class Meet(RendezvousScheme):
             self._is_slow(tour, message.home, message.arcs, message.more, message.homes)
 
     def _is_slow(
-        self, tour: _Tour, home: HomeId, arcs: tuple[Arc, ...], more: tuple[bytes, ...], to: tuple[HomeId, ...]
+        self, tour: _Tour, home: HomeId, arcs: tuple[KeyRange, ...], more: tuple[bytes, ...], to: tuple[HomeId, ...]
     ) -> None:
         """A home that is visited waits for another; what it knows of further keys is of use by now."""
         if home not in tour.visited and tour.attempt.alive:

@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 
 from meetpoint.matching.keys import KeySort, MeetKey
-from meetpoint.protocol.messages import Message, Query, Reply
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.rendezvous.arcs import Arc
+from meetpoint.node.runtime.messages import Message, Query, Reply
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.meet.filed import is_key
 
 __all__ = ["MESSAGES", "KeyGroup", "Matched", "Noted", "Summary", "Used", "Visit", "Visited", "grouped", "ungrouped"]
@@ -73,7 +73,7 @@ class Visited(Reply, frozen=True, array_like=True, gc=False, tag="visited"):
 
     done: bool
     version: int
-    arcs: tuple[Arc, ...] | None
+    arcs: tuple[KeyRange, ...] | None
     """What the home holds, where another version was known."""
     summary: Summary | None
     more: tuple[bytes, ...]
@@ -87,7 +87,7 @@ class Matched(Message, frozen=True, array_like=True, gc=False, tag="matched"):
 
     home: HomeId
     event: EventKey
-    arcs: tuple[Arc, ...]
+    arcs: tuple[KeyRange, ...]
     more: tuple[bytes, ...]
     homes: tuple[HomeId, ...]
 

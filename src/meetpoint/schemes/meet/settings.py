@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.node.runtime.inputs import SECOND_US
 
 __all__ = ["MeetSettings"]
 
@@ -12,7 +12,7 @@ __all__ = ["MeetSettings"]
 class MeetSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The same for all nodes of a network."""
 
-    lease_us: int = 10 * MICROSECONDS
+    lease_us: int = 10 * SECOND_US
     """How long a summary is good for. A subscription may wait so long for a broker that was lost with one."""
     crowded: int = 256
     """How many entries lie under one key at one node; further ones go to its children."""

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable, Mapping
 
 from meetpoint.matching.key_plan import LiveKeys
 from meetpoint.matching.keys import MeetKey
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous import filed as common
-from meetpoint.rendezvous import shelf
-from meetpoint.rendezvous.conjunctions import conjunction_in
-from meetpoint.rendezvous.filed import Item, Read, owner_of
-from meetpoint.rendezvous.keeping import Keeping
-from meetpoint.rendezvous.messages import Entry
-from meetpoint.rendezvous.shelf import Matched, by_home
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.entries import entry_table
+from meetpoint.placement.entries import stored_entry as common
+from meetpoint.placement.entries.conjunctions import conjunction_in
+from meetpoint.placement.entries.entry_table import Matched, by_home
+from meetpoint.placement.entries.stored_entry import Item, Read, owner_of
+from meetpoint.placement.messages import Entry
+from meetpoint.placement.ownership.range_store import RangeStore
 from meetpoint.schemes.meet.filed import Filed, child_keys, read_filed
 from meetpoint.schemes.meet.granting import Granting
 from meetpoint.schemes.meet.settings import MeetSettings
@@ -26,7 +26,7 @@ from meetpoint.schemes.meet.settings import MeetSettings
 __all__ = ["Shelf", "Shelves"]
 
 
-class Shelf(shelf.Shelf[Filed, MeetKey]):
+class Shelf(entry_table.EntryTable[Filed, MeetKey]):
     """What is placed at one home, by key; and marks of keys that are crowded."""
 
     def __init__(self, grant: Callable[[Callable[[], Iterable[MeetKey]]], Granting]) -> None:
@@ -46,7 +46,7 @@ class Shelf(shelf.Shelf[Filed, MeetKey]):
         """One more conjunction of a home."""
         conjunction = conjunction_in(filed.text, filed.at)
         assert conjunction is not None, "what is read is well formed"
-        self.add(name, Item(owner, Read(common.Filed(filed.number, filed.at, filed.text), conjunction, filed)))
+        self.add(name, Item(owner, Read(common.StoredEntry(filed.number, filed.at, filed.text), conjunction, filed)))
         self._counts[filed.key, filed.path] += 1
         self._use(filed.key)
 
@@ -93,11 +93,11 @@ class Shelf(shelf.Shelf[Filed, MeetKey]):
         return by_home(self.match_in(attributes, keys)), marks
 
 
-class Shelves(Keeping):
+class Shelves(RangeStore):
     """All homes here."""
 
     def __init__(
-        self, services: Services, hosting: Hosting, settings: MeetSettings, version: Callable[[HomeId], int]
+        self, services: Runtime, hosting: HomeManager, settings: MeetSettings, version: Callable[[HomeId], int]
     ) -> None:
         self._services = services
         self._hosting = hosting
@@ -109,29 +109,29 @@ class Shelves(Keeping):
         """A home holds arcs that it did not hold before: publishers may have summaries that nobody here knows of."""
         lease = self._settings.lease_us
         unknown_us = lease if owed_us is None else min(owed_us, lease)
-        shelf = self.shelves.get(home)
-        if shelf is not None:
-            unknown_us = max(unknown_us, shelf.granting.owed_us)
+        entry_table = self.shelves.get(home)
+        if entry_table is not None:
+            unknown_us = max(unknown_us, entry_table.granting.owed_us)
 
         def grant(keys: Callable[[], Iterable[MeetKey]]) -> Granting:
             version = lambda: self._version(home)  # noqa: E731 - read beside the others
             return Granting(home, self._services, self._hosting, lease, keys, version, unknown_us=unknown_us)
 
-        if shelf is None:
+        if entry_table is None:
             self.shelves[home] = Shelf(grant)
         else:
-            shelf.regrant(grant)
+            entry_table.regrant(grant)
 
     def owed_us(self, home: HomeId) -> int:
         """How long publishers may still have a summary of a home here."""
-        shelf = self.shelves.get(home)
-        return self._settings.lease_us if shelf is None else shelf.granting.owed_us
+        entry_table = self.shelves.get(home)
+        return self._settings.lease_us if entry_table is None else entry_table.granting.owed_us
 
     def ended(self, home: HomeId) -> None:
         """A home holds nothing here any more."""
-        shelf = self.shelves.pop(home, None)
-        if shelf is not None:
-            shelf.granting.close()
+        entry_table = self.shelves.pop(home, None)
+        if entry_table is not None:
+            entry_table.granting.close()
 
     def added(self, home: HomeId, name: str, entry: Entry) -> None:
         """An entry lies at a home here."""

@@ -7,9 +7,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from meetpoint.matching.key_plan import KeyPlan, LiveKeys
 from meetpoint.matching.keys import MeetKey
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.arcs import Arc
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.meet.filed import place_of
 from meetpoint.schemes.meet.messages import Summary, ungrouped
 
@@ -25,7 +25,7 @@ class _Lease:
         self.base = 0
         self.serial = 0
         self.version = 0
-        self.arcs: tuple[Arc, ...] = ()
+        self.arcs: tuple[KeyRange, ...] = ()
         self.keys: dict[MeetKey, None] = {}
         self.until = 0
         self.refused_at = -1  # news came then that could not be used: what was asked before may lack them
@@ -34,7 +34,7 @@ class _Lease:
 class Summaries:
     """All that one node has."""
 
-    def __init__(self, services: Services, plan: KeyPlan, lease_us: int) -> None:
+    def __init__(self, services: Runtime, plan: KeyPlan, lease_us: int) -> None:
         self._services = services
         self._plan = plan
         self._lease_us = lease_us - lease_us // 8  # clocks differ: it ends here before it ends there
@@ -50,7 +50,7 @@ class Summaries:
         return lease.base, lease.serial, lease.version
 
     def learn(
-        self, home: HomeId, asked_at: int, version: int, arcs: Sequence[Arc] | None, summary: Summary | None
+        self, home: HomeId, asked_at: int, version: int, arcs: Sequence[KeyRange] | None, summary: Summary | None
     ) -> None:
         """A home has answered a visit that was asked at a time."""
         lease = self._leases.setdefault(home, _Lease())
@@ -116,7 +116,7 @@ class Summaries:
             if not homes:
                 del self._homes[key]
 
-    def arcs(self, home: HomeId) -> tuple[Arc, ...]:
+    def arcs(self, home: HomeId) -> tuple[KeyRange, ...]:
         """What a home is known to hold."""
         lease = self._leases.get(home)
         return () if lease is None else lease.arcs
@@ -136,13 +136,13 @@ class Summaries:
         found = {home for key in keys for home in self._homes[key] if self._leases[home].until > now}
         return sorted(found)
 
-    def arcs_without(self, wanted: Container[HomeId]) -> list[Arc]:
+    def arcs_without(self, wanted: Container[HomeId]) -> list[KeyRange]:
         """The arcs of all homes whose summaries say that they have no keys of an event: `wanted` are those that do."""
         now = self._services.now
         without = (lease for home, lease in self._leases.items() if lease.until > now and home not in wanted)
         return [arc for lease in without for arc in lease.arcs]
 
-    def places_for(self, attributes: Mapping[str, object], known: Iterable[Arc] = ()) -> list[bytes]:
+    def places_for(self, attributes: Mapping[str, object], known: Iterable[KeyRange] = ()) -> list[bytes]:
         """Where keys of the event would lie, as far as no summary says whether they are in use; `known` are arcs that
         are visited anyway.
         """
@@ -159,7 +159,7 @@ class Summaries:
         return sorted({place_of(ring, key) for key in self._plan.keys_of_event(attributes)})
 
 
-def _uncovered(places: Sequence[bytes], arcs: Sequence[Arc]) -> list[bytes]:
+def _uncovered(places: Sequence[bytes], arcs: Sequence[KeyRange]) -> list[bytes]:
     """Those of some places that lie on none of some arcs, which are sorted."""
     if not arcs:
         return list(places)
@@ -167,7 +167,7 @@ def _uncovered(places: Sequence[bytes], arcs: Sequence[Arc]) -> list[bytes]:
     return [place for place in places if not _is_covered(place, arcs, highs)]
 
 
-def _is_covered(place: bytes, arcs: Sequence[Arc], highs: Sequence[bytes]) -> bool:
+def _is_covered(place: bytes, arcs: Sequence[KeyRange], highs: Sequence[bytes]) -> bool:
     """Whether a place lies on one of some arcs, which are sorted; where two overlap, one is enough."""
     at = bisect_left(highs, place)
     return arcs[at % len(arcs)].holds(place) or arcs[at - 1].holds(place)

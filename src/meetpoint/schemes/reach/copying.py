@@ -16,17 +16,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from meetpoint.node.overlay import Handler
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Message, Peer, Reply
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.messages import Message, Peer, Reply
-from meetpoint.protocol.overlay import Handler
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.awaiting import when_all
-from meetpoint.rendezvous.custody import Custody
-from meetpoint.rendezvous.filed import Item
-from meetpoint.rendezvous.messages import Entry
-from meetpoint.rendezvous.shelves import Fellow
+from meetpoint.placement.dissemination.awaiting import when_all
+from meetpoint.placement.entries.entry_tables import Fellow
+from meetpoint.placement.entries.stored_entry import Item
+from meetpoint.placement.messages import Entry
+from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.filed import read_entry
 from meetpoint.schemes.reach.promises import MARGIN, Promise, Promises
@@ -41,11 +41,11 @@ PAGE_MAX: Final = 200
 PAGE_BYTES_MAX: Final = 128 << 10
 LOANS_MAX: Final = 64
 """How many copies a node has."""
-PAUSE_US: Final = 5 * MICROSECONDS
+PAUSE_US: Final = 5 * SECOND_US
 """How long a copy that was not to be had is not asked for again."""
 PAUSED_MAX: Final = 1_024
-TIMEOUT_US: Final = MICROSECONDS
-WINDOW_US: Final = 2 * MICROSECONDS
+TIMEOUT_US: Final = SECOND_US
+WINDOW_US: Final = 2 * SECOND_US
 """Over how long duties are counted."""
 USES: Final = 2
 """How often a copy must have been used to be kept."""
@@ -94,8 +94,8 @@ class Copying(Fellow):
 
     def __init__(
         self,
-        services: Services,
-        custody: Custody,
+        services: Runtime,
+        custody: Ownership,
         cube: Cube,
         shelves: Shelves,
         lease_us: int,
@@ -106,7 +106,7 @@ class Copying(Fellow):
         self._cube = cube
         self._shelves = shelves
         self._lease_us = lease_us
-        self._busy_above = busy_per_s * WINDOW_US / MICROSECONDS
+        self._busy_above = busy_per_s * WINDOW_US / SECOND_US
         self._life = services.random.getrandbits(48)
         self._promises = Promises(services, lease_us)
         self._untold: dict[int, int] = {}  # by promise, how many entries its copy may lack

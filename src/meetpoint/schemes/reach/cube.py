@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from meetpoint.language.normal import Conjunction
+from meetpoint.node.runtime.ring import Key, Ring
 from meetpoint.overlays.hypercube.keys import key_of, point_of
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.protocol.ring import Key, Ring
-from meetpoint.rendezvous.arcs import Arc
+from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.reach.ids import Ids
 
 __all__ = ["Cube"]
@@ -50,25 +50,25 @@ class Cube:
         above = self._all & ~region.mask
         return self.key(region.bits), self.key(region.bits | above)
 
-    def around(self, arc: Arc, point: int) -> Region:
+    def around(self, arc: KeyRange, point: int) -> Region:
         """The largest region around an id, which lies on an arc, that lies on the arc with all its ids."""
         region = Region(point, self.width)
         while region.length and self.is_on(arc, region.parent):
             region = region.parent
         return region
 
-    def is_on(self, arc: Arc, region: Region) -> bool:
+    def is_on(self, arc: KeyRange, region: Region) -> bool:
         """Whether all ids of a region lie on an arc."""
         first, count = self._ids_on(arc)
         every, size = 1 << self.width, 1 << self.width - region.length
         return count == every or (self._index(self.key(region.bits)) - first) % every + size <= count
 
-    def shortest(self, arc: Arc) -> int:
+    def shortest(self, arc: KeyRange) -> int:
         """No region on an arc has fewer bits than this."""
         _, count = self._ids_on(arc)
         return self.width - max(count.bit_length() - 1, 0)
 
-    def _ids_on(self, arc: Arc) -> tuple[int, int]:
+    def _ids_on(self, arc: KeyRange) -> tuple[int, int]:
         """The first id on an arc, as ids follow each other on the circle, and how many there are."""
         before, last = self._index(arc.low), self._index(arc.high)
         every = 1 << self.width

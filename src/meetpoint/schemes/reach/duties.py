@@ -22,22 +22,22 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.home.home import Home
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.node.runtime.ring import NodeId
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.protocol.home import Home
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import EventKey, HomeId
-from meetpoint.protocol.ring import NodeId
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.atlas import Atlas
-from meetpoint.rendezvous.awaiting import when_all
-from meetpoint.rendezvous.bringing import Bringing, event_bytes
-from meetpoint.rendezvous.carrying import ATTEMPT_US
-from meetpoint.rendezvous.custody import Custody
-from meetpoint.rendezvous.errands import RETRY_US, Errands, Reached
-from meetpoint.rendezvous.reading import read_attributes
-from meetpoint.rendezvous.shelf import Matched, add_to, by_home
+from meetpoint.placement.decoding import read_attributes
+from meetpoint.placement.dissemination.awaiting import when_all
+from meetpoint.placement.dissemination.dissemination import ATTEMPT_US
+from meetpoint.placement.dissemination.fanout import HomeFanout, event_bytes
+from meetpoint.placement.dissemination.keyed_rpc import RETRY_US, KeyedRpc, Reached
+from meetpoint.placement.entries.entry_table import Matched, add_to, by_home
+from meetpoint.placement.ownership.owner_cache import OwnerCache
+from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.messages import Busy, Handle, Handled, packed, unpacked
 from meetpoint.schemes.reach.shelves import Part, Shelf, Shelves
@@ -46,7 +46,7 @@ from meetpoint.wording import counted
 
 __all__ = ["BRING_US", "Copies", "Duties", "Quench"]
 
-BRING_US: Final = MICROSECONDS // 2
+BRING_US: Final = SECOND_US // 2
 """How long a home may take to have an event, before that is left to the event's origin: less than whoever handed the
 duty on waits before it asks again, with some steps up and down in between."""
 assert BRING_US < RETRY_US
@@ -58,7 +58,7 @@ PARTS_MAX: Final = 4_096
 """Into how many parts a duty is parted at one node. With a tree that fits the regions they are far fewer."""
 HOPS_MAX: Final = 10_000
 """More messages than that take no event anywhere."""
-HEARD_US: Final = 60 * MICROSECONDS
+HEARD_US: Final = 60 * SECOND_US
 """How long a region counts that an answer told of."""
 
 Answer: TypeAlias = Callable[[Message], None]
@@ -151,12 +151,12 @@ class Duties:
 
     def __init__(
         self,
-        services: Services,
-        hosting: Hosting,
-        custody: Custody,
-        errands: Errands,
-        atlas: Atlas,
-        bringing: Bringing,
+        services: Runtime,
+        hosting: HomeManager,
+        custody: Ownership,
+        errands: KeyedRpc,
+        atlas: OwnerCache,
+        bringing: HomeFanout,
         shelves: Shelves,
         cube: Cube,
     ) -> None:

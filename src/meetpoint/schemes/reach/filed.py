@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from meetpoint.language.normal import Conjunction
-from meetpoint.rendezvous.filed import Filed, Item, Read, owner_of, read_filed
-from meetpoint.rendezvous.messages import Entry
+from meetpoint.placement.entries.stored_entry import Item, Read, StoredEntry, owner_of, read_filed
+from meetpoint.placement.messages import Entry
 from meetpoint.schemes.reach.cube import Cube
 
 __all__ = ["entry_of", "read_entry"]
 
 
-def entry_of(cube: Cube, filed: Filed, conjunction: Conjunction) -> Entry:
+def entry_of(cube: Cube, filed: StoredEntry, conjunction: Conjunction) -> Entry:
     """A conjunction, where it is to lie."""
     key = bytes(cube.key(cube.of_conjunction(conjunction)))
     return Entry(key, key, msgspec.msgpack.encode(filed))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.protocol.ring import Ring
 
 __all__ = ["below", "is_below", "meets_below", "pieces", "rank"]
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from meetpoint.node.runtime.messages import Peer, Query, Reply
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.protocol.messages import Peer, Query, Reply
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
 
 __all__ = ["MARGIN", "Promise", "Promises"]
 
@@ -47,7 +47,7 @@ class Promise:
 class Promises:
     """All promises of one kind that a node has given."""
 
-    def __init__(self, services: Services, lease_us: int) -> None:
+    def __init__(self, services: Runtime, lease_us: int) -> None:
         self._services = services
         self._lease_us = lease_us
         self._numbers = services.random.getrandbits(48)

@@ -3,8 +3,8 @@
 After paper C, section 4.4. Which ids a node hosts follows from the hypercube, and some ids are far more popular than
 others. So a node that has many entries asks a few others for theirs, and gives the id that helps most to the one that
 has least, where that makes the fuller of the two clearly less full. Arcs change hands as they always do
-(`Custody.give`), so that whoever looks for the id finds it: the overlay leads to where it was, and from there it is one
-message more.
+(`Ownership.give`), so that whoever looks for the id finds it: the overlay leads to where it was, and from there it is
+one message more.
 
 A *mark* goes along, an entry at the id's key that is no conjunction. It says that the id stays where it is, though the
 overlay leads elsewhere, and where it came from. When few entries are left the mark is taken away; then the id follows
@@ -16,17 +16,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from meetpoint.protocol.home import Home
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.messages import Reply
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import NodeId
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.arcs import Arc
-from meetpoint.rendezvous.custody import Custody
-from meetpoint.rendezvous.homes import Homes
-from meetpoint.rendezvous.messages import Entry
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.home.home import Home
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Reply
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import NodeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.dissemination.home_queries import HomeQueries
+from meetpoint.placement.messages import Entry
+from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.shelves import Shelves
 from meetpoint.schemes.reach.side_messages import Weigh, Weighed
@@ -35,11 +35,11 @@ __all__ = ["MARK", "Pushing"]
 
 MARK: Final = "pushed/"
 """Names of marks begin so; they go on with the key."""
-LOOK_US: Final = 5 * MICROSECONDS
+LOOK_US: Final = 5 * SECOND_US
 """How often a node looks whether it has too much."""
 ASKED: Final = 4
 """How many other homes are asked for what they have."""
-TIMEOUT_US: Final = MICROSECONDS
+TIMEOUT_US: Final = SECOND_US
 RELIEF: Final = 0.2
 """How much less the fuller one must have afterwards, as a part of what this node has."""
 BACK: Final = 8
@@ -60,10 +60,10 @@ class Pushing:
 
     def __init__(
         self,
-        services: Services,
-        hosting: Hosting,
-        homes: Homes,
-        custody: Custody,
+        services: Runtime,
+        hosting: HomeManager,
+        homes: HomeQueries,
+        custody: Ownership,
         cube: Cube,
         shelves: Shelves,
         above: int,
@@ -103,14 +103,14 @@ class Pushing:
         """A home is not here any more."""
         self._marks.pop(home, None)
 
-    def pinned(self, home: HomeId) -> tuple[Arc, ...]:
+    def pinned(self, home: HomeId) -> tuple[KeyRange, ...]:
         """What stays at a home here."""
         return tuple(sorted(self._arc(entry.low) for entry in self._marks.get(home, {}).values()))
 
-    def _arc(self, key: bytes) -> Arc:
+    def _arc(self, key: bytes) -> KeyRange:
         """All keys that stand for one id, from its own on."""
         ring = self._services.ring
-        return Arc(bytes(ring.add(key, -1)), bytes(ring.add(key, (1 << ring.bits - self._cube.width) - 1)))
+        return KeyRange(bytes(ring.add(key, -1)), bytes(ring.add(key, (1 << ring.bits - self._cube.width) - 1)))
 
     # -- looking -------------------------------------------------------------------------------------------------------
 

@@ -26,17 +26,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from meetpoint.node.home.home import Home
+from meetpoint.node.overlay import Handler
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Message, Peer, Reply
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.protocol.home import Home
-from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.messages import Message, Peer, Reply
-from meetpoint.protocol.overlay import Handler
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous.awaiting import when_all
-from meetpoint.rendezvous.custody import Custody
-from meetpoint.rendezvous.errands import Errands, Reached
-from meetpoint.rendezvous.shelves import Fellow
+from meetpoint.placement.dissemination.awaiting import when_all
+from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
+from meetpoint.placement.entries.entry_tables import Fellow
+from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.pieces import below, is_below, meets_below, pieces, rank
 from meetpoint.schemes.reach.promises import MARGIN, Promise, Promises
@@ -45,12 +45,12 @@ from meetpoint.schemes.reach.side_messages import Awake, Awoken, IsIdle, IsIdleF
 
 __all__ = ["Quenching"]
 
-ASK_US: Final = 3 * MICROSECONDS
+ASK_US: Final = 3 * SECOND_US
 """How long a question may take, with those that it leads to; each of those has a little less."""
-ASK_US_MIN: Final = MICROSECONDS // 10
-PAUSE_US: Final = 2 * MICROSECONDS
+ASK_US_MIN: Final = SECOND_US // 10
+PAUSE_US: Final = 2 * SECOND_US
 """How long a region that is not idle is not asked again; doubled each time, up to `PAUSE_US_MAX`."""
-PAUSE_US_MAX: Final = 32 * MICROSECONDS
+PAUSE_US_MAX: Final = 32 * SECOND_US
 WISHES: Final = 3
 """How many events have to come by in the time that an answer is good for, before a region is asked: it has to pay for
 the question. Each time that it was asked in vain it takes twice as many, in twice the time, up to `WISHES_MAX`."""
@@ -108,7 +108,7 @@ class Quenching(Fellow):
     """One node's part."""
 
     def __init__(
-        self, services: Services, errands: Errands, custody: Custody, cube: Cube, shelves: Shelves, lease_us: int
+        self, services: Runtime, errands: KeyedRpc, custody: Ownership, cube: Cube, shelves: Shelves, lease_us: int
     ) -> None:
         self._services = services
         self._errands = errands

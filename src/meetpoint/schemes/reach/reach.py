@@ -15,19 +15,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from meetpoint.language.filters import Filter
-from meetpoint.protocol.home import Home
-from meetpoint.protocol.hosting import Hosting
-from meetpoint.protocol.messages import Message
-from meetpoint.protocol.overlay import Handler, Overlay
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
-from meetpoint.protocol.settings import NodeSettings
-from meetpoint.protocol.standing import attributes_of
-from meetpoint.rendezvous.base import RendezvousScheme
-from meetpoint.rendezvous.bringing import event_bytes
-from meetpoint.rendezvous.carrying import ATTEMPT_US, Attempt
-from meetpoint.rendezvous.filed import Filed
-from meetpoint.rendezvous.messages import Entry, Stored
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.home.home import Home
+from meetpoint.node.home.subscription_table import attributes_of
+from meetpoint.node.overlay import Handler, Overlay
+from meetpoint.node.runtime.messages import Message
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.node.settings import NodeSettings
+from meetpoint.placement.base import PlacementScheme
+from meetpoint.placement.dissemination.dissemination import ATTEMPT_US, PublishAttempt
+from meetpoint.placement.dissemination.fanout import event_bytes
+from meetpoint.placement.entries.stored_entry import StoredEntry
+from meetpoint.placement.messages import Entry, Stored
 from meetpoint.schemes.reach.copying import Copying
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.duties import Duties
@@ -41,11 +41,11 @@ from meetpoint.schemes.reach.shelves import Shelves
 __all__ = ["Reach"]
 
 
-class Reach(RendezvousScheme):
+class Reach(PlacementScheme):
     """One node's part."""
 
     def __init__(
-        self, services: Services, overlay: Overlay, hosting: Hosting, node: NodeSettings, settings: ReachSettings
+        self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: ReachSettings
     ) -> None:
         self._cube = Cube(services.ring, ids_of(settings))
         self._shelves = Shelves(services, self._cube)
@@ -94,7 +94,7 @@ class Reach(RendezvousScheme):
     # -- placing -------------------------------------------------------------------------------------------------------
 
     def _entries(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Entry]:
-        return [entry_of(self._cube, Filed(number, at, filter_.text), filter_.conjunctions[at])]
+        return [entry_of(self._cube, StoredEntry(number, at, filter_.text), filter_.conjunctions[at])]
 
     def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
         """An entry is to be placed at a home here."""
@@ -121,7 +121,7 @@ class Reach(RendezvousScheme):
 
     # -- carrying events -----------------------------------------------------------------------------------------------
 
-    def _begin(self, attempt: Attempt) -> None:
+    def _begin(self, attempt: PublishAttempt) -> None:
         self._numbers += 1
         event = self._cube.of_event(attributes_of(attempt.content))
         floor, until = self._duties.floor, self._services.now + ATTEMPT_US

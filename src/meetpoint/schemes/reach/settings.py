@@ -9,8 +9,8 @@ import msgspec
 
 from meetpoint.language.normal import Conjunction
 from meetpoint.language.schema import Schema
-from meetpoint.protocol.inputs import MICROSECONDS
-from meetpoint.protocol.ring import BITS_MAX
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.ring import BITS_MAX
 from meetpoint.schemes.reach.ids import AttributeIds, Ids, SignatureIds
 
 __all__ = ["ReachSettings", "dimensions_of", "ids_of"]
@@ -31,7 +31,7 @@ class ReachSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether those above a busy place have copies of what lies there, and answer for it."""
     pushing: Literal["pushed", "unpushed"] = "pushed"
     """Whether an id with many entries is pushed away to a home with few."""
-    lease_us: Annotated[int, msgspec.Meta(ge=1)] = 10 * MICROSECONDS
+    lease_us: Annotated[int, msgspec.Meta(ge=1)] = 10 * SECOND_US
     """How long others may rely on what they were told, or have copies of. A subscription may wait so long for a broker
     that was lost with either."""
     busy_per_s: Annotated[float, msgspec.Meta(ge=0)] = 50.0

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.services import Services
-from meetpoint.rendezvous import shelf, shelves
-from meetpoint.rendezvous.arcs import Arc
-from meetpoint.rendezvous.filed import Item
-from meetpoint.rendezvous.messages import Entry
+from meetpoint.placement.entries import entry_table, entry_tables
+from meetpoint.placement.entries.stored_entry import Item
+from meetpoint.placement.messages import Entry
+from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.filed import read_entry
 from meetpoint.schemes.reach.ids import is_subset
@@ -32,7 +32,7 @@ class Part(NamedTuple):
         return self.region.hosts(point) and point & self.duty.fixed == self.duty.bits
 
 
-class Shelf(shelf.Shelf[int, int]):
+class Shelf(entry_table.EntryTable[int, int]):
     """What lies at one home, by id."""
 
     def __init__(self) -> None:
@@ -67,14 +67,14 @@ class Marks(Protocol):
     def ended(self, home: HomeId) -> None:
         """A home is not here any more."""
 
-    def pinned(self, home: HomeId) -> tuple[Arc, ...]:
+    def pinned(self, home: HomeId) -> tuple[KeyRange, ...]:
         """What stays at a home here."""
 
 
-class Shelves(shelves.Shelves[Shelf]):
+class Shelves(entry_tables.EntryTables[Shelf]):
     """All homes here. Some entries are no conjunctions, but marks."""
 
-    def __init__(self, services: Services, cube: Cube) -> None:
+    def __init__(self, services: Runtime, cube: Cube) -> None:
         super().__init__(services, Shelf, partial(read_entry, cube))
         self.marks: Marks | None = None
 
@@ -84,7 +84,7 @@ class Shelves(shelves.Shelves[Shelf]):
         if self.marks is not None:
             self.marks.ended(home)
 
-    def pinned(self, home: HomeId) -> tuple[Arc, ...]:
+    def pinned(self, home: HomeId) -> tuple[KeyRange, ...]:
         """What stays at a home here."""
         return () if self.marks is None else self.marks.pinned(home)
 

@@ -6,11 +6,11 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.node.runtime.messages import Message, Peer, Query, Reply
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import NodeId
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.protocol.messages import Message, Peer, Query, Reply
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import NodeId
-from meetpoint.rendezvous.messages import Entry
+from meetpoint.placement.messages import Entry
 from meetpoint.schemes.reach.messages import packed, unpacked
 
 __all__ = [

@@ -21,9 +21,9 @@ from meetpoint.catalog import make_link_codec
 from meetpoint.lab.bench.hostile.inventing import Inventor
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import to_msgpack
-from meetpoint.protocol.inputs import Declare, Publish, Unsubscribe, Update
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.ring import NodeId, Ring
+from meetpoint.node.runtime.inputs import Declare, Publish, Unsubscribe, Update
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.ring import NodeId, Ring
 from meetpoint.wire import WireError, frame, frames
 from meetpoint.wire.clients import FROM_CLIENTS, Ask
 from meetpoint.wire.codec import Codec

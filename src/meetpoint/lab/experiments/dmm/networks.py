@@ -14,8 +14,8 @@ from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.report import Report
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.lab.sim.traffic import Meter
+from meetpoint.node.runtime.inputs import SECOND_US
 from meetpoint.overlays.pastry import PastrySettings
-from meetpoint.protocol.inputs import MICROSECONDS
 from meetpoint.schemes.dmm import DmmSettings
 from meetpoint.schemes.dmm.walking import LeafCache
 
@@ -31,7 +31,7 @@ attributes:
 BOX = 100
 """How wide a subscription is."""
 ASKING, WALK = "d.match", ("d.match", "d.matched", "elsewhere")
-FOUND_US = 2 * MICROSECONDS
+FOUND_US = 2 * SECOND_US
 """How long an event has to find its leaf and its subscribers."""
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from meetpoint.language.attribute import Attribute
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Kind
-from meetpoint.protocol.ring import NodeId, Ring
-from meetpoint.rendezvous.scales import Quantiles
+from meetpoint.node.runtime.ring import NodeId, Ring
+from meetpoint.placement.scales import Quantiles
 from meetpoint.schemes.lists.hashing import Hashing
 
 __all__ = [

@@ -12,7 +12,7 @@ from meetpoint.lab.experiments.models.gathering import GatheringModel, Lookups, 
 from meetpoint.lab.experiments.models.rings import IdealRing
 from meetpoint.language.filters import Filter
 from meetpoint.language.schema import Schema
-from meetpoint.protocol.records import home_of
+from meetpoint.node.runtime.records import home_of
 from meetpoint.schemes.lists.collecting import AttributeOrder, groups_of
 from meetpoint.schemes.lists.delivering import is_walk_cheaper
 from meetpoint.schemes.lists.entries import EVERY_EVENT, entries_of

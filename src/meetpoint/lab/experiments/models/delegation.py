@@ -20,7 +20,7 @@ from meetpoint.language.intervals import Interval
 from meetpoint.language.normal import Conjunction
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Type
-from meetpoint.protocol.ring import Key, Ring
+from meetpoint.node.runtime.ring import Key, Ring
 from meetpoint.schemes.dmm.policy import Parts, Seat, ask_again_at, parts_of, should_split
 from meetpoint.schemes.dmm.settings import DmmSettings
 from meetpoint.schemes.dmm.space import ROOT, Box, Code, Space

@@ -30,12 +30,12 @@ from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import attributes_to_msgpack, to_msgpack
 from meetpoint.language.filters import Filter
 from meetpoint.language.schema import Schema
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import EventKey, HomeId, home_of
+from meetpoint.node.runtime.ring import Key, Ring
 from meetpoint.overlays.chord.messages import Routed
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import EventKey, HomeId, home_of
-from meetpoint.protocol.ring import Key, Ring
-from meetpoint.rendezvous.arcs import Arc
-from meetpoint.rendezvous.messages import Done, Errand
+from meetpoint.placement.messages import Done, KeyedRequest
+from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.lists.collecting import AttributeOrder, Mode
 from meetpoint.schemes.lists.delivering import homes_of, is_walk_cheaper
 from meetpoint.schemes.lists.entries import ListSort
@@ -138,14 +138,14 @@ class PrintedModel:
         """An errand to a key: all its hops are equally long."""
         self._numbers[source] += 1
         peer = self._peers[source]
-        errand = Errand(key, key, peer, self._numbers[source], 0, self._encode(body))
+        errand = KeyedRequest(key, key, peer, self._numbers[source], 0, self._encode(body))
         routed = Routed(key, peer, 1, self._encode(errand))
         self.found.count(body, len(self._encode(routed)), self._ring.hops(source, key) if hops is None else hops)
 
     def _answer(self, sending: Sending, body: Message) -> None:
         """The answer to the last errand of a node."""
         nodes, here = self._ring.nodes, sending.source
-        arc = Arc(bytes(nodes[here - 1]), bytes(nodes[here]))
+        arc = KeyRange(bytes(nodes[here - 1]), bytes(nodes[here]))
         number = self._numbers[sending.to]
         done = Done(number, sending.key, sending.key, 1, self._homes[here], arc, self._encode(body))
         self.found.count(body, len(self._encode(done)), 1)

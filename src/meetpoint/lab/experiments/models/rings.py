@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from meetpoint.protocol.ring import NodeId, Ring
+from meetpoint.node.runtime.ring import NodeId, Ring
 
 __all__ = ["IdealRing", "hashed", "spaced"]
 

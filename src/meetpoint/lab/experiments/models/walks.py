@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from meetpoint.lab.experiments.models.rings import IdealRing, hashed, spaced
 from meetpoint.language.filters import parse_filter
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import Key, Ring
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import Key, Ring
 from meetpoint.schemes.lists.entries import Entry, entries_of, next_point
 from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.lines import next_key

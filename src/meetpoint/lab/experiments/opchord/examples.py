@@ -21,8 +21,8 @@ from meetpoint.language.attribute import Attribute
 from meetpoint.language.filters import parse_filter
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Kind, Type
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import Key, Ring
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import Key, Ring
 from meetpoint.schemes.lists.entries import difference
 from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.subids import AttributeBits, SubId

@@ -25,8 +25,8 @@ from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.language.attribute import Attribute
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Type
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import NodeId, Ring
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import NodeId, Ring
 from meetpoint.schemes.lists import ListsSettings
 from meetpoint.schemes.lists.collecting import AttributeOrder, Mode, groups_of
 from meetpoint.schemes.lists.entries import EVERY_EVENT, Entry, difference

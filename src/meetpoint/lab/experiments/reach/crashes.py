@@ -21,7 +21,7 @@ from meetpoint.lab.experiments.results import Results
 from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.plans import Fault, Plan
 from meetpoint.lab.sim.scenario import Network, Timing
-from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.node.runtime.inputs import SECOND_US
 
 __all__ = ["CRASH_CLAIMS", "run_crashes"]
 
@@ -51,7 +51,7 @@ class _Run:
         for process in self.random.sample(alive, self.count):
             self.down.add(process.address)
             self.net.cluster.crash(process)
-        engine.call(engine.now + int((DOWN_S - LOOKED_S) * MICROSECONDS), self.look)
+        engine.call(engine.now + int((DOWN_S - LOOKED_S) * SECOND_US), self.look)
 
     def look(self) -> None:
         """What has come of survivors' events to survivors' subscriptions."""

@@ -23,10 +23,10 @@ from meetpoint.lab.sim.bare import BareNodes
 from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.scenario import Network, Timing
+from meetpoint.node.runtime.inputs import SECOND_US
 from meetpoint.overlays.hypercube import HypercubeSettings, Region, distance
 from meetpoint.overlays.hypercube.invariant import gap
 from meetpoint.overlays.hypercube.keys import point_of
-from meetpoint.protocol.inputs import MICROSECONDS
 from meetpoint.schemes.reach import Tree, is_required, tree_of
 
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 SETTLED_S_MAX = 180.0
-LOOK_EVERY_US = MICROSECONDS // 4
+LOOK_EVERY_US = SECOND_US // 4
 
 
 def begun(nodes: int, seed: int, dimensions: int = 16, *, lookups: int = 0, founders: int | None = None) -> Network:
@@ -155,7 +155,7 @@ def _settle(net: Network, look: Callable[[], None] | None = None) -> float:
         net.engine.run(net.engine.now + LOOK_EVERY_US)
         if look is not None:
             look()
-        seconds = (net.engine.now - began) / MICROSECONDS
+        seconds = (net.engine.now - began) / SECOND_US
         is_done = not net.cluster.leaving and len(net.cluster.members()) == len(net.cluster.alive())
         if is_done and net.watch.is_ideal() is None:
             return seconds

@@ -24,9 +24,9 @@ from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.report import Report
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.lab.sim.traffic import Meter
+from meetpoint.node.home.subscription_table import attributes_of
+from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.overlays.hypercube import Region
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.standing import attributes_of
 from meetpoint.schemes.reach import ReachSettings, is_required
 from meetpoint.schemes.reach.messages import Handle
 

@@ -21,7 +21,7 @@ from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.history import Publication, Subscription
 from meetpoint.lab.sim.plans import Fault, Plan
 from meetpoint.lab.sim.scenario import Network, Timing
-from meetpoint.protocol.inputs import MICROSECONDS
+from meetpoint.node.runtime.inputs import SECOND_US
 from meetpoint.schemes.filters import FiltersSettings
 from meetpoint.schemes.filters.linking import Linking
 from meetpoint.schemes.filters.member import Member
@@ -110,8 +110,8 @@ class _Run:
             cluster.crash(process)
         self.alone = is_whole_alone(self.net)
         for second in range(1, int(DOWN_S) - 2):
-            engine.call(engine.now + second * MICROSECONDS, partial(self.look, second))
-        engine.call(engine.now + int((DOWN_S - LOOKED_S) * MICROSECONDS), self.count)
+            engine.call(engine.now + second * SECOND_US, partial(self.look, second))
+        engine.call(engine.now + int((DOWN_S - LOOKED_S) * SECOND_US), self.count)
 
     def look(self, second: float) -> None:
         if not is_whole(self.net):
@@ -138,11 +138,11 @@ class _Run:
         if came is None:
             self.missed += 1
             return
-        waited_s = (came - published.asked) / MICROSECONDS
+        waited_s = (came - published.asked) / SECOND_US
         self.longest_s = max(self.longest_s, waited_s)
         if waited_s > PROMPT_S:
             self.waited += 1
-            self.last_waited_s = max(self.last_waited_s, (published.asked - self.crashed_at) / MICROSECONDS)
+            self.last_waited_s = max(self.last_waited_s, (published.asked - self.crashed_at) / SECOND_US)
 
 
 def halve(seed: int, nodes: int, per_level: float, overlay: str = "chord") -> Halved:

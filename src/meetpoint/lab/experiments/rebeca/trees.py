@@ -14,7 +14,7 @@ from statistics import mean
 from typing import NamedTuple
 
 from meetpoint.lab.experiments.cells import Metrics, Parameters
-from meetpoint.protocol.ring import Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.filters.graph import Graph, Part, fingered_by, fingers
 from meetpoint.schemes.filters.ranges import Range
 from meetpoint.schemes.filters.reserves import reserve_count

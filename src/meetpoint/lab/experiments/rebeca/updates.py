@@ -21,10 +21,10 @@ from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.run import finish
 from meetpoint.lab.sim.scenario import Network, Timing
-from meetpoint.protocol.effects import Notify
-from meetpoint.protocol.inputs import Asked, Publish, Subscribe, Unsubscribe
-from meetpoint.protocol.messages import Message, Peer
-from meetpoint.protocol.records import EventKey
+from meetpoint.node.runtime.effects import Notify
+from meetpoint.node.runtime.inputs import ClientRequest, Publish, Subscribe, Unsubscribe
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import EventKey
 from meetpoint.schemes.filters.messages import Filter, Hand
 from meetpoint.schemes.filters.settings import FiltersSettings
 from meetpoint.schemes.filters.tables import SHARE, Rows, Strategy
@@ -88,7 +88,7 @@ class _Reader:
     def happened(self, now: int, process: Process, thing: object) -> None:
         if isinstance(thing, Notify):
             self.wanting[thing.event].add(process.address)
-        elif isinstance(thing, Asked) and self.stage != "before":
+        elif isinstance(thing, ClientRequest) and self.stage != "before":
             match thing.what:
                 case Subscribe():
                     self.stage = "subscribing"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from meetpoint.lab.experiments.cells import Parameters
 from meetpoint.lab.experiments.models.balance import loads, max_to_mean, max_to_min, placed_words
 from meetpoint.lab.experiments.models.rings import hashed, spaced
-from meetpoint.protocol.ring import Ring
+from meetpoint.node.runtime.ring import Ring
 
 __all__ = ["run"]
 

@@ -13,7 +13,7 @@ from typing import Final
 from meetpoint.lab.experiments.cells import Parameters
 from meetpoint.lab.experiments.models.rings import IdealRing, hashed
 from meetpoint.lab.printed.lists import PlainHash, PrintedNetwork
-from meetpoint.protocol.ring import Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.collecting import AttributeOrder, Mode, groups_of, texts_of
 from meetpoint.schemes.lists.hashing import Hashing
 

@@ -15,7 +15,7 @@ from meetpoint.lab.experiments.results import Results, Spread
 from meetpoint.lab.workloads.paper_b import PaperB
 from meetpoint.language.filters import FilterParser
 from meetpoint.language.schema import Schema
-from meetpoint.protocol.ring import Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.collecting import Mode
 
 __all__ = ["ORDERING_CLAIMS", "ORDERS", "run_order"]

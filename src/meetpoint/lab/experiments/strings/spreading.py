@@ -12,7 +12,7 @@ from meetpoint.lab.experiments.experiment import Claim, Judged, Verdict
 from meetpoint.lab.experiments.models.balance import draw_words, keys_of, loads, max_to_mean, max_to_min
 from meetpoint.lab.experiments.models.rings import spaced
 from meetpoint.lab.experiments.results import Results
-from meetpoint.protocol.ring import Ring
+from meetpoint.node.runtime.ring import Ring
 
 __all__ = ["LOADS", "SPREADING_CLAIMS", "run_spreading"]
 

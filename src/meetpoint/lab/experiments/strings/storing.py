@@ -15,8 +15,8 @@ from meetpoint.lab.experiments.models.walks import entries_for, walk
 from meetpoint.lab.experiments.results import Results
 from meetpoint.lab.printed.lists import PlainHash, PrintedNetwork, predicates_of
 from meetpoint.language.filters import parse_filter
-from meetpoint.protocol.records import HomeId
-from meetpoint.protocol.ring import Ring
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.collecting import AttributeOrder, Mode
 from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.subids import SubId

@@ -22,7 +22,7 @@ from meetpoint.lab.workloads.paper_b import PaperB
 from meetpoint.language.filters import Filter, FilterParser
 from meetpoint.language.schema import Schema
 from meetpoint.matching.index import Index
-from meetpoint.protocol.ring import Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.collecting import Mode
 
 __all__ = ["FIGURES", "VERSIONS", "run", "workload_of"]

@@ -1,0 +1,166 @@
+"""All that a node can want done. A driver applies the effects of one `Node.handle` in their order, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from meetpoint.node.runtime.inputs import Instant
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import EventKey, HomeId, Record
+
+__all__ = [
+    "Accepted",
+    "Answer",
+    "CancelTimer",
+    "Effect",
+    "Ended",
+    "Found",
+    "Located",
+    "Notify",
+    "Observe",
+    "Outcome",
+    "Persist",
+    "Published",
+    "Refused",
+    "Send",
+    "SetTimer",
+    "Step",
+    "Stop",
+    "Stored",
+    "Trace",
+]
+
+
+class Send(msgspec.Struct, frozen=True, gc=False):
+    """Send a message to a peer. It may be lost; whoever sends it must bear that."""
+
+    to: Peer
+    message: Message
+
+
+class SetTimer(msgspec.Struct, frozen=True, gc=False):
+    """Hand in `Fired(timer)` at an instant of the node's own clock."""
+
+    timer: int
+    at: Instant
+
+
+class CancelTimer(msgspec.Struct, frozen=True, gc=False):
+    """The timer is no longer wanted."""
+
+    timer: int
+
+
+class Notify(msgspec.Struct, frozen=True, gc=False):
+    """Bring an event to the subscriptions of these names, and `Acknowledge` it when the subscriber has it."""
+
+    event: EventKey
+    names: tuple[str, ...]
+    content: bytes
+    redelivered: bool
+
+
+class Ended(msgspec.Struct, frozen=True, gc=False):
+    """A subscription has ended by itself: its lifetime is over, or who took it once is gone."""
+
+    name: str
+    reason: str
+
+
+class Stored(msgspec.Struct, frozen=True, array_like=True, tag="stored", gc=False):
+    """Subscribed, updated, unsubscribed, acknowledged or left: it is kept as promised."""
+
+
+class Published(msgspec.Struct, frozen=True, array_like=True, tag="published", gc=False):
+    """The event is kept on two disks, under this key."""
+
+    event: EventKey
+
+
+class Found(msgspec.Struct, frozen=True, array_like=True, tag="found", gc=False):
+    """The node that is responsible for a key, and how many messages it took to find."""
+
+    peer: Peer
+    hops: int
+
+
+class Located(msgspec.Struct, frozen=True, array_like=True, tag="located", gc=False):
+    """Where a subscription is; None where no home has one of this name."""
+
+    host: Peer | None
+    filter: str = ""
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused", gc=False):
+    """It was not done. `retry` says whether the same may succeed later."""
+
+    reason: str
+    retry: bool
+
+
+Outcome: TypeAlias = Stored | Published | Found | Located | Refused
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """The answer to a client."""
+
+    request: int
+    outcome: Outcome
+
+
+class Persist(msgspec.Struct, frozen=True, gc=False):
+    """Put records on disk, all or none of them, after those of earlier tickets; then hand in `Persisted(ticket)`.
+
+    Names in `erased` are to be forgotten without a trace. A driver may sync several tickets at once.
+    """
+
+    ticket: int
+    records: tuple[Record, ...]
+    erased: tuple[tuple[bytes, str], ...] = ()
+
+
+class Accepted(msgspec.Struct, frozen=True, gc=False):
+    """An event is accepted: put it into the archive, then hand in `Archived`. The events of a home come in the order of
+    their numbers; after a restart some come again.
+    """
+
+    event: EventKey
+    content: bytes
+
+
+class Observe(msgspec.Struct, frozen=True, gc=False):
+    """A measurement: what was counted, of what, and how much."""
+
+    name: str
+    value: int = 1
+    subject: bytes = b""
+
+
+Step: TypeAlias = Literal[
+    "published", "visited", "brought", "settled", "taken", "repeated", "notified", "acknowledged", "rejected", "dead"
+]
+
+
+class Trace(msgspec.Struct, frozen=True, gc=False):
+    """What became of an event at this node, for whoever asks why: kept for a while, and no promise depends on it."""
+
+    event: EventKey
+    step: Step
+    home: HomeId = HomeId(b"")
+    """The home it came to, or was brought to."""
+    names: tuple[str, ...] = ()
+    """The subscriptions concerned; none where it came to a home and matched nothing there."""
+    detail: str = ""
+    content: bytes = b""
+    """The event itself, where it was published."""
+
+
+class Stop(msgspec.Struct, frozen=True, gc=False):
+    """The node has left: nothing here is needed any more."""
+
+
+Effect: TypeAlias = (
+    Send | SetTimer | CancelTimer | Notify | Ended | Answer | Persist | Accepted | Observe | Trace | Stop
+)  # fmt: skip

@@ -1,0 +1,144 @@
+"""What the homes of a node hold follows the overlay, where that says which keys are whose (`Overlay.places`).
+
+Now and then a node looks at what its homes hold: whatever the overlay leads to another node belongs at that one's own
+home, and whatever it leads here at this one's. Where the overlay says so twice, a while apart, the arc is given there
+(`Ownership.give`). The overlay may err: then an arc goes to where it does not belong, and later on; at every moment at
+most one home holds it.
+
+Meanwhile the overlay leads to a node that does not hold the key. It is told who does, and passes on what comes.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.home.home import Home
+from meetpoint.node.overlay import Places, Span
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import HomeId, home_of
+from meetpoint.node.runtime.ring import NodeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.messages import NotOwner
+from meetpoint.placement.ownership.key_range import KeyRange, arc_of, common, without
+from meetpoint.placement.ownership.ownership import Ownership
+from meetpoint.placement.ownership.range_store import RangeStore
+
+__all__ = ["FOLLOW_US", "STEADY_US", "Rebalancer"]
+
+FOLLOW_US: Final = 2_000_000
+"""How often a node looks."""
+SOON_US: Final = 500_000
+"""How soon after the overlay has changed."""
+STEADY_US: Final = 4_000_000
+"""How long the overlay must have led a key to the same node, before it is given there."""
+FORGET_US: Final = 3 * FOLLOW_US
+"""After how long an older look does not count."""
+LOOKS_MAX: Final = 16
+"""How many keys are looked up at a time."""
+PINNED_EVERY: Final = 8
+"""At every how many looks those are told to whom the overlay leads what stays here."""
+
+
+class _Look(NamedTuple):
+    """Where a key led at first, and since when it has."""
+
+    node: NodeId
+    span: Span
+    since: int
+    last: int
+
+
+class Rebalancer:
+    """The homes of one node."""
+
+    def __init__(
+        self, services: Runtime, hosting: HomeManager, custody: Ownership, keeping: RangeStore, places: Places
+    ) -> None:
+        self._services = services
+        self._hosting = hosting
+        self._custody = custody
+        self._keeping = keeping
+        self._places = places
+        self._looks: dict[tuple[HomeId, bytes], _Look] = {}
+        self._timer: int | None = None
+        self._soon = False
+        self._rounds = 0
+
+    def home_started(self) -> None:
+        """A home serves here: there may be something to look at."""
+        if self._timer is None:
+            self._wait(FOLLOW_US)
+
+    def neighbours_changed(self) -> None:
+        """What belongs here may have changed: look soon."""
+        if self._timer is not None and not self._soon:
+            self._services.cancel(self._timer)
+            self._soon = True
+            self._wait(SOON_US)
+
+    def _wait(self, wait_us: int) -> None:
+        self._timer = self._services.after(wait_us + self._services.random.randrange(wait_us // 4), self._look_round)
+
+    def _look_round(self) -> None:
+        self._soon = False
+        self._rounds += 1
+        self._wait(FOLLOW_US)
+        now = self._services.now
+        self._looks = {key: look for key, look in self._looks.items() if now - look.last <= FORGET_US}
+        parts = [
+            (self._hosting.homes[home], part, stays)
+            for home in sorted(self._hosting.homes)
+            if self._custody.is_settled(home)
+            for part, stays in self._misplaced(home)
+        ]
+        for home, part, stays in parts[:LOOKS_MAX]:
+            self._look(home, part, stays, LOOKS_MAX // min(len(parts), LOOKS_MAX))
+
+    def _misplaced(self, home: HomeId) -> list[tuple[KeyRange, bool]]:
+        """What a home here holds and, as far as this node knows, should not; and whether it stays all the same."""
+        mine = self._places.mine()
+        if mine is None:
+            return []
+        ring = self._services.ring
+        here = [arc_of(ring, span) for span in mine] if home == home_of(self._services.me.id) else []
+        elsewhere = without(ring, self._custody.holdings[home].arcs, here)
+        pinned = self._keeping.pinned(home)
+        parts = [(part, False) for part in without(ring, elsewhere, pinned)]
+        if pinned and self._rounds % PINNED_EVERY == 0:
+            parts += [(part, True) for part in common(ring, elsewhere, pinned)]
+        return parts
+
+    def _look(self, home: Home, part: KeyRange, stays: bool, left: int) -> None:
+        """Find out where the first key of a part leads to, and then the first that does not lead there."""
+        key = self._services.ring.add(part.low, 1)
+
+        def answered(peer: Peer | None, span: Span | None) -> None:
+            if peer is None or span is None or not span.first <= key <= span.last:
+                self._looks.pop((home.id, key), None)
+                return
+            ring = self._services.ring
+            led = common(ring, (part,), (arc_of(ring, span),))
+            arc = next(each for each in led if each.holds(key))
+            if self._custody.is_settled(home.id):
+                self._led(home, key, arc, stays, peer, span)
+            if arc.high != part.high and left > 1:
+                self._look(home, KeyRange(arc.high, part.high), stays, left - 1)
+
+        self._places.host_of(key, answered)
+
+    def _led(self, home: Home, key: bytes, arc: KeyRange, stays: bool, peer: Peer, span: Span) -> None:
+        """The overlay leads an arc of a home here to a node: that is told, and in time given it."""
+        to, now = home_of(peer.id), self._services.now
+        host = self._hosting.directory.host(to)
+        before = self._looks.pop((home.id, key), None)
+        if to == home.id or host is None or host.id != peer.id:
+            return  # where it belongs; or its new home does not serve yet
+        if not stays:
+            since = now if before is None or (before.node, before.span) != (peer.id, span) else before.since
+            if now - since >= STEADY_US and self._custody.give(home, arc, to):
+                self._services.observe("arc_followed")
+                return
+            self._looks[home.id, key] = _Look(peer.id, span, since, now)
+        if peer.id != self._services.me.id:
+            self._services.send(peer, NotOwner(0, key, ((home.id, self._custody.holdings[home.id].arcs),)))
