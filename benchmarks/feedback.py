@@ -28,9 +28,9 @@ import msgspec
 
 import meetpoint as mp
 from benchmarks.figures import Figure, asked, figure, tell
+from meetpoint.broker import Broker, BrokerConfig
+from meetpoint.broker.config import Archiving
 from meetpoint.client import Subscription
-from meetpoint.net import Broker, BrokerConfig
-from meetpoint.net.config import Archiving
 from meetpoint.placement.base import PlacementScheme
 from meetpoint.schemes.lists import Lists, ListsSettings
 

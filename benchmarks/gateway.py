@@ -29,7 +29,7 @@ import aiohttp
 import msgspec
 
 from benchmarks.tls import Compared, Started, compare, start
-from meetpoint import net
+from meetpoint.broker import run
 from meetpoint.gateway import GatewaySettings, serving
 
 KINDS = ("dashboards", "quiet", "some", "all")
@@ -185,17 +185,17 @@ def main() -> int:
     parser.add_argument("--be-readers", nargs=3, help=argparse.SUPPRESS)
     said = parser.parse_args()
     if said.be_gateway:
-        net.run(be_gateway(said.be_gateway))
+        run(be_gateway(said.be_gateway))
         return 0
     if said.be_readers:
         url, kind, streams = said.be_readers
-        net.run(be_readers(url, kind, int(streams)))
+        run(be_readers(url, kind, int(streams)))
         return 0
     events, rounds = (200, 2) if said.quick else (EVENTS, ROUNDS)
     cells = []
     with tempfile.TemporaryDirectory() as folder:
         for kind in said.kind or KINDS:
-            cell = net.run(measure(Path(folder), kind, said.streams, events, rounds))
+            cell = run(measure(Path(folder), kind, said.streams, events, rounds))
             cells.append(cell)
             if not said.json:
                 print(told(cell), flush=True)  # noqa: T201

@@ -29,12 +29,12 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.figures import Figure, figure, tell
+from meetpoint.broker import BrokerConfig, run
 from meetpoint.client import connect
 from meetpoint.client.network import Network
 from meetpoint.lab.bench.hostile.attacking import Attacker
 from meetpoint.lab.bench.hostile.frames import attacks
 from meetpoint.lab.bench.hostile.watched import Watched, watch
-from meetpoint.net import BrokerConfig, run
 
 FRAMES = 1_000_000
 LIES = 100_000

@@ -25,12 +25,13 @@ from typing import Any
 
 import msgspec
 
-from meetpoint import connect, net
+from meetpoint import connect
+from meetpoint.broker import run
+from meetpoint.broker.config import BrokerConfig, Tls
+from meetpoint.broker.transport.tls import Guard, Pipe
 from meetpoint.client import Network, Subscription
 from meetpoint.lab.bench.brokers.ours import BROKER, wait_ready
 from meetpoint.lab.bench.brokers.servers import HOST, free_port, running
-from meetpoint.net.config import BrokerConfig, Tls
-from meetpoint.net.tls import Guard, Pipe
 from meetpoint.security import Authority
 
 SIZES = (100, 2_000)
@@ -222,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plain = start(stack, folder / "plain", told.brokers, lambda name: [])
         secured = start(stack, folder / "tls", told.brokers, certificate)
         events, rounds = (200, 1) if told.quick else (EVENTS, ROUNDS)
-        cells = net.run(measure(plain, secured, folder / "ca" / "ca.pem", events, rounds))
+        cells = run(measure(plain, secured, folder / "ca" / "ca.pem", events, rounds))
     for cell in cells:
         if told.json:
             sys.stdout.write(json.dumps(msgspec.to_builtins(cell)) + "\n")

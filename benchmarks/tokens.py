@@ -22,10 +22,10 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.tls import EVENTS, ROUNDS, SIZES, Compared, Started, compare, open_pair, shown, start, take_turns
-from meetpoint import net
+from meetpoint.broker import run
+from meetpoint.broker.clients.session_policy import SessionPolicy
 from meetpoint.language import Event, Value
 from meetpoint.language.event_msgpack import to_msgpack
-from meetpoint.net.badges import Badge
 from meetpoint.node.home.subscription_table import attributes_of
 from meetpoint.security import Issuer, Rights
 from meetpoint.security.tokens import Verifier
@@ -61,7 +61,7 @@ def alone(issuer: Issuer, rounds: int) -> list[str]:
     verifier = Verifier(issuer.public_keys, None, issuer.network)
     told = []
     for kind in KINDS:
-        badge = Badge(verifier.read(token(issuer, kind), time.time()))
+        badge = SessionPolicy(verifier.read(token(issuer, kind), time.time()))
         for size in SIZES:
             found = [
                 _spent(badge, [_event(number * ALONE + n, size) for n in range(ALONE)]) for number in range(rounds)
@@ -71,7 +71,7 @@ def alone(issuer: Issuer, rounds: int) -> list[str]:
     return told
 
 
-def _spent(badge: Badge, events: list[bytes]) -> tuple[float, float]:
+def _spent(badge: SessionPolicy, events: list[bytes]) -> tuple[float, float]:
     """Seconds for all events on their way in, and on their way out."""
     begun = time.process_time()
     within = [badge.scope.event_within(each) for each in events]
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         guarded = start(stack, folder / "guarded", told.brokers, lambda name: keys)
         events, rounds = (200, 1) if told.quick else (EVENTS, ROUNDS)
         lines = alone(issuer, rounds)
-        cells = net.run(measure(open_, guarded, issuer, events, rounds))
+        cells = run(measure(open_, guarded, issuer, events, rounds))
     for line in [] if told.json else lines:
         sys.stdout.write(line + "\n")
     for cell in cells:

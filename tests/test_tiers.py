@@ -24,14 +24,14 @@ def test_what_is_listed_exists_and_says_why(listed: str) -> None:
 
 
 def test_a_folder_a_file_a_test_and_a_case_are_listed() -> None:
-    nodeid = "tests/net/test_door.py::test_a[1-x]"
-    for listed in ("tests/net", "tests/net/test_door.py", "tests/net/test_door.py::test_a", nodeid):
+    nodeid = "tests/broker/test_door.py::test_a[1-x]"
+    for listed in ("tests/broker", "tests/broker/test_door.py", "tests/broker/test_door.py::test_a", nodeid):
         assert is_under([listed], nodeid)
     for other in (
         "tests/ne",
-        "tests/net/test_do",
-        "tests/net/test_door.py::test_",
-        "tests/net/test_door.py::test_a[1]",
+        "tests/broker/test_do",
+        "tests/broker/test_door.py::test_",
+        "tests/broker/test_door.py::test_a[1]",
     ):
         assert not is_under([other], nodeid)
 

@@ -28,7 +28,7 @@ LONG_S = 10.0
 
 NOT_QUICK: dict[str, str] = {
     "tests/lab/bench": "benchmarks at their smallest",
-    "tests/brokers": "processes, signals and disks",
+    "tests/processes": "processes, signals and disks",
     "tests/browser": "a browser",
     "tests/lab/experiments": "experiments at their smallest",
     "tests/fuzz": "processes that fuzz",
@@ -41,10 +41,10 @@ NOT_QUICK: dict[str, str] = {
     "tests/cli/test_brokers_secured.py": "processes of brokers",
     "tests/cli/test_brokers_up.py": "processes of brokers",
     "tests/cli/test_process.py": "processes that are interrupted",
-    "tests/net/test_holding.py": "a process of a broker",
-    "tests/net/test_hostile.py": "processes of brokers",
-    "tests/store/test_kills.py": "processes that are killed",
-    "tests/store/test_store.py::test_a_store_is_open_once": "a process",
+    "tests/broker/test_holding.py": "a process of a broker",
+    "tests/broker/test_hostile.py": "processes of brokers",
+    "tests/broker/storage/test_kills.py": "processes that are killed",
+    "tests/broker/storage/test_store.py::test_a_store_is_open_once": "a process",
     "tests/test_deploy.py": "processes of brokers",
     "tests/test_package.py::test_import_loads_nothing_heavy": "a process",
 }
@@ -55,19 +55,21 @@ OVER_10_S: dict[str, str] = {
         "the dearest filters there are, each with each other, and all calls are counted"
     ),
     "tests/matching/index/test_index.py::test_more_attributes_than_16_bits_can_number": "65,537 attributes",
-    "tests/net/test_archiving.py::test_brokers_that_are_killed_lose_nothing_and_repeat_nothing": "brokers are killed",
-    "tests/net/test_bad_input.py::test_hostile_filters_are_refused_soon_in_one_line_and_the_connection_stays": (
+    "tests/broker/test_archiving.py::test_brokers_that_are_killed_lose_nothing_and_repeat_nothing": (
+        "brokers are killed again and again"
+    ),
+    "tests/broker/test_bad_input.py::test_hostile_filters_are_refused_soon_in_one_line_and_the_connection_stays": (
         "the dearest filters there are, and all calls are counted"
     ),
     "tests/spark/test_language_oracle.py::test_scan_normal_form_and_spark_where_agree": (
         "a thousand filters, each a query of Spark"
     ),
-    "tests/brokers/test_clocks.py": "brokers are killed six times with their clocks set, and come back under load",
-    "tests/brokers/test_disks.py": "disks fail and fill under load, broker by broker, until all has recovered",
-    "tests/brokers/test_kills.py::test_brokers_are_killed_stopped_and_parted_and_nothing_is_lost": (
+    "tests/processes/test_clocks.py": "brokers are killed six times with their clocks set, and come back under load",
+    "tests/processes/test_disks.py": "disks fail and fill under load, broker by broker, until all has recovered",
+    "tests/processes/test_kills.py::test_brokers_are_killed_stopped_and_parted_and_nothing_is_lost": (
         "twenty faults with real pauses: a frozen broker is missed only after seconds"
     ),
-    "tests/brokers/test_rolling.py::test_a_rolling_restart_from_version_1_to_2_loses_nothing": (
+    "tests/processes/test_rolling.py::test_a_rolling_restart_from_version_1_to_2_loses_nothing": (
         "four brokers are restarted one after another under load"
     ),
     "tests/cli/test_pipeline.py::test_ctrl_c_ends_a_stream_after_its_batch": "a JVM of its own",

@@ -35,13 +35,15 @@ from unittest import mock
 import anyio.to_thread
 
 import meetpoint as mp
+from meetpoint.broker import clock as broker_clock
+from meetpoint.broker import driver
+from meetpoint.broker.clients import broker_queries
+from meetpoint.broker.clients.access import Access
+from meetpoint.broker.clients.refusals import Refusals
+from meetpoint.broker.storage import Store
+from meetpoint.broker.transport import connection
+from meetpoint.broker.transport.cpu_budget import CpuBudget
 from meetpoint.local import LocalNetwork
-from meetpoint.net import clock as broker_clock
-from meetpoint.net import connection, desk, driver
-from meetpoint.net.access import Access
-from meetpoint.net.doubt import Allowance
-from meetpoint.net.refusals import Refusals
-from meetpoint.store import Store
 
 __all__ = ["VirtualLoop", "local_network", "run", "shared_loop"]
 
@@ -161,13 +163,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         defaults: dict[Any, tuple[Callable[[], float], ...]] = {
             Access.__init__: (wall,),
             Refusals.__init__: (monotonic,),
-            Allowance.__init__: (self.work, lambda: self._used_s),
+            CpuBudget.__init__: (self.work, lambda: self._used_s),
         }
         with contextlib.ExitStack() as patches:
             for module in (time, broker_clock):
                 patches.enter_context(mock.patch.object(module, "monotonic_ns", monotonic_ns))
                 patches.enter_context(mock.patch.object(module, "time_ns", time_ns))
-            for module in (time, desk):
+            for module in (time, broker_queries):
                 patches.enter_context(mock.patch.object(module, "monotonic", monotonic))
             for module in (connection, driver):
                 patches.enter_context(mock.patch.object(module, "perf_counter", self.work))

@@ -350,7 +350,7 @@ def test_a_broker_that_is_gone_is_named(meetpoint: Command, monkeypatch: pytest.
         assert gone in listed.err
         for arguments in (["subs", "export"], ["subs", "import", "-"], ["dead", "list"]):
             with monkeypatch.context() as patched:
-                patched.setattr("meetpoint.client.asking.Backoff", OneTry)  # else asked again for half a minute
+                patched.setattr("meetpoint.client.admin_queries.Backoff", OneTry)  # else asked again for half a minute
                 refused = meetpoint(*arguments, "--at", url)
             assert (refused.code, refused.out) == (2, "")
             assert gone in refused.err

@@ -12,7 +12,7 @@ from meetpoint.language import Event
 from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.node.runtime.inputs import SubscriptionOptions
 from meetpoint.node.runtime.records import EventKey, HomeId
-from meetpoint.wire.clients import DeadLetter, Held, Line
+from meetpoint.wire.clients import DeadLetterInfo, Held, JournalEntry
 
 HERE, THERE = HomeId(b"here-home"), HomeId(b"there-home")
 KEY = EventKey(HERE, 1, 5)
@@ -25,7 +25,7 @@ def line(
     step: str, at_s: float, *names: str, broker: str = "there:1", detail: str = "", key: EventKey = KEY
 ) -> Remembered:
     content = to_msgpack(EVENT) if step == "published" else b""
-    return Remembered(broker, Line(NOON + int(at_s * SECOND), key, step, THERE, names, detail, content))
+    return Remembered(broker, JournalEntry(NOON + int(at_s * SECOND), key, step, THERE, names, detail, content))
 
 
 def held(
@@ -44,7 +44,7 @@ SETTLED = line("settled", 0.1, broker="here:1")
 
 
 def known(
-    *lines: Remembered, holds: Held | None = None, letters: tuple[DeadLetter, ...] = (), silent: str = ""
+    *lines: Remembered, holds: Held | None = None, letters: tuple[DeadLetterInfo, ...] = (), silent: str = ""
 ) -> Known:
     return Known(
         event="e1", name="alerts", lines=list(lines), held=holds, host="there:1" if holds else "",
@@ -52,7 +52,7 @@ def known(
     )  # fmt: skip
 
 
-LETTER = DeadLetter(KEY, ("alerts",), to_msgpack(EVENT), "five tries", NOON + 200 * SECOND)
+LETTER = DeadLetterInfo(KEY, ("alerts",), to_msgpack(EVENT), "five tries", NOON + 200 * SECOND)
 QUEUED = line("taken", 0.1, "alerts", "other")
 SENT = line("notified", 0.2, "alerts")
 REJECTED = line("rejected", 2, "alerts", detail="no room")
@@ -125,7 +125,7 @@ def test_brokers_that_are_silent_are_named_whatever_the_verdict() -> None:
 
 
 def test_an_event_that_cannot_be_read_is_no_trace() -> None:
-    broken = Remembered("here:1", Line(NOON, KEY, "published", HERE, (), "", b"\xc1"))
+    broken = Remembered("here:1", JournalEntry(NOON, KEY, "published", HERE, (), "", b"\xc1"))
     told = find_reason(known(broken, SETTLED, holds=held()))
     assert "what is kept of the event cannot be read" in told.unknown
 

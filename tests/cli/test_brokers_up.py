@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from meetpoint.broker.storage.folder import is_in_use
 from meetpoint.cli.networks import READY_S
-from meetpoint.store.folder import is_in_use
 from tests.cli.conftest import Command
 from tests.ports import reserve_ports
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterable, Callable
 from itertools import islice
 
-from meetpoint.client import Delivered, Subscription, SyncDelivered, SyncSubscription
+from meetpoint.client import Delivery, Subscription, SyncDelivery, SyncSubscription
 from meetpoint.node.runtime.inputs import SECOND_US
 from meetpoint.node.settings import NodeSettings
 from tests.virtual_time import run
@@ -23,9 +23,9 @@ HASTY = NodeSettings(acknowledge_us=SECOND_US, retries_us=(100_000, 100_000, 100
 """Of a network in which what is not acknowledged comes again soon."""
 
 
-async def take(events: AsyncIterable[Delivered], count: int) -> list[Delivered]:
+async def take(events: AsyncIterable[Delivery], count: int) -> list[Delivery]:
     """The next so many events; it is an error if they do not come."""
-    found: list[Delivered] = []
+    found: list[Delivery] = []
     async with asyncio.timeout(PATIENCE_S):
         async for event in events:
             found.append(event)
@@ -34,13 +34,13 @@ async def take(events: AsyncIterable[Delivered], count: int) -> list[Delivered]:
     raise AssertionError(f"it ended after {len(found)} events")
 
 
-async def all_of(subscription: Subscription, count: int) -> list[Delivered]:
+async def all_of(subscription: Subscription, count: int) -> list[Delivery]:
     """All that comes: so many, for which it waits, and then whatever else there is."""
     found = await take(subscription, count) if count else []
     return [*found, *[event async for event in subscription.events(timeout=SILENT_S)]]
 
 
-def all_of_sync(subscription: SyncSubscription, count: int) -> list[SyncDelivered]:
+def all_of_sync(subscription: SyncSubscription, count: int) -> list[SyncDelivery]:
     """The same without asyncio."""
     found = list(islice(subscription.events(timeout=2 * PATIENCE_S), count))
     return [*found, *subscription.events(timeout=SILENT_S)]

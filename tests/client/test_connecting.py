@@ -97,7 +97,7 @@ def test_both_versions_of_the_wire_are_spoken(version: int) -> None:
 
 def test_a_broker_that_stops_hearing_is_left(here: LocalNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between client and broker stands a relay that stops passing anything on, and keeps its sockets open."""
-    monkeypatch.setattr("meetpoint.client.link.TICK_S", 0.1)
+    monkeypatch.setattr("meetpoint.client.connection.TICK_S", 0.1)
 
     async def main() -> None:
         deaf = asyncio.Event()

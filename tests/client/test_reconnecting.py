@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import meetpoint as mp
-from meetpoint.client import Delivered, Network, Subscription
+from meetpoint.client import Delivery, Network, Subscription
 from meetpoint.node.runtime.inputs import SECOND_US
 from meetpoint.node.settings import NodeSettings
 from tests.client.running import PATIENCE_S, run, take, until
@@ -22,14 +22,14 @@ PACE_S = 0.02
 """Between two batches of a publisher, so that virtual time passes."""
 
 
-async def read(subscription: Subscription, found: list[Delivered], last: Callable[[Delivered], bool]) -> None:
+async def read(subscription: Subscription, found: list[Delivery], last: Callable[[Delivery], bool]) -> None:
     async for event in subscription:
         found.append(event)
         if last(event):
             return
 
 
-def judge(found: list[Delivered], acknowledged: list[int]) -> None:
+def judge(found: list[Delivery], acknowledged: list[int]) -> None:
     """What the promises say: all that was acknowledged, in its order, and no repeat without a mark."""
     fresh = [event["n"] for event in found if not event.redelivered]
     assert len(set(fresh)) == len(fresh), "a repeat that is not marked"
@@ -60,7 +60,7 @@ def test_a_broker_goes_and_comes_back(tmp_path: Path, drain: bool) -> None:
             urls = [here.url_of(0), here.url_of(1)]
             async with mp.connect(urls[0]) as publisher, mp.connect(urls[1]) as subscriber:
                 sub = await subscriber.subscribe("k = 'all'", durable="all")
-                found: list[Delivered] = []
+                found: list[Delivery] = []
                 acknowledged: list[int] = []
                 stopped = asyncio.Event()
                 reading = asyncio.create_task(read(sub, found, lambda event: event["n"] == -1))
@@ -95,7 +95,7 @@ def test_a_publisher_goes_on_at_another_broker(tmp_path: Path) -> None:
             mp.connect(here.url_of(1)) as subscriber,
         ):
             sub = await subscriber.subscribe("k = 'all'", durable="all")
-            found: list[Delivered] = []
+            found: list[Delivery] = []
             acknowledged: list[int] = []
             stopped = asyncio.Event()
             reading = asyncio.create_task(read(sub, found, lambda event: event["n"] == -1))
@@ -189,7 +189,7 @@ def test_a_subscription_moves_with_a_broker_that_leaves(tmp_path: Path) -> None:
             await here.leave_broker(2)
             await until(lambda: sub.is_attached)
             await net.publish({"k": "moves", "n": 3})
-            found: list[Delivered] = []
+            found: list[Delivery] = []
             async with asyncio.timeout(PATIENCE_S):
                 await read(sub, found, lambda event: event["n"] == 3)
             assert all(event.redelivered for event in found if event["n"] == 2)

@@ -16,13 +16,13 @@ import pytest
 
 import meetpoint as mp
 from meetpoint.archive import Accepted, Archive
+from meetpoint.broker.config import Access, Archiving
 from meetpoint.client import RefusedError
 from meetpoint.client.errors import NetworkError
 from meetpoint.language.event_msgpack import to_msgpack
-from meetpoint.net.config import Access, Archiving
 from meetpoint.node.runtime.records import EventKey, HomeId
+from tests.broker.talking import broker, network
 from tests.client.running import SILENT_S, all_of, run, take, until
-from tests.net.talking import broker, network
 from tests.security.authorities import TestAuthority
 
 OVERFLOWS = 500

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import meetpoint as mp
+from meetpoint.broker import Broker
+from meetpoint.broker.config import Access
 from meetpoint.client.errors import NetworkError, RefusedError
-from meetpoint.net import Broker
-from meetpoint.net.config import Access
+from tests.broker.securing import secured, secured_network, tls_of
+from tests.broker.talking import broker
 from tests.client.running import all_of_sync, run, take, until
-from tests.net.securing import secured, secured_network, tls_of
-from tests.net.talking import broker
 from tests.security.authorities import TestAuthority
 
 

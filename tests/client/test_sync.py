@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 import meetpoint as mp
-from meetpoint.client.sync import SyncDelivered
+from meetpoint.client.sync import SyncDelivery
 from meetpoint.errors import EventError, FilterError
 from meetpoint.local import Local
 from tests.client.running import PATIENCE_S
@@ -141,8 +141,8 @@ def test_where_nobody_listens() -> None:
         mp.connect_sync("mp://127.0.0.1:1")
 
 
-def _first(events: object, count: int) -> list[SyncDelivered]:
-    found: list[SyncDelivered] = []
+def _first(events: object, count: int) -> list[SyncDelivery]:
+    found: list[SyncDelivery] = []
     for event in events:  # type: ignore[attr-defined]
         found.append(event)
         if len(found) == count:

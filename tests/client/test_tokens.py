@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from meetpoint.broker.config import Access
 from meetpoint.client import connect
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.errors import EventError
-from meetpoint.net.config import Access
 from meetpoint.security import Rights
+from tests.broker.talking import network
 from tests.client.running import run, take, until
-from tests.net.talking import network
 from tests.security.authorities import TestAuthority
 
 

@@ -22,7 +22,7 @@ from meetpoint.matching.scan import evaluate
 from meetpoint.node.runtime.messages import Message
 from meetpoint.wire import Codec, FrameReader, WireError, frames
 from meetpoint.wire.clients import FROM_CLIENTS, TO_CLIENTS
-from meetpoint.wire.handshake import Hello, IAm, Unwelcome, Welcome
+from meetpoint.wire.handshake import Hello, HelloRejected, IAm, Welcome
 
 __all__ = ["TARGETS", "Target"]
 
@@ -38,7 +38,7 @@ EVENTS: Final[tuple[dict[str, Value], ...]] = (
 )
 """What filters are tried on."""
 SCHEMA: Final = read_schema("attributes: {a: {type: decimal, precision: 0.01}, b: string, o.n: float, o.t: timestamp}")
-CODEC: Final = Codec((*FROM_CLIENTS, *TO_CLIENTS, Hello, Welcome, Unwelcome, IAm))
+CODEC: Final = Codec((*FROM_CLIENTS, *TO_CLIENTS, Hello, Welcome, HelloRejected, IAm))
 FRAME_MAX: Final = 4096
 
 _remembering = FilterParser()

@@ -13,13 +13,13 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
+from meetpoint.broker.config import Access, ConfigError
 from meetpoint.gateway import GatewayLimits, GatewaySettings, Served, access
 from meetpoint.local import LocalNetwork
-from meetpoint.net.config import Access, ConfigError
 from meetpoint.security import Rights
 from meetpoint.security.grants import TokenError
+from tests.broker.talking import network
 from tests.gateway.running import PATIENCE_S, gateway, reading, run, until
-from tests.net.talking import network
 from tests.security.authorities import TestAuthority
 
 ELSEWHERE = "https://app.example.org"

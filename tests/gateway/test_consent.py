@@ -12,11 +12,11 @@ import httpx
 import pytest
 from aiohttp import web
 
+from meetpoint.broker.config import ConfigError
 from meetpoint.gateway import GatewayLimits, GatewaySettings, consent, webhooks
 from meetpoint.gateway.consent import Agreed, Target, Turns, read_agreement, read_retry_after
 from meetpoint.gateway.webhooks import Sender
 from meetpoint.local import LocalNetwork
-from meetpoint.net.config import ConfigError
 from tests.gateway.running import PATIENCE_S, gateway, run, until, until_shown
 from tests.gateway.sinking import Sink, agreeing, sinking, wanted
 

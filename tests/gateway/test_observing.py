@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 import meetpoint as mp
+from meetpoint.broker.config import Access, Archiving
 from meetpoint.gateway import GatewaySettings, serving
 from meetpoint.gateway.errors import ApiError
 from meetpoint.gateway.observing import NodeIs, part
@@ -21,15 +22,14 @@ from meetpoint.gateway.observing.sharing import Shared
 from meetpoint.gateway.observing.trying import try_filter
 from meetpoint.gateway.parts import default_parts
 from meetpoint.local import LocalNetwork
-from meetpoint.net.config import Access, Archiving
 from meetpoint.node.runtime.messages import Peer
 from meetpoint.node.runtime.records import EventKey, HomeId
-from meetpoint.wire.clients import RecentEvent, RecentIs, RecentMatch, StatusIs
+from meetpoint.wire.clients import BrokerStatus, RecentEvent, RecentIs, RecentMatch
+from tests.broker.talking import broker as a_broker
+from tests.broker.talking import event as packed_event
+from tests.broker.talking import network
 from tests.client.running import PATIENCE_S
 from tests.gateway.running import Reader, gateway, run, until_shown
-from tests.net.talking import broker as a_broker
-from tests.net.talking import event as packed_event
-from tests.net.talking import network
 from tests.security.authorities import TestAuthority
 from tests.virtual_time import local_network
 
@@ -560,9 +560,9 @@ def test_a_broker_that_began_anew_is_asked_from_its_beginning() -> None:
 def test_rates_are_what_grew_and_unknown_of_a_broker_that_restarted() -> None:
     observer = Observer(None)  # type: ignore[arg-type]
 
-    def status(up_s: float, published: float) -> StatusIs:
+    def status(up_s: float, published: float) -> BrokerStatus:
         numbers = {"events_published": published, "deliveries": 2 * published, "messages_in": published}
-        return StatusIs(A, "ready", "meet", "1", up_s, {**numbers, "queued_events": 3.0})
+        return BrokerStatus(A, "ready", "meet", "1", up_s, {**numbers, "queued_events": 3.0})
 
     first = observer._rates(A, status(1, 10), 1.0)
     assert (first.published_per_s, first.queued) == (None, 3)

@@ -12,13 +12,13 @@ import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_structured_event
 
 import meetpoint as mp
+from meetpoint.broker.config import Archiving
 from meetpoint.gateway import GatewayLimits, Served, feeds
 from meetpoint.gateway.feeds import Pipe
 from meetpoint.gateway.positions import Position
 from meetpoint.gateway.serving import CLOSE_S
 from meetpoint.gateway.streams import Streams
 from meetpoint.local import LocalNetwork
-from meetpoint.net.config import Archiving
 from tests.gateway.running import PATIENCE_S, Reader, gateway, reading, run, until
 
 

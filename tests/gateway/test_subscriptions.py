@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from meetpoint.broker.storage.errors import StoreError
 from meetpoint.gateway import GatewayLimits, GatewaySettings
 from meetpoint.gateway.gateway import Gateway
 from meetpoint.gateway.signing import read_secret, sign
 from meetpoint.gateway.subscriptions import Subscriptions
 from meetpoint.local import LocalNetwork
 from meetpoint.security.files import FileError
-from meetpoint.store.errors import StoreError
 from tests.gateway.running import gateway, reading, run, until, until_shown
 from tests.gateway.sinking import sinking, wanted
 

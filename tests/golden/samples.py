@@ -12,13 +12,13 @@ from msgspec import inspect as kinds
 
 from meetpoint.catalog import make_link_codec
 from meetpoint.wire.clients import FROM_CLIENTS, TO_CLIENTS
-from meetpoint.wire.handshake import Hello, IAm, Unwelcome, Welcome
+from meetpoint.wire.handshake import Hello, HelloRejected, IAm, Welcome
 
 __all__ = ["encoded"]
 
 _CONVERSATIONS = {
     "between brokers": make_link_codec().kinds,
-    "handshake": (Hello, Welcome, Unwelcome, IAm),
+    "handshake": (Hello, Welcome, HelloRejected, IAm),
     "from clients": FROM_CLIENTS,
     "to clients": TO_CLIENTS,
 }

@@ -11,7 +11,7 @@ from meetpoint import security
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["meetpoint.net", "meetpoint.client", "meetpoint.cli.app"])
+@pytest.mark.parametrize("module", ["meetpoint.broker", "meetpoint.client", "meetpoint.cli.app"])
 def test_a_broker_and_a_client_without_certificates_load_no_cryptography(module: str) -> None:
     look = f"import sys, {module}; print(sorted({{'jwt', 'cryptography'}} & set(sys.modules)))"
     ran = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=60, check=True)

@@ -207,7 +207,7 @@ def streamed(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
 def live(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
     """From brokers to a table, and from brokers to brokers."""
     import meetpoint as mp
-    from meetpoint.net.config import Archiving
+    from meetpoint.broker.config import Archiving
     from tests.spark.live_scenes import PATIENCE_S, all_before_markers
 
     archive = Archiving(folder=str(folder / "archive"), flush_s=0.1)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import meetpoint as mp
-from meetpoint.client import SyncDelivered, SyncSubscription
+from meetpoint.broker.config import Archiving
+from meetpoint.client import SyncDelivery, SyncSubscription
 from meetpoint.language.event_json import attributes_from_json
 from meetpoint.local import Local
-from meetpoint.net.config import Archiving
 from meetpoint.spark.live_source import LiveStreamReader, MeetpointDataSource
 
 PATIENCE_S = 180.0
@@ -77,7 +77,7 @@ def _number(attributes: Any) -> int:
 
 def all_before_markers(
     subscription: SyncSubscription, count: int, addresses: Iterable[str], marker: Mapping[str, object], **access: Any
-) -> list[SyncDelivered]:
+) -> list[SyncDelivery]:
     """So many events, and all others that come before the markers, which are published then, one by each broker."""
     found = list(islice(subscription.events(timeout=PATIENCE_S), count))
     awaited = set()

@@ -19,7 +19,7 @@ import meetpoint as mp
 from meetpoint.language import parse_filter
 from meetpoint.matching import Scan
 from meetpoint.spark import Subscriptions, match, register
-from tests.brokers.fleet import Fleet
+from tests.processes.fleet import Fleet
 from tests.spark import live_job
 from tests.spark.live_job import ALERTS, SCHEMA
 from tests.spark.live_scenes import PATIENCE_S, all_before_markers, brokers

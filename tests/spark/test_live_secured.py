@@ -11,10 +11,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 import meetpoint as mp
-from meetpoint.net.config import Access
+from meetpoint.broker.config import Access
 from meetpoint.security import Rights
 from meetpoint.spark import Subscriptions, register
-from tests.net.securing import tls_of
+from tests.broker.securing import tls_of
 from tests.security.authorities import TestAuthority
 from tests.spark.live_scenes import PATIENCE_S, all_before_markers, brokers
 

@@ -20,11 +20,11 @@ from pyspark.sql import types as spark
 
 import meetpoint as mp
 from meetpoint.archive import read_archive
+from meetpoint.broker.config import Access
 from meetpoint.client.errors import NetworkError
-from meetpoint.client.sync import SyncDelivered, SyncSubscription
+from meetpoint.client.sync import SyncDelivery, SyncSubscription
 from meetpoint.errors import EventError, MeetpointError
 from meetpoint.local import Local
-from meetpoint.net.config import Access
 from meetpoint.security import Rights
 from meetpoint.spark.live_reach import Options
 from meetpoint.spark.live_sink import SINK_OPTIONS, LiveWriter, Sink
@@ -59,12 +59,12 @@ def commit(to: LiveWriter, number: int, *batches: pa.RecordBatch) -> None:
     to.commit([to.write(iter([batch])) for batch in batches], number)
 
 
-def all_of(here: Local, subscription: SyncSubscription, count: int, **access: Any) -> list[SyncDelivered]:
+def all_of(here: Local, subscription: SyncSubscription, count: int, **access: Any) -> list[SyncDelivery]:
     """So many events, and all others before a marker of each broker."""
     return all_before_markers(subscription, count, here.addresses, {"n": BEYOND}, **access)
 
 
-def came(events: Iterable[SyncDelivered]) -> list[Any]:
+def came(events: Iterable[SyncDelivery]) -> list[Any]:
     return [event["n"] for event in events]
 
 

@@ -17,20 +17,20 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import meetpoint as mp
-from meetpoint import net
+from meetpoint.broker import run
+from meetpoint.broker.config import Archiving
 from meetpoint.client.errors import NetworkError
 from meetpoint.errors import FilterError, MeetpointError, SchemaError
 from meetpoint.language import parse_filter
 from meetpoint.language.event_json import attributes_from_json
 from meetpoint.matching import Scan
-from meetpoint.net.config import Archiving
 from meetpoint.node.runtime.messages import Peer
 from meetpoint.spark import live_offsets
 from meetpoint.spark.live_offsets import UNHOSTED_S, Place, Watch, advance, ranges_between
 from meetpoint.spark.live_rows import columns_of
 from meetpoint.spark.live_source import LiveReader, LiveStreamReader, MeetpointDataSource
 from meetpoint.wire.clients import Stream, StreamsAre
-from tests.net.talking import broker
+from tests.broker.talking import broker
 from tests.spark.live_scenes import (
     SCHEMA,
     all_batches,
@@ -296,7 +296,7 @@ def test_what_two_archives_have_comes_once(tmp_path: Path, monkeypatch: pytest.M
             await asyncio.to_thread(read, f"mp://{one.address}")
 
     monkeypatch.setattr(live_offsets, "UNHOSTED_S", 0.0)
-    net.run(main())
+    run(main())
 
 
 # -- what is wrong -----------------------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ import msgspec
 from meetpoint.cli.reaching import Reach
 
 if TYPE_CHECKING:
-    from meetpoint.client.dialling import Dialler
-    from meetpoint.client.link import Link
+    from meetpoint.client.connection import Connection
+    from meetpoint.client.dialer import Dialer
     from meetpoint.node.runtime.messages import Peer
-    from meetpoint.wire.clients import DeadLetter, Held, Question, Word
+    from meetpoint.wire.clients import DeadLetterInfo, Held, Question, Word
 
 __all__ = [
     "Brokers",
@@ -60,7 +60,7 @@ class Reached(msgspec.Struct):
     """One broker of the network: a link to it, or why there is none."""
 
     peer: Peer
-    link: Link | None
+    link: Connection | None
     problem: str = ""
     is_refused: bool = False
     """Whether the problem is that it may not be asked."""
@@ -69,7 +69,7 @@ class Reached(msgspec.Struct):
 class Brokers:
     """All brokers of a network, as the first that answered knows them; each is dialled once."""
 
-    def __init__(self, first: Link, dialler: Dialler, patience_s: float) -> None:
+    def __init__(self, first: Connection, dialler: Dialer, patience_s: float) -> None:
         self.first = first
         self.patience_s = patience_s
         self._dialler = dialler
@@ -124,7 +124,7 @@ class Brokers:
         links[id(self.first)] = self.first
         await asyncio.gather(*(link.close() for link in links.values()))
 
-    def _first_open(self) -> Link:
+    def _first_open(self) -> Connection:
         links = (self.first, *(one.link for one in self._reached.values() if one.link is not None))
         return next((link for link in links if link.is_open), self.first)
 
@@ -153,7 +153,7 @@ async def brokers_at(at: Reach, patience_s: float = PATIENCE_S) -> AsyncIterator
         await brokers.close()
 
 
-async def answered(link: Link, what: Question, kind: type[T]) -> T:
+async def answered(link: Connection, what: Question, kind: type[T]) -> T:
     """The answer of one broker, of the kind that is expected; NetworkError where it is a refusal."""
     from meetpoint.client.errors import NetworkError, RefusedError
     from meetpoint.node.runtime.effects import Refused
@@ -185,11 +185,11 @@ async def all_held(
         after = told.subscriptions[-1].name
 
 
-async def all_dead(brokers: Brokers, one: Reached, name: str) -> list[DeadLetter] | None:
+async def all_dead(brokers: Brokers, one: Reached, name: str) -> list[DeadLetterInfo] | None:
     """All dead letters at one broker; None where it is silent."""
     from meetpoint.wire.clients import DeadLetters, DeadLettersAre
 
-    found: list[DeadLetter] = []
+    found: list[DeadLetterInfo] = []
     after = None
     while True:
         told = await brokers.ask(one, DeadLetters(name, after), DeadLettersAre)

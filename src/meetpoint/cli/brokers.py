@@ -101,7 +101,7 @@ def broker(
     Without --join, and without data of an earlier run, it begins a network of its own. Every key of the file is in
     docs/configuration.md.
     """
-    from meetpoint.net import make_config, read_config, run_broker
+    from meetpoint.broker import make_config, read_config, run_broker
 
     said: dict[str, Any] = {
         "join": join or None,
@@ -162,7 +162,7 @@ async def leave_network(at: Reach) -> None:
     """Have one broker go; NetworkError where it does not."""
     import asyncio
 
-    from meetpoint.client.errors import LinkLostError, NetworkError
+    from meetpoint.client.errors import ConnectionLostError, NetworkError
     from meetpoint.node.runtime.effects import Stored
     from meetpoint.node.runtime.inputs import Leave
 
@@ -174,7 +174,7 @@ async def leave_network(at: Reach) -> None:
     try:
         async with asyncio.timeout(LEAVE_S):
             await answered(link, Leave(), Stored)
-    except LinkLostError:
+    except ConnectionLostError:
         raise NetworkError(
             f"broker {address} closed the connection before it said that it has left; see its log, and: meetpoint top"
         ) from None

@@ -13,7 +13,7 @@ from meetpoint.cli.streams import QuietConsole, json_text
 from meetpoint.errors import MeetpointError, one_line
 
 if TYPE_CHECKING:
-    from meetpoint.client.asking import Letter
+    from meetpoint.client.admin_queries import DeadLetter
 
 __all__ = ["dead_app"]
 
@@ -29,7 +29,7 @@ def dead_list(
 ) -> None:
     """Dead letters, the oldest first: whose, when, why, and the event's id."""
 
-    async def ask() -> list[Letter]:
+    async def ask() -> list[DeadLetter]:
         async with at.connect() as net:
             return await net.dead_letters(name or None)
 
@@ -66,7 +66,7 @@ def dead_discard(
     sys.stdout.write(f"{told} of {name} forgotten{also}\n")
 
 
-def _letter_json(letter: Letter) -> str:
+def _letter_json(letter: DeadLetter) -> str:
     from meetpoint.cli.reasons import show_time
     from meetpoint.language.event_json import to_json
 
@@ -81,7 +81,7 @@ def _letter_json(letter: Letter) -> str:
     return f'{head[:-1]}, "event": {to_json(letter.event).decode()}}}'
 
 
-def _show_letters(letters: list[Letter]) -> None:
+def _show_letters(letters: list[DeadLetter]) -> None:
     from rich.markup import escape
     from rich.table import Table
 

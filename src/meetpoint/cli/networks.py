@@ -235,7 +235,7 @@ def _draw_flights() -> Drawn:
 
 
 def _check_unused(children: list[Child]) -> None:
-    from meetpoint.store.folder import is_in_use
+    from meetpoint.broker.storage.folder import is_in_use
 
     for child in children:
         if is_in_use(child.folder):

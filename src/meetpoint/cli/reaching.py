@@ -17,7 +17,7 @@ import typer
 from meetpoint.errors import MeetpointError
 
 if TYPE_CHECKING:
-    from meetpoint.client.dialling import Dialler
+    from meetpoint.client.dialer import Dialer
     from meetpoint.client.network import Connecting
 
 __all__ = ["HERE", "Reach", "reaching"]
@@ -57,11 +57,11 @@ class Reach(NamedTuple):
     token: str = ""
     token_file: Path | None = None
 
-    def dialler(self) -> Dialler:
+    def dialler(self) -> Dialer:
         """Makes single connections."""
-        from meetpoint.client.dialling import Dialler
+        from meetpoint.client.dialer import Dialer
 
-        return Dialler(self.url, token=self._give_token, ca=self.ca)
+        return Dialer(self.url, token=self._give_token, ca=self.ca)
 
     def connect(self, client: str = "") -> Connecting:
         """A client of the network."""

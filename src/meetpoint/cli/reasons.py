@@ -13,7 +13,7 @@ import msgspec
 from meetpoint.errors import MeetpointError, one_line
 from meetpoint.language.explain import Explanation, explain
 from meetpoint.node.runtime.records import EventKey
-from meetpoint.wire.clients import DeadLetter, Held, Line
+from meetpoint.wire.clients import DeadLetterInfo, Held, JournalEntry
 
 if TYPE_CHECKING:
     from meetpoint.language import Event
@@ -34,7 +34,7 @@ class Remembered(msgspec.Struct, frozen=True):
     """A line of one broker's journal."""
 
     broker: str
-    line: Line
+    line: JournalEntry
 
 
 class Known(msgspec.Struct, kw_only=True):
@@ -47,7 +47,7 @@ class Known(msgspec.Struct, kw_only=True):
     held: Held | None = None
     host: str = ""
     """The address of the broker that has the subscription."""
-    letters: list[DeadLetter] = []
+    letters: list[DeadLetterInfo] = []
     homes: dict[bytes, str] = {}
     """Addresses by the ids of homes."""
     silent: list[str] = []

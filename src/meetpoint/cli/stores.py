@@ -13,7 +13,7 @@ from meetpoint.cli.options import AsJson
 from meetpoint.cli.streams import EXIT_SET_ASIDE, complain, print_json
 
 if TYPE_CHECKING:
-    from meetpoint.store.maintenance import CheckReport
+    from meetpoint.broker.storage.maintenance import CheckReport
 
 __all__ = ["store_app"]
 
@@ -30,7 +30,7 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Read all of a store, or of a backup, and change nothing; also while its broker runs. Exit with 1 at damage."""
-    from meetpoint.store import maintenance
+    from meetpoint.broker.storage import maintenance
 
     report = maintenance.check(_of_one(folder))
     if as_json:
@@ -51,7 +51,7 @@ def backup(
     to: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
 ) -> None:
     """Copy a store to a new file as it is at this moment, also while its broker runs, and read the copy back."""
-    from meetpoint.store import maintenance
+    from meetpoint.broker.storage import maintenance
 
     report = maintenance.backup(_of_one(folder), to)
     _show(report)
@@ -63,7 +63,7 @@ def restore(
     folder: Folder,
 ) -> None:
     """Put a backup into a folder that has no store; its broker asks the others for what is newer."""
-    from meetpoint.store import maintenance
+    from meetpoint.broker.storage import maintenance
 
     report = maintenance.restore(file, folder)
     _show(report)
@@ -73,7 +73,7 @@ def restore(
 
 def _of_one(folder: Path) -> Path:
     """The folder as it was given; one of `meetpoint up` has those of its brokers within."""
-    from meetpoint.store.errors import StoreError
+    from meetpoint.broker.storage.errors import StoreError
 
     if folder.is_dir() and not (folder / "store.db").exists():
         within = sorted(path.parent.name for path in folder.glob("*/store.db"))

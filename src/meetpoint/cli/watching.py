@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from meetpoint.cli.reasons import Known
-    from meetpoint.wire.clients import DeadLetter, Held, StatusIs
+    from meetpoint.wire.clients import BrokerStatus, DeadLetterInfo, Held
 
 __all__ = ["top", "why"]
 
@@ -91,16 +91,16 @@ class _Look(msgspec.Struct):
     """What all brokers said at one moment."""
 
     at: float
-    said: dict[str, StatusIs | None]
+    said: dict[str, BrokerStatus | None]
     problems: dict[str, str]
 
 
 async def _look(brokers: Brokers) -> _Look:
     from meetpoint.client.errors import RefusedError
-    from meetpoint.wire.clients import Status, StatusIs
+    from meetpoint.wire.clients import BrokerStatus, Status
 
     everyone = await brokers.all()
-    said = await asyncio.gather(*(brokers.ask(one, Status(), StatusIs) for one in everyone))
+    said = await asyncio.gather(*(brokers.ask(one, Status(), BrokerStatus) for one in everyone))
     refused = [one.problem for one in everyone if one.is_refused]
     if refused and not any(said):
         raise RefusedError(refused[0])  # they are there, and do not tell
@@ -138,11 +138,11 @@ def _row(address: str, before: _Look, now: _Look) -> _Row:
     return row
 
 
-def _count(said: StatusIs, name: str) -> int:
+def _count(said: BrokerStatus, name: str) -> int:
     return int(said.numbers.get(name, 0))
 
 
-def _grown(former: StatusIs, said: StatusIs, name: str) -> float:
+def _grown(former: BrokerStatus, said: BrokerStatus, name: str) -> float:
     return max(0.0, said.numbers.get(name, 0.0) - former.numbers.get(name, 0.0))
 
 
@@ -254,7 +254,7 @@ async def _learn(at: Reach, event_id: str, name: str) -> Known:
         return known
 
 
-async def _about(brokers: Brokers, one: Reached, name: str) -> tuple[Held | None, list[DeadLetter]]:
+async def _about(brokers: Brokers, one: Reached, name: str) -> tuple[Held | None, list[DeadLetterInfo]]:
     """The subscription, if a broker has it, and its dead letters there."""
     from meetpoint.wire.clients import Subscriptions, SubscriptionsAre
 
@@ -263,7 +263,7 @@ async def _about(brokers: Brokers, one: Reached, name: str) -> tuple[Held | None
     return held, await all_dead(brokers, one, name) or []
 
 
-def _has_id(letter: DeadLetter, event_id: str) -> bool:
+def _has_id(letter: DeadLetterInfo, event_id: str) -> bool:
     from meetpoint.errors import MeetpointError
     from meetpoint.language.event_msgpack import from_msgpack
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meetpoint.errors import MeetpointError
 
-__all__ = ["LinkLostError", "NetworkError", "RefusedError"]
+__all__ = ["ConnectionLostError", "NetworkError", "RefusedError"]
 
 
 class NetworkError(MeetpointError):
@@ -15,5 +15,5 @@ class RefusedError(NetworkError):
     """A broker said no, in its own words, and the same would be refused again."""
 
 
-class LinkLostError(NetworkError):
+class ConnectionLostError(NetworkError):
     """A connection broke before the answer came. What was asked may have been done; asking again does no harm."""

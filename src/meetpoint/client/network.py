@@ -10,15 +10,15 @@ from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mappin
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from meetpoint.client.asking import BROKER_S, Asking, Letter, W
-from meetpoint.client.delivered import Delivered
-from meetpoint.client.dialling import Dialler, Token
+from meetpoint.client.admin_queries import BROKER_S, AdminQueries, DeadLetter, W
+from meetpoint.client.connection_pool import ConnectionPool
+from meetpoint.client.delivery import Delivery
+from meetpoint.client.dialer import Dialer, Token
 from meetpoint.client.errors import NetworkError, RefusedError
-from meetpoint.client.links import Links
-from meetpoint.client.publishing import IN_FLIGHT, Publisher
-from meetpoint.client.replaying import Replay
+from meetpoint.client.publisher import IN_FLIGHT, Publisher
+from meetpoint.client.replay import Replay
 from meetpoint.client.subscription import EPHEMERAL_WINDOW, WINDOW, Ack, Subscription
-from meetpoint.client.terms import Lifetime, labels_of, lifetime_us_of, moment_us_of, window_of
+from meetpoint.client.subscription_options import Lifetime, labels_of, lifetime_us_of, moment_us_of, window_of
 from meetpoint.errors import FilterError
 from meetpoint.language.event import Event
 from meetpoint.language.explain import Explanation, explain
@@ -28,7 +28,7 @@ from meetpoint.node.runtime.effects import Located, Stored
 from meetpoint.node.runtime.inputs import SubscriptionOptions
 from meetpoint.node.runtime.messages import Peer
 from meetpoint.node.runtime.records import EventKey
-from meetpoint.wire.clients import Broker, FollowedIs, Held, Line, Question, StatusIs, ViewIs
+from meetpoint.wire.clients import Broker, BrokerStatus, FollowedIs, Held, JournalEntry, Question, ViewIs
 
 __all__ = ["TIMEOUT_S", "Connecting", "Network", "Publishable", "connect"]
 
@@ -42,14 +42,14 @@ Publishable: TypeAlias = Mapping[str, object] | Event
 class Network:
     """A network of brokers as one client sees it. Made by `connect`."""
 
-    def __init__(self, links: Links, client: str, timeout_s: float, in_flight: int) -> None:
+    def __init__(self, links: ConnectionPool, client: str, timeout_s: float, in_flight: int) -> None:
         self.client = client
         """The owner of this client's subscriptions."""
         self.publisher = f"{client or 'client'}-{secrets.token_hex(6)}"
         """The publisher of this client's events, another one each time it connects: its sequence begins with 1."""
         self.links = links
         self.timeout_s = timeout_s
-        self._asking = Asking(links, timeout_s)
+        self._asking = AdminQueries(links, timeout_s)
         self._publishing = Publisher(links, timeout_s, in_flight)
         self._sequence = 0
         self._names = 0
@@ -254,9 +254,9 @@ class Network:
             return False
 
     @staticmethod
-    def explain(filter_: str | Filter, event: Event | Delivered | Mapping[str, object]) -> Explanation:
+    def explain(filter_: str | Filter, event: Event | Delivery | Mapping[str, object]) -> Explanation:
         """Why a filter accepts an event, or why not. No broker is asked."""
-        return explain(filter_, event.event if isinstance(event, Delivered) else event)
+        return explain(filter_, event.event if isinstance(event, Delivery) else event)
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
@@ -266,11 +266,11 @@ class Network:
         """All subscriptions of the network by name: of one owner, with all of these labels."""
         return await self._asking.subscriptions(owner, labels, partial_ok)
 
-    async def dead_letters(self, name: str | None = None, *, partial_ok: bool = False) -> list[Letter]:
+    async def dead_letters(self, name: str | None = None, *, partial_ok: bool = False) -> list[DeadLetter]:
         """Events that subscribers did not take, of all subscriptions or of one, the oldest first."""
         return await self._asking.dead_letters(name, partial_ok)
 
-    async def discard(self, letter: Letter) -> None:
+    async def discard(self, letter: DeadLetter) -> None:
         """Forget a dead letter."""
         await self._asking.discard(letter)
 
@@ -278,7 +278,7 @@ class Network:
         """All brokers, as far as the connected one knows."""
         return await self._asking.brokers()
 
-    async def status(self) -> dict[str, StatusIs | None]:
+    async def status(self) -> dict[str, BrokerStatus | None]:
         """By address, how each broker is; None of one that does not answer."""
         return await self._asking.status()
 
@@ -336,7 +336,7 @@ class Network:
 
     async def journal(
         self, id: str | None = None, *, key: EventKey | None = None, partial_ok: bool = False  # noqa: A002
-    ) -> list[Line]:  # fmt: skip
+    ) -> list[JournalEntry]:  # fmt: skip
         """What brokers remember of an event by its id or its key: each step, in the order of their clocks."""
         return await self._asking.journal(id, key, partial_ok)
 
@@ -344,7 +344,7 @@ class Network:
 class Connecting:
     """A connection that is about to be made: `async with connect(...) as net`, or `net = await connect(...)`."""
 
-    def __init__(self, dialler: Dialler, timeout_s: float, in_flight: int) -> None:
+    def __init__(self, dialler: Dialer, timeout_s: float, in_flight: int) -> None:
         self._dialler = dialler
         self._timeout_s = timeout_s
         self._in_flight = in_flight
@@ -354,7 +354,7 @@ class Connecting:
         return self._connect().__await__()
 
     async def _connect(self) -> Network:
-        links = Links(self._dialler)
+        links = ConnectionPool(self._dialler)
         try:
             await links.main()
         except BaseException:
@@ -393,5 +393,5 @@ def connect(
         raise NetworkError(f"in_flight: is {in_flight!r}; give a number from 1 on")
     if not timeout > 0:
         raise NetworkError(f"timeout: is {timeout!r}; give seconds above 0")
-    dialler = Dialler(url, client, network=network, token=token, ca=ca)
+    dialler = Dialer(url, client, network=network, token=token, ca=ca)
     return Connecting(dialler, float(timeout), in_flight)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from meetpoint.client.arrival import Arrival
 from meetpoint.client.backoff import Backoff
-from meetpoint.client.delivered import Delivered
-from meetpoint.client.errors import LinkLostError, NetworkError, RefusedError
-from meetpoint.client.link import Link
-from meetpoint.client.replaying import Replay
-from meetpoint.client.terms import Lifetime, labels_of, lifetime_us_of
+from meetpoint.client.connection import Connection
+from meetpoint.client.delivery import Delivery
+from meetpoint.client.errors import ConnectionLostError, NetworkError, RefusedError
+from meetpoint.client.incoming_message import IncomingMessage
+from meetpoint.client.replay import Replay
+from meetpoint.client.subscription_options import Lifetime, labels_of, lifetime_us_of
 from meetpoint.errors import EventError
 from meetpoint.node.runtime.effects import Refused, Stored
 from meetpoint.node.runtime.inputs import (
@@ -85,11 +85,11 @@ class Subscription:
         self._wire_name = name
         self._made = 0
         self._host: Peer | None = None
-        self._link: Link | None = None
+        self._link: Connection | None = None
         self._is_present = False
         self._changed = asyncio.Event()
         self._arrived = asyncio.Event()
-        self._queue: OrderedDict[EventKey, tuple[Link, Arrival]] = OrderedDict()
+        self._queue: OrderedDict[EventKey, tuple[Connection, IncomingMessage]] = OrderedDict()
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._late: dict[EventKey, None] = {}
         self._keeper: asyncio.Task[None] | None = None
@@ -98,10 +98,10 @@ class Subscription:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def __aiter__(self) -> AsyncIterator[Delivered]:
+    def __aiter__(self) -> AsyncIterator[Delivery]:
         return _Reading(self, None)
 
-    def events(self, timeout: float | None = None) -> AsyncIterator[Delivered]:
+    def events(self, timeout: float | None = None) -> AsyncIterator[Delivery]:
         """Its events, until it ends, or until none has come for `timeout` seconds."""
         return _Reading(self, timeout)
 
@@ -115,7 +115,7 @@ class Subscription:
         """Whether a broker brings its events now."""
         return self._is_present and self._link is not None and self._link.is_open
 
-    async def next_(self) -> Delivered | None:
+    async def next_(self) -> Delivery | None:
         """The next event; None when it has ended. Cancelled, it takes nothing away."""
         while True:
             if self.replay is not None and (found := await self._replayed(self.replay)) is not None:
@@ -127,7 +127,7 @@ class Subscription:
             self._arrived.clear()
             await self._arrived.wait()
 
-    def poll(self) -> Delivered | None:
+    def poll(self) -> Delivery | None:
         """The next event of those that have come already; None where there is none, or history is read first."""
         if self.replay is not None and not self.replay.is_over:
             return None
@@ -146,15 +146,15 @@ class Subscription:
             self._seen.move_to_end(event.id)
             if len(self._seen) > SEEN_MAX:
                 self._seen.popitem(last=False)
-            return Delivered(event, key, arrival.names, again, self, link)
+            return Delivery(event, key, arrival.names, again, self, link)
         return None
 
-    async def _replayed(self, replay: Replay) -> Delivered | None:
+    async def _replayed(self, replay: Replay) -> Delivery | None:
         """The next event of history, as long as there is one."""
         while not replay.is_over:
             found = await replay.next()
             if found is not None:
-                delivered = Delivered(found.event, found.key, (self.name,), False, self, None)
+                delivered = Delivery(found.event, found.key, (self.name,), False, self, None)
                 delivered.is_settled = True  # no broker waits for a word of it
                 return delivered
             if replay.has_gap:
@@ -164,13 +164,13 @@ class Subscription:
                 self._pass_over(key, self._queue.pop(key)[0])
         return None
 
-    def _pass_over(self, key: EventKey, link: Link) -> None:
+    def _pass_over(self, key: EventKey, link: Connection) -> None:
         """What came as history does not come again."""
         self._say(Acknowledge(key, (self._wire_name,)), link)
 
     # -- acknowledging -------------------------------------------------------------------------------------------------
 
-    def settle_soon(self, delivered: Delivered) -> None:
+    def settle_soon(self, delivered: Delivery) -> None:
         """Acknowledge without waiting; where no broker can be told now, when one can."""
         if delivered.is_settled or not self.durable:
             return
@@ -178,7 +178,7 @@ class Subscription:
         self._queue.pop(delivered.key, None)
         self._say(Acknowledge(delivered.key, (self._wire_name,)), delivered.link)
 
-    def _say(self, what: Acknowledge | Reject, link: Link | None) -> None:
+    def _say(self, what: Acknowledge | Reject, link: Connection | None) -> None:
         if link is None or not link.is_open:
             if self._link is None or not self._link.is_open:
                 if isinstance(what, Acknowledge) and self.ended is None:
@@ -187,7 +187,7 @@ class Subscription:
             link = self._link
         link.tell(what)
 
-    async def settle(self, delivered: Delivered, reason: str | None) -> None:
+    async def settle(self, delivered: Delivery, reason: str | None) -> None:
         """Acknowledge, or reject for a reason, and wait until the broker has noted it."""
         if delivered.is_settled or not self.durable:
             return
@@ -272,7 +272,7 @@ class Subscription:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _ask(self, what: RequestOf, link: Link | None = None) -> None:
+    async def _ask(self, what: RequestOf, link: Connection | None = None) -> None:
         """Ask the host, the host of then if it moves, until it has done so or the time is over."""
         backoff = Backoff()
         problem = "no broker hosts it now"
@@ -282,7 +282,7 @@ class Subscription:
                     link = link if link is not None and link.is_open else await self._attached()
                     try:
                         word = await link.asked(what)
-                    except LinkLostError as error:
+                    except ConnectionLostError as error:
                         problem = str(error)
                     else:
                         if isinstance(word, Stored):
@@ -297,7 +297,7 @@ class Subscription:
                 f"subscription {self.name}: not done within {self._net.timeout_s:g} s: {problem}; try again later"
             ) from None
 
-    async def _attached(self) -> Link:
+    async def _attached(self) -> Connection:
         while True:
             if self.ended is not None:
                 raise NetworkError(f"subscription {self.name}: {self.ended}; subscribe again")
@@ -308,7 +308,7 @@ class Subscription:
 
     # -- what the links tell -------------------------------------------------------------------------------------------
 
-    def take(self, link: Link, arrival: Arrival) -> None:
+    def take(self, link: Connection, arrival: IncomingMessage) -> None:
         """An event came."""
         if self.ended is not None:
             return
@@ -329,7 +329,7 @@ class Subscription:
         self._queue.setdefault(key, (link, arrival))
         self._arrived.set()
 
-    def end(self, link: Link, reason: str, moved: bool) -> None:
+    def end(self, link: Connection, reason: str, moved: bool) -> None:
         """The broker brings no more."""
         if link is self._link:
             if moved:  # a durable one is looked for, an ephemeral one made anew
@@ -337,7 +337,7 @@ class Subscription:
             else:
                 self.finish(reason)
 
-    def lose(self, link: Link) -> None:
+    def lose(self, link: Connection) -> None:
         """The link is lost, or the subscription is no longer there."""
         if link is self._link:
             self._link, self._is_present = None, False
@@ -457,7 +457,7 @@ class Subscription:
             return True
         return await self._attach(await self._net.links.to(located.host), None)
 
-    async def _attach(self, link: Link, first: Subscribe | Update | None) -> bool:
+    async def _attach(self, link: Connection, first: Subscribe | Update | None) -> bool:
         """Be present at a broker; `first` is asked before. False: not there now, it is to be located."""
         name = self._wire_name
         if self.durable:
@@ -488,7 +488,7 @@ class Subscription:
         self._changed.set()
         return True
 
-    def _detach(self, link: Link) -> None:
+    def _detach(self, link: Connection) -> None:
         if link.listeners.get(self._wire_name) is self:
             del link.listeners[self._wire_name]
         self.lose(link)
@@ -508,12 +508,12 @@ class _Reading:
     def __init__(self, subscription: Subscription, timeout_s: float | None) -> None:
         self._subscription = subscription
         self._timeout_s = timeout_s
-        self._last: Delivered | None = None
+        self._last: Delivery | None = None
 
     def __aiter__(self) -> _Reading:
         return self
 
-    async def __anext__(self) -> Delivered:
+    async def __anext__(self) -> Delivery:
         subscription = self._subscription
         if self._last is not None and subscription.ack == "auto":
             subscription.settle_soon(self._last)

@@ -15,15 +15,15 @@ import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from datetime import datetime
 
-from meetpoint.client.asking import Letter
+from meetpoint.client.admin_queries import DeadLetter
 from meetpoint.client.background import Background
-from meetpoint.client.delivered import Delivered
-from meetpoint.client.dialling import Token
+from meetpoint.client.delivery import Delivery
+from meetpoint.client.dialer import Token
 from meetpoint.client.errors import NetworkError
 from meetpoint.client.network import TIMEOUT_S, Connecting, Network, Publishable, connect
-from meetpoint.client.publishing import IN_FLIGHT
+from meetpoint.client.publisher import IN_FLIGHT
 from meetpoint.client.subscription import Ack, Subscription
-from meetpoint.client.terms import Lifetime
+from meetpoint.client.subscription_options import Lifetime
 from meetpoint.language.event import Event
 from meetpoint.language.explain import Explanation
 from meetpoint.language.filters import Filter
@@ -32,17 +32,17 @@ from meetpoint.language.values import Value
 from meetpoint.node.runtime.effects import Located
 from meetpoint.node.runtime.messages import Peer
 from meetpoint.node.runtime.records import EventKey
-from meetpoint.wire.clients import Broker, Held, Line, StatusIs
+from meetpoint.wire.clients import Broker, BrokerStatus, Held, JournalEntry
 
-__all__ = ["SyncDelivered", "SyncNetwork", "SyncSubscription", "connect_sync"]
+__all__ = ["SyncDelivery", "SyncNetwork", "SyncSubscription", "connect_sync"]
 
 
-class SyncDelivered:
-    """An event that matched; see `Delivered`."""
+class SyncDelivery:
+    """An event that matched; see `Delivery`."""
 
     __slots__ = ("_background", "delivered")
 
-    def __init__(self, delivered: Delivered, background: Background) -> None:
+    def __init__(self, delivered: Delivery, background: Background) -> None:
         self.delivered = delivered
         self._background = background
 
@@ -137,13 +137,13 @@ class SyncSubscription:
         """Events of an ephemeral subscription that were not read in time."""
         return self.subscription.dropped
 
-    def events(self, timeout: float | None = None) -> Iterator[SyncDelivered]:
+    def events(self, timeout: float | None = None) -> Iterator[SyncDelivery]:
         """Its events, until it ends, or until none has come for `timeout` seconds."""
         reading = self.subscription.events(timeout)
         while (delivered := self._background.run(_next(reading))) is not None:
-            yield SyncDelivered(delivered, self._background)
+            yield SyncDelivery(delivered, self._background)
 
-    def __iter__(self) -> Iterator[SyncDelivered]:
+    def __iter__(self) -> Iterator[SyncDelivery]:
         return self.events()
 
     def update(
@@ -252,9 +252,9 @@ class SyncNetwork:
         )  # fmt: skip
         return SyncSubscription(self._background.run(coroutine), self._background)
 
-    def explain(self, filter_: str | Filter, event: Event | SyncDelivered | Mapping[str, object]) -> Explanation:
+    def explain(self, filter_: str | Filter, event: Event | SyncDelivery | Mapping[str, object]) -> Explanation:
         """Why a filter accepts an event, or why not. No broker is asked."""
-        return self._net.explain(filter_, event.event if isinstance(event, SyncDelivered) else event)
+        return self._net.explain(filter_, event.event if isinstance(event, SyncDelivery) else event)
 
     def subscriptions(
         self, owner: str | None = None, labels: Mapping[str, str] | None = None, *, partial_ok: bool = False
@@ -262,11 +262,11 @@ class SyncNetwork:
         """All subscriptions of the network by name: of one owner, with all of these labels."""
         return self._background.run(self._net.subscriptions(owner, labels, partial_ok=partial_ok))
 
-    def dead_letters(self, name: str | None = None, *, partial_ok: bool = False) -> list[Letter]:
+    def dead_letters(self, name: str | None = None, *, partial_ok: bool = False) -> list[DeadLetter]:
         """Events that subscribers did not take, of all subscriptions or of one, the oldest first."""
         return self._background.run(self._net.dead_letters(name, partial_ok=partial_ok))
 
-    def discard(self, letter: Letter) -> None:
+    def discard(self, letter: DeadLetter) -> None:
         """Forget a dead letter."""
         self._background.run(self._net.discard(letter))
 
@@ -274,7 +274,7 @@ class SyncNetwork:
         """All brokers, as far as the connected one knows."""
         return self._background.run(self._net.brokers())
 
-    def status(self) -> dict[str, StatusIs | None]:
+    def status(self) -> dict[str, BrokerStatus | None]:
         """By address, how each broker is; None of one that does not answer."""
         return self._background.run(self._net.status())
 
@@ -292,7 +292,7 @@ class SyncNetwork:
 
     def journal(
         self, id: str | None = None, *, key: EventKey | None = None, partial_ok: bool = False  # noqa: A002
-    ) -> list[Line]:  # fmt: skip
+    ) -> list[JournalEntry]:  # fmt: skip
         """What brokers remember of an event by its id or its key."""
         return self._background.run(self._net.journal(id, key=key, partial_ok=partial_ok))
 
@@ -353,7 +353,7 @@ async def _connected(connecting: Connecting) -> Network:
     return await connecting
 
 
-async def _next(reading: AsyncIterator[Delivered]) -> Delivered | None:
+async def _next(reading: AsyncIterator[Delivery]) -> Delivery | None:
     return await anext(reading, None)
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.client.dialling import Token
+from meetpoint.client.dialer import Token
 from meetpoint.client.network import Network, connect
 from meetpoint.gateway.config import GatewaySettings
 from meetpoint.gateway.errors import ApiError, unauthorised

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
-from meetpoint.client.delivered import Delivered
+from meetpoint.client.delivery import Delivery
 from meetpoint.client.subscription import Subscription
 from meetpoint.gateway.connections import Caller
 from meetpoint.gateway.errors import ApiError
@@ -49,7 +49,7 @@ class DurableReader:
         self._form = form
         self._confirm_s = confirm_s
         self._seen = seen
-        self._sent: OrderedDict[EventKey, tuple[Delivered, float]] = OrderedDict()
+        self._sent: OrderedDict[EventKey, tuple[Delivery, float]] = OrderedDict()
         self._loop = asyncio.get_running_loop()
         self._is_over = False
 
@@ -80,7 +80,7 @@ class DurableReader:
             if events or self._is_over:
                 return chunk, events
 
-    async def _gather(self, delivered: Delivered | None) -> tuple[bytes, int]:
+    async def _gather(self, delivered: Delivery | None) -> tuple[bytes, int]:
         """One event and those that wait behind it."""
         parts: list[bytes] = []
         size = 0

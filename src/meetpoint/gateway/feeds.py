@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from meetpoint.client.delivered import Delivered
+from meetpoint.client.delivery import Delivery
 from meetpoint.client.errors import RefusedError
 from meetpoint.client.subscription import Subscription
 from meetpoint.gateway.cloud_events import write
@@ -51,7 +51,7 @@ OVERLAP_US: Final = 5_000_000
 """History is read from so long before the moment to go on at: brokers' clocks differ, and events take their time."""
 
 
-def encode(delivered: Delivered, form: Format) -> bytes:
+def encode(delivered: Delivery, form: Format) -> bytes:
     """An event as one line."""
     if form == "cloudevents":
         return write(delivered.event)
@@ -66,7 +66,7 @@ class Framed(NamedTuple):
     text: bytes
 
 
-def frame(delivered: Delivered, form: Format) -> Framed:
+def frame(delivered: Delivery, form: Format) -> Framed:
     """An event as a server-sent event."""
     id_ = str(Position(delivered.key, time.time_ns() // 1000))
     return Framed(id_, b"id: %b\ndata: %b\n\n" % (id_.encode(), encode(delivered, form)))
@@ -79,7 +79,7 @@ class Frames:
         self._known: dict[tuple[EventKey, Format, bool], Framed] = {}
         self._bytes = 0
 
-    def of(self, delivered: Delivered, form: Format) -> Framed:
+    def of(self, delivered: Delivery, form: Format) -> Framed:
         """An event as a server-sent event."""
         if len(delivered.matched_by) < 2:
             return frame(delivered, form)
@@ -268,7 +268,7 @@ class Feed:
             self._take(delivered)
         return True
 
-    def _take(self, delivered: Delivered) -> None:
+    def _take(self, delivered: Delivery) -> None:
         if self.skip is not None and _is_seen(delivered, self.skip):
             return
         framed = self._frames.of(delivered, self._form)
@@ -297,7 +297,7 @@ class Feed:
                 pipe.put(notice("dropped", {"count": missed}), 0)
 
 
-def _is_seen(delivered: Delivered, position: Position) -> bool:
+def _is_seen(delivered: Delivery, position: Position) -> bool:
     one, other = delivered.key, position.key
     return (one.home, one.stream) == (other.home, other.stream) and one.number <= other.number
 

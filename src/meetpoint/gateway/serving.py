@@ -11,11 +11,11 @@ from typing import Final
 
 import uvicorn
 
+from meetpoint.broker.transport.listener import listen_at
 from meetpoint.gateway.app import create_app
 from meetpoint.gateway.config import GatewaySettings
 from meetpoint.gateway.gateway import Gateway, Part
 from meetpoint.gateway.patience import impatient
-from meetpoint.net.server import listen_at
 
 __all__ = ["Served", "serve", "serving"]
 

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from meetpoint.client.delivered import Delivered
+from meetpoint.client.delivery import Delivery
 from meetpoint.client.subscription import Subscription
 from meetpoint.errors import one_line
 from meetpoint.gateway.access import SUBPROTOCOL
@@ -117,7 +117,7 @@ class _Held:
     def __init__(self, subscription: Subscription, form: Format) -> None:
         self.subscription = subscription
         self.form = form
-        self.unacknowledged: OrderedDict[str, Delivered] = OrderedDict()
+        self.unacknowledged: OrderedDict[str, Delivery] = OrderedDict()
         self.reading: asyncio.Task[None] | None = None
 
 
@@ -200,7 +200,7 @@ class _Talk:
             raise ApiError(404, "not_found", f"there is no subscription {name!r} on this socket")
         return held
 
-    def _take(self, name: str, key: str) -> Delivered:
+    def _take(self, name: str, key: str) -> Delivery:
         delivered = self._find(name).unacknowledged.pop(key, None)
         if delivered is None:
             raise ApiError(404, "not_found", "no event with this key waits to be acknowledged here")

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
+from meetpoint.broker.storage.folder import Lock
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.client.network import Network
 from meetpoint.gateway.connections import Caller, Lease
@@ -33,7 +34,6 @@ from meetpoint.language.timestamps import format_timestamp
 from meetpoint.node.runtime.effects import Refused
 from meetpoint.node.runtime.inputs import Unsubscribe, Update
 from meetpoint.security.files import PRIVATE, FileError, make_folder, read, replace
-from meetpoint.store.folder import Lock
 
 __all__ = ["SubscriptionIs", "SubscriptionRequest", "Subscriptions"]
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from meetpoint.client.backoff import Backoff
-from meetpoint.client.delivered import Delivered
+from meetpoint.client.delivery import Delivery
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.client.subscription import Subscription
 from meetpoint.errors import MeetpointError, one_line
@@ -250,7 +250,7 @@ class Webhook:
             finally:
                 self._busy.discard(me)
 
-    async def _settle(self, delivered: Delivered, problem: str | None) -> None:
+    async def _settle(self, delivered: Delivery, problem: str | None) -> None:
         try:
             if problem is None:
                 await delivered.ack()
@@ -267,7 +267,7 @@ class Webhook:
         except NetworkError as error:
             _log.debug("webhook %s: %s", self._name, error)  # it comes again
 
-    async def _offer(self, delivered: Delivered) -> str | None:
+    async def _offer(self, delivered: Delivery) -> str | None:
         """One round of tries; None when the sink has taken it."""
         body = write(delivered.event)
         id_ = str(Position(delivered.key, 0))

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from meetpoint.client.address import read_url
-from meetpoint.client.asking import Asking
+from meetpoint.client.admin_queries import AdminQueries
 from meetpoint.client.background import Background
 from meetpoint.client.backoff import Backoff
 from meetpoint.client.errors import NetworkError, RefusedError
@@ -121,7 +121,7 @@ class Client:
         except BaseException:
             self._background.stop()
             raise
-        self.asking = Asking(self.net.links, reach.timeout_s)
+        self.asking = AdminQueries(self.net.links, reach.timeout_s)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Do something, and wait for it."""

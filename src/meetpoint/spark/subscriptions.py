@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from meetpoint.client.dialling import Token
+from meetpoint.client.dialer import Token
 from meetpoint.client.sync import connect_sync
 from meetpoint.errors import MeetpointError, SchemaError
 from meetpoint.language.lint import Oddity, Report

@@ -19,10 +19,10 @@ from meetpoint.node.runtime.records import EventKey
 __all__ = [
     "Ask",
     "Broker",
+    "BrokerStatus",
     "Brokers",
     "BrokersAre",
-    "CloseSoon",
-    "DeadLetter",
+    "DeadLetterInfo",
     "DeadLetters",
     "DeadLettersAre",
     "Discard",
@@ -30,12 +30,13 @@ __all__ = [
     "Follow",
     "Followed",
     "FollowedIs",
+    "GoAway",
     "Held",
     "History",
     "HistoryIs",
     "Journal",
+    "JournalEntry",
     "JournalIs",
-    "Line",
     "Notification",
     "ProgressIs",
     "ProgressOf",
@@ -48,7 +49,6 @@ __all__ = [
     "SchemaOf",
     "Seen",
     "Status",
-    "StatusIs",
     "Stream",
     "Streams",
     "StreamsAre",
@@ -185,7 +185,7 @@ class BrokersAre(_Said, frozen=True, array_like=True, gc=False, tag="brokers_are
     brokers: tuple[Broker, ...]
 
 
-class StatusIs(_Said, frozen=True, array_like=True, gc=False, tag="status_is"):
+class BrokerStatus(_Said, frozen=True, array_like=True, gc=False, tag="status_is"):
     """How a broker is: its state, and its measurements by name (those of /metrics)."""
 
     peer: Peer
@@ -223,7 +223,7 @@ class SubscriptionsAre(_Said, frozen=True, array_like=True, gc=False, tag="subsc
     more: bool
 
 
-class DeadLetter(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class DeadLetterInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An event that was not taken, by whom, and why."""
 
     event: EventKey
@@ -236,11 +236,11 @@ class DeadLetter(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class DeadLettersAre(_Said, frozen=True, array_like=True, gc=False, tag="dead_letters_are"):
     """Some dead letters; `more`: ask for those after the last."""
 
-    letters: tuple[DeadLetter, ...]
+    letters: tuple[DeadLetterInfo, ...]
     more: bool
 
 
-class Line(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class JournalEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One thing that became of an event at a broker (`protocol.effects.Trace`), and when."""
 
     at_us: int
@@ -255,7 +255,7 @@ class Line(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class JournalIs(_Said, frozen=True, array_like=True, gc=False, tag="journal_is"):
     """What a broker remembers, the oldest first."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[JournalEntry, ...]
 
 
 class SchemaIs(_Said, frozen=True, array_like=True, gc=False, tag="schema_is"):
@@ -381,7 +381,7 @@ class RecentIs(_Said, frozen=True, array_like=True, gc=False, tag="recent_is"):
 
 
 Word: TypeAlias = (
-    Outcome | BrokersAre | StatusIs | SubscriptionsAre | DeadLettersAre | JournalIs | SchemaIs | ProgressIs
+    Outcome | BrokersAre | BrokerStatus | SubscriptionsAre | DeadLettersAre | JournalIs | SchemaIs | ProgressIs
     | StreamsAre | HistoryIs | ViewIs | FollowedIs | RecentIs
 )  # fmt: skip
 
@@ -420,7 +420,7 @@ class Ended(Message, frozen=True, array_like=True, gc=False, tag="ended"):
     moved: bool
 
 
-class CloseSoon(Message, frozen=True, array_like=True, gc=False, tag="close_soon"):
+class GoAway(Message, frozen=True, array_like=True, gc=False, tag="close_soon"):
     """This broker stops: go to another one. It answers what it was asked before, and closes."""
 
     reason: str
@@ -428,4 +428,4 @@ class CloseSoon(Message, frozen=True, array_like=True, gc=False, tag="close_soon
 
 
 FROM_CLIENTS = (Ask,)
-TO_CLIENTS = (Told, Notification, Ended, CloseSoon)
+TO_CLIENTS = (Told, Notification, Ended, GoAway)

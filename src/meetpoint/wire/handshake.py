@@ -1,7 +1,7 @@
 """How a connection begins: who speaks, and in which version.
 
 Whoever dials says `Hello` with the versions that it speaks; the other side chooses the highest that both know
-(`Welcome`), or says why it will not (`Unwelcome`) and closes. These frames have version 1 for ever, so that any two
+(`Welcome`), or says why it will not (`HelloRejected`) and closes. These frames have version 1 for ever, so that any two
 sides understand each other at least so far. All later frames carry the version that was chosen.
 
     version 1   one message in a frame
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from meetpoint.node.runtime.messages import Message, Peer
 
-__all__ = ["HANDSHAKE_VERSION", "SPOKEN", "Hello", "IAm", "Unwelcome", "Welcome"]
+__all__ = ["HANDSHAKE_VERSION", "SPOKEN", "Hello", "HelloRejected", "IAm", "Welcome"]
 
 HANDSHAKE_VERSION = 1
 SPOKEN = (1, 2)
@@ -43,7 +43,7 @@ class Welcome(Message, frozen=True, array_like=True, gc=False, tag="welcome"):
     """The network's overlay, scheme and settings."""
 
 
-class Unwelcome(Message, frozen=True, array_like=True, gc=False, tag="unwelcome"):
+class HelloRejected(Message, frozen=True, array_like=True, gc=False, tag="unwelcome"):
     """The last words before the connection is closed. `retry`: the same may be welcome later."""
 
     reason: str

@@ -10,7 +10,7 @@ from meetpoint.client.network import Network
 from meetpoint.gateway.errors import ApiError
 from meetpoint.gateway.observing.shapes import BrokerIs, LinkIs, NetworkIs, TreeIs
 from meetpoint.node.runtime.messages import Peer
-from meetpoint.wire.clients import Status, StatusIs, View, ViewIs
+from meetpoint.wire.clients import BrokerStatus, Status, View, ViewIs
 
 __all__ = ["draw"]
 
@@ -31,7 +31,7 @@ async def draw(net: Network, rates: Mapping[bytes, float]) -> NetworkIs:
         async with asyncio.timeout(GIVE_UP_S):
             views, status = await asyncio.gather(
                 net.ask_all(lambda peer: View(), ViewIs, PATIENCE_S),
-                net.ask_all(lambda peer: Status(), StatusIs, PATIENCE_S),
+                net.ask_all(lambda peer: Status(), BrokerStatus, PATIENCE_S),
             )
     except TimeoutError:
         raise nobody from None
@@ -55,7 +55,7 @@ async def draw(net: Network, rates: Mapping[bytes, float]) -> NetworkIs:
     return NetworkIs(first.network, first.scheme, first.overlay, brokers, False, tree if has_tree else None)
 
 
-def _broker(peer: Peer, view: ViewIs | None, status: StatusIs | None, known: set[bytes], load: float) -> BrokerIs:
+def _broker(peer: Peer, view: ViewIs | None, status: BrokerStatus | None, known: set[bytes], load: float) -> BrokerIs:
     place = int.from_bytes(peer.id, "big") / 256 ** len(peer.id)
     numbers = {} if status is None else {name: status.numbers[name] for name in _NUMBERS if name in status.numbers}
     if view is None:
@@ -64,7 +64,7 @@ def _broker(peer: Peer, view: ViewIs | None, status: StatusIs | None, known: set
     return BrokerIs(peer.id.hex(), peer.address, view.state, place, load, numbers, links, list(view.regions))
 
 
-def _loads(rates: Mapping[bytes, float], status: Mapping[Peer, StatusIs | None]) -> dict[bytes, float]:
+def _loads(rates: Mapping[bytes, float], status: Mapping[Peer, BrokerStatus | None]) -> dict[bytes, float]:
     """By broker, how busy it is compared with the busiest."""
     weights = {bytes(peer.id): rates.get(peer.id, 0.0) for peer in status}
     if not any(weights.values()):

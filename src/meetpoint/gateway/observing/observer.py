@@ -27,7 +27,7 @@ from meetpoint.language.event_json import attributes_to_json
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.node.runtime.messages import Peer
 from meetpoint.node.runtime.records import EventKey
-from meetpoint.wire.clients import Recent, RecentIs, Status, StatusIs
+from meetpoint.wire.clients import BrokerStatus, Recent, RecentIs, Status
 
 __all__ = ["Observer", "Shown", "moment_text"]
 
@@ -80,7 +80,7 @@ class Observer:
         self._looked = asyncio.Condition()
         self._looks = 0
         self._chunk = b""
-        self._before: dict[bytes, StatusIs] = {}
+        self._before: dict[bytes, BrokerStatus] = {}
         self._before_at = 0.0
         self._numbers: dict[bytes, int] = {}
         self._latencies: deque[tuple[int, float]] = deque(maxlen=LATENCIES_MAX)
@@ -150,7 +150,7 @@ class Observer:
 
     async def _look(self, net: Network) -> LiveIs:
         status, recent = await asyncio.gather(
-            net.ask_all(lambda peer: Status(), StatusIs, PATIENCE_S),
+            net.ask_all(lambda peer: Status(), BrokerStatus, PATIENCE_S),
             net.ask_all(lambda peer: Recent(self._numbers.get(peer.id, 0)), RecentIs, PATIENCE_S),
         )
         now = time.monotonic()
@@ -180,7 +180,7 @@ class Observer:
             left_out,
         )
 
-    def _rates(self, peer: Peer, told: StatusIs | None, spent: float) -> BrokerRates:
+    def _rates(self, peer: Peer, told: BrokerStatus | None, spent: float) -> BrokerRates:
         if told is None:
             self.rates.pop(peer.id, None)
             return BrokerRates(peer.id.hex(), peer.address, "silent", None, None, None)
@@ -237,7 +237,7 @@ class Observer:
         return Latency(round(found[len(found) // 2], 2), round(found[min(len(found) - 1, len(found) * 99 // 100)], 2))
 
 
-def _total(told: Iterable[StatusIs], name: str) -> int:
+def _total(told: Iterable[BrokerStatus], name: str) -> int:
     return int(sum(each.numbers.get(name, 0.0) for each in told))
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from meetpoint.client.errors import RefusedError
 from meetpoint.client.network import Network
-from meetpoint.client.replaying import Replayed
+from meetpoint.client.replay import Replayed
 from meetpoint.errors import FilterError, LimitError
 from meetpoint.gateway.errors import ApiError
 from meetpoint.gateway.observing.observer import Shown, moment_text

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from rich.console import Console
 
 from meetpoint.archive import read_archive
+from meetpoint.broker.config import Archiving
 from meetpoint.language.schema import Schema
 from meetpoint.local.local import local
 from meetpoint.matching.jobs import backtest
-from meetpoint.net.config import Archiving
 
 __all__ = ["tell_live"]
 

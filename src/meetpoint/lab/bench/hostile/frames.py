@@ -27,7 +27,7 @@ from meetpoint.node.runtime.ring import NodeId, Ring
 from meetpoint.wire import WireError, frame, frames
 from meetpoint.wire.clients import FROM_CLIENTS, Ask
 from meetpoint.wire.codec import Codec
-from meetpoint.wire.handshake import Hello, IAm, Unwelcome, Welcome
+from meetpoint.wire.handshake import Hello, HelloRejected, IAm, Welcome
 
 __all__ = ["ROLES", "STRANGER", "Attack", "Role", "attacks"]
 
@@ -35,7 +35,7 @@ Role = Literal["nobody", "client", "broker", "asker", "liar"]
 ROLES: Final[tuple[Role, ...]] = ("nobody", "client", "broker")
 """Those that say nothing that is good."""
 STRANGER: Final = Peer(NodeId(Ring().hash(b"stranger")), "127.0.0.1:9", 0)
-HANDSHAKE: Final = Codec((Hello, Welcome, Unwelcome, IAm))
+HANDSHAKE: Final = Codec((Hello, Welcome, HelloRejected, IAm))
 FRAMES_MAX: Final = 100
 """How many frames are said on one connection at most."""
 POOL: Final = 4_000

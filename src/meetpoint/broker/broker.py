@@ -1,0 +1,582 @@
+"""A broker: a node with sockets, a disk and a clock.
+
+It runs in the event loop that starts it, and several may run in one. Its life:
+
+    start        the store is opened, the port listens, a broker of the network is found; then the node starts
+    ready        the node serves (`is_ready`, /readyz); before, it holds requests for a while
+    stop         no new requests; those that were asked are answered and on disk; then everything is closed
+    leave        everything is handed over to other brokers first
+    failed       the disk failed, or the node found itself broken: everything is dropped at once, as in a crash
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from meetpoint.broker.bootstrap import Bootstrap
+from meetpoint.broker.clients.access import Access
+from meetpoint.broker.clients.broker_queries import BrokerQueries
+from meetpoint.broker.clients.refusals import Refusals
+from meetpoint.broker.clients.registry import ClientRegistry
+from meetpoint.broker.clock import Clock
+from meetpoint.broker.compatibility import advice, advice_on_tls, check_records
+from meetpoint.broker.config import BrokerConfig, parse_address
+from meetpoint.broker.driver import Driver
+from meetpoint.broker.errors import BrokerError
+from meetpoint.broker.kernel_warmup import warm_up
+from meetpoint.broker.observe.admin import Admin
+from meetpoint.broker.observe.hooks import StepHooks
+from meetpoint.broker.observe.introspection import Introspection
+from meetpoint.broker.observe.logs import Log
+from meetpoint.broker.observe.metrics import Counts
+from meetpoint.broker.peers.links import Links
+from meetpoint.broker.storage import Store, StoreState
+from meetpoint.broker.transport.connection import FlushScheduler
+from meetpoint.broker.transport.listener import Listener, listen_at
+from meetpoint.broker.transport.tls import Guard
+from meetpoint.broker.tuner import Tuner
+from meetpoint.catalog import make_codec, make_node
+from meetpoint.errors import MeetpointError
+from meetpoint.language.schema import Schema
+from meetpoint.node.cluster.directory import PREFIX
+from meetpoint.node.node import Node
+from meetpoint.node.runtime.effects import Refused, Stored
+from meetpoint.node.runtime.inputs import ContactsFound, Declare, Leave, Started
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import NodeId
+
+if TYPE_CHECKING:
+    from meetpoint.archive import Archive
+    from meetpoint.broker.archiver import Archiver
+    from meetpoint.broker.clients.archive_queries import ArchiveQueries
+
+__all__ = ["DONE", "FAILED", "Broker"]
+
+DONE: Final = 0
+FAILED: Final = 70
+"""How a process ends that ran a broker: as it should, or because its disk or its node failed (EX_SOFTWARE)."""
+LOOK_S: Final = 0.5
+"""How often connections are looked at for those that stall."""
+JOIN_RETRY_S: Final = 0.5
+JOIN_RETRY_S_MAX: Final = 8.0
+CLOCK_S: Final = 1.0
+"""When the machine's clock is set by more than this, it is said."""
+DRAIN_CHECK_S: Final = 0.01
+PACES_SPARE: Final = 1_000
+"""Of how many subscriptions that are gone it is remembered how often they were matched."""
+
+
+class Broker:
+    """One broker."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.counts = Counts()
+        self.log = Log()
+        self.refusals = Refusals(self.counts, self.log)
+        self.exit_code: int | None = None
+        """How it ended, once it has."""
+        self.failure = ""
+        self.node: Node
+        self._clock = Clock()
+        self._clock_off_s = 0.0
+        self._is_started = False
+        self._is_left = False
+        self._is_leaving = False
+        self._draining: asyncio.Task[None] | None = None
+        self._is_built = False
+        self._tuner: Tuner | None = None
+        self._archiver: Archiver | None = None
+        self._historian: ArchiveQueries | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._homes: tuple[HomeId, ...] = ()
+        self._why_not = "it is starting"
+        self._has_begun = False
+        self._look_timer: asyncio.TimerHandle | None = None
+        self._ready_waiters: list[asyncio.Future[None]] = []
+
+    # -- starting ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen, and begin or join a network. BrokerError or StoreError where that cannot be.
+
+        Returns when the node has started, or when no broker of `join` could be reached so far: then it is tried on
+        and on. `wait_ready` waits until clients are served.
+        """
+        assert not self._is_started, "a broker starts once; make another one"
+        self._is_started = True
+        config = self.config
+        loop = asyncio.get_running_loop()
+        self._stopped: asyncio.Future[int] = loop.create_future()
+        schema = _read_schema(config.schema)
+        self._guard = Guard(config)
+        self._access = Access(config, self.log)
+        with contextlib.ExitStack() as undo:
+            sock = listen_at(parse_address(config.listen, "listen"), "listen")
+            undo.callback(sock.close)
+            store = self._store = Store.open(
+                Path(config.data) if config.data is not None else None, journal_lines=max(1, config.journal_lines)
+            )
+            undo.callback(store.close)
+            self.address = config.advertise or str(
+                parse_address(config.listen, "listen")._replace(port=sock.getsockname()[1])
+            )
+            names = [known.name for known in (self._guard.identity, store.identity) if known is not None]
+            self.name = config.name or next(iter(names), self.address)
+            self._guard.check_name(self.name)
+            self.log.broker = self.name
+            store.set_identity(self.name, config.network, config.network_config().scheme)
+            check_records(config, store.recovered.records)
+            archive = _open_archive(config, self.name)
+            undo.pop_all()
+        self._build(loop)
+        if archive is not None:
+            self._begin_archiving(archive)
+        self._loop = loop
+        store.start(self._on_persisted, self._on_state)
+        try:
+            await self._door.open(sock)
+            await self._open_admin()
+            await warm_up(config, store.recovered.records, self.log, self._spawn)
+            contacts = await self._joining.find()
+        except BaseException:
+            await self._close(DONE)
+            raise
+        self._look()
+        if contacts is not None:
+            self._begin(contacts)
+        if config.join:
+            self._spawn(self._keep_finding())
+        if schema is not None:
+            self._spawn(self._declare(schema))
+
+    def _build(self, loop: asyncio.AbstractEventLoop) -> None:
+        config = self.config
+        network = config.network_config()
+        if config.archive.folder is not None:  # streams that begin now are not those of a broker whose data is gone
+            node = msgspec.structs.replace(network.node, first_stream=self._clock.now() // 1_000)
+            network = msgspec.structs.replace(network, node=node)
+        me = Peer(NodeId(network.ring.hash(self.name.encode())), self.address)
+        turn = self._turn = FlushScheduler(loop)
+        codec = make_codec()
+        self.node = make_node(network, me, random.SystemRandom().getrandbits(63), codec)
+        self._driver = Driver(
+            self.node, self._clock, self._store, turn, self.counts, self.log, self._on_left, self._fail
+        )  # fmt: skip
+        self._links = Links(
+            config, self._guard, turn, codec, self.counts, self.log, self.refusals, me, self._driver.hand
+        )  # fmt: skip
+        self._joining = Bootstrap(
+            config, self._guard, turn, self.refusals, self.log, me, self._knows_others(me), self._say_why_not
+        )  # fmt: skip
+        self._clients = ClientRegistry(
+            self.node, config.limits, self.counts, self.log, self.refusals, self._access, self._driver.hand
+        )
+        self._driver.peers = self._links
+        self._driver.clients = self._clients
+        viewing = Introspection(self.node, codec, config, self._clock, StepHooks(self.node, self._driver.look_on))
+        self._desk = BrokerQueries(
+            self.node, self._store, self._clients, self.counts, self._clock, self._driver.paces, viewing, config.scheme
+        )
+        self._desk.state = viewing.state = lambda: self.state
+        self._door = Listener(config, self._guard, turn, self.counts, self._links, self._clients, lambda: self.node.me)
+        if config.feedback is not None:
+            self._tuner = Tuner(config.feedback, self.counts, self.log, self._driver.hand)
+        turn.checks.append(self._check)
+        self.counts.gauges = self._gauges
+        self._admin: Admin | None = None
+        self._is_built = True
+
+    def _begin_archiving(self, archive: Archive) -> None:
+        from meetpoint.broker.archiver import Archiver  # which needs pyarrow, as
+        from meetpoint.broker.clients.archive_queries import ArchiveQueries
+
+        config = self.config
+        self._archiver = Archiver(
+            config.archive, archive, self._clock, lambda: self.node.schema, self.counts, self.log, self._driver.hand,
+            has_tenants=self._clients.access.is_guarded,
+        )  # fmt: skip
+        self._driver.archive = self._archiver.take
+        self._historian = ArchiveQueries(self.node, archive, self._clients)
+
+    async def _open_admin(self) -> None:
+        if self.config.admin_address is not None:
+            self._admin = Admin(
+                self.config, self.counts, self._clients.access, self.refusals,
+                lambda: self.why_not_ready, lambda: self.failure,
+            )  # fmt: skip
+            await self._admin.open()
+
+    @property
+    def admin_address(self) -> str | None:
+        """Where HTTP is served."""
+        return None if self._admin is None else self._admin.address
+
+    def reload(self) -> None:
+        """Read certificates, keys of tokens and what was revoked again. What is open stays, unless it was revoked."""
+        if not self._is_built:
+            return  # it reads them in a moment
+        parts: list[Callable[[], None]] = [self._guard.reload, self._clients.access.reload]
+        if self._admin is not None:
+            parts.append(self._admin.reload)
+        for part in parts:
+            try:
+                part()
+            except MeetpointError as error:
+                self.log.say(logging.ERROR, "reload_refused", problem=str(error))
+                return
+        self._links.check_certificates()
+        self._clients.review()
+        self.log.say(logging.INFO, "reloaded")
+        self._say_advice()
+
+    def _say_advice(self) -> None:
+        for said in (*advice(self.config), *advice_on_tls(self.config, self._guard, self.address)):
+            self.log.say(logging.WARNING, "settings", **said._asdict())
+
+    # -- finding the network -------------------------------------------------------------------------------------------
+
+    def _knows_others(self, me: Peer) -> bool:
+        """Whether the disk tells of other brokers, so that nobody need be named."""
+        notes = [record.name for record in self._store.recovered.records if record.home == b""]
+        return any(name.startswith(PREFIX) and name != PREFIX + me.id.hex() for name in notes)
+
+    def _say_why_not(self, reason: str) -> None:
+        if not self._has_begun:
+            self._why_not = reason
+
+    async def _keep_finding(self) -> None:
+        """Ask again those whom this broker shall join, while it is in no network: who answered first may not be in it
+        either, and wait for this one.
+        """
+        wait_s = JOIN_RETRY_S
+        while not self._has_begun or self.node.state in ("new", "starting", "joining"):
+            await asyncio.sleep(wait_s)
+            try:
+                contacts = await self._joining.find()
+            except MeetpointError as error:
+                self.log.say(logging.CRITICAL, "join_refused", problem=str(error))
+                if not self._has_begun:
+                    self._fail(str(error))
+                return
+            if self._has_begun:
+                wait_s = min(JOIN_RETRY_S_MAX, 2 * wait_s)
+                self._driver.hand(ContactsFound(contacts or ()))
+            elif contacts is not None:
+                self._begin(contacts)
+
+    def _begin(self, contacts: tuple[Peer, ...]) -> None:
+        recovered = self._store.recovered
+        records = recovered.records
+        if recovered.damaged:
+            names = ", ".join(name for _, name in recovered.damaged[:5])
+            self.log.say(logging.ERROR, "records_damaged", count=len(recovered.damaged), first=names)
+        is_new = not recovered.records and not recovered.damaged
+        founders = (self.node.me,) if is_new and not self.config.join else ()
+        self.log.say(
+            logging.INFO, "started", address=self.address, network=self.config.network, overlay=self.config.overlay,
+            scheme=self.config.scheme, records=len(records), contacts=len(contacts),
+        )  # fmt: skip
+        self._say_advice()
+        self._why_not = ""
+        self._has_begun = True
+        self._driver.hand(Started(records, founders, contacts))
+
+    async def _declare(self, schema: str) -> None:
+        """Have the network's schema hold what the configured one does; goes on until that is said or refused."""
+        while True:
+            outcome = await self._clients.ask_self(Declare(schema))
+            if isinstance(outcome, Refused) and outcome.retry:
+                await asyncio.sleep(JOIN_RETRY_S)
+                continue
+            if isinstance(outcome, Refused):
+                self.log.say(logging.ERROR, "schema_refused", file=self.config.schema, reason=outcome.reason)
+            return
+
+    # -- what the store tells, in its thread ---------------------------------------------------------------------------
+
+    def _on_persisted(self, ticket: int) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(self._driver.persisted, ticket)
+
+    def _on_state(self, state: StoreState) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._store_changed, state)
+
+    def _store_changed(self, state: StoreState) -> None:
+        if state.failed:
+            self.log.say(logging.CRITICAL, "store_failed", problem=state.failed)
+            self._fail(state.failed)
+        elif state.full != self._clients.is_full:
+            self._clients.is_full = state.full
+            level = logging.ERROR if state.full else logging.INFO
+            self.log.say(level, "disk_full" if state.full else "disk_has_room", data=self.config.data)
+            if state.full:
+                self._clients.withdraw()
+                self._clients.release()  # they are to hear that nothing is taken
+
+    # -- at the end of every turn --------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        hosting = self.node.hosting
+        homes = tuple(hosting.homes)
+        if homes != self._homes:
+            gone = set(self._homes) - set(homes)
+            self._homes = homes
+            if gone:
+                away = [name for name in self._clients.names() if hosting.find(name) is None]
+                self._clients.moved(away, "its home moves to another broker")
+        limits = self.config.limits
+        clients = self._clients
+        unsettled = self._unsettled()
+        unsynced = self._driver.unsynced
+        if clients.is_congested:
+            if unsettled <= limits.unsettled_events // 2 and unsynced <= limits.unsynced_writes // 2:
+                clients.is_congested = False
+                clients.release()
+        elif (unsettled > limits.unsettled_events or unsynced > limits.unsynced_writes) and not clients.is_full:
+            clients.is_congested = True
+        if self._ready_waiters and self.is_ready:
+            self._tell_ready()
+
+    def _unsettled(self) -> int:
+        on_their_way = sum([len(home.outbox) for home in self.node.hosting.homes.values()])
+        return on_their_way if self._archiver is None else max(on_their_way, self._archiver.waiting)
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        self._look_at_clock()
+        self._links.look(now)
+        self._clients.look(now)
+        self.refusals.look()
+        self._prune_paces()
+        if self._tuner is not None:
+            self._tuner.look()
+        limits = self.config.limits
+        wait_s = min(LOOK_S, limits.frame_s / 4, limits.stall_s / 4)
+        self._look_timer = self._loop.call_later(wait_s, self._look)
+
+    def _prune_paces(self) -> None:
+        paces, homes = self._driver.paces, self.node.hosting.homes.values()
+        if len(paces) > 2 * sum(len(home.filters) for home in homes) + PACES_SPARE:
+            paces.keep(name for home in homes for name in home.filters)
+
+    def _look_at_clock(self) -> None:
+        off_s = self._clock.off_s
+        if abs(off_s - self._clock_off_s) > CLOCK_S:
+            self._clock_off_s = off_s
+            todo = "nothing, but its times are by the clock as it was; restart it when convenient"
+            self.log.say(logging.WARNING, "clock_set", off_s=round(off_s, 3), todo=todo)
+
+    # -- how it is -----------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """The node's state, or why there is none."""
+        if self.exit_code is not None:
+            return "failed" if self.failure else "stopped"
+        if self._draining is not None:
+            return "stopping"
+        return self.node.state
+
+    @property
+    def why_not_ready(self) -> str:
+        """Why clients are not served; empty where they are."""
+        if self.failure:
+            return self.failure
+        if self._draining is not None or self.exit_code is not None:
+            return "it stops"
+        if self._why_not:
+            return self._why_not
+        if self.node.state != "ready":
+            return f"its node is {self.node.state}"
+        if self._clients.is_full:
+            return "its disk is full"
+        return ""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether clients are served."""
+        return not self.why_not_ready
+
+    async def wait_ready(self, timeout_s: float | None = None) -> None:
+        """Wait until clients are served; TimeoutError where that takes longer, BrokerError where it never will."""
+        if self.is_ready:
+            return
+        if self.exit_code is not None:
+            raise BrokerError(self.failure or "the broker has stopped")
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ready_waiters.append(future)
+        try:
+            await asyncio.wait_for(future, timeout_s)
+        except TimeoutError:
+            raise TimeoutError(f"the broker {self.name} is not ready: {self.why_not_ready}") from None
+        finally:
+            with contextlib.suppress(ValueError):
+                self._ready_waiters.remove(future)
+
+    def _tell_ready(self) -> None:
+        waiters, self._ready_waiters = self._ready_waiters, []
+        for future in waiters:
+            if future.done():
+                continue
+            if self.exit_code is None:
+                future.set_result(None)
+            else:
+                future.set_exception(BrokerError(self.failure or "the broker has stopped"))
+
+    def _gauges(self) -> dict[str, float]:
+        view = self.node.snapshot()
+        measures = self._store.measures
+        found: dict[str, float] = {
+            "ready": self.is_ready,
+            "clients": len(self._clients.sessions),
+            "peers_in": len(self._links.inlets),
+            "peers_out": self._links.open,
+            "homes": len(view.homes),
+            "subscriptions": view.subscriptions,
+            "unsettled_events": view.outbox,
+            "queued_events": view.queued,
+            "unsafe_writes": view.unsafe,
+            "copies": view.copies,
+            "waiting": view.waiting,
+            "held_back_notifications": self._clients.held_back,
+            "client_queue_bytes": self._clients.queued_bytes,
+            "peer_queue_bytes": self._links.queued_bytes,
+            "unanswered_requests": self._clients.unanswered,
+            "unsynced_writes": self._driver.unsynced,
+            "timers": self._driver.timers,
+            "store_queue": measures.queued,
+            "store_commits": measures.commits,
+            "store_commit_seconds": measures.commit_seconds,
+            "store_bytes": measures.bytes,
+            "disk_full": measures.full,
+            "clock_off_seconds": self._clock.off_s,
+            "unarchived_events": 0 if self._archiver is None else self._archiver.waiting,
+            "certificate_expires_seconds": self._guard.expires,
+        }
+        return {name: float(value) for name, value in found.items()}
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+
+    async def stop(self, drain: bool = True) -> None:
+        """Answer what was asked, have it on disk, close. Without `drain`, close at once: called again, it does."""
+        if not self._is_built:
+            return
+        if self._draining is None and drain and self.exit_code is None:
+            self._draining = asyncio.get_running_loop().create_task(self._drain())
+        if self._draining is not None:
+            if not drain:
+                self._draining.cancel()
+            await asyncio.wait([self._draining])
+        await self._close(DONE)
+        await self.wait_stopped()
+
+    async def _drain(self) -> None:
+        self.log.say(logging.INFO, "draining", unanswered=self._clients.unanswered)
+        self._door.shut()
+        self._clients.release()
+        self._clients.is_closing = True
+        others = tuple(broker.peer.address for broker in self._desk.brokers()[1:])
+        for session in list(self._clients.sessions):
+            session.close_soon("this broker stops", others)
+        until = self._loop.time() + self.config.limits.drain_s
+        while self._loop.time() < until and not self.failure:
+            if not (self._clients.unanswered or self._driver.unsynced or self._clients.queued_bytes):
+                break
+            await asyncio.sleep(DRAIN_CHECK_S)
+        else:
+            self.log.say(
+                logging.WARNING, "not_drained", unanswered=self._clients.unanswered, unsynced=self._driver.unsynced
+            )
+
+    async def leave(self) -> None:
+        """Hand everything over to other brokers, and stop. BrokerError where nobody could take it."""
+        if not self._is_built or self.exit_code is not None:
+            raise BrokerError("the broker does not run; there is nothing to leave")
+        outcome = await self._clients.ask_self(Leave())
+        if isinstance(outcome, Refused):
+            raise BrokerError(f"the broker {self.name} cannot leave: {outcome.reason}")
+        assert isinstance(outcome, Stored)
+        await self.wait_stopped()
+
+    def _on_left(self) -> None:
+        """The node has handed everything over, or found that all it had has long been handed over."""
+        self._is_left = True
+        self.log.say(logging.INFO, "left", name=self.name)
+        self._spawn(self.stop())
+
+    def _fail(self, problem: str) -> None:
+        """Nothing is certain any more but what is on disk: end at once."""
+        if self.exit_code is None and not self.failure:
+            self.failure = problem
+            self._driver.close()
+            self._spawn(self._close(FAILED))
+
+    async def _close(self, code: int) -> None:
+        if self.exit_code is not None:
+            return
+        self.exit_code = FAILED if self.failure else code
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+        self._door.shut()
+        self._driver.close()
+        for session in list(self._clients.sessions):
+            if self.failure:
+                session.connection.abort(self.failure)
+            else:
+                session.connection.close("this broker stops")
+        await self._links.close()
+        if self._admin is not None:
+            await self._admin.close()
+        current = asyncio.current_task()
+        others = [task for task in self._tasks if task is not current]
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others)
+        await self._desk.close()
+        if self._archiver is not None and self._historian is not None:
+            await self._historian.close()
+            await self._archiver.close()
+        await asyncio.to_thread(self._store.close)
+        self._tell_ready()
+        self.log.say(logging.INFO, "stopped", code=self.exit_code)
+        if not self._stopped.done():
+            self._stopped.set_result(self.exit_code)
+
+    async def wait_stopped(self) -> int:
+        """Wait until it has ended, and return how: the exit code of a process that ran it."""
+        return await asyncio.shield(self._stopped)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _open_archive(config: BrokerConfig, name: str) -> Archive | None:
+    if config.archive.folder is None:
+        return None
+    try:
+        from meetpoint.archive import Archive
+    except ImportError:
+        raise BrokerError("archive.folder: an archive needs pyarrow; pip install 'meetpoint[arrow]'") from None
+    writer = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return Archive.open(config.archive.folder, config.network, writer)
+
+
+def _read_schema(path: str | None) -> str | None:
+    """The text of a schema file, once it is known to be one."""
+    return None if path is None else Schema.from_yaml(Path(path)).to_yaml()

@@ -1,0 +1,98 @@
+"""What clients ask of the archive: how far its streams have come, and their events.
+
+Files are read by threads, few at a time, so that whoever reads history does not hold up what is live. A client with a
+token reads what it may subscribe to, of its own tenant.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from meetpoint.archive import Archive, ArchiveError
+from meetpoint.archive.serving import ArchiveShelf
+from meetpoint.broker.clients.fair_queue import FairQueue
+from meetpoint.broker.clients.registry import ClientRegistry
+from meetpoint.broker.clients.session import Session
+from meetpoint.broker.clients.session_policy import SessionPolicy
+from meetpoint.errors import FilterError
+from meetpoint.language.event import Event
+from meetpoint.language.filters import parse_filter
+from meetpoint.node.node import Node
+from meetpoint.node.runtime.effects import Refused
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.wire.clients import EVERYTHING, History, HistoryIs, Stream, Streams, StreamsAre, Word
+
+__all__ = ["ArchiveQueries"]
+
+READERS_MAX: Final = 2
+"""How many pages are read at a time."""
+
+
+class ArchiveQueries:
+    """Answers from one broker's archive."""
+
+    def __init__(self, node: Node, archive: Archive, clients: ClientRegistry) -> None:
+        self._node = node
+        self._id = archive.id
+        self._shelf = ArchiveShelf(archive.folder)
+        self._clients = clients
+        self._turns = FairQueue(READERS_MAX)
+        clients.readers[Streams] = self._streams
+        clients.readers[History] = self._history
+
+    def _streams(self, session: Session, request: int, what: Streams) -> None:
+        here = {(home, stream): Stream(bytes(home), stream, True, last, archived)
+                for home, stream, last, archived in self._node.archived()}  # fmt: skip
+
+        def look() -> Word:
+            found = {key: Stream(bytes(key[0]), key[1], False, last, last)
+                     for key, last in self._shelf.streams().items()}  # fmt: skip
+            found |= here
+            return StreamsAre(self._id, tuple(found[key] for key in sorted(found)))
+
+        self._read(session, request, look)
+
+    def _history(self, session: Session, request: int, what: History) -> None:
+        try:
+            wanted = _wanted(what.filter, session.badge)
+        except FilterError as error:
+            session.tell(request, Refused(str(error), retry=False))
+            return
+        key = HomeId(what.home), what.stream
+        here = {(home, stream): archived for home, stream, _, archived in self._node.archived()}
+
+        def look() -> Word:
+            # Nothing is said of what is on its way to the archive, be it another broker's.
+            upto = min(what.upto, here[key] if key in here else self._shelf.streams().get(key, 0))
+            if upto <= what.after:
+                return HistoryIs((), what.after)
+            rows, reached = self._shelf.page(key, what.after, upto, what.since_us, wanted)
+            return HistoryIs(tuple((row.number, row.at_us, row.content) for row in rows), reached)
+
+        self._read(session, request, look)
+
+    def _read(self, session: Session, request: int, look: Callable[[], Word]) -> None:
+        self._turns.read(session, request, lambda: self._found(look))
+
+    def _found(self, look: Callable[[], Word]) -> Word:
+        """By a thread."""
+        try:
+            return look()
+        except Exception as error:  # whoever asked must be told, whatever it is
+            said = str(error) if isinstance(error, OSError | ArchiveError) else f"{type(error).__name__}: {error}"
+            self._clients.log.say(logging.ERROR, "archive_unreadable", problem=said)
+            return Refused(f"the archive could not be read: {said}", retry=True)
+
+    async def close(self) -> None:
+        """Wait for what is being read."""
+        await self._turns.close()
+
+
+def _wanted(text: str, badge: SessionPolicy | None) -> Callable[[str, Event], bool]:
+    accepts = None if text == EVERYTHING else parse_filter(text).accepts
+    if badge is None:
+        return lambda tenant, event: accepts is None or accepts(event.attributes)
+    may_read = badge.may_read
+    return lambda tenant, event: may_read(tenant, event) and (accepts is None or accepts(event.attributes))

@@ -1,0 +1,223 @@
+"""What clients ask of the broker and not of its node: who is there, how it is, what it holds and remembers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from importlib.metadata import version
+from time import monotonic
+from typing import Final
+
+from meetpoint.broker.clients.fair_queue import FairQueue
+from meetpoint.broker.clients.registry import ClientRegistry
+from meetpoint.broker.clients.session import Session
+from meetpoint.broker.clock import Clock
+from meetpoint.broker.observe.introspection import Introspection
+from meetpoint.broker.observe.metrics import Counts
+from meetpoint.broker.observe.rates import Rates
+from meetpoint.broker.storage import JournalLine, Store
+from meetpoint.node.node import Node
+from meetpoint.node.runtime.effects import Refused
+from meetpoint.node.runtime.inputs import Forget
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.ring import NodeId
+from meetpoint.wire.clients import (
+    PAGE_MAX,
+    Broker,
+    Brokers,
+    BrokersAre,
+    BrokerStatus,
+    DeadLetterInfo,
+    DeadLetters,
+    DeadLettersAre,
+    Discard,
+    Follow,
+    Followed,
+    Held,
+    History,
+    Journal,
+    JournalEntry,
+    JournalIs,
+    ProgressIs,
+    ProgressOf,
+    Recent,
+    SchemaIs,
+    SchemaOf,
+    Status,
+    Streams,
+    Subscriptions,
+    SubscriptionsAre,
+    View,
+    Word,
+)
+
+__all__ = ["BrokerQueries"]
+
+VERSION: Final = version("meetpoint")
+_BEFORE_READY: Final = frozenset({"new", "starting", "joining", "recovering"})
+"""States of a node that may not have restored its homes."""
+PAGE_BYTES: Final = 512 << 10
+"""About how many bytes an answer lists."""
+
+
+class BrokerQueries:
+    """Answers from what is there, without asking the node for anything but to look."""
+
+    def __init__(
+        self,
+        node: Node,
+        store: Store,
+        clients: ClientRegistry,
+        counts: Counts,
+        clock: Clock,
+        paces: Rates,
+        viewing: Introspection,
+        scheme: str,
+    ) -> None:
+        self._node = node
+        self._clock = clock
+        self._paces = paces
+        self._watchers = viewing.watchers
+        self._store = store
+        self._clients = clients
+        self._counts = counts
+        self._scheme = scheme
+        self._since = monotonic()
+        self._turns = FairQueue(1)
+        self.state: Callable[[], str] = lambda: node.state
+        clients.readers = {
+            Brokers: self._brokers,
+            Status: self._status,
+            Subscriptions: self._subscriptions,
+            DeadLetters: self._dead_letters,
+            Discard: self._discard,
+            Journal: self._journal,
+            SchemaOf: self._schema,
+            ProgressOf: self._progress,
+            Streams: _no_archive,
+            History: _no_archive,
+            View: viewing.view,
+            Follow: viewing.follow,
+            Followed: viewing.followed,
+            Recent: viewing.recent,
+        }
+
+    def brokers(self) -> tuple[Broker, ...]:
+        """All brokers that this one knows of, itself first."""
+        me = self._node.me
+        homes: dict[NodeId, int] = {me.id: 0}
+        hosts: dict[NodeId, Peer] = {}
+        for entry in self._node.directory.entries():
+            if not entry.gone:
+                homes[entry.host.id] = homes.get(entry.host.id, 0) + 1
+                known = hosts.get(entry.host.id)
+                if known is None or known.incarnation < entry.host.incarnation:
+                    hosts[entry.host.id] = entry.host
+        hosts[me.id] = me
+        others = sorted(id_ for id_ in hosts if id_ != me.id)
+        return tuple(Broker(hosts[id_], homes[id_]) for id_ in (me.id, *others))
+
+    def _brokers(self, session: Session, request: int, what: Brokers) -> None:
+        session.tell(request, BrokersAre(self.brokers()))
+
+    def _status(self, session: Session, request: int, what: Status) -> None:
+        session.tell(
+            request,
+            BrokerStatus(
+                self._node.me,
+                self.state(),
+                self._scheme,
+                VERSION,
+                monotonic() - self._since,
+                self._counts.numbers(),
+            ),
+        )
+
+    def _has_homes(self, session: Session, request: int) -> bool:
+        """Return whether the homes here are restored; refuse the request for now where they are not.
+
+        A broker that restarts would otherwise answer that it holds nothing, and callers would believe it.
+        """
+        if self._node.state not in _BEFORE_READY:
+            return True
+        session.tell(request, Refused(f"this broker is {self._node.state}; ask again when it is ready", retry=True))
+        return False
+
+    def _subscriptions(self, session: Session, request: int, what: Subscriptions) -> None:
+        if not self._has_homes(session, request):
+            return
+        found = self._node.held_subscriptions(what.owner, what.labels, what.after, PAGE_MAX + 1)
+        page: list[Held] = []
+        size = 0
+        now, since = self._clock.now(), self._paces.since_us if self._watchers.has_tracing else 0
+        for each in found[:PAGE_MAX]:
+            pace = self._paces.of(each.name, now)
+            page.append(
+                Held(
+                    each.name, each.filter, each.terms, each.queued, each.is_present, each.subscribed_us,
+                    pace.total, pace.lately, pace.last_us, since,
+                )
+            )  # fmt: skip
+            size += len(each.filter) * 4 + 256
+            if size > PAGE_BYTES:
+                break
+        session.tell(request, SubscriptionsAre(tuple(page), len(page) < len(found)))
+
+    def _dead_letters(self, session: Session, request: int, what: DeadLetters) -> None:
+        if not self._has_homes(session, request):
+            return
+        badge = session.badge
+        within = "" if badge is None or badge.sees_all else badge.scope.prefix
+        found = self._node.dead_letters(what.name, what.after, PAGE_MAX + 1, within)
+        page: list[DeadLetterInfo] = []
+        size = 0
+        for each in found[:PAGE_MAX]:
+            size += len(each.content) + 256
+            if page and size > PAGE_BYTES:
+                break
+            page.append(DeadLetterInfo(each.event, each.names, each.content, each.reason, each.at_us))
+        session.tell(request, DeadLettersAre(tuple(page), len(page) < len(found)))
+
+    def _discard(self, session: Session, request: int, what: Discard) -> None:
+        self._clients.ask(session, request, Forget(what.event))
+
+    def _schema(self, session: Session, request: int, what: SchemaOf) -> None:
+        schema = self._node.schema
+        session.tell(request, SchemaIs("" if schema is None else schema.to_yaml()))
+
+    def _progress(self, session: Session, request: int, what: ProgressOf) -> None:
+        if self._has_homes(session, request):
+            session.tell(request, ProgressIs(self._node.progress(what.publisher)))
+
+    def _journal(self, session: Session, request: int, what: Journal) -> None:
+        self._turns.read(session, request, lambda: self._read_journal(what))
+
+    def _read_journal(self, what: Journal) -> Word:
+        """By a thread: all of the journal's files are looked through."""
+        try:
+            return JournalIs(tuple(_lines(self._store.journal(what.id, what.key))))
+        except OSError as error:
+            self._clients.log.say(logging.ERROR, "journal_unreadable", problem=str(error))
+            return Refused(f"the journal could not be read: {error}", retry=True)
+
+    async def close(self) -> None:
+        """Wait for what is being read."""
+        await self._turns.close()
+
+
+def _no_archive(session: Session, request: int, what: Streams | History) -> None:
+    """Where there is an archive, `history` answers."""
+    todo = "set archive.folder in its configuration, or say meetpoint up --archive"
+    session.tell(request, Refused(f"this broker keeps no archive; {todo}", retry=False))
+
+
+def _lines(found: list[JournalLine]) -> list[JournalEntry]:
+    """The first lines of an event, as far as they fit an answer."""
+    lines: list[JournalEntry] = []
+    size = 0
+    for each in found:
+        size += len(each.content) + sum(map(len, each.names)) * 4 + len(each.detail) * 4 + 256
+        if lines and size > PAGE_BYTES:
+            break
+        lines.append(JournalEntry(each.at_us, each.event, each.step, each.home, each.names, each.detail, each.content))
+    return lines

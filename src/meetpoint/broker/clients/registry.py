@@ -1,0 +1,327 @@
+"""All clients of a broker: who takes which name, which answers are waited for, and who is not read from for now.
+
+A name has at most one taker: the connection that last said `Attach`, or, for what is taken once, the one that
+subscribed. A notification that nobody takes is answered with `Detach` on the spot, and its events wait. A connection
+that ends is absent from all its names.
+
+A client that publishes is not read from while too much is under way here, or while it has published faster than it may
+(`buckets`). One whose token does not count any longer is told so, and its connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from meetpoint.broker.clients.access import Access
+from meetpoint.broker.clients.quotas import Quotas
+from meetpoint.broker.clients.refusals import Refusals
+from meetpoint.broker.clients.session_policy import SessionPolicy
+from meetpoint.broker.clients.token_buckets import TokenBuckets
+from meetpoint.broker.config import Limits
+from meetpoint.broker.observe.logs import Log
+from meetpoint.broker.observe.metrics import Counts
+from meetpoint.node.node import Node
+from meetpoint.node.runtime.effects import Notify, Outcome, Published, Refused
+from meetpoint.node.runtime.inputs import (
+    Acknowledge,
+    Attach,
+    ClientRequest,
+    Detach,
+    Input,
+    Publish,
+    Reject,
+    RequestOf,
+    Subscribe,
+    Unsubscribe,
+    Withdrawn,
+)
+
+if TYPE_CHECKING:
+    from meetpoint.broker.clients.session import Session
+
+__all__ = ["DISK_FULL", "NOBODY", "ClientRegistry"]
+
+NOBODY: Final = 0
+"""The number of a request whose answer nobody waits for."""
+DISK_FULL: Final = "this broker's disk is full; ask again later, or ask another"
+_QUIET: Final = (Acknowledge, Reject)
+"""What is mostly asked without wanting an answer, and need not be remembered then."""
+
+
+class ClientRegistry:
+    """All clients of a broker."""
+
+    def __init__(
+        self,
+        node: Node,
+        limits: Limits,
+        counts: Counts,
+        log: Log,
+        refusals: Refusals,
+        access: Access,
+        hand: Callable[[Input], None],
+    ) -> None:
+        self._node = node
+        self.counts = counts
+        self.log = log
+        self.refusals = refusals
+        self.access = access
+        self.queue_max = limits.client_queue_bytes
+        self.quotas = Quotas(limits, node)
+        self._buckets = TokenBuckets(limits)
+        self._hand = hand
+        self.sessions: dict[Session, None] = {}
+        self._takers: dict[str, Session] = {}
+        self._asked: dict[int, tuple[Session | None, int, RequestOf, asyncio.Future[Outcome] | None]] = {}
+        self._number = NOBODY
+        self.requests_max = limits.requests_under_way
+        self._waiting: dict[Session, None] = {}
+        self._paused: dict[Session, asyncio.TimerHandle] = {}
+        self._connections = 0
+        self.readers: dict[type, Callable[[Session, int, Any], None]] = {}
+        self.is_closing = False
+        self.is_full = False
+        """Whether the disk is."""
+        self.is_congested = False
+        """Whether too much is under way for more to be published."""
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def ask(self, session: Session | None, request: int, what: RequestOf) -> None:
+        """Ask the node for a client."""
+        if request == NOBODY and type(what) in _QUIET:
+            self._hand(ClientRequest(NOBODY, what))
+            return
+        self._number = number = self._number + 1
+        self._asked[number] = (session, request, what, None)
+        self._hand(ClientRequest(number, what))
+
+    def ask_self(self, what: RequestOf) -> asyncio.Future[Outcome]:
+        """Ask the node for the broker itself."""
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._number = number = self._number + 1
+        self._asked[number] = (None, NOBODY, what, future)
+        self._hand(ClientRequest(number, what))
+        return future
+
+    def answered(self, number: int, outcome: Outcome) -> None:
+        """The node answers."""
+        asked = self._asked.pop(number, None)
+        if asked is None:
+            return
+        session, request, what, future = asked
+        kind = type(outcome)
+        if kind is Published:
+            self.counts.totals["events_published"] += 1
+        if future is not None and not future.done():
+            future.set_result(outcome)
+        if session is None:
+            return
+        if isinstance(outcome, Refused):
+            self._was_refused(session, what, outcome)
+        elif type(what) is Unsubscribe:
+            self._unsubscribed(session, what.name)
+        session.tell(request, outcome)
+
+    def withdraw(self) -> None:
+        """Events that are not on disk will not be for a while: their publishers are told to bring them elsewhere."""
+        for number in [number for number, (_, _, what, _) in self._asked.items() if type(what) is Publish]:
+            self._hand(Withdrawn(number))
+            self.answered(number, Refused(DISK_FULL, retry=True))
+
+    def _was_refused(self, session: Session, what: RequestOf, outcome: Refused) -> None:
+        kind = "request" if not outcome.retry else "disk_full" if self.is_full else "not_ready"
+        session.refuse(kind, outcome.reason)
+        if type(what) is Publish and outcome.retry:
+            session.is_out_of_order = True
+        name = what.name if isinstance(what, (Attach, Subscribe)) else ""
+        if self._takers.get(name) is session and (isinstance(what, Attach) or name in session.passing):
+            self.take_away(name)
+
+    def _unsubscribed(self, session: Session, name: str) -> None:
+        taker = self.take_away(name)
+        if taker is not None and taker is not session:
+            taker.end(name, "it was unsubscribed by another client", moved=False)
+
+    @property
+    def unanswered(self) -> int:
+        """How many answers clients wait for."""
+        return sum(
+            session is not None and request != NOBODY and not session.connection.is_over
+            for session, request, _, _ in self._asked.values()
+        )
+
+    # -- who takes what ------------------------------------------------------------------------------------------------
+
+    def taker(self, name: str) -> Session | None:
+        """Who takes the notifications of a name."""
+        return self._takers.get(name)
+
+    def give(self, name: str, session: Session) -> None:
+        """A client takes a name from now on; whoever had it is told."""
+        former = self._takers.get(name)
+        if former is session:
+            return
+        if former is not None:
+            is_passing = name in former.passing
+            self.take_away(name)
+            former.end(name, "another client takes it now", moved=False)
+            if is_passing:
+                session.passing[name] = None
+            else:
+                self._hand(
+                    ClientRequest(NOBODY, Detach(name))
+                )  # what the former one had and did not acknowledge comes again
+        self._takers[name] = session
+        session.names[name] = None
+
+    def take_away(self, name: str) -> Session | None:
+        """Nobody takes a name from now on."""
+        session = self._takers.pop(name, None)
+        if session is not None:
+            session.names.pop(name, None)
+            session.passing.pop(name, None)
+        return session
+
+    def names(self) -> Iterable[str]:
+        """All names that someone takes."""
+        return self._takers
+
+    def moved(self, names: Iterable[str], reason: str) -> None:
+        """The homes of these names are elsewhere, or will be."""
+        for name in names:
+            session = self.take_away(name)
+            if session is not None:
+                session.end(name, reason, moved=True)
+
+    def ended(self, name: str, reason: str) -> None:
+        """A subscription is over."""
+        session = self.take_away(name)
+        if session is not None:
+            session.end(name, reason, moved=False)
+
+    def notify(self, effect: Notify) -> None:
+        """Bring an event to whoever takes it; the node hears of names that nobody takes."""
+        takers = self._takers
+        names = effect.names
+        if len(names) == 1:
+            session = takers.get(names[0])
+            if session is not None:
+                session.notify(effect, names)
+            else:
+                self._unclaimed(names[0])
+            return
+        by_session: dict[Session | None, list[str]] = {}
+        for name in names:
+            by_session.setdefault(takers.get(name), []).append(name)
+        for each, theirs in by_session.items():
+            if each is not None:
+                each.notify(effect, tuple(theirs))
+            else:
+                for name in theirs:
+                    self._unclaimed(name)
+
+    def _unclaimed(self, name: str) -> None:
+        self.counts.totals["unclaimed"] += 1
+        self._hand(ClientRequest(NOBODY, Detach(name)))
+
+    # -- coming and going ----------------------------------------------------------------------------------------------
+
+    def admit(self, client: str, token: str) -> tuple[str, SessionPolicy | None]:
+        """Who says hello, and what it may do; DeniedError where it may not come in.
+
+        Who it is: by its token, or else by what it says, or else nobody knows, and it is like no other.
+        """
+        badge = self.access.admit(client, token)
+        self._connections += 1
+        key = badge.scope.owner if badge is not None else client or f"connection {self._connections}"
+        self.quotas.check_connection(key)
+        if badge is not None:
+            badge.schema = lambda: self._node.schema
+            badge.filter_of = self._filter_of
+        return key, badge
+
+    def _filter_of(self, name: str) -> str | None:
+        home = self._node.hosting.find(name)
+        held = None if home is None else home.subscription(name)
+        return None if held is None else held.filter
+
+    def came(self, session: Session) -> None:
+        """A client has connected."""
+        self.sessions[session] = None
+        self.quotas.connected(session.key)
+        self.log.say(logging.DEBUG, "client_connected", client=session.key)
+
+    def gone(self, session: Session, reason: str) -> None:
+        """A client has not been there any longer since now."""
+        if session in self.sessions:
+            del self.sessions[session]
+            self.quotas.disconnected(session.key)
+        if session.connection.gave_up is not None:
+            self.counts.totals["stalls"] += 1
+            session.refuse(*session.connection.gave_up)
+        self._waiting.pop(session, None)
+        if session in self._paused:
+            self._paused.pop(session).cancel()
+        self.log.say(logging.DEBUG, "client_gone", client=session.key, reason=reason)
+        for name in list(session.names):
+            self.take_away(name)
+            self._hand(ClientRequest(NOBODY, Detach(name)))
+
+    def review(self) -> None:
+        """Look at all tokens again: whose does not count any longer is told, and goes."""
+        for session in list(self.sessions):
+            denied = None if session.badge is None else self.access.why_not(session.badge)
+            if denied is not None:
+                session.refuse(denied.kind, denied.reason)
+                session.close_soon(denied.reason, ())
+                session.connection.close(denied.reason)
+
+    # -- who is not read from ------------------------------------------------------------------------------------------
+
+    def published(self, session: Session, size: int) -> None:
+        """A client has published so many bytes: it may have to wait for a while before it is read from again."""
+        loop = asyncio.get_running_loop()
+        wait_s = self._buckets.take(session.key, size, loop.time())
+        if wait_s and session not in self._paused:
+            self._paused[session] = loop.call_later(wait_s, self._go_on, session)
+            self.counts.totals["throttled_clients"] += 1
+        if self.is_congested and session not in self._waiting:
+            self._waiting[session] = None
+            self.counts.totals["held_clients"] += 1
+        self.hold(session)
+
+    def hold(self, session: Session) -> None:
+        """Read from a client, or not: it may have published too much, all may, or it waits for too many answers."""
+        is_busy = session.under_way > self.requests_max
+        session.connection.hold(is_busy or session in self._paused or session in self._waiting)
+
+    def _go_on(self, session: Session) -> None:
+        self._paused.pop(session, None)
+        self.hold(session)
+
+    def release(self) -> None:
+        """Read again from all that wait because too much was under way."""
+        waiting, self._waiting = self._waiting, {}
+        for session in waiting:
+            self.hold(session)
+
+    @property
+    def held_back(self) -> int:
+        """How many notifications wait for room."""
+        return sum(session.queued for session in self.sessions)
+
+    @property
+    def queued_bytes(self) -> int:
+        """How many bytes are still to be written."""
+        return sum(session.connection.queued_bytes for session in self.sessions)
+
+    def look(self, now: float) -> None:
+        """Called now and then: close what stalls, and whose token has expired."""
+        for session in list(self.sessions):
+            session.connection.look(now)
+        self.review()
+        self._buckets.look(now)

@@ -1,0 +1,305 @@
+"""One client's connection: what it asks, and what it is told.
+
+What a client with a token asks goes by its badge first (`badges`), and so does all that it is told. Names are inside as
+the network has them; they are the client's own words only on the wire.
+
+A client that does not read: so many bytes are written ahead; after that, what is taken once is dropped and counted, and
+the rest is held back, unencoded, until there is room. It is bounded by the window, since nothing that was not sent is
+acknowledged; and should the client take nothing for a while its connection is closed, and all of it waits at the home.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from meetpoint.broker.clients.refusals import host_of
+from meetpoint.broker.clients.registry import DISK_FULL, NOBODY, ClientRegistry
+from meetpoint.broker.clients.session_policy import NAME_MAX, DeniedError, SessionPolicy
+from meetpoint.broker.transport.connection import Connection
+from meetpoint.node.home.home import NAME_MAX as NAME_MAX_WITHIN
+from meetpoint.node.runtime.effects import Notify, Refused, Stored
+from meetpoint.node.runtime.inputs import (
+    Acknowledge,
+    Attach,
+    Declare,
+    Detach,
+    Leave,
+    Locate,
+    Publish,
+    Reject,
+    Subscribe,
+    SubscriptionOptions,
+    Unsubscribe,
+    Update,
+)
+from meetpoint.node.runtime.messages import Message
+from meetpoint.node.runtime.records import EventKey
+from meetpoint.wire import Codec, WireError
+from meetpoint.wire.clients import FROM_CLIENTS, TO_CLIENTS, Ask, Ended, GoAway, Notification, Told, Word
+
+__all__ = ["CLIENT_CODEC", "Session"]
+
+CLIENT_CODEC: Final = Codec(FROM_CLIENTS)
+_ENCODE: Final = Codec(TO_CLIENTS).encode
+_WRITES: Final = (Publish, Subscribe, Update, Unsubscribe, Declare)
+
+
+class Session:
+    """One client's connection."""
+
+    def __init__(
+        self, clients: ClientRegistry, connection: Connection, client: str, key: str, badge: SessionPolicy | None
+    ) -> None:
+        self._clients = clients
+        self.connection = connection
+        self.client = client
+        self.key = key
+        """Who it is where things are counted by clients."""
+        self.badge = badge
+        self._culprit = {"client": key} if badge is not None else {"address": host_of(connection), "name": client}
+        """Whom the log names: without a token, a name is only what somebody says."""
+        self.names: dict[str, None] = {}
+        self.passing: dict[str, None] = {}
+        """Of the names, those of subscriptions that are taken once."""
+        self._made: dict[str, None] = {}
+        """The names of subscriptions that were made here."""
+        self.is_out_of_order = False
+        """Whether an event was refused for now: what the client had sent after it must not overtake it."""
+        self.under_way = 0
+        """How many requests have no answer yet."""
+        self._held: deque[tuple[Notify, tuple[str, ...]]] = deque()
+        self._withheld: list[tuple[EventKey, tuple[str, ...], str]] = []
+        self._kinds: dict[type, Callable[[int, Any], None]] = {
+            Publish: self._publish,
+            Attach: self._present,
+            Detach: self._absent,
+            Subscribe: self._subscribe,
+            Update: self._update,
+            Unsubscribe: self._unsubscribe,
+            Locate: self._locate,
+            Leave: self._leave,
+        }
+
+    # -- what it asks --------------------------------------------------------------------------------------------------
+
+    def take(self, message: Message) -> None:
+        """A message of the client."""
+        assert type(message) is Ask
+        clients = self._clients
+        clients.counts.totals["requests"] += 1
+        what = message.what
+        kind = type(what)
+        request = message.request
+        if request != NOBODY or kind not in (Acknowledge, Reject):
+            self.under_way += 1
+            if self.under_way > clients.requests_max:
+                clients.hold(self)
+        try:
+            if clients.is_closing and kind not in (Acknowledge, Reject):
+                raise self._not_now(kind, "stopping", "this broker stops; ask another")
+            if clients.is_full and kind in _WRITES:
+                raise self._not_now(kind, "disk_full", DISK_FULL)
+            if self.badge is not None:
+                what = self.badge.inward(what)
+                kind = type(what)
+            if kind is Acknowledge or kind is Reject:
+                clients.ask(self, request, what)  # type: ignore[arg-type]
+                return
+            handler = self._kinds.get(kind)
+            if handler is not None:
+                handler(request, what)
+            elif kind in clients.readers:
+                clients.readers[kind](self, request, what)
+            else:
+                clients.ask(self, request, what)  # type: ignore[arg-type]
+        except DeniedError as denied:
+            self.refuse(denied.kind, denied.reason)
+            self.tell(request, Refused(denied.reason, denied.retry))
+            if type(message.what) is Publish:  # what is refused takes its time too
+                clients.published(self, len(message.what.event))
+
+    def refuse(self, kind: str, reason: str) -> None:
+        """Something of this client was refused: count it, and say it once."""
+        self._clients.refusals.refuse(kind, reason=reason, **self._culprit)
+
+    def _not_now(self, kind: type, why: str, reason: str) -> DeniedError:
+        self.is_out_of_order = self.is_out_of_order or kind is Publish
+        return DeniedError(why, reason, retry=True)
+
+    def _publish(self, request: int, what: Publish) -> None:
+        if self.is_out_of_order:
+            raise self._not_now(
+                Publish, "not_ready", "an event before this one was refused; connect anew and send both"
+            )
+        self._clients.ask(self, request, what)
+        self._clients.published(self, len(what.event))
+
+    def _subscribe(self, request: int, what: Subscribe) -> None:
+        what = self._owned(what)
+        quotas = self._clients.quotas
+        quotas.check_filter(self._own_filter(what.filter))
+        quotas.check_labels(what.terms.owner, what.terms.labels)
+        quotas.check_subscription(what, self._made)
+        self._made[what.name] = None
+        if not what.terms.durable and self._clients.taker(what.name) is None:
+            self._clients.give(what.name, self)
+            self.passing[what.name] = None
+        self._clients.ask(self, request, what)
+
+    def _own_filter(self, text: str) -> str:
+        return text if self.badge is None else self.badge.scope.filter_outside(text)
+
+    def _owned(self, what: Subscribe) -> Subscribe:
+        if self.badge is None and len(what.name) > NAME_MAX:
+            raise DeniedError("request", f"the name has {len(what.name)} characters; give it 1 to {NAME_MAX}")
+        if what.terms.owner or not self.client:
+            return what
+        terms = what.terms
+        owned = SubscriptionOptions(terms.durable, self.client, terms.labels, terms.lifetime_us, terms.paused)
+        return Subscribe(what.name, what.filter, owned)
+
+    def _update(self, request: int, what: Update) -> None:
+        if what.filter is not None:
+            self._clients.quotas.check_filter(self._own_filter(what.filter))
+        if what.labels is not None:
+            self._clients.quotas.check_labels("", what.labels)
+        self._clients.ask(self, request, what)
+
+    def _locate(self, request: int, what: Locate) -> None:
+        if len(what.name) > NAME_MAX_WITHIN:  # all brokers are asked for it
+            raise DeniedError("request", f"the name has {len(what.name)} characters; no subscription has such a name")
+        self._clients.ask(self, request, what)
+
+    def _unsubscribe(self, request: int, what: Unsubscribe) -> None:
+        self._made.pop(what.name, None)
+        self._clients.ask(self, request, what)
+
+    def _present(self, request: int, what: Attach) -> None:
+        self._clients.give(what.name, self)
+        self._clients.ask(self, request, what)
+
+    def _absent(self, request: int, what: Detach) -> None:
+        taker = self._clients.taker(what.name)
+        if taker is None or taker is self:
+            self._clients.take_away(what.name)
+            self._clients.ask(self, request, what)
+        else:
+            self.tell(request, Stored())  # another one takes it by now
+
+    def _leave(self, request: int, what: Leave) -> None:
+        if self.badge is None and not self.is_near:
+            raise DeniedError("role", "a broker is asked to leave from its own machine only; run the command there")
+        self._clients.ask(self, request, what)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the client is on the broker's own machine."""
+        transport = self.connection.transport
+        if transport is None:
+            return False
+        theirs, ours = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        return bool(theirs and ours) and (theirs[0] == ours[0] or ipaddress.ip_address(theirs[0]).is_loopback)
+
+    # -- what it is told -----------------------------------------------------------------------------------------------
+
+    def tell(self, request: int, word: Word) -> None:
+        """Answer a request, where that is wanted."""
+        self.under_way -= 1
+        if self.under_way == self._clients.requests_max // 2:
+            self._clients.hold(self)
+        self.connection.refusals += type(word) is Refused
+        if request != NOBODY:
+            self._say(Told(request, word if self.badge is None else self.badge.outward(word)))
+
+    def end(self, name: str, reason: str, *, moved: bool) -> None:
+        """Nothing more comes for a name."""
+        (said,) = self._names_outside((name,))
+        self._say(Ended(said, reason, moved))
+
+    def close_soon(self, reason: str, others: tuple[str, ...]) -> None:
+        """This broker stops, or will not go on with this client."""
+        self._say(GoAway(reason, others))
+
+    def _names_outside(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return names if self.badge is None else self.badge.scope.names_outside(names)
+
+    def notify(self, effect: Notify, names: tuple[str, ...]) -> None:
+        """Bring an event to names that this client takes."""
+        if self.badge is not None and (reason := self.badge.why_not_deliver(effect.content)) is not None:
+            self._withhold(effect.event, names, reason)
+            return
+        if self.connection.queued_bytes > self._clients.queue_max:
+            names = self._without_passing(names)
+        elif not self._held:
+            self._write(effect, names)
+            return
+        if names:
+            self._held.append((effect, names))
+
+    def _write(self, effect: Notify, names: tuple[str, ...]) -> None:
+        totals = self._clients.counts.totals
+        totals["notifications"] += 1
+        totals["deliveries"] += len(names)
+        if effect.redelivered:
+            totals["redeliveries"] += len(names)
+        content = effect.content
+        if self.badge is not None:
+            names, content = self._names_outside(names), self.badge.event_outside(content)
+        self.connection.say(_ENCODE(Notification(effect.event, names, content, effect.redelivered)))
+
+    def _without_passing(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        if not self.passing:
+            return names
+        kept = tuple(name for name in names if name not in self.passing)
+        self._clients.counts.totals["dropped_to_clients"] += len(names) - len(kept)
+        return kept
+
+    def drained(self) -> None:
+        """There is room again: what was held back goes, as far as it fits."""
+        held, connection = self._held, self.connection
+        while held and connection.queued_bytes <= self._clients.queue_max // 2:
+            effect, names = held.popleft()
+            names = tuple(name for name in names if name in self.names)
+            if names:
+                self._write(effect, names)
+
+    def _withhold(self, event: EventKey, names: tuple[str, ...], reason: str) -> None:
+        """An event may not be handed over: a dead letter where it would wait, and gone where it is taken once.
+
+        The home is told in the next turn of the loop: it brings the next ones then, and there may be very many.
+        """
+        self.refuse("delivery", reason)
+        if not self._withheld:
+            asyncio.get_running_loop().call_soon(self._give_back)
+        self._withheld.append((event, names, reason))
+
+    def _give_back(self) -> None:
+        withheld, self._withheld = self._withheld, []
+        for event, names, reason in withheld:
+            self._clients.ask(None, NOBODY, Reject(event, names, reason, final=True))
+
+    def _say(self, message: Message) -> None:
+        if not self.connection.is_over:
+            self.connection.say(_ENCODE(message))
+
+    @property
+    def queued(self) -> int:
+        """How many notifications are held back."""
+        return len(self._held)
+
+    def refused(self, error: WireError) -> None:
+        """What is no message is answered with nothing: it has no number."""
+        clients = self._clients
+        clients.counts.wire_errors[error.kind] += 1
+        kind = "frame_oversized" if error.kind == "oversized" else "unreadable"
+        self.refuse(kind, str(error))
+        self.connection.close(str(error))
+
+    def closed(self, reason: str) -> None:
+        """The client is gone."""
+        self._held.clear()
+        self._clients.gone(self, reason)

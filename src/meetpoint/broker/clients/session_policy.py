@@ -1,0 +1,310 @@
+"""What a client with a token may ask, and what it is told: each session has a badge, and goes by it both ways.
+
+Three kinds of clients: most act on what is their own (`tenancy`). One that observes reads everything. One that operates
+acts on everything: it says full names, and what it is shown has full names. Nobody takes another's events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from meetpoint.broker.clients.tenancy import MARK, ReservedError, Scope, event_outside
+from meetpoint.errors import EventError, FilterError
+from meetpoint.language.event import Event
+from meetpoint.language.filters import Filter, parse_filter
+from meetpoint.language.lexer import TEXT_LENGTH_MAX
+from meetpoint.language.schema import Schema
+from meetpoint.node.home.subscription_table import attributes_of, event_of
+from meetpoint.node.runtime.effects import Located, Refused
+from meetpoint.node.runtime.inputs import (
+    Acknowledge,
+    Attach,
+    Declare,
+    Detach,
+    Forget,
+    Leave,
+    Locate,
+    Lookup,
+    Publish,
+    Reject,
+    Subscribe,
+    SubscriptionOptions,
+    Unsubscribe,
+    Update,
+)
+from meetpoint.security.grants import Grant
+from meetpoint.security.permissions import Permit, reserved_name
+from meetpoint.wire.clients import (
+    Brokers,
+    DeadLetterInfo,
+    DeadLetters,
+    DeadLettersAre,
+    Discard,
+    Follow,
+    Followed,
+    Held,
+    History,
+    Journal,
+    JournalEntry,
+    JournalIs,
+    ProgressOf,
+    Question,
+    Recent,
+    SchemaOf,
+    Status,
+    Streams,
+    Subscriptions,
+    SubscriptionsAre,
+    View,
+    Word,
+)
+
+__all__ = ["NAME_MAX", "DeniedError", "SessionPolicy"]
+
+NAME_MAX: Final = 200
+"""The longest name of a subscription that a client may choose, in characters."""
+
+
+class DeniedError(Exception):
+    """Something is not permitted; `kind` is one of `refusals.KINDS`."""
+
+    def __init__(self, kind: str, reason: str, *, retry: bool = False) -> None:
+        super().__init__(kind, reason)
+        self.kind = kind
+        self.reason = reason
+        self.retry = retry
+
+
+class SessionPolicy:
+    """One client's rights."""
+
+    def __init__(self, grant: Grant) -> None:
+        self.grant = grant
+        self.scope = Scope(grant.tenant, grant.client)
+        self.permit = Permit(grant)
+        self.sees_all = grant.may_observe
+        """Whether it is shown everything, as it is inside."""
+        self.schema: Callable[[], Schema | None] = lambda: None
+        """What filters are read with."""
+        self.filter_of: Callable[[str], str | None] = lambda name: None
+        """The filter of a subscription that is hosted here, by its full name."""
+        self._inward: dict[type, Callable[[Any], Question]] = {
+            Publish: self._publish,
+            Acknowledge: lambda what: Acknowledge(what.event, self._own_names(what.names)),
+            Reject: lambda what: Reject(what.event, self._own_names(what.names), what.reason, what.final),
+            Subscribe: self._subscribe,
+            Update: self._update,
+            Attach: self._present,
+            Detach: lambda what: Detach(self._name(what.name)),
+            Unsubscribe: lambda what: Unsubscribe(self._name(what.name)),
+            Locate: lambda what: Locate(self._name(what.name)),
+            Forget: lambda what: Forget(what.event, "" if grant.may_operate else self.scope.prefix),
+            Discard: lambda what: Forget(what.event, "" if grant.may_operate else self.scope.prefix),
+            Subscriptions: self._subscriptions,
+            DeadLetters: self._dead_letters,
+            Journal: self._journal,
+            History: self._history,
+            ProgressOf: lambda what: ProgressOf(self.scope.name_within(what.publisher)),
+            Streams: _unchanged,
+            Brokers: _unchanged,
+            SchemaOf: _unchanged,
+            Status: self._observes,
+            View: self._observes,
+            Recent: self._observes,
+            Follow: self._follow,
+            Followed: self._follow,
+            Lookup: self._observes,
+            Declare: self._operates,
+            Leave: self._operates,
+        }
+
+    # -- what it asks --------------------------------------------------------------------------------------------------
+
+    def inward(self, what: Question) -> Question:
+        """What a client asks, as the broker takes it; DeniedError where it has no right to it."""
+        return self._inward[type(what)](what)
+
+    def _publish(self, what: Publish) -> Publish:
+        try:
+            content = self.scope.event_within(what.event)
+            reason = self.permit.why_not_publish(attributes_of(content))
+        except ReservedError as error:
+            raise DeniedError("reserved", str(error)) from None
+        except EventError as error:
+            raise DeniedError("request", str(error)) from None
+        if reason is not None:
+            raise DeniedError("publish", f"event: {reason}")
+        return Publish(content, what.after)
+
+    def _subscribe(self, what: Subscribe) -> Subscribe:
+        name, scope, terms = self._own_name(what.name), self.scope, what.terms
+        if terms.owner not in ("", scope.client):
+            raise DeniedError(
+                "role", f"the owner is {terms.owner!r}, and the token is {scope.client!r}'s; leave the owner out"
+            )
+        owned = SubscriptionOptions(terms.durable, scope.owner, terms.labels, terms.lifetime_us, terms.paused)
+        return Subscribe(name, self._filter(what.filter), owned)
+
+    def _update(self, what: Update) -> Update:
+        name = self._name(what.name)
+        if what.filter is None:
+            return Update(name, None, what.labels, what.lifetime_us, what.paused)
+        if name.startswith(MARK) and not name.startswith(self.scope.prefix):
+            raise DeniedError("role", f"the filter of {name} is its owner's to change; end it, or ask the owner")
+        return Update(name, self._filter(what.filter), what.labels, what.lifetime_us, what.paused)
+
+    def _present(self, what: Attach) -> Attach:
+        name = self._own_name(what.name)
+        held = self.filter_of(name)
+        if held is not None:
+            reason = self.permit.why_not_subscribe(parse_filter(self.scope.filter_outside(held)))
+            if reason is not None:
+                raise DeniedError(
+                    "subscribe", f"{what.name}: {reason}, update the subscription, or connect with another token"
+                )
+        return Attach(name, what.window)
+
+    def _filter(self, text: str) -> str:
+        """A filter that the client may subscribe to, for its tenant's events alone."""
+        try:
+            read = parse_filter(text, self.schema())
+        except FilterError as error:
+            raise DeniedError("request", str(error)) from None
+        self._check_filter(read)
+        within = self.scope.filter_within(text)
+        if len(within) > TEXT_LENGTH_MAX:
+            raise DeniedError(
+                "request",
+                f"the filter has {len(text):,} characters; with a token at most "
+                f"{TEXT_LENGTH_MAX - len(within) + len(text):,} are read: split it",
+            )
+        return within
+
+    def _check_filter(self, read: Filter) -> None:
+        if (name := reserved_name(read)) is not None:
+            raise DeniedError("reserved", f"{name} is the network's own attribute; leave it out of the filter")
+        if (reason := self.permit.why_not_subscribe(read)) is not None:
+            raise DeniedError("subscribe", reason)
+
+    def _name(self, name: str) -> str:
+        """A name to act on: the client's own; of one that operates, any."""
+        return name if self.grant.may_operate else self._own_name(name)
+
+    def _own_name(self, name: str) -> str:
+        """A name whose events the client takes."""
+        if not 0 < len(name) <= NAME_MAX:
+            raise DeniedError("request", f"the name has {len(name)} characters; give it 1 to {NAME_MAX}")
+        if not self.grant.may_operate:
+            return self.scope.name_within(name)
+        if name.startswith(MARK):
+            raise DeniedError("role", f"{name} is another client's; its events are taken with a token of its own")
+        return name
+
+    def _own_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        if not self.grant.may_operate:
+            return self.scope.names_within(names)
+        return tuple(map(self._own_name, names))
+
+    def _history(self, what: History) -> History:
+        try:
+            self._check_filter(parse_filter(what.filter, self.schema()))
+        except FilterError as error:
+            raise DeniedError("request", str(error)) from None
+        return what
+
+    def _subscriptions(self, what: Subscriptions) -> Subscriptions:
+        if self.sees_all:
+            return what
+        scope = self.scope
+        if what.owner not in ("", scope.client):
+            raise DeniedError("role", f"the token lists {scope.client}'s subscriptions only; leave the owner out")
+        return Subscriptions(scope.owner, what.labels, what.after and scope.name_within(what.after))
+
+    def _dead_letters(self, what: DeadLetters) -> DeadLetters:
+        if self.sees_all:
+            return what
+        return DeadLetters(what.name and self.scope.name_within(what.name), what.after)
+
+    def _journal(self, what: Journal) -> Journal:
+        if self.sees_all:
+            return what
+        return Journal(what.id and self.scope.name_within(what.id), what.key)
+
+    def _follow(self, what: Follow | Followed) -> Question:
+        """Who observes follows its own events by the ids it gave them, and others' by their full ids."""
+        self._observes(what)
+        return what if what.id.startswith(MARK) else msgspec.structs.replace(what, id=self.scope.name_within(what.id))
+
+    def _observes(self, what: Question) -> Question:
+        if not self.grant.may_observe:
+            raise DeniedError("role", "this is for clients that observe or operate; ask for a token with that role")
+        return what
+
+    def _operates(self, what: Question) -> Question:
+        if not self.grant.may_operate:
+            raise DeniedError("role", "this is for clients that operate; ask for a token with the role operate")
+        return what
+
+    # -- what it is told -----------------------------------------------------------------------------------------------
+
+    def outward(self, word: Word) -> Word:
+        """What the client is told, in its own words."""
+        scope = self.scope
+        match word:
+            case Refused(reason, retry):
+                return Refused(scope.text_outside(reason), retry)
+            case Located(host, filter_):
+                return Located(host, scope.filter_outside(filter_))
+            case SubscriptionsAre(held, more) if not self.sees_all:
+                return SubscriptionsAre(tuple(map(self._held, held)), more)
+            case DeadLettersAre(letters, more) if not self.sees_all:
+                return DeadLettersAre(tuple(map(self._letter, letters)), more)
+            case JournalIs(lines) if not self.sees_all:
+                return JournalIs(tuple(self._lines(lines)))
+        return word
+
+    def _held(self, held: Held) -> Held:
+        scope = self.scope
+        terms = msgspec.structs.replace(held.terms, owner=scope.client)
+        (name,) = scope.names_outside((held.name,))
+        return msgspec.structs.replace(held, name=name, filter=scope.filter_outside(held.filter), terms=terms)
+
+    def _letter(self, letter: DeadLetterInfo) -> DeadLetterInfo:
+        names, reason = self.scope.own(letter.names), self.scope.text_outside(letter.reason)
+        return DeadLetterInfo(letter.event, names, event_outside(letter.content)[1], reason, letter.at_us)
+
+    def _lines(self, lines: tuple[JournalEntry, ...]) -> list[JournalEntry]:
+        """Of an event that the client published, how it went its way; of any, what became of it for its own names."""
+        told = []
+        is_own = any(line.content and event_of(line.content).id.startswith(self.scope.prefix) for line in lines)
+        for line in lines:
+            names = self.scope.own(line.names)
+            if names or (is_own and not line.names):
+                content = event_outside(line.content)[1] if line.content and is_own else b""
+                detail = self.scope.text_outside(line.detail)
+                told.append(JournalEntry(line.at_us, line.event, line.step, line.home, names, detail, content))
+        return told
+
+    def event_outside(self, content: bytes) -> bytes:
+        """An event as it is handed over."""
+        return event_outside(content)[1]
+
+    def may_read(self, tenant: str, event: Event) -> bool:
+        """Whether an event of the archive may be handed over."""
+        is_all = self.grant.subscribe.is_everything
+        return tenant == self.scope.tenant and (is_all or self.permit.may_receive(event.attributes))
+
+    def why_not_deliver(self, content: bytes) -> str | None:
+        """Why an event may not be handed over, if it may not: by its tenant, and by what the token permits now."""
+        if event_outside(content)[0] != self.scope.tenant:
+            return "the event is of another tenant"
+        if not self.grant.subscribe.is_everything and not self.permit.may_receive(attributes_of(content)):
+            return "the token does not permit receiving it any longer"
+        return None
+
+
+def _unchanged(what: Question) -> Question:
+    return what

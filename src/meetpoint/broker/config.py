@@ -1,0 +1,334 @@
+"""What a broker is told before it starts: one frozen object, read from a TOML file or made in code.
+
+Every key has a docstring, here or in `tables`, and a row in docs/configuration.md. A key that is not known is refused,
+with the nearest one that is; a mistake is one line that names the file, the key and what to write.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import tomllib
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from meetpoint.broker.config_tables import Access, Archiving, Limits, Logging, Tls
+from meetpoint.catalog import NetworkConfig, read_scheme, way_of
+from meetpoint.errors import MeetpointError, SchemaError
+from meetpoint.language.schema import Schema
+from meetpoint.node.settings import NodeSettings
+from meetpoint.overlays.chord import ChordSettings
+from meetpoint.overlays.hypercube.settings import HypercubeSettings
+from meetpoint.overlays.pastry.settings import PastrySettings
+from meetpoint.schemes.dmm.settings import DmmSettings
+from meetpoint.schemes.filters.settings import FiltersSettings
+from meetpoint.schemes.lists import ListsSettings
+from meetpoint.schemes.meet import MeetSettings
+from meetpoint.schemes.reach.settings import ReachSettings, ids_of
+from meetpoint.wire.handshake import SPOKEN
+
+__all__ = [
+    "Access",
+    "Address",
+    "Archiving",
+    "BrokerConfig",
+    "ConfigError",
+    "Limits",
+    "Logging",
+    "Tls",
+    "is_loopback",
+    "parse_address",
+    "read_config",
+]
+
+NAME_MAX = 200
+_ANYWHERE = ("0.0.0.0", "::", "0")
+_FILES = {
+    "": ("data", "schema", "feedback"),
+    "tls": ("certificate", "key", "ca", "revoked"),
+    "access": ("keys", "revoked"),
+    "archive": ("folder",),
+}
+"""Keys that name files, by their table."""
+PORT_MAX = 65_535
+
+
+class ConfigError(MeetpointError):
+    """A configuration was refused; says which key, where, and what to write."""
+
+
+class Address(NamedTuple):
+    """Where something listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str, what: str) -> Address:
+    """`HOST:PORT` in its parts; an IPv6 host stands in brackets."""
+    host, colon, port = text.strip().removeprefix("mps://").removeprefix("mp://").rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""  # an IPv6 address whose last part is no port
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > PORT_MAX:
+        raise ConfigError(f"{what}: {text!r} is no address; write HOST:PORT, as 127.0.0.1:7400 or [::1]:7400")
+    return Address(host, int(port))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to a host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One broker."""
+
+    name: str | None = None
+    """The broker's name in its network, for as long as its data lives; its place on the ring follows from it. Without
+    one, the advertised address."""
+    network: str = "meetpoint"
+    """The network's name: brokers of another one are refused."""
+    listen: str = "127.0.0.1:7400"
+    """Where brokers and clients connect to. Port 0 takes any that is free."""
+    advertise: str | None = None
+    """The address that others are told, where it is not the one listened to."""
+    join: tuple[str, ...] = ()
+    """Addresses of brokers of the network. Without one, and without data, a broker begins a network of its own."""
+    data: str | None = None
+    """The folder for what must survive a restart; without one it is kept in memory, and survives only elsewhere."""
+    scheme: str = "meet"
+    """How events find subscriptions: dmm, filters, flood, lists, meet or reach, with options behind colons
+    (`lists:hybrid:order`). The same at all brokers of a network."""
+    overlay: str = "chord"
+    """How brokers find each other: chord, hypercube or pastry. The same at all brokers of a network."""
+    admin: str | None = "127.0.0.1:7480"
+    """Where /healthz, /readyz and /metrics are served; none serves them nowhere."""
+    wire_versions: tuple[int, int] = SPOKEN
+    """The lowest and the highest version of the wire that is spoken."""
+    feedback: str | None = None
+    """A file of `meetpoint pipeline measure --feedback`: what events are like. It is loaded whenever it changes."""
+    journal_lines: Annotated[int, Meta(ge=0)] = 200_000
+    """How many steps of events are remembered for `meetpoint why`; 0 remembers none."""
+    schema: str | None = None
+    """A YAML file with attributes that the network's schema shall have."""
+    insecure: bool = False
+    """Whether it may listen elsewhere than on loopback although it has no certificate or asks for no tokens."""
+    tls: Tls = Tls()
+    """Certificates: what others know this broker by, and it knows them."""
+    access: Access = Access()
+    """Which tokens clients need."""
+    archive: Archiving = Archiving()
+    """The archive of what was accepted."""
+    limits: Limits = Limits()
+    """How much is held and waited for."""
+    log: Logging = Logging()
+    """What is logged."""
+    node: NodeSettings = NodeSettings()
+    """Times and counts of the protocol."""
+    chord: ChordSettings = ChordSettings()
+    """Times and counts of the overlay `chord`."""
+    pastry: PastrySettings = PastrySettings()
+    """Times and counts of the overlay `pastry`."""
+    hypercube: HypercubeSettings = HypercubeSettings()
+    """Times and counts of the overlay `hypercube`. The dimensions are the same at all brokers of a network."""
+    lists: ListsSettings = ListsSettings()
+    """Choices of the scheme `lists`. The same at all brokers of a network."""
+    meet: MeetSettings = MeetSettings()
+    """Choices of the scheme `meet`. The same at all brokers of a network."""
+    dmm: DmmSettings = DmmSettings()
+    """Choices of the scheme `dmm`. The same at all brokers of a network."""
+    reach: ReachSettings = ReachSettings()
+    """Choices of the scheme `reach`. The same at all brokers of a network."""
+    filters: FiltersSettings = FiltersSettings()
+    """Choices of the scheme `filters`. The lease is the same at all brokers of a network."""
+
+    def __post_init__(self) -> None:
+        if parse_address(self.listen, "listen").host in _ANYWHERE and self.advertise is None:
+            raise ConfigError(
+                f"advertise: listen is {self.listen!r}, which is no address to connect to; write one that is"
+            )
+        if self.advertise is not None and parse_address(self.advertise, "advertise").port == 0:
+            raise ConfigError(f"advertise: {self.advertise!r} has the port 0; write the one that others connect to")
+        for address in self.join:
+            parse_address(address, "join")
+        if self.admin_address is not None:
+            parse_address(self.admin_address, "admin")
+        self._check_tls()
+        self._check_open()
+        if self.name is not None and not 0 < len(self.name) <= NAME_MAX:
+            raise ConfigError(f"name: it has {len(self.name)} characters; give it 1 to {NAME_MAX}, or leave it out")
+        if not self.network:
+            raise ConfigError('network: it is empty; write a name, or leave it out for "meetpoint"')
+        low, high = self.wire_versions
+        if not SPOKEN[0] <= low <= high <= SPOKEN[1]:
+            raise ConfigError(
+                f"wire_versions: [{low}, {high}] is not the lowest and the highest of versions "
+                f"{SPOKEN[0]} to {SPOKEN[1]}; leave it out for both"
+            )
+        timed = {"node": self.node, "chord": self.chord, "pastry": self.pastry, "hypercube": self.hypercube}
+        timed |= {"meet": self.meet, "reach": self.reach, "filters": self.filters}
+        for table, settings in timed.items():
+            for key in fields_of(type(settings)):
+                value = getattr(settings, key)
+                if key.endswith("_us") and isinstance(value, int) and value < 1:
+                    raise ConfigError(f"{table}.{key}: {value} is no time; write microseconds, 1 or more")
+        for table, schema in (("lists", self.lists.schema), ("dmm", self.dmm.schema)):
+            try:
+                Schema.from_yaml(schema) if schema else None
+            except SchemaError as error:
+                raise ConfigError(f"{table}.schema: {error}") from None
+        try:
+            ids_of(self.reach)
+        except SchemaError as error:
+            raise ConfigError(f"reach.schema: {error}") from None
+        self.network_config()
+
+    def _check_tls(self) -> None:
+        given = [name for name in ("certificate", "key", "ca") if getattr(self.tls, name) is not None]
+        missing = [name for name in ("certificate", "key", "ca") if name not in given]
+        if missing and (given or self.tls.revoked is not None):
+            raise ConfigError(
+                f"tls.{missing[0]}: is missing; TLS needs certificate, key and ca (see: meetpoint ca issue --help)"
+            )
+        if self.access.revoked is not None and self.access.keys is None:
+            raise ConfigError(
+                "access.keys: is missing, and access.revoked is of no use without; name the keys of tokens"
+            )
+
+    def _check_open(self) -> None:
+        """Whoever can be reached from other machines must know whom it serves, unless it is told otherwise."""
+        if self.open_address is not None and self.unguarded and not self.insecure:
+            raise ConfigError(
+                f"{self.open_address} can be reached from other machines, and there is no "
+                f"{' and no '.join(self.unguarded)}; give both (docs/security.md), listen at 127.0.0.1, "
+                "or say --insecure (insecure = true)"
+            )
+
+    @property
+    def open_address(self) -> str | None:
+        """The key and the address that other machines can connect to, the first if there are two."""
+        for key, address in (("listen", self.listen), ("admin", self.admin_address)):
+            if address is not None and not is_loopback(parse_address(address, key).host):
+                return f"{key}: {address}"
+        return None
+
+    @property
+    def unguarded(self) -> list[str]:
+        """What is missing that keeps strangers out."""
+        missing = [] if self.has_tls else ["certificate ([tls])"]
+        return missing if self.access.keys is not None else [*missing, "keys of tokens ([access])"]
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether connections are TLS."""
+        return self.tls.certificate is not None
+
+    @property
+    def admin_address(self) -> str | None:
+        """Where HTTP is served, if anywhere."""
+        return None if self.admin in (None, "", "none") else self.admin
+
+    @property
+    def way(self) -> str:
+        """What all brokers of the network have in common, in a word."""
+        return way_of(self.network_config())
+
+    def network_config(self) -> NetworkConfig:
+        """What a node is made of."""
+        said: dict[str, Any] = {"chord": self.chord, "pastry": self.pastry, "hypercube": self.hypercube}
+        said |= {"lists": self.lists, "meet": self.meet, "dmm": self.dmm, "reach": self.reach}
+        said |= {"filters": self.filters}
+        options = read_scheme(self.scheme)
+        name = options["scheme"]
+        if name in options and name in said:
+            options[name] = _with_words(said[name], options[name])
+        node = msgspec.structs.replace(
+            self.node, trace=self.journal_lines > 0, archives=self.archive.folder is not None
+        )  # fmt: skip
+        return NetworkConfig(**{**said, "overlay": self.overlay, "node": node, **options})
+
+
+def _with_words(settings: msgspec.Struct, chosen: msgspec.Struct) -> msgspec.Struct:
+    """Settings of a table, but for those that the words behind a scheme's name chose otherwise than the default."""
+    default = type(chosen)()
+    differs = {
+        name: getattr(chosen, name)
+        for name in chosen.__struct_fields__
+        if getattr(chosen, name) != getattr(default, name)
+    }
+    return msgspec.structs.replace(settings, **differs)
+
+
+def read_config(path: str | os.PathLike[str], **overrides: Any) -> BrokerConfig:
+    """A configuration from a TOML file; `overrides` that are not None count more than the file, key by key.
+
+    Paths in the file (`data`, `schema`, those of [tls] and [access]) are relative to the file's folder.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}; give the path of a TOML file") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file}: it is no text in UTF-8; write a TOML file") from None
+    try:
+        said = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file}: {error}; see docs/configuration.md") from None
+    for key in _unknown(said, BrokerConfig, ""):
+        raise ConfigError(f"{file}: {key}")
+    for table, names in _FILES.items():
+        within = said.get(table, {}) if table else said
+        for name in names:
+            if isinstance(within, dict) and isinstance(within.get(name), str):
+                within[name] = str(file.parent / within[name])
+    for key, value in overrides.items():
+        if isinstance(value, dict) and isinstance(said.get(key), dict):
+            said[key] = {**said[key], **value}
+        elif value is not None:
+            said[key] = value
+    return make_config(said, f"{file}: ")
+
+
+def make_config(said: dict[str, Any], where: str = "") -> BrokerConfig:
+    """A configuration from plain values; a mistake is told with its key, after `where`."""
+    try:
+        return msgspec.convert(said, BrokerConfig)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `")
+        key = path.rstrip("`").removeprefix("$.").removeprefix("$")
+        raise ConfigError(f"{where}{key + ': ' if key else ''}{problem}; see docs/configuration.md") from None
+    except (MeetpointError, AssertionError) as error:  # of settings that only programs made before
+        raise ConfigError(f"{where}{error}") from None
+
+
+def _unknown(said: dict[str, Any], kind: Any, within: str) -> Iterator[str]:
+    """What is wrong with the keys of a table, and of those in it."""
+    known = fields_of(kind)
+    for key, value in said.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {within}{near[0]}?" if near else f"known are: {', '.join(known)}"
+            yield f"there is no key {within}{key}; {hint}"
+        elif isinstance(value, dict) and fields_of(known[key]):
+            yield from _unknown(value, known[key], f"{within}{key}.")
+
+
+def fields_of(kind: Any) -> dict[str, Any]:
+    """The keys of a table and their types; none of what is no table."""
+    if isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or is_dataclass(kind)):
+        return get_type_hints(kind)
+    return {}

@@ -1,0 +1,287 @@
+"""The driver: hands inputs to the node one at a time, and does what it wants done, in order.
+
+An input that comes while effects are being applied waits until they are. A message or request with values that the node
+did not expect costs that input: it is counted and logged, and the broker goes on. Where the node fails in any other way
+nothing is certain any more but what is on disk: the broker ends, and comes back from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, Protocol
+
+import msgspec
+
+from meetpoint.broker.clock import Clock
+from meetpoint.broker.observe.hooks import Watch
+from meetpoint.broker.observe.logs import Log
+from meetpoint.broker.observe.metrics import Counts
+from meetpoint.broker.observe.rates import Rates
+from meetpoint.broker.storage import Store
+from meetpoint.broker.timers import Timers
+from meetpoint.broker.transport.connection import FlushScheduler
+from meetpoint.errors import MeetpointError
+from meetpoint.node.node import Node
+from meetpoint.node.runtime.effects import (
+    Accepted,
+    Answer,
+    CancelTimer,
+    Ended,
+    Notify,
+    Observe,
+    Outcome,
+    Persist,
+    Refused,
+    Send,
+    SetTimer,
+    Stop,
+    Trace,
+)
+from meetpoint.node.runtime.inputs import ClientRequest, Input, Persisted, Received, TimerFired
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.wire import WireError
+
+__all__ = ["ClientsSide", "Driver", "PeersSide"]
+
+EVENT_HOPS = "event_hops"
+PEER_REFUSED = "peer_refused"
+SYNCED_S = 0.04
+"""For about so long at a time the node is told of what is on disk: longer than anything else, as it ends work."""
+VERSION_MAX = 2**63 - 1
+"""The largest number that the store holds."""
+_OF_INPUT = (ValueError, ArithmeticError, RecursionError, msgspec.MsgspecError, WireError, MeetpointError)
+"""Errors that tell of values that nobody expected. Any other error tells of a step that was left half done."""
+_STEPS = {
+    "repeated": "events_repeated",
+    "acknowledged": "acknowledged",
+    "rejected": "rejected",
+    "dead": "dead_letters",
+}
+
+
+class PeersSide(Protocol):
+    """Where messages go."""
+
+    def send(self, to: Peer, message: Message) -> None:
+        """Send a message to a peer."""
+
+    def became(self, me: Peer) -> None:
+        """The node has come to a new incarnation."""
+
+    def refused(self, node: bytes) -> None:
+        """A peer said what it had no right to say."""
+
+
+class ClientsSide(Protocol):
+    """Where answers and notifications go."""
+
+    def answered(self, number: int, outcome: Outcome) -> None:
+        """The answer to a request."""
+
+    def notify(self, effect: Notify) -> None:
+        """An event for some names."""
+
+    def ended(self, name: str, reason: str) -> None:
+        """A subscription has ended."""
+
+
+class Driver:
+    """One node's driver."""
+
+    peers: PeersSide
+    clients: ClientsSide
+
+    def __init__(
+        self,
+        node: Node,
+        clock: Clock,
+        store: Store,
+        turn: FlushScheduler,
+        counts: Counts,
+        log: Log,
+        on_stop: Callable[[], None],
+        on_broken: Callable[[str], None],
+    ) -> None:
+        self.node = node
+        self._handle = node.handle
+        self._clock = clock
+        self._store = store
+        self._turn = turn
+        self._counts = counts
+        self._log = log
+        self._on_stop = on_stop
+        self._on_broken = on_broken
+        self._timers = Timers(turn.loop, clock, self._fired)
+        self._tickets: deque[tuple[int, float]] = deque()
+        self._now = clock.now()
+        self._synced = 0
+        self._is_telling = False
+        self._inputs: deque[Input] = deque()
+        self._is_busy = False
+        self._is_closed = False
+        self._me = node.me
+        self.archive: Callable[[Accepted], None]
+        """Where what is accepted goes, if it is archived."""
+        self._watch: Watch | None = None
+        self.paces = Rates(self._now)
+        self._others: dict[type, Callable[[Any], None]] = {
+            Observe: self._observe,
+            Accepted: lambda effect: self.archive(effect),
+            Ended: lambda effect: self.clients.ended(effect.name, effect.reason),
+            Stop: lambda effect: self._on_stop(),
+        }
+
+    # -- inputs --------------------------------------------------------------------------------------------------------
+
+    def hand(self, item: Input) -> None:
+        """Give an input to the node, now or when it has done what it is about."""
+        inputs = self._inputs
+        inputs.append(item)
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            while inputs:
+                self._step(inputs.popleft())
+        except Exception as error:  # of the driver's own: some effects of a step were not applied
+            self._end(type(item).__name__, error)
+        finally:
+            self._is_busy = False
+        self._turn.expect()
+
+    def _step(self, item: Input) -> None:
+        if self._is_closed:
+            return
+        now = self._now = self._clock.now()
+        try:
+            effects = self._handle(item, now)
+        except Exception as error:
+            self._failed(item, error)
+            return
+        if self.node.me is not self._me:
+            self._me = self.node.me
+            self.peers.became(self._me)
+        if self._watch is not None:
+            self._watch(item, effects, now)
+        effect: Any  # of which kind says its class, which a type checker does not follow
+        for effect in effects:
+            kind = type(effect)
+            if kind is Trace:
+                self._trace(effect)
+            elif kind is Send:
+                self.peers.send(effect.to, effect.message)
+            elif kind is SetTimer:
+                self._timers.set(effect.timer, effect.at)
+            elif kind is CancelTimer:
+                self._timers.cancel(effect.timer)
+            elif kind is Persist:
+                self._persist(effect)
+            elif kind is Answer:
+                self.clients.answered(effect.request, effect.outcome)
+            elif kind is Notify:
+                self.clients.notify(effect)
+            else:
+                self._others[kind](effect)
+
+    def look_on(self, watch: Watch | None) -> None:
+        """Have someone look on at each step, or nobody."""
+        self._watch = watch
+
+    def _fired(self, timer: int) -> None:
+        self.hand(TimerFired(timer))
+
+    def persisted(self, ticket: int) -> None:
+        """A ticket and all before it are on disk."""
+        if self._tickets:
+            self._counts.store_s.add(perf_counter() - self._tickets[0][1])
+        self._synced = ticket
+        if not self._is_telling:
+            self._tell_synced()
+
+    def _tell_synced(self) -> None:
+        """Tell the node, some milliseconds at a time: one sync may hold thousands of tickets."""
+        self._is_telling = False
+        tickets = self._tickets
+        until = perf_counter() + SYNCED_S
+        while tickets and tickets[0][0] <= self._synced:
+            self.hand(Persisted(tickets.popleft()[0]))
+            if perf_counter() > until:
+                self._is_telling = True
+                self._turn.loop.call_soon(self._tell_synced)
+                return
+
+    def _persist(self, effect: Persist) -> None:
+        records = effect.records
+        for record in records:
+            if not 0 <= record.version <= VERSION_MAX:  # only a liar's: the disk's numbers end there
+                self._counts.totals["step_errors"] += 1
+                self._log.say(logging.ERROR, "record_refused", name=record.name, version=record.version)
+                records = tuple(each for each in records if 0 <= each.version <= VERSION_MAX)
+                break
+        self._tickets.append((effect.ticket, perf_counter()))
+        self._store.persist(effect.ticket, records, effect.erased)
+
+    # -- effects that are rarer ----------------------------------------------------------------------------------------
+
+    def _observe(self, effect: Observe) -> None:
+        self._counts.observed[effect.name] += effect.value
+        if effect.name == EVENT_HOPS:
+            self._counts.hops.add(effect.value)
+        elif effect.name == PEER_REFUSED:
+            self.peers.refused(effect.subject)
+
+    def _trace(self, effect: Trace) -> None:
+        total = _STEPS.get(effect.step)
+        if total is not None:
+            self._counts.totals[total] += len(effect.names) or 1
+        elif effect.step == "taken":
+            self._counts.totals["events_taken"] += 1
+            if effect.names:
+                self._counts.totals["events_matched"] += 1
+                self.paces.matched(effect.names, self._now)
+        self._store.note(self._now, effect)
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+
+    def _failed(self, item: Input, error: Exception) -> None:
+        self._counts.totals["step_errors"] += 1
+        kind = type(item).__name__
+        is_of_input = isinstance(error, _OF_INPUT)
+        if isinstance(item, ClientRequest) and (
+            is_of_input or isinstance(error, StopIteration)
+        ):  # it hosts nothing, for now
+            self._log.say(
+                logging.ERROR, "request_failed", kind=type(item.what).__name__, problem=repr(error), error=error
+            )
+            self.clients.answered(item.request, Refused("this broker could not take it; its log says why", retry=False))
+        elif isinstance(item, Received) and is_of_input:
+            kind = type(item.message).__name__
+            self._log.say(
+                logging.ERROR, "message_failed", kind=kind, source=item.source.address, problem=repr(error), error=error
+            )
+        else:
+            self._end(kind, error)
+
+    def _end(self, kind: str, error: Exception) -> None:
+        self._log.say(logging.CRITICAL, "node_failed", kind=kind, problem=repr(error), error=error)
+        self.close()
+        self._on_broken(f"the node failed at {kind}: {error!r}")
+
+    def close(self) -> None:
+        """Nothing more is handed to the node."""
+        self._is_closed = True
+        self._inputs.clear()
+        self._timers.close()
+
+    @property
+    def unsynced(self) -> int:
+        """How many writes wait for the disk."""
+        return len(self._tickets)
+
+    @property
+    def timers(self) -> int:
+        """How many timers are set."""
+        return len(self._timers)

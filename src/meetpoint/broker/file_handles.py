@@ -1,0 +1,74 @@
+"""File handles: a process may have so many open at one time, and every connection is one.
+
+A broker that has none left cannot reach other brokers, nor write its journal. So the last ones are kept: the very last
+for files and for brokers that it dials, those before them for brokers that dial it. Clients get the rest. The kernel
+always gives the lowest handle that is free; so the one that it would give now tells how many are taken by connections,
+which never got one of those that are kept.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import Final, NamedTuple
+
+if sys.platform != "win32":
+    import resource
+
+__all__ = ["FileHandles", "handles", "is_out_of_handles", "raise_limit"]
+
+KEPT_MAX: Final = 128
+"""So many are kept from clients, or a quarter of all where there are few."""
+KEPT_FOR_FILES: Final = 8
+"""One of so many that are kept is kept for files and for what this broker dials."""
+
+
+class FileHandles(NamedTuple):
+    """How many there are."""
+
+    limit: int
+    lowest: int
+    """The next one that is given."""
+
+    @property
+    def kept(self) -> int:
+        """How many are kept from clients."""
+        return min(KEPT_MAX, self.limit // 4)
+
+    @property
+    def for_clients(self) -> bool:
+        """Whether one more client may have one."""
+        return self.lowest < self.limit - self.kept
+
+    @property
+    def for_anyone(self) -> bool:
+        """Whether one more connection may have one."""
+        return self.lowest < self.limit - max(1, self.kept // KEPT_FOR_FILES)
+
+
+def handles() -> FileHandles:
+    """How it is right now; the limit may be changed while a process runs."""
+    if sys.platform == "win32":
+        return FileHandles(sys.maxsize, 0)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        limit = sys.maxsize
+    try:
+        descriptor = os.open(os.devnull, os.O_RDONLY)
+    except OSError:
+        return FileHandles(limit, limit)
+    os.close(descriptor)
+    return FileHandles(limit, descriptor)
+
+
+def is_out_of_handles(error: Exception) -> bool:
+    """Whether something failed because this process, or the whole machine, has none left."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def raise_limit() -> None:
+    """Let this process have as many as it may. Programs are often started with 1,024, which are soon gone."""
+    if sys.platform != "win32":
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

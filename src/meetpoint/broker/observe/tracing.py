@@ -1,0 +1,255 @@
+"""Following single events: what is said and done here about them, remembered while someone wants to know.
+
+Whether a message is about an event is seen from its bytes (`catalog.signs`). Some name none: a question that an event
+gives rise to, and its answer. Such a one is about the event that its step was about last, or that its question was.
+Elsewhere nobody knows that; so each broker remembers the *threads* of messages that name no event, and whoever asks
+brings together what belongs together: an errand and its answer, a query and its reply, have one thread wherever they
+are seen.
+
+All of it is bounded, ends by itself, and costs nothing while nobody follows: the driver has nobody to call then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from meetpoint.catalog.purposes import PURPOSES, innermost, tag_of
+from meetpoint.catalog.signs import Signs
+from meetpoint.errors import MeetpointError
+from meetpoint.node.node import Node
+from meetpoint.node.runtime.effects import Answer, Effect, Published, Send, Trace
+from meetpoint.node.runtime.inputs import SECOND_US, ClientRequest, Input, Publish, Received
+from meetpoint.node.runtime.messages import Message, Query, Reply
+from meetpoint.node.runtime.records import EventKey
+from meetpoint.placement.messages import Done, KeyedRequest, NotOwner
+from meetpoint.wire import Codec, WireError
+from meetpoint.wire.clients import FollowedIs, Seen
+
+__all__ = ["FOLLOWED_MAX", "SECONDS_MAX", "SEEN_MAX", "EventTracer", "TracingError"]
+
+FOLLOWED_MAX: Final = 16
+"""How many events are followed at a time."""
+SEEN_MAX: Final = 2_000
+"""How many things are remembered of one."""
+UNNAMED_MAX: Final = 4_000
+"""How many messages that name no event are remembered, while any event is followed."""
+SECONDS_MAX: Final = 120.0
+NAMES_MAX: Final = 200
+"""How many of the subscriptions that one step is about are named."""
+ANSWER_BYTES: Final = 512 << 10
+SEEN_BYTES: Final = 80
+"""About how many bytes an answer has, and one thing that was seen without what is of any length."""
+THREADS_MAX: Final = 2_000
+_WATERMARKS: Final = frozenset({"watermark", "watermarked", "flooded"})
+"""About streams rather than events."""
+_ODD: Final = (ValueError, ArithmeticError, RecursionError, msgspec.MsgspecError, WireError, MeetpointError)
+"""What a message of a liar may lead to here."""
+
+_PACK: Final = msgspec.msgpack.Encoder().encode
+
+
+class TracingError(Exception):
+    """An event cannot be followed now."""
+
+
+class _Said(NamedTuple):
+    """A message that was sent or came, as far as anyone needs to know."""
+
+    is_sent: bool
+    peer: bytes
+    tag: str
+    event: EventKey | None
+    thread: bytes
+    is_routed: bool
+    data: bytes
+
+
+class _Followed:
+    """One event that is followed."""
+
+    def __init__(self, id_: str, until: int) -> None:
+        self.signs = Signs(_PACK(id_))
+        self.until = until
+        self.seen: list[Seen] = []
+        self.is_cut = False
+        self.threads: set[bytes] = set()
+
+    def see(self, seen: Seen) -> None:
+        if len(self.seen) < SEEN_MAX:
+            self.seen.append(seen)
+        else:
+            self.is_cut = True
+
+    def names(self, said: _Said) -> bool:
+        """Whether a message is about this event by itself."""
+        if not self.signs.are_in(said.data):
+            return said.thread in self.threads
+        if said.event is not None:
+            self.signs.learn(said.event)
+        return True
+
+
+class EventTracer:
+    """All events that are followed at one broker."""
+
+    def __init__(self, node: Node, codec: Codec) -> None:
+        self._node = node
+        self._codec = codec
+        self._followed: dict[str, _Followed] = {}
+        self._unnamed: deque[Seen] = deque(maxlen=UNNAMED_MAX)
+        self._number = 0
+        self.errors = 0
+        """Messages that could not be looked into."""
+        self.on_change: Callable[[bool], None] = lambda is_following: None
+        """Told whether anything is followed now."""
+
+    def follow(self, id_: str, seconds: float, now: int) -> None:
+        """Remember what is about an event from now on; told again, for longer."""
+        self._forget_old(now)
+        until = now + int(min(max(seconds, 0.0), SECONDS_MAX) * SECOND_US)
+        known = self._followed.get(id_)
+        if known is not None:
+            known.until = max(known.until, until)
+            return
+        if len(self._followed) >= FOLLOWED_MAX:
+            raise TracingError(f"{FOLLOWED_MAX} events are followed here already; ask again in a while")
+        if not self._followed:
+            self.on_change(True)
+        self._followed[id_] = _Followed(id_, until)
+
+    def followed(self, id_: str, threads: Sequence[bytes], now: int) -> FollowedIs | None:
+        """What was seen of an event, and of threads; None where it is not followed, or not any longer."""
+        self._forget_old(now)
+        known = self._followed.get(id_)
+        if known is None:
+            return None
+        wanted = {*threads, *known.threads}
+        found = {each.number: each for each in self._unnamed if each.thread in wanted}
+        found.update((each.number, each) for each in known.seen)
+        page: list[Seen] = []
+        size = 0
+        for number in sorted(found):
+            each = found[number]
+            size += SEEN_BYTES + len(each.thread) + len(each.detail) + sum(map(len, each.names))
+            if size > ANSWER_BYTES:
+                break
+            page.append(each)
+        return FollowedIs(known.signs.event, tuple(page), known.is_cut or len(page) < len(found))
+
+    def _forget_old(self, now: int) -> None:
+        for id_ in [id_ for id_, each in self._followed.items() if each.until <= now]:
+            del self._followed[id_]
+            if not self._followed:
+                self._unnamed.clear()
+                self.on_change(False)
+
+    # -- a step of the node --------------------------------------------------------------------------------------------
+
+    def took(self, item: Input, effects: Sequence[Effect], now: int) -> None:
+        """The node has taken an input, and wants these things done."""
+        self._forget_old(now)
+        came = self._came(item)
+        sent = [self._sent(effect) for effect in effects if type(effect) is Send]
+        named: set[int] = set()
+        for followed in self._followed.values():
+            self._look(followed, item, came, sent, effects, now, named)
+        for said in (came, *sent):
+            if said is not None and id(said) not in named and said.event is None and said.thread:
+                self._unnamed.append(self._seen(said, now))
+
+    def _look(
+        self,
+        followed: _Followed,
+        item: Input,
+        came: _Said | None,
+        sent: list[_Said | None],
+        effects: Sequence[Effect],
+        now: int,
+        named: set[int],
+    ) -> None:
+        signs = followed.signs
+        is_about = type(item) is ClientRequest and type(item.what) is Publish and signs.are_in(item.what.event)
+        if came is not None and followed.names(came):
+            is_about = True
+            named.add(id(came))
+            followed.see(self._seen(came, now))
+        following = iter(sent)
+        for effect in effects:  # one step may be about several events, one after another
+            if type(effect) is Trace:
+                if effect.step == "published" and signs.are_in(effect.content):
+                    signs.learn(effect.event)
+                is_about = effect.event == signs.event
+                if is_about:
+                    followed.see(self._became(effect, now))
+            elif type(effect) is Answer and type(effect.outcome) is Published:
+                is_about = effect.outcome.event == signs.event
+            elif type(effect) is Send and (said := next(following)) is not None:
+                is_other = said.event is not None and said.event != signs.event
+                if followed.names(said) or (is_about and not is_other):
+                    named.add(id(said))
+                    if said.thread and len(followed.threads) < THREADS_MAX:
+                        followed.threads.add(said.thread)
+                    followed.see(self._seen(said, now))
+
+    def _became(self, effect: Trace, now: int) -> Seen:
+        looked_at = -1
+        if effect.step == "taken":
+            home = self._node.hosting.homes.get(effect.home)
+            looked_at = -1 if home is None else len(home.filters)
+        return Seen(
+            self._next(), now, effect.step, names=effect.names[:NAMES_MAX], detail=effect.detail, looked_at=looked_at
+        )  # fmt: skip
+
+    def _seen(self, said: _Said, now: int) -> Seen:
+        detail = "routed" if said.is_routed else ""
+        step = "sent" if said.is_sent else "received"
+        return Seen(self._next(), now, step, said.peer, said.tag, said.thread, detail=detail)
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def _came(self, item: Input) -> _Said | None:
+        if type(item) is not Received:
+            return None
+        return self._read(item.message, item.source.id, self._node.me.id, is_sent=False)
+
+    def _sent(self, effect: Send) -> _Said | None:
+        return self._read(effect.message, self._node.me.id, effect.to.id, is_sent=True)
+
+    def _read(self, message: Message, source: bytes, to: bytes, *, is_sent: bool) -> _Said | None:
+        try:
+            if PURPOSES.get(innermost(self._codec, message)[0]) != "events":
+                return None
+            tag, inner = innermost(self._codec, message, whole=True)
+            if tag in _WATERMARKS:
+                return None
+            thread, is_routed = self._thread(message, source, to)
+            event = getattr(inner, "event", None)
+            data = self._codec.encode(message)
+        except _ODD:
+            self.errors += 1
+            return None
+        peer = to if is_sent else source
+        return _Said(is_sent, peer, tag, event if type(event) is EventKey else None, thread, is_routed, data)
+
+    def _thread(self, message: Any, source: bytes, to: bytes) -> tuple[bytes, bool]:
+        """What a question and its answer have in common; and whether it is on its way by the overlay's routing."""
+        is_routed = False
+        while tag_of(message).endswith(".ro"):
+            message, is_routed = self._codec.decode(message.body), True
+        if isinstance(message, KeyedRequest):
+            return b"e%b/%d" % (message.origin.id, message.number), is_routed
+        if isinstance(message, Done | NotOwner):
+            return b"e%b/%d" % (to, message.number), is_routed
+        if isinstance(message, Query):
+            return b"q%b/%d" % (source, message.request), is_routed
+        if isinstance(message, Reply):
+            return b"q%b/%d" % (to, message.request), is_routed
+        return b"", is_routed

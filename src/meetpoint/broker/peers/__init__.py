@@ -1,0 +1,1 @@
+"""Links to other brokers: who is dialled, when, and what waits for whom."""

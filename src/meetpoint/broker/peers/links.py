@@ -1,0 +1,375 @@
+"""The ways to other brokers.
+
+A link leads one way: each broker dials every broker that it has something to say to, and reads what others dial. A
+link is dialled when the first message is to go, and again when a message is to go after it broke; in between a little
+time passes, so that a broker that is down is not dialled without end. What cannot be sent is dropped: whoever sent it
+says it again. Only so many bytes wait for one broker.
+
+The node is told (`PeerUnreachable`) of a broker that refuses, is another one by now, or whose link breaks. A
+suspicion is against one incarnation; so whoever is dialled tells the dialler of each that it comes to (`IAm`), as the
+dialler does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from meetpoint.broker.clients.refusals import Refusals, host_of
+from meetpoint.broker.config import BrokerConfig
+from meetpoint.broker.file_handles import is_out_of_handles
+from meetpoint.broker.observe.logs import Log
+from meetpoint.broker.observe.metrics import Counts
+from meetpoint.broker.peers.dialer import Refusal, dial
+from meetpoint.broker.transport.connection import HANDSHAKE, Connection, FlushScheduler
+from meetpoint.broker.transport.tls import Guard
+from meetpoint.errors import MeetpointError
+from meetpoint.node.runtime.inputs import Input, PeerUnreachable, Received
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.ring import NodeId
+from meetpoint.wire import Codec, WireError
+from meetpoint.wire.codec import MESSAGE_MAX
+from meetpoint.wire.handshake import Hello, IAm, Welcome
+
+__all__ = ["Inlet", "Links"]
+
+BACKOFF_S_MIN: Final = 0.05
+BACKOFF_S_MAX: Final = 1.0
+UNUSED_S: Final = 120.0
+"""A link that is not open is forgotten after so long."""
+
+
+class Link:
+    """The way to one address."""
+
+    def __init__(self, links: Links, address: str, to: Peer) -> None:
+        self._links = links
+        self.address = address
+        self._to = to
+        self._said = links.me
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._connection: Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._backoff_s = BACKOFF_S_MIN
+        self._closed_at = 0.0
+        self.used_at = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is sent goes out at once."""
+        return self._connection is not None
+
+    @property
+    def end(self) -> tuple[Connection, NodeId] | None:
+        """The connection, and whom it leads to, where it leads somewhere."""
+        return None if self._connection is None else (self._connection, self._to.id)
+
+    def expel(self, kind: str, reason: str) -> None:
+        """Whoever is there is not believed any longer."""
+        if self._connection is not None:
+            self._links.expel(self._connection, kind, reason)
+
+    @property
+    def queued_bytes(self) -> int:
+        """How much waits."""
+        return self._pending_bytes if self._connection is None else self._connection.queued_bytes
+
+    def send(self, to: Peer, data: bytes) -> None:
+        """Say something."""
+        if to is not self._to:
+            if to.id != self._to.id:
+                self._change(to)
+            self._to = to
+        connection = self._connection
+        if connection is not None:
+            if connection.is_full and connection.queued_bytes > self._links.queue_max:
+                self._links.counts.totals["dropped_to_peers"] += 1
+            else:
+                connection.say(data)
+            return
+        if not self._pending:
+            self._said = self._links.me
+        if self._pending_bytes > self._links.queue_max:
+            self._links.counts.totals["dropped_to_peers"] += 1
+            return
+        self._pending.append(data)
+        self._pending_bytes += len(data)
+        if self._task is None and self._timer is None:
+            self._dial()
+
+    def became(self, me: Peer) -> None:
+        """What is said from now on is said under another incarnation."""
+        data = HANDSHAKE.encode(IAm(me))
+        if self._connection is not None:
+            self._connection.say(data)
+        elif self._pending or self._task is not None:
+            self._pending.append(data)
+
+    def _change(self, to: Peer) -> None:
+        """Another broker has this address: what was to be said to the former one is not for it."""
+        self._drop()
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.close("the address is another broker's")
+
+    # -- dialling ------------------------------------------------------------------------------------------------------
+
+    def _dial(self) -> None:
+        self._timer = None
+        self._task = self._links.turn.loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        config = self._links.config
+        hello = Hello(config.wire_versions, config.network, self._said, way=config.way)
+        try:
+            await dial(config, self._links.guard, self._links.turn, self.address, hello, self._welcomed)
+        except (OSError, TimeoutError, Refusal, MeetpointError, UnicodeError) as error:
+            self._task = None
+            self._failed(error)
+
+    def _welcomed(self, connection: Connection, message: Welcome) -> None:
+        if message.broker.id != self._to.id:
+            raise Refusal(f"another broker answers there: {message.broker.address}", retry=True)
+        self._task = None
+        self._connection = connection
+        self._backoff_s = BACKOFF_S_MIN
+        connection.begin(message.version, HANDSHAKE, _Outlet(self, message.broker))
+        pending, self._pending, self._pending_bytes = self._pending, [], 0
+        for data in pending:
+            connection.say(data)
+
+    def _failed(self, error: Exception) -> None:
+        """Nobody, or nobody who wants to hear this, is there."""
+        reason = str(error) or type(error).__name__
+        kind = error.kind if isinstance(error, Refusal) else "file_handles" if is_out_of_handles(error) else ""
+        if kind:
+            self._links.refusals.refuse(kind, address=self.address, reason=reason)
+        level = logging.WARNING if isinstance(error, Refusal) and not error.kind else logging.DEBUG
+        self._links.log.say(level, "peer_unreachable", address=self.address, reason=reason)
+        self._broken(self._to)
+
+    def lost(self, reached: Peer, reason: str) -> None:
+        """The link has broken."""
+        if self._connection is None:
+            return
+        self._links.ended(self._connection)
+        self._connection = None
+        self._links.log.say(logging.INFO, "peer_lost", address=self.address, reason=reason)
+        self._broken(reached)
+
+    def _broken(self, peer: Peer) -> None:
+        self._drop()
+        if self._links.is_closed:
+            return
+        wait_s, self._backoff_s = self._backoff_s, min(BACKOFF_S_MAX, self._backoff_s * 2)
+        self._timer = self._links.turn.loop.call_later(wait_s, self._waited)
+        self._links.hand(PeerUnreachable(peer))
+
+    def _waited(self) -> None:
+        self._timer = None
+        if self._pending:
+            self._dial()
+
+    def _drop(self) -> None:
+        self._links.counts.totals["dropped_to_peers"] += len(self._pending)
+        self._pending = []
+        self._pending_bytes = 0
+
+    def close(self) -> asyncio.Task[None] | None:
+        """No more; what is being dialled is returned, cancelled."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close("this broker stops")
+        if self._task is not None:
+            self._task.cancel()
+        return self._task
+
+    def look(self, now: float) -> bool:
+        """Called now and then; whether the link may be forgotten."""
+        if self._connection is not None:
+            self._connection.look(now)
+            self._closed_at = now
+            return False
+        if self._pending or self._task is not None:
+            self._closed_at = now
+        return now - self._closed_at > UNUSED_S and self._timer is None
+
+
+class _Outlet:
+    """The dialler's side of an open link: nothing comes but word of who is there."""
+
+    def __init__(self, link: Link, reached: Peer) -> None:
+        self._link = link
+        self._reached = reached
+
+    def take(self, message: Message) -> None:
+        if not isinstance(message, IAm):
+            return
+        if message.peer.id == self._reached.id:
+            self._reached = message.peer
+        else:
+            self._link.expel("identity", "it says that it is another broker now")
+
+    def refused(self, error: WireError) -> None:
+        pass
+
+    def closed(self, reason: str) -> None:
+        self._link.lost(self._reached, reason)
+
+    def drained(self) -> None:
+        pass
+
+
+class Links:
+    """All ways to other brokers."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        guard: Guard,
+        turn: FlushScheduler,
+        codec: Codec,
+        counts: Counts,
+        log: Log,
+        refusals: Refusals,
+        me: Peer,
+        hand: Callable[[Input], None],
+    ) -> None:
+        self.config = config
+        self.guard = guard
+        self.turn = turn
+        self.counts = counts
+        self.log = log
+        self.refusals = refusals
+        self.me = me
+        self.hand = hand
+        self.queue_max = config.limits.peer_queue_bytes
+        self.is_closed = False
+        self._encode = codec.encode
+        self._links: dict[str, Link] = {}
+        self.inlets: dict[Connection, Inlet] = {}
+
+    def send(self, to: Peer, message: Message) -> None:
+        """Send a message to a peer."""
+        link = self._links.get(to.address)
+        if link is None:
+            if self.is_closed or not to.address:
+                return
+            link = self._links[to.address] = Link(self, to.address, to)
+        try:
+            data = self._encode(message)
+        except OverflowError:  # a number that a liar sent, and one more
+            self.counts.wire_errors["unwritable"] += 1
+            return
+        if len(data) > MESSAGE_MAX:
+            self.counts.wire_errors["oversized"] += 1
+            self.log.say(logging.ERROR, "message_too_long", kind=type(message).__name__, bytes=len(data))
+            return
+        self.counts.totals["messages_out"] += 1
+        link.send(to, data)
+
+    def became(self, me: Peer) -> None:
+        """This broker has come to a new incarnation."""
+        self.me = me
+        for link in self._links.values():
+            link.became(me)
+        data = HANDSHAKE.encode(IAm(me))
+        for connection in self.inlets:
+            connection.say(data)
+
+    def check_certificates(self) -> None:
+        """Others may count now: close the links whose certificate does not any longer."""
+        ends = [end for link in self._links.values() if (end := link.end) is not None]
+        ends += [(connection, inlet.source) for connection, inlet in self.inlets.items()]
+        for connection, id_ in ends:
+            if (why := self.guard.why_not(connection.certificate, id_)) is not None:
+                self.expel(connection, why.kind, why.reason)
+
+    def expel(self, connection: Connection, kind: str, reason: str) -> None:
+        """Whoever is there is no broker that is believed."""
+        self.refusals.refuse(kind, address=host_of(connection), reason=reason)
+        connection.abort(reason)
+
+    def refused(self, node: bytes) -> None:
+        """A broker said what it had no right to say: an old deletion, an old record, something of another's home."""
+        address = next((host_of(connection) for connection, inlet in self.inlets.items() if inlet.source == node), "")
+        self.refusals.refuse("peer", address=address, peer=node.hex())
+
+    def look(self, now: float) -> None:
+        """Called now and then: close what stalls, forget what is not used."""
+        for address in [address for address, link in self._links.items() if link.look(now)]:
+            del self._links[address]
+        for connection in list(self.inlets):
+            connection.look(now)
+
+    def ended(self, connection: Connection) -> None:
+        """A connection is over: count and say it where it was closed for making no progress."""
+        if connection.gave_up is not None:
+            kind, reason = connection.gave_up
+            self.counts.totals["stalls"] += 1
+            self.refusals.refuse(kind, address=host_of(connection), reason=reason)
+
+    async def close(self) -> None:
+        """No more."""
+        self.is_closed = True
+        tasks = [task for link in self._links.values() if (task := link.close()) is not None]
+        for connection in list(self.inlets):
+            connection.close("this broker stops")
+        if tasks:
+            await asyncio.wait(tasks)
+
+    @property
+    def queued_bytes(self) -> int:
+        """How much waits for all of them."""
+        return sum(link.queued_bytes for link in self._links.values())
+
+    @property
+    def open(self) -> int:
+        """How many lead somewhere."""
+        return sum(link.is_open for link in self._links.values())
+
+
+class Inlet:
+    """What another broker dialled: what it says goes to the node."""
+
+    def __init__(self, links: Links, connection: Connection, source: Peer) -> None:
+        self._links = links
+        self._connection = connection
+        self._source = source
+        self._totals = links.counts.totals
+        links.inlets[connection] = self
+
+    @property
+    def source(self) -> NodeId:
+        """Who speaks."""
+        return self._source.id
+
+    def take(self, message: Message) -> None:
+        """A message of a peer."""
+        if type(message) is IAm:
+            if message.peer.id == self._source.id:
+                self._source = message.peer
+            else:
+                self._links.expel(self._connection, "identity", "it says that it is another broker now")
+            return
+        self._totals["messages_in"] += 1
+        self._links.hand(Received(self._source, message))
+
+    def refused(self, error: WireError) -> None:
+        """What is no message is counted; other messages of the same connection may be good."""
+        self._links.counts.wire_errors[error.kind] += 1
+
+    def closed(self, reason: str) -> None:
+        """The peer has closed it, or is gone: whoever has something to say to it will notice."""
+        self._links.inlets.pop(self._connection, None)
+        self._links.ended(self._connection)
+
+    def drained(self) -> None:
+        """Nothing waits."""

@@ -1,0 +1,429 @@
+"""A connection: frames in, messages to whoever takes them; messages out, once per turn of the loop.
+
+What is to be said is collected and written when the turn of the event loop ends, all of it in one call: under load a
+turn has many inputs, and each has many effects. What has come is taken a few milliseconds at a time: meanwhile nothing
+more is read, so that one busy client keeps nobody else from being heard for long, and its backlog is bounded. Nor is
+anything read, or taken, from whoever does not read what it is told: its answers wait in its own memory, as questions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final, Protocol, cast
+
+from meetpoint.broker.config import Limits
+from meetpoint.broker.transport.cpu_budget import DOUBTFUL, CpuBudget, doubt_after
+from meetpoint.broker.transport.tls import TLS_FIRST_BYTE, Pipe, TlsError
+from meetpoint.node.runtime.messages import Message
+from meetpoint.wire import Codec, FrameReader, Piece, WireError, frames, split
+from meetpoint.wire.handshake import HANDSHAKE_VERSION, Hello, HelloRejected, IAm, Welcome
+
+__all__ = ["HANDSHAKE", "TURN_S", "Connection", "FlushScheduler", "Role", "tune"]
+
+HANDSHAKE: Final = Codec((Hello, Welcome, HelloRejected, IAm))
+FRAME_BEFORE_MAX: Final = 4 << 10
+"""The longest frame before the other side has said who it is."""
+TURN_S: Final = 0.01
+"""For about so long at a time the messages of one connection are taken."""
+DOUBTFUL_TURN_S: Final = 0.001
+"""And those of one that is in doubt."""
+TURN_CHECK: Final = 16
+"""After so many messages the time is looked at."""
+LEAVING_MAX: Final = 64
+"""Of so many connections that were closed what they had said before is still taken; of others it is dropped."""
+WRITE_HIGH: Final = 1 << 20
+"""When so many bytes wait in a transport, it is full."""
+
+
+class FlushScheduler:
+    """The connections that have something to say when this turn of the loop ends, and what else is looked at then."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._marked: list[Connection] = []
+        self._is_expected = False
+        self.checks: list[Callable[[], None]] = []
+        self.allowance = CpuBudget(loop)
+        self.leaving = 0
+        """How many connections are closed, and what they had said before is still being taken."""
+
+    def mark(self, connection: Connection) -> None:
+        """A connection has something to say."""
+        self._marked.append(connection)
+        self.expect()
+
+    def expect(self) -> None:
+        """Something has happened in this turn."""
+        if not self._is_expected:
+            self._is_expected = True
+            self.loop.call_soon(self._end)
+
+    def _end(self) -> None:
+        for check in self.checks:
+            check()
+        self._is_expected = False
+        marked, self._marked = self._marked, []
+        for connection in marked:
+            connection.flush()
+
+
+class Role(Protocol):
+    """What a connection is for."""
+
+    def take(self, message: Message) -> None:
+        """A message came."""
+
+    def refused(self, error: WireError) -> None:
+        """Bytes came that are no message, or no frame."""
+
+    def closed(self, reason: str) -> None:
+        """The connection is over."""
+
+    def drained(self) -> None:
+        """The other side takes bytes again."""
+
+
+class Connection(asyncio.Protocol):
+    """One TCP connection, within it TLS where there is a pipe. Its first role is the handshake's; another follows."""
+
+    def __init__(
+        self, turn: FlushScheduler, limits: Limits, role: Callable[[Connection], Role], pipe: Pipe | None = None
+    ) -> None:
+        self._pipe = pipe
+        self._has_heard = False
+        self.certificate: bytes | None = None
+        """What the other side has shown that the authority has signed, DER; None of most clients, and without TLS."""
+        self._turn = turn
+        self._limits = limits
+        self._reader = FrameReader(FRAME_BEFORE_MAX, HANDSHAKE_VERSION)
+        self.codec = HANDSHAKE
+        self.version = HANDSHAKE_VERSION
+        self.role = role(self)
+        self.transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._is_marked = False
+        self._backlog: deque[Piece] = deque()
+        self._is_going_on = False
+        self.is_held = False
+        """Whether nothing is read from it, for now."""
+        self.doubt = 0.0
+        """How much of what it says is refused, of late (`doubt`)."""
+        self.refusals = 0
+        """How many of the things that it said were refused, since that was looked at."""
+        self._is_leaving = False
+        self._has_to_wait = False
+        self._is_reading = True
+        self._has_begun = False
+        self.is_over = False
+        self.is_full = False
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self._reason = ""
+        self.gave_up: tuple[str, str] | None = None
+        """As which kind of refusal it was closed for making no progress, and why."""
+        self._stalled: tuple[int, float] | None = None
+        self._frame_since: tuple[int, float] | None = None
+
+    # -- beginning -----------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop."""
+        transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        if self.is_over:
+            return transport.abort()  # it was turned away at once
+        self.transport = transport
+        tune(transport.get_extra_info("socket"), self._limits.stall_s)
+        transport.set_write_buffer_limits(high=min(WRITE_HIGH, self._limits.client_queue_bytes // 2))
+        if self._pipe is not None:
+            transport.write(self._pipe.begin())
+        self._wait_if_doubtful()
+
+    def begin(self, version: int, codec: Codec, role: Role) -> None:
+        """The handshake is over: messages of a codec come in frames of a version, and a role takes them."""
+        self.flush()
+        self.version = self._reader.version = version
+        self._reader.frame_max = self._limits.frame_bytes
+        self.codec = codec
+        self.role = role
+        self._has_begun = True
+
+    # -- what comes ----------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop."""
+        if self.doubt < DOUBTFUL:
+            self._receive(data)
+        else:
+            begin = perf_counter()
+            self._receive(data)
+            self._charge(begin)
+
+    def _charge(self, begin: float) -> None:
+        """What took its time since then was of one in doubt, who goes on when there is time again."""
+        self._turn.allowance.spend(perf_counter() - begin)
+        self._wait_if_doubtful()
+        self._go_on()
+
+    def _receive(self, data: bytes) -> None:
+        if self._pipe is not None or not self._has_heard:
+            try:
+                data = self._unwrap(data)
+            except TlsError as error:
+                self.role.refused(error)
+                self.close(str(error))
+                return
+        if data:
+            self._hear(data)
+        if self._pipe is not None and self._pipe.has_ended and self.transport is not None:
+            self.transport.write(self._pipe.goodbye())
+            self.transport.close()  # what has come is taken when that is done, as where there is no TLS
+
+    def _unwrap(self, data: bytes) -> bytes:
+        """What bytes say when TLS is taken off; whoever speaks TLS where there is none, or the other way, hears so."""
+        pipe = self._pipe
+        if not self._has_heard:
+            self._has_heard = True
+            is_tls = data[0] == TLS_FIRST_BYTE
+            if pipe is None and is_tls:
+                raise TlsError("tls", "this port speaks no TLS: connect by mp://, or give the broker a certificate")
+            if pipe is not None and pipe.is_server and not is_tls:
+                self._pipe = None  # so that the answer can be read
+                raise TlsError("plain", "this port speaks TLS only: connect by mps://, and brokers with [tls]")
+        if pipe is None:
+            return data
+        assert self.transport is not None, "bytes come while it is open"
+        was_ready = pipe.is_ready
+        try:
+            said = pipe.feed(data)
+        finally:
+            if pending := pipe.pending():
+                self.transport.write(pending)
+        if not was_ready and pipe.is_ready:
+            self.certificate = pipe.certificate
+            self.flush()
+        return said
+
+    def _hear(self, data: bytes) -> None:
+        self.bytes_in += len(data)
+        had_begun = self._has_begun
+        try:
+            for piece in self._reader.feed(data, None if had_begun else 1):
+                self._backlog += split(piece, self.version)
+            if self._reader.problem is not None:
+                raise self._reader.problem
+        except WireError as error:
+            self._take_some()
+            if not self.is_over:
+                self.role.refused(error)
+                self.close(str(error))
+            return
+        if not self._is_going_on:
+            self._take_some()
+        if had_begun != self._has_begun and self._reader.held and not self.is_over:
+            self._hear(b"")  # what came with the handshake was kept back until it was known how to read it
+
+    def _take_more(self) -> None:
+        self._is_going_on = False
+        begin, was_doubtful = perf_counter(), self.doubt >= DOUBTFUL
+        self._take_some()
+        if was_doubtful:
+            self._charge(begin)
+
+    def _take_some(self) -> None:
+        backlog, is_doubtful = self._backlog, self.doubt >= DOUBTFUL
+        until = perf_counter() + (DOUBTFUL_TURN_S if is_doubtful else TURN_S)
+        count = 0
+        while backlog and not self.is_over and self._may_take:
+            self._take(backlog.popleft())
+            count += 1
+            if not count % TURN_CHECK and perf_counter() > until:
+                break
+        if is_doubtful or self.refusals:
+            refused, self.refusals = self.refusals, 0
+            self.doubt = doubt_after(self.doubt, max(0, count - refused), refused)
+        if self._is_leaving and not backlog:
+            self._end()
+        else:
+            self._go_on()
+
+    def _take(self, piece: Piece) -> None:
+        try:
+            message = self.codec.decode(piece)
+        except WireError as error:
+            self.refusals += error.kind != "unknown"  # which a newer broker may say with every right
+            self.role.refused(error)
+        else:
+            self.role.take(message)
+
+    def hold(self, held: bool) -> None:
+        """Read nothing more for now, and leave what has come; or go on."""
+        if self.is_held != held:
+            self.is_held = held
+            self._go_on()
+
+    def _wait_if_doubtful(self) -> None:
+        """Whoever is in doubt goes on when there is time."""
+        if self.doubt >= DOUBTFUL and not self._has_to_wait and not self.is_over and self._turn.allowance.is_spent:
+            self._has_to_wait = True
+            self._turn.allowance.wait(self._waited)
+            self._set_reading()
+
+    def _waited(self) -> None:
+        self._has_to_wait = False
+        self._go_on()
+
+    @property
+    def _may_take(self) -> bool:
+        return not (self.is_held or self.is_full or self._has_to_wait)
+
+    def _go_on(self) -> None:
+        """Take what was left, if it may be taken."""
+        if self._backlog and self._may_take and not self._is_going_on and not self.is_over:
+            self._is_going_on = True
+            self._turn.loop.call_soon(self._take_more)
+        self._set_reading()
+
+    def _set_reading(self) -> None:
+        wanted = self._may_take and not self._backlog
+        if wanted != self._is_reading and self.transport is not None and not self.is_over:
+            self._is_reading = wanted
+            if wanted:
+                self.transport.resume_reading()
+            else:
+                self.transport.pause_reading()
+
+    # -- what goes -----------------------------------------------------------------------------------------------------
+
+    def say(self, data: bytes) -> None:
+        """A message shall go, at the end of this turn."""
+        if self._is_leaving:
+            return
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if not self._is_marked:
+            self._is_marked = True
+            self._turn.mark(self)
+
+    def flush(self) -> None:
+        """Write what was collected."""
+        self._is_marked = False
+        out, pipe = self._out, self._pipe
+        if not out or self.transport is None or self.is_over or (pipe is not None and not pipe.can_say):
+            return
+        data = frames(out, self.version)
+        self._out = []
+        self._out_bytes = 0
+        self.bytes_out += len(data)
+        self.transport.write(data if pipe is None else pipe.wrap(data))
+        if not self.is_full:
+            self.role.drained()
+
+    @property
+    def queued_bytes(self) -> int:
+        """How many bytes are still to be sent."""
+        if self.transport is None or self.is_over:
+            return 0
+        return self._out_bytes + self.transport.get_write_buffer_size()
+
+    def pause_writing(self) -> None:
+        """Called by the loop: the other side does not take what is written."""
+        self.is_full = True
+        self._stalled = None
+        self._set_reading()
+
+    def resume_writing(self) -> None:
+        """Called by the loop."""
+        self.is_full = False
+        self._stalled = None
+        if not self.is_over:
+            self.role.drained()
+            self._go_on()
+
+    # -- ending --------------------------------------------------------------------------------------------------------
+
+    def close(self, reason: str) -> None:
+        """Say what is left to be said, and close."""
+        if not self.is_over and self.transport is not None:
+            self._reason = self._reason or reason
+            self.flush()
+            if self._pipe is not None:
+                self.transport.write(self._pipe.goodbye())
+            self.transport.close()
+            self._end()
+
+    def abort(self, reason: str) -> None:
+        """Close at once."""
+        self._reason = self._reason or reason
+        if self.transport is not None:
+            self.transport.abort()
+        self._end()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Called by the loop."""
+        self._reason = self._reason or (str(error) if error else "the other side closed it")
+        if isinstance(error, OSError) and error.errno == errno.ETIMEDOUT and not self.is_over:
+            self.gave_up = "stalled", self._reason  # the kernel was quicker (`tune`)
+        self.transport = None
+        self.is_full = False
+        turn = self._turn
+        if self._backlog and not self.is_over and self.doubt < DOUBTFUL and turn.leaving < LEAVING_MAX:
+            turn.leaving += 1
+            self._is_leaving = True  # what was said before counts, and is taken in its turns
+            self._go_on()
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._backlog.clear()
+            self._out.clear()
+            self._turn.leaving -= self._is_leaving
+            self.role.closed(self._reason)
+
+    # -- what takes too long -------------------------------------------------------------------------------------------
+
+    def look(self, now: float) -> None:
+        """Called now and then: close what makes no progress."""
+        if self.is_over or self.transport is None:
+            return
+        if self.is_full:
+            left = self.transport.get_write_buffer_size()
+            if self._stalled is None or self._stalled[0] != left:
+                self._stalled = (left, now)
+            elif now - self._stalled[1] >= self._limits.stall_s:
+                self._give_up("stalled", f"it took nothing for {self._limits.stall_s:g} s")
+                return
+        if self._reader.held and self._is_reading:
+            if self._frame_since is None or self._frame_since[0] != self._frames_read:
+                self._frame_since = (self._frames_read, now)
+            elif now - self._frame_since[1] >= self._limits.frame_s:
+                self._give_up("slow_frame", f"a frame was not complete after {self._limits.frame_s:g} s")
+        else:
+            self._frame_since = None
+
+    def _give_up(self, kind: str, reason: str) -> None:
+        self.gave_up = kind, reason
+        self.abort(reason)
+
+    @property
+    def _frames_read(self) -> int:
+        return self.bytes_in - self._reader.held  # where the frame begins that is not complete
+
+
+def tune(sock: socket.socket | None, stall_s: float) -> None:
+    """Send small things at once; bytes that the other machine does not confirm for a while break the connection."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    wanted = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": int(stall_s * 1000)}
+    for option, value in wanted.items():
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

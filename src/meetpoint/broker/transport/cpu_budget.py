@@ -1,0 +1,111 @@
+"""Whoever is in doubt shares what time is left: so garbage costs others little, however much of it there is.
+
+A connection is in doubt while nobody knows it yet, and when much of what it says is refused. When its bytes have been
+dealt with, the time that took is taken from one `CpuBudget` that all doubtful connections share; while that is used up
+they are not read from, and TCP holds them up. While the process has nothing else to do it grows as fast as time goes;
+the more others need, the slower, such that they could always have as much again; and by a small part of the time
+(`SHARE`) even where they need all. So a broker at rest lets a thousand clients in as fast as it can, and one that is
+busy goes on with its work. What others need is seen from the processor time of the whole process: threads that write
+want Python's lock too, and the loop is not late while it waits for them. Where the machine is busy with something else
+that says too little, and a look that comes later than it was due says enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter, process_time
+from typing import Final
+
+__all__ = ["DOUBTFUL", "NEWCOMER", "CpuBudget", "doubt_after"]
+
+SHARE: Final = 0.06
+"""What part of busy time is for those in doubt."""
+DOUBTFUL: Final = 0.3
+"""From here on a connection is in doubt: about so much of what it says is refused."""
+NEWCOMER: Final = 0.4
+"""How much whoever comes is doubted at first: until a few things it said were good."""
+CREDIT_S: Final = 0.01
+"""How much time may be saved up."""
+DEBT_S: Final = 0.05
+"""And how much owed. A process that was stopped, or a machine that stood still, in the middle of a turn is nobody's
+fault: what is owed then is paid within a second, and whoever comes meanwhile is heard before it is given up."""
+TICK_S: Final = 0.002
+"""How often those that wait are looked at."""
+BATCH: Final = 8
+"""How many of them go on at a time: only when they have been dealt with it is known how long that took."""
+_LATE_S: Final = 0.004
+"""A look that comes later than this after the one before was held up."""
+_WEIGHT: Final = 0.1
+_WINDOW_S: Final = 0.1
+"""Over about so long it is seen what others need."""
+
+
+def doubt_after(doubt: float, good: int, refused: int) -> float:
+    """How much a connection is doubted that said some more things: the part of them that was refused, of late."""
+    trust = (1.0 - _WEIGHT) ** refused
+    return 1.0 - (1.0 - doubt * (1.0 - _WEIGHT) ** good) * trust
+
+
+class CpuBudget:
+    """How much time there is for those in doubt, and which of them wait for it."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float] = perf_counter,
+        used: Callable[[], float] = process_time,
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._used = used
+        self._credit_s = CREDIT_S
+        self._looked_at = clock()
+        self._used_before = used()
+        self._spent_s = 0.0  # since then
+        self._others = 0.0
+        """What part of the time others need, of late."""
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_ticking = False
+
+    def spend(self, seconds: float) -> None:
+        """Something of a doubtful connection took so long."""
+        self._credit_s = max(-DEBT_S, self._credit_s - seconds)
+        self._spent_s += seconds
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether they have to wait."""
+        if not self._is_ticking:
+            self._grow(is_watched=False)
+        return self._credit_s <= 0
+
+    def wait(self, go_on: Callable[[], None]) -> None:
+        """Call this, in its turn, when there is time again."""
+        self._waiting.append(go_on)
+        if not self._is_ticking:
+            self._is_ticking = True
+            self._loop.call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._grow(is_watched=True)
+        for _ in range(BATCH):
+            if not self._waiting or self._credit_s <= 0:
+                break
+            self._waiting.popleft()()
+        self._is_ticking = bool(self._waiting)
+        if self._is_ticking:
+            self._loop.call_later(TICK_S, self._tick)
+
+    def _grow(self, *, is_watched: bool) -> None:
+        """For the time that has gone. A look that came when it was due, but for what was spent here, held up nobody."""
+        now, used = self._clock(), self._used()
+        elapsed, self._looked_at = now - self._looked_at, now
+        spent, self._spent_s = self._spent_s, 0.0
+        others, self._used_before = max(0.0, used - self._used_before - spent), used
+        if elapsed > 0:
+            self._others += (min(1.0, others / elapsed) - self._others) * min(1.0, elapsed / _WINDOW_S)
+        is_late = not is_watched or elapsed - spent > _LATE_S
+        share = SHARE if is_late else max(SHARE, 1.0 - 2.0 * self._others)
+        self._credit_s = min(CREDIT_S, self._credit_s + share * elapsed)

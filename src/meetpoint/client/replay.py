@@ -1,0 +1,165 @@
+"""What was published before a subscription was there: read from the archives of brokers, and joined to what is live.
+
+The seam is exact. Once the subscription is acknowledged, brokers are asked for the highest number of every stream. What
+has a number up to that is history, and is read from archives; what has a higher one was published later, and comes by
+the subscription. An event that comes by it and came as history is passed over; one that waited there from before the
+moment that history begins at is not. So there is no gap and nothing comes twice, whatever goes on meanwhile.
+
+Streams are read side by side and handed out in the order in which brokers accepted events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+from bisect import bisect_left
+from collections import deque
+from typing import NamedTuple
+
+from meetpoint.client.admin_queries import AdminQueries
+from meetpoint.client.backoff import Backoff
+from meetpoint.client.errors import NetworkError, RefusedError
+from meetpoint.language.event import Event
+from meetpoint.language.event_msgpack import from_msgpack
+from meetpoint.node.home.history_dedup import HistoryDedup
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.wire.clients import History, Stream
+
+__all__ = ["Replay", "Replayed"]
+
+IDS_MAX = 100_000
+"""How many ids are remembered: an event that was published twice comes once, as it does from a home."""
+PAUSE_S = 0.05
+"""How long what is not in an archive yet is waited for, before it is asked for again."""
+
+StreamKey = tuple[HomeId, int]
+
+
+class Replayed(NamedTuple):
+    """An event of history."""
+
+    key: EventKey
+    at_us: int
+    event: Event
+
+
+class _Reader:
+    """One stream in one archive, which one broker has or several share."""
+
+    def __init__(self, stream: StreamKey) -> None:
+        self.stream = stream
+        self.holders: list[Peer] = []
+        """The broker that hosts the stream is the first, if it has this archive."""
+        self.reached = 0
+        self.upto = 0
+        self.page: deque[Replayed] = deque()
+        self.numbers = array("Q")
+        """Of all that was read, in order."""
+
+    def has_read(self, number: int) -> bool:
+        at = bisect_left(self.numbers, number)
+        return at < len(self.numbers) and self.numbers[at] == number
+
+    def learn(self, peer: Peer, stream: Stream) -> None:
+        if peer in self.holders:
+            self.holders.remove(peer)
+        self.holders.insert(0 if stream.is_here else len(self.holders), peer)
+
+
+class Replay:
+    """The history of one subscription, for one reader at a time."""
+
+    def __init__(self, asking: AdminQueries, filter_: str, since_us: int, timeout_s: float) -> None:
+        self._asking = asking
+        self._filter = filter_
+        self._since_us = since_us
+        self._timeout_s = timeout_s
+        self._readers: dict[tuple[str, StreamKey], _Reader] = {}
+        self._repeats = HistoryDedup(IDS_MAX)
+        self._filling: asyncio.Task[None] | None = None
+        self.is_over = False
+        """Whether all of it was handed out."""
+        self.has_gap = False
+        """Whether something live was dropped since nobody read it: then the seam must be a later one."""
+
+    async def extend(self) -> None:
+        """Put the seam to where streams are now."""
+        self.has_gap = self.is_over = False
+        for peer, told in (await self._asking.streams()).items():
+            for stream in told.streams:
+                key = HomeId(stream.home), stream.stream
+                reader = self._readers.setdefault((told.archive, key), _Reader(key))
+                reader.learn(peer, stream)
+                reader.upto = max(reader.upto, stream.last)
+
+    def covers(self, key: EventKey, event: Event) -> bool:
+        """Whether an event that comes live came as history, under its key or, published twice, under another."""
+        return self.has_read(key) or self._repeats.knows(event.id, event, time.time_ns() // 1000)
+
+    def has_read(self, key: EventKey) -> bool:
+        """Whether an event is part of what was read."""
+        stream = key.home, key.stream
+        return any(reader.has_read(key.number) for reader in self._readers.values() if reader.stream == stream)
+
+    async def next(self) -> Replayed | None:
+        """The next event of history; None when all of it was handed out. Cancelled, it takes nothing away."""
+        while True:
+            if any(not reader.page and reader.reached < reader.upto for reader in self._readers.values()):
+                if self._filling is None:
+                    self._filling = asyncio.get_running_loop().create_task(self._fill())
+                filling = self._filling
+                await asyncio.shield(filling)
+                self._filling = None
+            pages = [reader.page for reader in self._readers.values() if reader.page]
+            if not pages:
+                self.is_over = True
+                return None
+            found = min(pages, key=lambda page: page[0].at_us).popleft()
+            is_again = self._repeats.knows(found.event.id, found.event, found.at_us)
+            self._repeats.note(found.event.id, found.event, found.at_us)
+            if not is_again:
+                return found
+
+    async def _fill(self) -> None:
+        """Have a page of every stream that is not at its end."""
+        empty = [reader for reader in self._readers.values() if not reader.page]
+        await asyncio.gather(*map(self._fill_one, empty))
+
+    async def _fill_one(self, reader: _Reader) -> None:
+        backoff = Backoff()
+        problem = "it is not in the archive yet"
+        until = asyncio.get_running_loop().time() + self._timeout_s
+        while not reader.page and reader.reached < reader.upto:
+            home, stream = reader.stream
+            what = History(bytes(home), stream, reader.reached, reader.upto, self._since_us, self._filter)
+            before = reader.reached
+            try:
+                told = await self._asking.history(reader.holders[0], what)
+            except RefusedError:
+                raise
+            except NetworkError as error:
+                problem = str(error)
+                reader.holders.append(reader.holders.pop(0))
+                await backoff.wait()
+            else:
+                problem = "it is not in the archive yet"
+                reader.reached = max(before, told.reached)
+                for number, at_us, content in told.events:
+                    reader.page.append(Replayed(EventKey(home, stream, number), at_us, from_msgpack(content)))
+                    reader.numbers.append(number)
+            if reader.reached > before:
+                until = asyncio.get_running_loop().time() + self._timeout_s
+            elif asyncio.get_running_loop().time() > until:
+                raise NetworkError(
+                    f"history of {home.hex()[:8]} from number {reader.reached + 1} on could not be read within "
+                    f"{self._timeout_s:g} s: {problem}; try again when all brokers are up"
+                )
+            elif not reader.page:
+                await asyncio.sleep(PAUSE_S)
+
+    def close(self) -> None:
+        """Read no more."""
+        if self._filling is not None:
+            self._filling.cancel()
