@@ -21,7 +21,7 @@ from meetpoint.lab.experiments.results import NotMeasured, Results
 from tests.lab.experiments.made import MADE, rows_of
 
 RESULTS = Results(rows_of())
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def section(results: Results) -> Section:
