@@ -49,6 +49,16 @@ def test_every_package_says_what_it_is(package: Path) -> None:
     assert len(told.split()) > 4, "which modules it has says the folder; what they are for says its docstring"
 
 
+def test_the_glossary_names_what_there_is() -> None:
+    modules = [*(ROOT / "src" / "meetpoint").rglob("*.py")]
+    defined = {
+        name for path in modules for name in re.findall(r"^ *(?:class|def) (\w+)", path.read_text(), re.MULTILINE)
+    }
+    there = defined | {path.stem for path in modules} | {path.parent.name for path in modules}
+    named = re.findall(r"`([\w.]+)`", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"))
+    assert [name for name in named if name.rpartition(".")[2] not in {*there, "meetpoint", "settled"}] == []
+
+
 def test_the_layers_are_those_that_are_checked() -> None:
     drawn = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split("```")[1]
     checked = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
