@@ -1,1 +1,1 @@
-"""What must not change when the code does: bytes on the wire, records on disk, whole runs of the simulator."""
+"""Golden files: bytes on the wire, records on disk and runs of the simulator, which a rename leaves as they are."""

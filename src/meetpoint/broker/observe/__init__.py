@@ -1,1 +1,1 @@
-"""What an operator sees of a broker: metrics, logs, health, traces of events, and how the network looks from here."""
+"""A broker as its operator sees it: metrics, logs, health, traces of events, and how the network looks from here."""

@@ -1,1 +1,1 @@
-"""What nodes agree on: which homes there are and who hosts them, replicas, the schema, settings that change as one."""
+"""Agreement between nodes: which homes there are and who hosts them, replicas, the schema, settings changed as one."""

@@ -1,1 +1,1 @@
-"""What every part of a node stands on: inputs, effects, messages, records, ids, timers. Imports nothing of the node."""
+"""The base of every part of a node: inputs, effects, messages, records, ids, timers. Imports nothing of the node."""
