@@ -1,4 +1,4 @@
-"""One message of every kind, whose fields follow from their types alone.
+"""Sample messages, one of every kind, whose fields follow from their types alone.
 
 Names of classes, fields and modules do not matter here, so that a rename leaves every byte as it was.
 """

@@ -18,7 +18,7 @@ from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.scheme import Scheme
 from meetpoint.node.settings import NodeSettings
 from meetpoint.overlays import chord, hypercube, pastry
-from meetpoint.placement.messages import MESSAGES as RENDEZVOUS_MESSAGES
+from meetpoint.placement.messages import MESSAGES as PLACEMENT_MESSAGES
 from meetpoint.schemes import dmm, filters, flood, lists, meet, reach
 from meetpoint.wire import Codec
 from meetpoint.wire.handshake import IAm
@@ -113,7 +113,7 @@ SCHEMES: Final[dict[str, Callable[[NetworkConfig, Runtime, Overlay, HomeManager]
 }
 _KINDS: Final[tuple[type[Message], ...]] = (
     *MESSAGES,
-    *RENDEZVOUS_MESSAGES,
+    *PLACEMENT_MESSAGES,
     *chord.MESSAGES,
     *pastry.MESSAGES,
     *hypercube.MESSAGES,

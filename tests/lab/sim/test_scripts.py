@@ -1,4 +1,4 @@
-"""One script, all schemes on all overlays: the same notifications, and nothing wrong."""
+"""Every scheme runs every script: the same notifications whatever the overlay, and nothing wrong."""
 
 from __future__ import annotations
 
