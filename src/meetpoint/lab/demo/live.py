@@ -77,7 +77,7 @@ def tell_live(
         found = backtest(alerts[busy], read_archive(archive))
         same = found.hits == wanted.total() and found.events == len(flights) + 1  # and the last event
         console.print(
-            f"The backtest of {busy} on the archive of the brokers: {found.hits:,} of {found.events:,} flights, "
+            f"The backtest of {busy} on the archive of the brokers: {found.hits:,} of {len(flights):,} flights, "
             f"{_verdict(same)}. Subscribe to what you have backtested: it is the same filter.\n",
             highlight=False,
         )
