@@ -44,7 +44,7 @@ import msgspec
 
 from benchmarks.figures import Figure, tell
 from meetpoint.catalog import NetworkConfig
-from meetpoint.catalog.spelling import network_config
+from meetpoint.catalog.scheme_names import network_config
 from meetpoint.errors import MeetpointError, SetupError
 from meetpoint.lab.experiments.models.printed import PrintedModel
 from meetpoint.lab.sim import Network, Timing
@@ -60,7 +60,7 @@ from meetpoint.language.schema import Schema
 from meetpoint.matching import Scan
 from meetpoint.matching.index import Index
 from meetpoint.node.runtime.inputs import SECOND_US, ClientRequest, Publish, Subscribe
-from meetpoint.schemes.lists.collecting import AttributeOrder, Mode
+from meetpoint.schemes.lists.collection import AttributeOrder, Mode
 
 COMPARED = (
     "flood",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from meetpoint.language import parse_filter
 from meetpoint.matching.index import Index, JsonEvents
-from meetpoint.matching.index.warming import warm_up
+from meetpoint.matching.index.warmup import warm_up
 
 FILTERS = 300
 """More than are matched without an index."""

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from meetpoint.archive import Accepted, Archive, ArchiveError, list_parts, read_accepted
+from meetpoint.archive.pages import ArchiveShelf
 from meetpoint.archive.parts import WRITING
-from meetpoint.archive.serving import ArchiveShelf
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.language.schema import Schema

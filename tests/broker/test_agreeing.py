@@ -7,7 +7,7 @@ import pytest
 
 from meetpoint.broker.errors import BrokerError
 from meetpoint.catalog import OVERLAYS, SCHEMES, NetworkConfig, difference, network_config, way_of
-from meetpoint.catalog.agreeing import AGREED
+from meetpoint.catalog.agreement import AGREED
 from meetpoint.overlays.hypercube import HypercubeSettings
 from meetpoint.schemes.dmm import DmmSettings
 from tests.broker.talking import broker, run

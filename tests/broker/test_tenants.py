@@ -22,8 +22,8 @@ from meetpoint.matching import Scan
 from meetpoint.node.runtime.effects import Published
 from meetpoint.node.runtime.inputs import Attach, Subscribe, SubscriptionOptions
 from meetpoint.schemes.dmm.settings import DmmSettings
-from meetpoint.schemes.filters.settings import FiltersSettings
 from meetpoint.schemes.reach import ReachSettings
+from meetpoint.schemes.rebeca.settings import RebecaSettings
 from meetpoint.wire.clients import DeadLetters, DeadLettersAre
 from tests.broker.talking import Caller, calling, event, network, run
 from tests.security.authorities import TestAuthority
@@ -33,7 +33,7 @@ TENANTS = ("acme", "globex", "")
 SCHEMA = "attributes:\n  i: integer\n  f: float\n  s: string\n"
 SCHEMES: dict[str, dict[str, Any]] = {
     "dmm": {"dmm": DmmSettings(schema=SCHEMA)},
-    "filters": {"filters": FiltersSettings(lease_us=500_000, period_us=100_000)},
+    "rebeca": {"rebeca": RebecaSettings(lease_us=500_000, period_us=100_000)},
     "flood": {},
     "lists:hybrid": {},
     "meet": {},

@@ -32,12 +32,12 @@ from meetpoint.node.runtime.ring import Key, NodeId
 from meetpoint.placement.messages import DeliverToHome, Done, KeyedRequest
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.dmm import DmmSettings
+from meetpoint.schemes.dmm.entry_tables import Region
 from meetpoint.schemes.dmm.regions import Regions
 from meetpoint.schemes.dmm.rules import Kept, State
-from meetpoint.schemes.dmm.shelves import Region
 from meetpoint.schemes.dmm.space import ROOT, Code
-from meetpoint.schemes.filters import FiltersSettings
 from meetpoint.schemes.lists.messages import Collect, Collected
+from meetpoint.schemes.rebeca import RebecaSettings
 from meetpoint.wire.clients import Follow, Followed, FollowedIs, Recent, RecentIs, Seen, Told, View, ViewIs
 from meetpoint.wire.codec import MESSAGE_MAX
 from tests.broker.talking import broker, calling, event, network, run, until
@@ -47,7 +47,7 @@ SCHEMA = """
 attributes:
   price: {type: float, min: 0, max: 100}
 """
-QUICK = FiltersSettings(lease_us=1_500_000, period_us=200_000)
+QUICK = RebecaSettings(lease_us=1_500_000, period_us=200_000)
 ANSWERS = {
     "flooded", "elsewhere", "brought", "spread_done", "visited", "matched", "collected", "accepted", "heard", "carried",
     "watermark", "watermarked", "d.matched", "d.reaching", "r.handled", "f.handed", "f.carried", "f.served",
@@ -148,7 +148,7 @@ async def _tree(net: Network) -> dict[str, tuple[int, bool]]:
         ("lists:hybrid", "chord", {"chain": 5, "tell": 2, "walk": 2}),
         ("dmm", "chord", {"match": 3, "bring": 1}),
         ("reach", "hypercube", {"handle": 1, "bring": 1}),
-        ("filters", "chord", {"hand": 2}),
+        ("rebeca", "chord", {"hand": 2}),
     ],
 )
 def test_an_event_is_followed_from_where_it_is_published_to_who_gets_it(
@@ -156,7 +156,7 @@ def test_an_event_is_followed_from_where_it_is_published_to_who_gets_it(
 ) -> None:
     async def main() -> None:
         async with (
-            named(4, scheme=scheme, overlay=overlay, filters=QUICK) as brokers,
+            named(4, scheme=scheme, overlay=overlay, rebeca=QUICK) as brokers,
             connect(f"mp://{brokers[3].address}") as net,
             connect(f"mp://{brokers[1].address}") as second,
             connect(f"mp://{brokers[2].address}") as third,

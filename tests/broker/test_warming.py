@@ -16,7 +16,7 @@ from meetpoint.broker import run as run_on_real_clock
 from meetpoint.broker.kernel_warmup import LOOK_S, _run_child, are_kept, warm_up
 from meetpoint.broker.observe.logs import Log
 from meetpoint.language import parse_filter
-from meetpoint.matching.index import Index, warming
+from meetpoint.matching.index import Index, warmup
 from meetpoint.matching.matcher import can_index, postponed_index
 from meetpoint.node.home.subscription_table import Subscription, SubscriptionTable
 from tests.broker.talking import run
@@ -47,7 +47,7 @@ def compiled() -> dict[str, int]:
 
 @pytest.mark.slow
 def test_nothing_is_left_to_compile_afterwards() -> None:
-    assert warming.warm_up()
+    assert warmup.warm_up()
     before, rng = compiled(), random.Random(7)
     index = Index.from_filters((f"x{n}", parse_filter(random_filter(rng, 2))) for n in range(1500))
     for n in range(300):
@@ -77,7 +77,7 @@ def test_code_counts_when_it_is_newer_than_its_source(tmp_path: Path) -> None:
     assert not are_kept([tmp_path / "nowhere"])
     assert not are_kept([tmp_path])
     (tmp_path / "kernels_1a2b").mkdir()
-    mark = tmp_path / "kernels_1a2b" / warming.MARK
+    mark = tmp_path / "kernels_1a2b" / warmup.MARK
     mark.touch()
     assert are_kept([tmp_path / "nowhere", tmp_path])
     os.utime(mark, (1.0, 1.0))
@@ -103,7 +103,7 @@ def children() -> list[str]:
                 found.append((status.parent / "cmdline").read_bytes().decode())
         except OSError:
             continue
-    return [line for line in found if "index.warming" in line]
+    return [line for line in found if "index.warmup" in line]
 
 
 def broker_at(folder: Path, **said: Any) -> Broker:
@@ -175,7 +175,7 @@ def test_a_broker_without_data_or_with_code_that_is_kept_starts_nothing(cold: Pa
             raise AssertionError("there is nothing to do")
 
         await warm_up(make_config({}), (), Log(), spawn)
-        (cold / warming.MARK).touch()
+        (cold / warmup.MARK).touch()
         await warm_up(make_config({"data": str(tmp_path)}), (), Log(), spawn)
 
     run(main())

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from meetpoint.cli.asking import just_before
+from meetpoint.cli.queries import just_before
 from meetpoint.cli.reasons import Known, Remembered, find_reason, show_time
 from meetpoint.language import Event
 from meetpoint.language.event_msgpack import to_msgpack

@@ -71,19 +71,19 @@ def test_programs_get_one_object_with_the_same_figures(meetpoint: Command) -> No
 
 @pytest.mark.slow
 def test_several_seeds_give_means_with_how_far_the_farthest_is(meetpoint: Command) -> None:
-    arguments = ("sim", "--compare", *FEW, "--scheme", "flood,lists,filters:merging")
+    arguments = ("sim", "--compare", *FEW, "--scheme", "flood,lists,rebeca:merging")
     ran = meetpoint(*arguments, "--seeds", "3..5", "--json")
     told = json.loads(ran.out)
     assert (ran.code, ran.err, told["seeds"], "seed" in told) == (0, "", [3, 4, 5], False)
     assert [(each["scheme"], each["seed"]) for each in told["schemes"]] == [
-        (scheme, seed) for scheme in ("flood", "lists", "filters:merging") for seed in (3, 4, 5)
+        (scheme, seed) for scheme in ("flood", "lists", "rebeca:merging") for seed in (3, 4, 5)
     ]
     alone = json.loads(meetpoint(*arguments, "--seed", 4, "--json").out)["schemes"]
     for one, many in zip(alone, told["schemes"][1::3], strict=True):
         assert {**one, "cpu_s": 0} == {**many, "cpu_s": 0}  # a seed is a run, whatever comes before it
     head, columns, _, *rows = meetpoint(*arguments, "--seed", 3, "--seeds", 3).out.splitlines()
     assert ", seeds 3 to 5, no faults; " in head
-    assert columns.split() == ["flood", "lists", "filters:merging"]
+    assert columns.split() == ["flood", "lists", "rebeca:merging"]
     row = next(row for row in rows if row.startswith("bytes an event"))
     shown = [text.split("±") for text in re.sub(" +±", "±", row.removeprefix("bytes an event")).split()]
     assert len(shown) == 3

@@ -119,11 +119,11 @@ def test_compiled_subscriptions_are_matched_and_the_plan_is_told(command: Comman
     assert (first["version"], second["version"], second["subscriptions"], second["rejected"]) == (1, 2, 2, 0)
     ran = command("pipeline", "match", "events.parquet", "--subs", "index", "--out", "hits.jsonl", "--explain")
     assert ran.code == 0
-    assert ran.out.startswith("strategy       kernel: the index has ")
+    assert ran.out.startswith("strategy       broadcast: the index has ")
     assert {(row["id"], row["subscription"]) for row in rows_in("hits.jsonl")} == PAIRS
     arguments = ["events.parquet", "--subs", "index", "--out", "lists.parquet", "--result", "lists", "--json"]
-    found = told(command("pipeline", "match", *arguments, "--strategy", "kernel"))
-    assert (found["events"], found["lists"], found["strategy"], found["reason"]) == (3, 3, "kernel", "as asked")
+    found = told(command("pipeline", "match", *arguments, "--strategy", "broadcast"))
+    assert (found["events"], found["lists"], found["strategy"], found["reason"]) == (3, 3, "broadcast", "as asked")
     assert [row["subscriptions"] for row in sorted(rows_in("lists.parquet"), key=lambda row: int(row["id"]))] == [
         ["ann"], ["bob"], ["bob"],
     ]  # fmt: skip
@@ -136,7 +136,7 @@ def test_what_is_set_aside_is_told_with_the_first_reason(command: Command, here:
     ran = command("pipeline", "match", *arguments, "--dead", "dead.jsonl", "--json")
     assert ran.code == 1
     assert told(ran) | {"seconds": 0} == {
-        "events": 3, "dead": 2, "subscriptions": 2, "rejected": 1, "pairs": 3, "strategy": "kernel",
+        "events": 3, "dead": 2, "subscriptions": 2, "rejected": 1, "pairs": 3, "strategy": "broadcast",
         "reason": told(ran)["reason"], "out": "hits.parquet", "seconds": 0,
     }  # fmt: skip
     subscriptions, events = ran.err.splitlines()
@@ -346,7 +346,7 @@ MISTAKES = {
     "wrong kind": ([*MATCH, "--subs", "kind.jsonl"], "symbol is of type string and is compared with a number"),
     "no filter column": ([*MATCH, "--subs", "events.jsonl"], "events.jsonl: there is no column filter"),
     "no event id": ([*MATCH, "--event-id", "nr"], "events.parquet: there is no column nr, which --event-id names"),
-    "strategy": ([*MATCH, "--strategy", "fast"], "'fast' is not one of 'auto', 'kernel', 'sharded', 'rendezvous'"),
+    "strategy": ([*MATCH, "--strategy", "fast"], "'fast' is not one of 'auto', 'broadcast', 'partitioned', 'join'"),
     "config": ([*MATCH, "--config", "spark.driver.memory"], "'spark.driver.memory' is no setting; write KEY=VALUE."),
     "no schema": ([*MATCH, "--schema", "schema.yml"], "schema.yml"),
     "keep without schema": ([*MATCH, "--keep", "id"], "--keep: there is no schema"),

@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 
 from meetpoint.broker.config import ConfigError
-from meetpoint.gateway import GatewayLimits, GatewaySettings, consent, webhooks
-from meetpoint.gateway.consent import Agreed, Target, Turns, read_agreement, read_retry_after
+from meetpoint.gateway import GatewayLimits, GatewaySettings, webhook_validation, webhooks
+from meetpoint.gateway.webhook_validation import Agreed, Target, Turns, read_agreement, read_retry_after
 from meetpoint.gateway.webhooks import Sender
 from meetpoint.local import LocalNetwork
 from tests.gateway.running import PATIENCE_S, gateway, run, until, until_shown
@@ -153,7 +153,7 @@ def test_a_sink_that_is_gone_when_it_is_asked_is_left_alone(here: LocalNetwork) 
 @pytest.mark.parametrize("parallel", [1, 8])
 def test_a_sink_gets_no_more_than_it_agreed_to_and_everything_in_the_end(here: LocalNetwork, parallel: int) -> None:
     """Between two requests is more time than an event is held: the subscription is left and taken again meanwhile."""
-    assert consent.MINUTE_S / 12 > webhooks.HOLD_S
+    assert webhook_validation.MINUTE_S / 12 > webhooks.HOLD_S
 
     async def main() -> None:
         async with sinking() as sink, gateway(here.url, private_sinks=True) as (served, client):
@@ -170,7 +170,10 @@ def test_a_sink_gets_no_more_than_it_agreed_to_and_everything_in_the_end(here: L
             await _status(client, id_, LONG_S, delivered=20)
             assert sorted(got.event.get_data()["n"] for got in sink.got) == list(range(20))  # each once
             late_s = 0.5  # a request that has to connect first arrives later
-            assert max(sum(0 <= other - first < consent.MINUTE_S - late_s for other in at) for first in at) <= 12
+            assert (
+                max(sum(0 <= other - first < webhook_validation.MINUTE_S - late_s for other in at) for first in at)
+                <= 12
+            )
             assert served.gateway.counts.totals["webhook_failed"] == 0
             await client.delete(f"/subscriptions/{id_}")
 
@@ -230,7 +233,7 @@ def test_sinks_of_strangers_share_the_few_requests_that_their_host_gets() -> Non
 
 def test_one_that_agreed_and_cannot_be_asked_now_has_agreed() -> None:
     async def main() -> None:
-        said = [Agreed("granted", 7), Agreed("unknown", lasts_s=consent.UNREACHED_S), Agreed("refused")]
+        said = [Agreed("granted", 7), Agreed("unknown", lasts_s=webhook_validation.UNREACHED_S), Agreed("refused")]
 
         async def ask() -> Agreed:
             return said.pop(0)
@@ -241,7 +244,7 @@ def test_one_that_agreed_and_cannot_be_asked_now_has_agreed() -> None:
             assert (await target.agreed()).state == expected
         assert (await target.agreed()).state == "refused"  # it is not asked each time
         assert not target.is_due
-        assert target.due_s == pytest.approx(consent.OTHERWISE_S)
+        assert target.due_s == pytest.approx(webhook_validation.OTHERWISE_S)
 
     run(main())
 

@@ -17,9 +17,9 @@ from meetpoint.broker.config import Access, Archiving
 from meetpoint.gateway import GatewaySettings, serving
 from meetpoint.gateway.errors import ApiError
 from meetpoint.gateway.observing import NodeIs, part
+from meetpoint.gateway.observing.filter_trials import try_filter
 from meetpoint.gateway.observing.observer import EVENTS_SHOWN, Observer
 from meetpoint.gateway.observing.sharing import Shared
-from meetpoint.gateway.observing.trying import try_filter
 from meetpoint.gateway.parts import default_parts
 from meetpoint.local import LocalNetwork
 from meetpoint.node.runtime.messages import Peer
@@ -230,7 +230,7 @@ def test_subscriptions_are_found_by_words_and_sorted_by_what_they_match(three: L
 def test_a_page_of_subscriptions_goes_on_where_the_last_ended(
     three: LocalNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("meetpoint.gateway.observing.listing.PAGE", 2)
+    monkeypatch.setattr("meetpoint.gateway.observing.subscription_list.PAGE", 2)
 
     async def main() -> None:
         async with gateway(three.url) as (_, client), three.connect() as net:
@@ -299,7 +299,7 @@ def test_a_filter_is_tried_on_what_was_archived(three: LocalNetwork) -> None:
 
 
 def test_a_backtest_reads_so_many_events_and_says_so(three: LocalNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meetpoint.gateway.observing.trying.READ_MAX", 5)
+    monkeypatch.setattr("meetpoint.gateway.observing.filter_trials.READ_MAX", 5)
 
     async def main() -> None:
         async with gateway(three.url) as (_, client), three.connect() as net:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from meetpoint.gateway.errors import ApiError
-from meetpoint.gateway.signing import make_secret, read_secret, sign
+from meetpoint.gateway.signatures import make_secret, read_secret, sign
 from meetpoint.gateway.sinks import SinkResolver, check_sink, is_public
 
 

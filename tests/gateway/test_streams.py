@@ -15,8 +15,8 @@ import meetpoint as mp
 from meetpoint.broker.config import Archiving
 from meetpoint.gateway import GatewayLimits, Served, feeds
 from meetpoint.gateway.feeds import Pipe
+from meetpoint.gateway.gateway_server import CLOSE_S
 from meetpoint.gateway.positions import Position
-from meetpoint.gateway.serving import CLOSE_S
 from meetpoint.gateway.streams import Streams
 from meetpoint.local import LocalNetwork
 from tests.gateway.running import PATIENCE_S, Reader, gateway, reading, run, until

@@ -13,7 +13,7 @@ from aiohttp import web
 from meetpoint.broker.storage.errors import StoreError
 from meetpoint.gateway import GatewayLimits, GatewaySettings
 from meetpoint.gateway.gateway import Gateway
-from meetpoint.gateway.signing import read_secret, sign
+from meetpoint.gateway.signatures import read_secret, sign
 from meetpoint.gateway.subscriptions import Subscriptions
 from meetpoint.local import LocalNetwork
 from meetpoint.security.files import FileError

@@ -19,7 +19,7 @@ from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.ownership.key_range import KeyRange, meets
 from meetpoint.schemes.meet import Meet, MeetSettings
-from meetpoint.schemes.meet.filed import place_of
+from meetpoint.schemes.meet.entries import place_of
 from tests.node.world import RING, Table, World
 
 CODEC = make_codec()

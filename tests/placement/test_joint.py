@@ -12,9 +12,9 @@ from meetpoint.node.runtime.messages import Peer
 from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.dissemination.awaiting import when_all
 from meetpoint.placement.dissemination.fanout import HomeFanout, Recipients
 from meetpoint.placement.dissemination.single_flight import SingleFlight
+from meetpoint.placement.dissemination.wait_all import when_all
 from meetpoint.placement.entries.entry_table import Matched, add_to
 
 A, B = HomeId(b"a"), HomeId(b"b")

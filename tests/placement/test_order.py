@@ -10,7 +10,7 @@ from meetpoint.node.runtime.effects import Published, Stored
 from meetpoint.node.runtime.inputs import SECOND_US, Leave, Unsubscribe
 from meetpoint.node.runtime.messages import Message
 from meetpoint.placement.messages import DeliverToHome
-from meetpoint.schemes.meet.filed import place_of
+from meetpoint.schemes.meet.entries import place_of
 from meetpoint.schemes.meet.messages import Visit
 from tests.node.world import RING
 from tests.placement.small_world import MeetWorld, home, symbols_between

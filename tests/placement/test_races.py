@@ -20,7 +20,7 @@ from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.messages import DeliverToHome, Done, KeyedRequest, Pull, Pulled, Put, Seek, Sought, Take, Took
 from meetpoint.placement.ownership.key_range import KeyRange
-from meetpoint.schemes.meet.filed import place_of
+from meetpoint.schemes.meet.entries import place_of
 from meetpoint.schemes.meet.messages import Visit, Visited
 from tests.placement.small_world import CODEC, RING, MeetWorld, free, home, symbols_between
 

@@ -69,7 +69,7 @@ def test_nothing_is_missed_while_some_go_by_what_was_measured(scheme: str, fault
         assert observed["tuned"] > 4
 
 
-@pytest.mark.parametrize("scheme", ["flood", "dmm", "reach", "filters"])
+@pytest.mark.parametrize("scheme", ["flood", "dmm", "reach", "rebeca"])
 def test_other_schemes_bear_it(scheme: str) -> None:
     random = Random(scheme)
     net = network(config(scheme), 4, 3)

@@ -111,7 +111,7 @@ def pairs_in_lists(lists: Any) -> Pairs:
 def match_by_path(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
     from meetpoint.spark import match
 
-    return {f"{by} path": pairs(match(events, subs, strategy=by, ship="path")) for by in ("kernel", "rendezvous")}
+    return {f"{by} path": pairs(match(events, subs, strategy=by, ship="path")) for by in ("broadcast", "join")}
 
 
 def match_by_copy(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
@@ -119,14 +119,14 @@ def match_by_copy(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
     from meetpoint.spark import match
 
     ways: dict[str, dict[str, Any]] = {
-        "kernel copy": {"strategy": "kernel", "ship": "copy"},
-        "sharded copy": {"strategy": "sharded", "ship": "copy", "shards": 3},
-        "rendezvous copy": {"strategy": "rendezvous", "ship": "copy"},
+        "broadcast copy": {"strategy": "broadcast", "ship": "copy"},
+        "partitioned copy": {"strategy": "partitioned", "ship": "copy", "shards": 3},
+        "join copy": {"strategy": "join", "ship": "copy"},
         "auto": {},
     }
     hits = {name: match(events, subs, **way) for name, way in ways.items()}
-    lists = {f"{by} lists": match(events, subs, strategy=by, result="lists") for by in ("kernel", "sharded")}
-    lost = match(events, subs, strategy="kernel", ship="path")
+    lists = {f"{by} lists": match(events, subs, strategy=by, result="lists") for by in ("broadcast", "partitioned")}
+    lost = match(events, subs, strategy="broadcast", ship="path")
     aside = folder / "aside"
     (folder / "index").rename(aside)
     try:
@@ -140,7 +140,7 @@ def match_by_copy(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
 def kernel_by_copy(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
     from meetpoint.spark import match
 
-    return {"kernel again": pairs(match(events, subs, strategy="kernel", ship="copy"))}
+    return {"broadcast again": pairs(match(events, subs, strategy="broadcast", ship="copy"))}
 
 
 def set_aside(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
@@ -266,13 +266,13 @@ def spread(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
 
 def without_meetpoint(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
     """The same session with workers whose Python has no packages: the last step, since the session stays so."""
-    from meetpoint.spark import match, shipping
+    from meetpoint.spark import match, worker_files
 
     bare = folder / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     bare.chmod(0o755)
     spark.sparkContext.pythonExec = str(bare)
-    shipping._checked.clear()
+    worker_files._checked.clear()
     return {
         "bare match": error_of(lambda: match(events, subs)),
         "bare compile": error_of(lambda: subscriptions(spark).compile()),

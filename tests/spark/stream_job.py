@@ -19,7 +19,7 @@ from meetpoint.language import Attribute, Schema, Type, parse_filter
 from meetpoint.language.event_json import attributes_from_json
 from meetpoint.matching import Scan
 from meetpoint.spark import Subscriptions, batches, session, store
-from meetpoint.spark.streaming import stream
+from meetpoint.spark.stream_job import stream
 from tests.spark.quick_java import quick_java
 
 SCHEMA = Schema(

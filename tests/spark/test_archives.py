@@ -12,13 +12,13 @@ import pytest
 
 import meetpoint as mp
 from meetpoint.archive import ArchiveError, list_parts, read_archive
-from meetpoint.archive.merging import GRACE_S
+from meetpoint.archive.compaction import GRACE_S
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.language.schema import Schema
 from meetpoint.spark import backtest, compact_archive
 from meetpoint.spark.archives import read_archive as read_on_spark
-from meetpoint.spark.reading import read_events
+from meetpoint.spark.reader import read_events
 from tests.archive.test_archive import BEGIN, HOMES, SCHEMA, accepted, archive
 
 pytestmark = pytest.mark.xdist_group("spark")

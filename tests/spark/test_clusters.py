@@ -77,8 +77,8 @@ def known(expected: Pairs) -> dict[str, Any]:
     heard = {id_ for _, id_ in expected}
     batches = EVENTS // 2
     backtest = mp.backtest(BACKTESTED, table_of_events(), time="at").to_dict()
-    same = ["kernel path", "rendezvous path", "kernel copy", "sharded copy", "rendezvous copy", "auto"]
-    same += ["kernel lists", "sharded lists", "kernel again", "delivered"]
+    same = ["broadcast path", "join path", "broadcast copy", "partitioned copy", "join copy", "auto"]
+    same += ["broadcast lists", "partitioned lists", "broadcast again", "delivered"]
     return {
         **dict.fromkeys(same, expected),
         "count": FILTERS,
@@ -241,7 +241,7 @@ def test_spark_connect_gives_the_same_answers(tmp_path: Path, expected: Pairs) -
         said(process, log, "Spark Connect server started at")
         steps = ["match_by_copy", "set_aside", "validated", "backtested", "measured", "delivered"]
         answers = job(tmp_path, f"sc://127.0.0.1:{port}", *steps, "streamed", "live")
-    compare(answers, expected, {"cells", "cells again", "executors", "kernel again", "kernel path", "rendezvous path"})
+    compare(answers, expected, {"cells", "cells again", "executors", "broadcast again", "broadcast path", "join path"})
     assert "the index is not on this worker" in str(answers["lost index"])
     assert answers["delivered twice"][0] == "SourceError"
     assert answers["nobody there"] == [

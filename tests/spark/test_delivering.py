@@ -19,7 +19,7 @@ from meetpoint.errors import MeetpointError
 from meetpoint.language import Attribute, Schema, Type
 from meetpoint.language.event_arrow import attributes_from_arrow, attributes_to_arrow
 from meetpoint.matching.rejects import Reject, SourceError
-from meetpoint.spark.delivering import Delivered, deliver
+from meetpoint.spark.sinks import Delivered, deliver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

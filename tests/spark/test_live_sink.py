@@ -28,7 +28,7 @@ from meetpoint.local import Local
 from meetpoint.security import Rights
 from meetpoint.spark.live_reach import Options
 from meetpoint.spark.live_sink import SINK_OPTIONS, LiveWriter, Sink
-from meetpoint.spark.live_staging import Staging
+from meetpoint.spark.live_stage import Staging
 from tests.security.authorities import TestAuthority
 from tests.spark.live_scenes import PATIENCE_S, all_before_markers, brokers, until
 from tests.tiers import SOAK

@@ -16,7 +16,7 @@ import pytest
 from meetpoint.errors import FilterError, MeetpointError, SchemaError, SetupError
 from meetpoint.language import Attributes, parse_filter
 from meetpoint.matching.index import Index
-from meetpoint.spark import Subscriptions, kernel, match, matching, plan
+from meetpoint.spark import Subscriptions, broadcast_match, match, match_job, plan
 from meetpoint.spark.store import FileNote, Manifest, Version
 from tests.spark.scenes import (
     frame_of,
@@ -166,10 +166,10 @@ def test_batches_of_any_bounds_hold_the_same_matches(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, whole: bool, limits: tuple[int, int, int]
 ) -> None:
     held, listed, rows = limits
-    monkeypatch.setattr(kernel, "HELD_PAIRS", held)
-    monkeypatch.setattr(kernel, "LIST_MAX", listed)
-    monkeypatch.setattr(kernel, "OUTPUT_ROWS", rows)
-    monkeypatch.setattr(kernel, "OUTPUT_BYTES", 2000)
+    monkeypatch.setattr(broadcast_match, "HELD_PAIRS", held)
+    monkeypatch.setattr(broadcast_match, "LIST_MAX", listed)
+    monkeypatch.setattr(broadcast_match, "OUTPUT_ROWS", rows)
+    monkeypatch.setattr(broadcast_match, "OUTPUT_BYTES", 2000)
     filters = {f"u{n}": f"x >= {n % 40}" for n in range(80)} | {"never": "x > 99", "null": "x IS NULL"}
     Index.from_filters((id_, parse_filter(text)) for id_, text in filters.items()).save(tmp_path / "i.mpx")
     events: list[Attributes] = [{"x": x} for x in (*range(10, 44), None, -1)]
@@ -186,7 +186,7 @@ def test_batches_of_any_bounds_hold_the_same_matches(
     ).slice(1)
     found: Counter[tuple[int, str]] = Counter()
     seen: list[int] = []
-    for out in kernel.match_batch(Index.open(tmp_path / "i.mpx"), batch, pa.string(), whole):
+    for out in broadcast_match.match_batch(Index.open(tmp_path / "i.mpx"), batch, pa.string(), whole):
         assert out.num_rows <= rows
         assert out.num_rows == 1 or out.nbytes < 4000
         for row in out.rename_columns([*columns, "subscriptions"]).to_pylist():
@@ -238,24 +238,24 @@ def test_the_plan_is_printed_and_logged(
         match(frame, subscriptions, explain=True)
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in printed] == ["strategy", "subscriptions", "index", "result"]
-    assert "kernel: the index has 0.0 MiB, and 50% of this machine's memory are" in printed[0]
+    assert "broadcast: the index has 0.0 MiB, and 50% of this machine's memory are" in printed[0]
     assert printed[1].endswith("1, 1 set aside")
     assert "match: kernel: the index has 0.0 MiB" in caplog.text
     match(frame, subscriptions)
     assert capsys.readouterr().out == ""
-    asked = plan(frame, subscriptions, strategy="kernel", result="lists")
-    assert (asked.strategy, asked.reason, asked.result) == ("kernel", "as asked", "lists")
+    asked = plan(frame, subscriptions, strategy="broadcast", result="lists")
+    assert (asked.strategy, asked.reason, asked.result) == ("broadcast", "as asked", "lists")
 
 
 @pytest.mark.parametrize(
     ("megabytes", "settings", "strategy"),
     [
-        (400, {}, "kernel"),
-        (600, {}, "sharded"),
-        (600, {"spark.executor.memory": "2g"}, "kernel"),
-        (600, {"spark.executor.memory": "2g", "spark.executor.pyspark.memory": "1000"}, "sharded"),
-        (3000, {"spark.executor.memory": "2048m", "spark.executor.instances": "4"}, "sharded"),
-        (5000, {"spark.executor.memory": "2048m", "spark.executor.instances": "4"}, "rendezvous"),
+        (400, {}, "broadcast"),
+        (600, {}, "partitioned"),
+        (600, {"spark.executor.memory": "2g"}, "broadcast"),
+        (600, {"spark.executor.memory": "2g", "spark.executor.pyspark.memory": "1000"}, "partitioned"),
+        (3000, {"spark.executor.memory": "2048m", "spark.executor.instances": "4"}, "partitioned"),
+        (5000, {"spark.executor.memory": "2048m", "spark.executor.instances": "4"}, "join"),
     ],
 )
 def test_auto_goes_by_the_size_of_the_index_and_of_the_cluster(
@@ -266,7 +266,7 @@ def test_auto_goes_by_the_size_of_the_index_and_of_the_cluster(
         subscriptions=1, rejected=0, first_reason=None, id_type="string", uses=(), format=1, created="",
         files={"index.mpx": FileNote(megabytes << 20, "")},
     )  # fmt: skip
-    chosen, reason = matching._choose(session, Version("/alerts", 1, manifest))
+    chosen, reason = match_job._choose(session, Version("/alerts", 1, manifest))
     assert chosen == strategy
     assert f"the index has {megabytes:,}.0 MiB, and 50% of an executor's memory are" in reason
 
@@ -338,7 +338,7 @@ def test_a_copy_of_the_index_serves_where_the_directory_is_not_shared(spark: Any
 
 
 def test_a_worker_takes_no_other_file_for_the_index(spark: Any, tmp_path: Path) -> None:
-    from meetpoint.spark.shipping import ship
+    from meetpoint.spark.worker_files import ship
 
     first = subscriptions_of(spark, {"ann": "x = 1"}).compile(tmp_path / "one").version
     second = subscriptions_of(spark, {"ann": "x = 2"}).compile(tmp_path / "two").version

@@ -28,9 +28,9 @@ from meetpoint.matching.index import Index
 from meetpoint.matching.key_plan import KeyPlan, Statistics
 from meetpoint.matching.keys import KeySort, MeetKey
 from meetpoint.matching.scan import Scan
-from meetpoint.spark import measuring
+from meetpoint.spark import measurement
 from meetpoint.spark.measured import Measured
-from meetpoint.spark.measuring import measure
+from meetpoint.spark.measurement import measure
 from meetpoint.spark.subscriptions import Subscriptions
 from tests.matching.test_feedback import candidates
 from tests.workloads import START, TYPES, random_events, random_filter
@@ -137,7 +137,7 @@ def test_constraints_are_counted_on_both_sides(case: Case) -> None:
         texts = {render_constraint(n, c) for conjunction in filter_.conjunctions for n, c in conjunction.constraints}
         uses.update(texts)
         single.update((text, parse_filter(text)) for text in texts)
-    assert len(uses) < measuring.CONSTRAINTS_MAX  # so that all are measured
+    assert len(uses) < measurement.CONSTRAINTS_MAX  # so that all are measured
     found = {one.constraint: one for one in case.measured.constraints}
     assert {text: one.subscriptions for text, one in found.items()} == uses
     scan: Scan[str] = Scan()
@@ -156,7 +156,7 @@ def test_constraints_are_counted_on_both_sides(case: Case) -> None:
 def test_keys_are_counted_on_both_sides(case: Case) -> None:
     plan = KeyPlan(case.measured.feedback.statistics, names=[one.name for one in case.measured.attributes])
     uses = Counter(key for filter_ in case.filters.values() for key in plan.keys_of_filter(filter_))
-    assert len(uses) < measuring.KEYS_MAX
+    assert len(uses) < measurement.KEYS_MAX
     met = Counter(key for row in case.rows for key in plan.keys_of_event(row) if key in uses)
     expected = Counter({str(key): (uses[key], met[key]) for key in uses})
     assert {one.key: (one.subscriptions, one.events) for one in case.measured.keys} == expected
@@ -195,9 +195,9 @@ def test_statistics_are_those_of_all_events(case: Case) -> None:
 def test_a_few_common_constraints_and_keys_are_counted_where_there_are_many(
     spark: Any, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measuring, "CONSTRAINTS_MAX", 10)
-    monkeypatch.setattr(measuring, "KEYS_MAX", 5)
-    monkeypatch.setattr(measuring, "DRAWN_MAX", 1000)
+    monkeypatch.setattr(measurement, "CONSTRAINTS_MAX", 10)
+    monkeypatch.setattr(measurement, "KEYS_MAX", 5)
+    monkeypatch.setattr(measurement, "DRAWN_MAX", 1000)
     few = measure(case.events, case.subscriptions)
     assert few.constraints == case.measured.constraints[:10]
     assert len(few.keys) == 5

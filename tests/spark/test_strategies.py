@@ -18,9 +18,17 @@ from meetpoint.language import Attributes, parse_filter
 from meetpoint.matching.index import Index
 from meetpoint.matching.key_plan import KeyPlan
 from meetpoint.matching.rejects import SourceError
-from meetpoint.spark import Subscriptions, kernel, match, rendezvous, reuniting, routing, sharded
-from meetpoint.spark.shipping import ship
+from meetpoint.spark import (
+    Subscriptions,
+    broadcast_match,
+    join_match,
+    key_routes,
+    list_assembly,
+    match,
+    partitioned_match,
+)
 from meetpoint.spark.store import Version
+from meetpoint.spark.worker_files import ship
 from tests.spark.scenes import (
     frame_of,
     pairs_in,
@@ -33,7 +41,7 @@ from tests.spark.scenes import (
 from tests.spark.test_language_oracle import spark_text
 
 FILTERS, EVENTS, WHERES = 200, 90, 40
-BOTH = pytest.mark.parametrize("strategy", ["sharded", "rendezvous"])
+BOTH = pytest.mark.parametrize("strategy", ["partitioned", "join"])
 
 
 @contextmanager
@@ -86,7 +94,7 @@ def version_of(subscriptions: Subscriptions) -> Version:
 
 
 @pytest.mark.parametrize(
-    "options", [{"strategy": "kernel"}, {"strategy": "sharded", "shards": 7}, {"strategy": "rendezvous"}]
+    "options", [{"strategy": "broadcast"}, {"strategy": "partitioned", "shards": 7}, {"strategy": "join"}]
 )
 def test_every_strategy_finds_what_scan_finds(
     frame: Any, compiled: Subscriptions, expected: Counter[tuple[int, Any]], options: dict[str, Any]
@@ -113,8 +121,8 @@ def test_strategies_find_what_spark_where_finds(spark: Any, frame: Any, filters:
         for n in answers.filter(answers[f"where {at}"].combine_chunks().fill_null(False))["n"].to_pylist()
     )
     subscriptions = subscriptions_of(spark, some)
-    assert pairs_in(match(frame, subscriptions, strategy="sharded", shards=9)) == where
-    assert pairs_in(match(frame, subscriptions, strategy="rendezvous")) == where
+    assert pairs_in(match(frame, subscriptions, strategy="partitioned", shards=9)) == where
+    assert pairs_in(match(frame, subscriptions, strategy="join")) == where
 
 
 @BOTH
@@ -170,14 +178,14 @@ def test_a_hot_key_is_spread_and_shards_may_be_empty(spark: Any) -> None:
     filters = {f"hot {n}": f"s = 'A' AND x > {n}" for n in range(9)} | {"b": "s = 'B'", "c": "s = 'C'", "no": "FALSE"}
     subscriptions = subscriptions_of(spark, filters)
     version = subscriptions.compiled
-    split = sharded.split_of(version, routing.meeting_of(spark, version), 12)
+    split = partitioned_match.split_of(version, key_routes.meeting_of(spark, version), 12)
     assert split.held.sum() == 11
     assert 0 in split.held
     assert np.diff(split.starts).max() > 2
     assert sorted(int(path.stem[6:]) for path in split.folder.glob("*.mpx")) == np.flatnonzero(split.held).tolist()
     events: list[Attributes] = [{"s": s, "x": x} for s in ("A", "B", "D", None) for x in (0, 5, 20)]
     frame = spark.createDataFrame([(n, e["s"], e["x"]) for n, e in enumerate(events)], "n INT, s STRING, x INT")
-    lists = match(frame, subscriptions, strategy="sharded", shards=12, result="lists")
+    lists = match(frame, subscriptions, strategy="partitioned", shards=12, result="lists")
     assert pairs_in_lists(lists) == scanned(filters, events)
 
 
@@ -185,8 +193,8 @@ def test_each_subscription_lives_in_one_shard_and_shards_are_of_like_weight(
     spark: Any, compiled: Subscriptions
 ) -> None:
     version = version_of(compiled)
-    meeting = routing.meeting_of(spark, version)
-    split = sharded.split_of(version, meeting, 7)
+    meeting = key_routes.meeting_of(spark, version)
+    split = partitioned_match.split_of(version, meeting, 7)
     held = [split.path(at) for at in range(7) if split.held[at]]
     ids = [id_ for path in held for part in Index.open(path)._state.held for id_ in part.ids.to_pylist()]
     lengths = meeting.filed(["keys"])["keys"].combine_chunks().value_lengths().to_numpy()
@@ -200,10 +208,10 @@ def test_a_shard_with_much_work_is_matched_in_several_tasks(
     spark: Any, frame: Any, compiled: Subscriptions, expected: Counter[tuple[int, Any]]
 ) -> None:
     with settings(spark, shuffle_partitions="5"):
-        found = match(frame, compiled, strategy="sharded", shards=2)
+        found = match(frame, compiled, strategy="partitioned", shards=2)
         assert found.rdd.getNumPartitions() >= 4
         assert pairs_in(found) == expected
-        assert pairs_in_lists(match(frame, compiled, strategy="sharded", shards=2, result="lists")) == expected
+        assert pairs_in_lists(match(frame, compiled, strategy="partitioned", shards=2, result="lists")) == expected
 
 
 def test_a_task_takes_shards_one_after_the_other_where_spark_cannot_give_each_its_own(
@@ -213,18 +221,18 @@ def test_a_task_takes_shards_one_after_the_other_where_spark_cannot_give_each_it
 
     monkeypatch.delattr(DataFrame, "repartitionById", raising=False)
     monkeypatch.delattr(DataFrame.__mro__[1], "repartitionById", raising=False)
-    assert pairs_in(match(frame, compiled, strategy="sharded", shards=7)) == expected
+    assert pairs_in(match(frame, compiled, strategy="partitioned", shards=7)) == expected
 
 
 def test_parts_are_made_once_and_kept_with_the_version(spark: Any, tmp_path: Path) -> None:
     frame = spark.createDataFrame(pa.table({"n": [0, 1], "x": [1, 2]}))
     subscriptions = subscriptions_of(spark, {"ann": "x = 1"}).compile(tmp_path)
     version = version_of(subscriptions)
-    match(frame, subscriptions, strategy="sharded", shards=3)
+    match(frame, subscriptions, strategy="partitioned", shards=3)
     made = {path: path.stat().st_mtime_ns for path in version.path.rglob("*")}
     assert (version.path / "shards" / "3" / "routes.npz") in made
     assert not list(version.path.rglob(".writing-*"))
-    found = match(frame, subscriptions, strategy="sharded", shards=3)
+    found = match(frame, subscriptions, strategy="partitioned", shards=3)
     assert {path: path.stat().st_mtime_ns for path in version.path.rglob("*")} == made
     assert pairs_in(found) == Counter([(0, "ann")])
     version.verify()
@@ -234,18 +242,18 @@ def test_a_version_that_cannot_be_written_to_is_split_elsewhere(spark: Any, tmp_
     frame = spark.createDataFrame(pa.table({"n": [0, 1], "x": [1, 2]}))
     subscriptions = subscriptions_of(spark, {"ann": "x = 1"}).compile(tmp_path)
     version_of(subscriptions).shards_path.write_text("in the way")
-    found = match(frame, subscriptions, strategy="sharded", shards=3)
-    again = match(frame, subscriptions, strategy="sharded", shards=3)
+    found = match(frame, subscriptions, strategy="partitioned", shards=3)
+    again = match(frame, subscriptions, strategy="partitioned", shards=3)
     assert pairs_in(found) == pairs_in(again) == Counter([(0, "ann")])
 
 
 def test_a_damaged_part_is_told(spark: Any, tmp_path: Path) -> None:
     frame = spark.createDataFrame(pa.table({"n": [0], "x": [1]}))
     subscriptions = subscriptions_of(spark, {"ann": "x = 1"}).compile(tmp_path)
-    meeting = routing.meeting_of(spark, version_of(subscriptions))
+    meeting = key_routes.meeting_of(spark, version_of(subscriptions))
     meeting.filed_path.write_bytes(b"PAR1")
     with pytest.raises(SourceError, match=r"filed.parquet: cannot be read: .*; remove .*meeting-1"):
-        match(frame, subscriptions, strategy="rendezvous")
+        match(frame, subscriptions, strategy="join")
 
 
 # -- keys --------------------------------------------------------------------------------------------------------------
@@ -260,13 +268,13 @@ def test_neighbouring_keys_that_are_one_miss_nothing(
     monkeypatch: pytest.MonkeyPatch,
     keys_max: int,
 ) -> None:
-    monkeypatch.setattr(routing, "KEYS_MAX", keys_max)
+    monkeypatch.setattr(key_routes, "KEYS_MAX", keys_max)
     subscriptions = subscriptions_of(spark, filters)
-    meeting = routing.meeting_of(spark, subscriptions.compiled)
+    meeting = key_routes.meeting_of(spark, subscriptions.compiled)
     assert len(meeting.shares()) < 150
-    assert pairs_in(match(frame, subscriptions, strategy="rendezvous")) == expected
+    assert pairs_in(match(frame, subscriptions, strategy="join")) == expected
     if keys_max == 5:
-        assert pairs_in(match(frame, subscriptions, strategy="sharded", shards=7)) == expected
+        assert pairs_in(match(frame, subscriptions, strategy="partitioned", shards=7)) == expected
 
 
 def test_an_event_that_is_accepted_shares_a_key_and_just_one_where_several_is_not_said() -> None:
@@ -281,13 +289,13 @@ def test_an_event_that_is_accepted_shares_a_key_and_just_one_where_several_is_no
     rows = [(x, s) for x in xs for s in (None, "a", "b", "ab", "abba", "bb", *long)]
     batch = pa.record_batch({"x": pa.array([x for x, _ in rows]), "s": pa.array([s for _, s in rows])})
     table = pa.record_batch({"number": pa.array(range(len(texts)), pa.int32()), "filter": texts})
-    sent = pa.Table.from_batches(list(routing._file_batches([table], plan=KeyPlan(names=["x", "s"]))))
+    sent = pa.Table.from_batches(list(key_routes._file_batches([table], plan=KeyPlan(names=["x", "s"]))))
     for most in (1 << 17, 3):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(routing, "KEYS_MAX", most)
-            _, places, filed = routing._numbered(sent)
+            patch.setattr(key_routes, "KEYS_MAX", most)
+            _, places, filed = key_routes._numbered(sent)
         index = Index.from_filters(enumerate(place.filter for place in places))
-        starts, live = routing.keys_of_events(index, batch)
+        starts, live = key_routes.keys_of_events(index, batch)
         keys, several = filed["keys"].to_pylist(), filed["several"].to_pylist()
         for at, (x, s) in enumerate(rows):
             mine = set(live[starts[at] : starts[at + 1]].tolist())
@@ -309,9 +317,9 @@ def test_keys_with_many_candidates_are_met_in_several_places(
     subscriptions = subscriptions_of(spark, some)
     expected = scanned(some, events)
     with settings(spark, shuffle_partitions="5", autoBroadcastJoinThreshold="-1"):
-        assert rendezvous._salted(routing.meeting_of(spark, subscriptions.compiled), 5).max() > 1
-        assert pairs_in(match(frame, subscriptions, strategy="rendezvous")) == expected
-        assert pairs_in_lists(match(frame, subscriptions, strategy="rendezvous", result="lists")) == expected
+        assert join_match._salted(key_routes.meeting_of(spark, subscriptions.compiled), 5).max() > 1
+        assert pairs_in(match(frame, subscriptions, strategy="join")) == expected
+        assert pairs_in_lists(match(frame, subscriptions, strategy="join", result="lists")) == expected
 
 
 @BOTH
@@ -334,12 +342,12 @@ def test_an_event_that_20_000_subscriptions_accept_is_exact(spark: Any) -> None:
     subscriptions = Subscriptions.from_dataframe(spark.createDataFrame(table))
     frame = spark.sql("SELECT * FROM VALUES (0, 2000), (1, CAST(NULL AS INT)), (2, 500) AS t(n, x)")
     half = [n for n in range(count) if -n % 1000 < 500]
-    for options in ({"strategy": "sharded", "shards": 7}, {"strategy": "rendezvous"}):
+    for options in ({"strategy": "partitioned", "shards": 7}, {"strategy": "join"}):
         found = match(frame, subscriptions, **options).toArrow().to_pandas()
         assert sorted(found[found.n == 0].subscription) == list(range(count))
         assert sorted(found[found.n == 2].subscription) == half
         assert len(found) == count + len(half)
-    lists = match(frame, subscriptions, result="lists", strategy="sharded", shards=7).toArrow().sort_by("n")
+    lists = match(frame, subscriptions, result="lists", strategy="partitioned", shards=7).toArrow().sort_by("n")
     assert [len(ids) for ids in lists["subscriptions"].to_pylist()] == [count, 0, len(half)]
     assert sorted(lists["subscriptions"][2].as_py()) == half
 
@@ -351,12 +359,12 @@ def test_batches_of_any_bounds_hold_the_same_matches(
 ) -> None:
     """What workers do, here: buffers of any size, and candidates in batches of any size."""
     held, listed, rows, checked = limits
-    monkeypatch.setattr(kernel, "EVENTS", max(rows, 2))
-    monkeypatch.setattr(kernel, "HELD_PAIRS", held)
-    monkeypatch.setattr(kernel, "LIST_MAX", listed)
-    monkeypatch.setattr(kernel, "OUTPUT_ROWS", rows)
-    monkeypatch.setattr(kernel, "OUTPUT_BYTES", 2000)
-    monkeypatch.setattr(rendezvous, "CHECK_ROWS", checked)
+    monkeypatch.setattr(broadcast_match, "EVENTS", max(rows, 2))
+    monkeypatch.setattr(broadcast_match, "HELD_PAIRS", held)
+    monkeypatch.setattr(broadcast_match, "LIST_MAX", listed)
+    monkeypatch.setattr(broadcast_match, "OUTPUT_ROWS", rows)
+    monkeypatch.setattr(broadcast_match, "OUTPUT_BYTES", 2000)
+    monkeypatch.setattr(join_match, "CHECK_ROWS", checked)
     filters = {f"u{n}": f"x >= {n % 40}" for n in range(120)} | {"never": "x > 99", "null": "x IS NULL"}
     events: list[Attributes] = [{"x": x} for x in (*range(45), None, -1)]
     batch = pa.record_batch(
@@ -373,7 +381,7 @@ def test_batches_of_any_bounds_hold_the_same_matches(
     Index.from_filters((id_, parse_filter(text)) for id_, text in filters.items()).save(index)
     shipped = (ship(spark, index),)
     work: dict[str, Any] = {"names": ("x", "n"), "id_type": pa.string(), "whole": whole}
-    out = list(sharded._match_batches([batch], shipped=shipped, shard_of=np.zeros(1, np.int64), **work))
+    out = list(partitioned_match._match_batches([batch], shipped=shipped, shard_of=np.zeros(1, np.int64), **work))
     assert all(one.num_rows <= rows for one in out)
     assert _pairs_of(out, whole) == expected
     pairs: list[Any] = [
@@ -385,7 +393,7 @@ def test_batches_of_any_bounds_hold_the_same_matches(
     fields = [("number", pa.int32()), ("id", pa.string()), ("filter", pa.string())]
     more = [pa.array([pair[at + 1] for pair in pairs], type_) for at, (_, type_) in enumerate(fields)]
     candidates = pa.table([*taken.columns, *more], ["x", "n", "digest", *(name for name, _ in fields)])
-    out = list(rendezvous._check_batches(candidates.to_batches(max_chunksize=33), **work))
+    out = list(join_match._check_batches(candidates.to_batches(max_chunksize=33), **work))
     assert all(one.num_rows <= rows for one in out)
     assert _pairs_of(out, whole) == expected
 
@@ -426,12 +434,12 @@ def test_a_digest_tells_apart_what_differs_and_nothing_else() -> None:
     rows += rows[:300]
     arrays = [pa.array([values[row[at]] for row in rows], type_) for at, (type_, values) in enumerate(columns.values())]
     batch = pa.record_batch(arrays, list(columns))
-    whole = reuniting.digests(batch).to_pylist()
-    cut = [digest for at in range(0, 900, 70) for digest in reuniting.digests(batch.slice(at, 70)).to_pylist()]
+    whole = list_assembly.digests(batch).to_pylist()
+    cut = [digest for at in range(0, 900, 70) for digest in list_assembly.digests(batch.slice(at, 70)).to_pylist()]
     assert whole == cut
     assert len(set(whole)) == len(set(rows))
     assert len({(row, digest) for row, digest in zip(rows, whole, strict=True)}) == len(set(rows))
-    assert reuniting.digests(batch.slice(0, 0)).to_pylist() == []
+    assert list_assembly.digests(batch.slice(0, 0)).to_pylist() == []
 
 
 def test_the_way_of_an_event_does_not_depend_on_where_it_stands(
@@ -439,8 +447,8 @@ def test_the_way_of_an_event_does_not_depend_on_where_it_stands(
 ) -> None:
     """A task that is run again may meet its rows in another order: each must go the same way."""
     version = version_of(compiled)
-    meeting = routing.meeting_of(spark, version)
-    split = sharded.split_of(version, meeting, 7)
+    meeting = key_routes.meeting_of(spark, version)
+    split = partitioned_match.split_of(version, meeting, 7)
     copies = np.full(7, 3)
     table = frame.toArrow().combine_chunks()
     shuffled = table.take(pa.array(np.random.default_rng(1).permutation(len(table))))
@@ -449,7 +457,7 @@ def test_the_way_of_an_event_does_not_depend_on_where_it_stands(
     ways = []
     for events in (table, shuffled):
         routed = [
-            *sharded._route_batches(
+            *partitioned_match._route_batches(
                 events.to_batches(max_chunksize=50), starts=split.starts, shards=split.shards,
                 first_slots=np.arange(7) * 3, copies=copies, **common,
             )
@@ -459,7 +467,7 @@ def test_the_way_of_an_event_does_not_depend_on_where_it_stands(
         ways.append(dict(zip(slots[n].to_pylist(), slots["slots"].to_pylist(), strict=True)))
         assert all(0 < len({slot // 3 for slot in to}) == len(to) for to in ways[-1].values())
         joined = pa.Table.from_batches(
-            rendezvous._route_batches(events.to_batches(), salted=np.full(len(meeting.shares()), 4), **common)
+            join_match._route_batches(events.to_batches(), salted=np.full(len(meeting.shares()), 4), **common)
         )
         ways[-1] |= {(n, "join"): to for n, to in zip(joined[n].to_pylist(), joined["places"].to_pylist(), strict=True)}
     assert ways[0].keys() == ways[1].keys()
@@ -491,11 +499,14 @@ def test_a_stream_gives_the_pairs_that_a_table_gives(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"strategy": "sharded", "shards": 0}, "shards is 0; give a number from 1 to 4,096"),
-        ({"strategy": "sharded", "shards": 5000}, "shards is 5000; give a number from 1 to 4,096"),
-        ({"strategy": "sharded", "shards": "7"}, "shards is '7'; give a number"),
-        ({"strategy": "sharded", "shards": True}, "shards is True; give a number"),
-        ({"strategy": "kernel", "shards": 7}, "shards is 7, and the strategy is kernel; use strategy='sharded'"),
+        ({"strategy": "partitioned", "shards": 0}, "shards is 0; give a number from 1 to 4,096"),
+        ({"strategy": "partitioned", "shards": 5000}, "shards is 5000; give a number from 1 to 4,096"),
+        ({"strategy": "partitioned", "shards": "7"}, "shards is '7'; give a number"),
+        ({"strategy": "partitioned", "shards": True}, "shards is True; give a number"),
+        (
+            {"strategy": "broadcast", "shards": 7},
+            "shards is 7, and the strategy is broadcast; use strategy='partitioned'",
+        ),
     ],
 )
 def test_a_number_of_shards_that_is_none_is_refused(spark: Any, options: dict[str, Any], message: str) -> None:

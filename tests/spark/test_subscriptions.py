@@ -13,7 +13,7 @@ import meetpoint as mp
 from meetpoint.errors import MeetpointError
 from meetpoint.language import Type
 from meetpoint.matching.rejects import Reject, SourceError
-from meetpoint.spark import Subscriptions, compiling, match
+from meetpoint.spark import Subscriptions, compilation, match
 from meetpoint.spark.store import versions
 
 ROWS: list[tuple[str | None, str | None]] = [
@@ -210,9 +210,9 @@ def test_progress_is_logged_and_nothing_is_printed(
 
 
 def test_chunks_are_together_what_one_chunk_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    from meetpoint.spark.compiling import _chunks, _joined, _parse_chunk, _WatchingParser
+    from meetpoint.spark.compilation import _chunks, _joined, _parse_chunk, _WatchingParser
 
-    monkeypatch.setattr(compiling, "CHUNK", 2)
+    monkeypatch.setattr(compilation, "CHUNK", 2)
     table = rows_table(ROWS)
     nulls = pa.nulls(len(ROWS), pa.string())
     table = pa.table(

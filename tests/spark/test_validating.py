@@ -22,7 +22,7 @@ from meetpoint.language import Attribute, Schema, Type, Value
 from meetpoint.language.event_arrow import attributes_from_arrow, attributes_to_arrow
 from meetpoint.language.event_json import attributes_from_json, attributes_to_json
 from meetpoint.spark.types import schema_from_spark, spark_schema
-from meetpoint.spark.validating import Validated, validate
+from meetpoint.spark.validation import Validated, validate
 from tests.language.strategies import exactly
 from tests.workloads import TYPES, random_events
 

@@ -1,8 +1,8 @@
 """The archive: what brokers accepted, in Parquet files by the hour, for Spark, for backtests and for replay."""
 
 from meetpoint.archive.parts import ArchiveError, Part, is_archive, list_parts
-from meetpoint.archive.reading import Archived, read_accepted, read_archive
-from meetpoint.archive.writing import Accepted, Archive
+from meetpoint.archive.reader import Archived, read_accepted, read_archive
+from meetpoint.archive.writer import Accepted, Archive
 
 __all__ = [
     "Accepted",

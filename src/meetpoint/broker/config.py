@@ -27,10 +27,10 @@ from meetpoint.overlays.chord import ChordSettings
 from meetpoint.overlays.hypercube.settings import HypercubeSettings
 from meetpoint.overlays.pastry.settings import PastrySettings
 from meetpoint.schemes.dmm.settings import DmmSettings
-from meetpoint.schemes.filters.settings import FiltersSettings
 from meetpoint.schemes.lists import ListsSettings
 from meetpoint.schemes.meet import MeetSettings
 from meetpoint.schemes.reach.settings import ReachSettings, ids_of
+from meetpoint.schemes.rebeca.settings import RebecaSettings
 from meetpoint.wire.handshake import SPOKEN
 
 __all__ = [
@@ -110,7 +110,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     data: str | None = None
     """The folder for what must survive a restart; without one it is kept in memory, and survives only elsewhere."""
     scheme: str = "meet"
-    """How events find subscriptions: dmm, filters, flood, lists, meet or reach, with options behind colons
+    """How events find subscriptions: dmm, flood, lists, meet, reach or rebeca, with options behind colons
     (`lists:hybrid:order`). The same at all brokers of a network."""
     overlay: str = "chord"
     """How brokers find each other: chord, hypercube or pastry. The same at all brokers of a network."""
@@ -152,8 +152,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Choices of the scheme `dmm`. The same at all brokers of a network."""
     reach: ReachSettings = ReachSettings()
     """Choices of the scheme `reach`. The same at all brokers of a network."""
-    filters: FiltersSettings = FiltersSettings()
-    """Choices of the scheme `filters`. The lease is the same at all brokers of a network."""
+    rebeca: RebecaSettings = RebecaSettings()
+    """Choices of the scheme `rebeca`. The lease is the same at all brokers of a network."""
 
     def __post_init__(self) -> None:
         if parse_address(self.listen, "listen").host in _ANYWHERE and self.advertise is None:
@@ -179,7 +179,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 f"{SPOKEN[0]} to {SPOKEN[1]}; leave it out for both"
             )
         timed = {"node": self.node, "chord": self.chord, "pastry": self.pastry, "hypercube": self.hypercube}
-        timed |= {"meet": self.meet, "reach": self.reach, "filters": self.filters}
+        timed |= {"meet": self.meet, "reach": self.reach, "rebeca": self.rebeca}
         for table, settings in timed.items():
             for key in fields_of(type(settings)):
                 value = getattr(settings, key)
@@ -250,7 +250,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         """What a node is made of."""
         said: dict[str, Any] = {"chord": self.chord, "pastry": self.pastry, "hypercube": self.hypercube}
         said |= {"lists": self.lists, "meet": self.meet, "dmm": self.dmm, "reach": self.reach}
-        said |= {"filters": self.filters}
+        said |= {"rebeca": self.rebeca}
         options = read_scheme(self.scheme)
         name = options["scheme"]
         if name in options and name in said:

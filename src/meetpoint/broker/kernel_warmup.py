@@ -33,7 +33,7 @@ WAIT_FROM = 10_000
 _OF_FILTERS: Final = ("subscription/", "placed/")
 LOOK_S: Final = 0.25
 """How often it is looked whether anyone wants an index."""
-MODULE: Final = "meetpoint.matching.index.warming"
+MODULE: Final = "meetpoint.matching.index.warmup"
 _KERNELS: Final = Path(meetpoint.__file__).parent / "matching" / "index" / "kernels"
 _MARK: Final = f"meetpoint-{sys.implementation.cache_tag}.warm"
 """`MARK` of the module, which is not imported for it: it brings NumPy and Arrow."""

@@ -19,7 +19,7 @@ from meetpoint.node.scheme import Scheme
 from meetpoint.node.settings import NodeSettings
 from meetpoint.overlays import chord, hypercube, pastry
 from meetpoint.placement.messages import MESSAGES as PLACEMENT_MESSAGES
-from meetpoint.schemes import dmm, filters, flood, lists, meet, reach
+from meetpoint.schemes import dmm, flood, lists, meet, reach, rebeca
 from meetpoint.wire import Codec
 from meetpoint.wire.handshake import IAm
 
@@ -41,7 +41,7 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
     meet: meet.MeetSettings = meet.MeetSettings()
     dmm: dmm.DmmSettings = dmm.DmmSettings()
     reach: reach.ReachSettings = reach.ReachSettings()
-    filters: filters.FiltersSettings = filters.FiltersSettings()
+    rebeca: rebeca.RebecaSettings = rebeca.RebecaSettings()
 
     def __post_init__(self) -> None:
         for what, name, known in (("overlay", self.overlay, OVERLAYS), ("scheme", self.scheme, SCHEMES)):
@@ -92,8 +92,8 @@ def _reach(config: NetworkConfig, services: Runtime, overlay: Overlay, hosting: 
     return reach.Reach(services, overlay, hosting, config.node, config.reach)
 
 
-def _filters(config: NetworkConfig, services: Runtime, overlay: Overlay, hosting: HomeManager) -> Scheme:
-    return filters.Filters(services, overlay, hosting, config.node, config.filters)
+def _rebeca(config: NetworkConfig, services: Runtime, overlay: Overlay, hosting: HomeManager) -> Scheme:
+    return rebeca.Rebeca(services, overlay, hosting, config.node, config.rebeca)
 
 
 OVERLAYS: Final[dict[str, Callable[[NetworkConfig, Runtime, Upcalls], Overlay]]] = {
@@ -109,7 +109,7 @@ SCHEMES: Final[dict[str, Callable[[NetworkConfig, Runtime, Overlay, HomeManager]
     "meet": _meet,
     "dmm": _dmm,
     "reach": _reach,
-    "filters": _filters,
+    "rebeca": _rebeca,
 }
 _KINDS: Final[tuple[type[Message], ...]] = (
     *MESSAGES,
@@ -122,7 +122,7 @@ _KINDS: Final[tuple[type[Message], ...]] = (
     *meet.MESSAGES,
     *dmm.MESSAGES,
     *reach.MESSAGES,
-    *filters.MESSAGES,
+    *rebeca.MESSAGES,
 )
 
 

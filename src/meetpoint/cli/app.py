@@ -17,9 +17,9 @@ import typer
 
 from meetpoint.cli.brokers import broker, leave
 from meetpoint.cli.certificates import ca_app
+from meetpoint.cli.dead_letters import dead_app
 from meetpoint.cli.gateway import gateway
 from meetpoint.cli.lab import WithLab
-from meetpoint.cli.letters import dead_app
 from meetpoint.cli.messages import pub, sub
 from meetpoint.cli.networks import up
 from meetpoint.cli.options import LOCAL, AsJson, Master, SchemaFile, Settings, need_arrow, read_schema, read_settings
@@ -31,7 +31,7 @@ from meetpoint.cli.stores import store_app
 from meetpoint.cli.streams import EXIT_REFUSED, EXIT_STOPPED, QuietConsole, complain, finish, print_json, tell
 from meetpoint.cli.subscriptions import subs_app
 from meetpoint.cli.tokens import token_app
-from meetpoint.cli.watching import top, why
+from meetpoint.cli.top import top, why
 from meetpoint.errors import EventError, FilterError, MeetpointError
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def _backtest_on_spark(
     with running(master, settings) as session:
         from meetpoint.matching.rejects import Reject
         from meetpoint.spark import backtest
-        from meetpoint.spark.reading import read_history
+        from meetpoint.spark.reader import read_history
 
         with waiting(session, "backtesting"):
             read = read_history(session, events, schema)

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from meetpoint.cli.asking import answered, run
+from meetpoint.cli.connect import HERE, Reach, reaching
 from meetpoint.cli.options import Insecure, RevokedTokens, TokenKeys
-from meetpoint.cli.reaching import HERE, Reach, reaching
+from meetpoint.cli.queries import answered, run
 
 __all__ = ["broker", "leave", "leave_network"]
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from meetpoint.cli.reaching import Reach
+from meetpoint.cli.connect import Reach
 from meetpoint.cli.streams import complain
 from meetpoint.errors import MeetpointError
 

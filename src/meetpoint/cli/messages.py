@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meetpoint.cli.asking import labels_of, run
+from meetpoint.cli.connect import HERE, Reach, reaching
 from meetpoint.cli.options import AsJson, need_arrow
-from meetpoint.cli.reaching import HERE, Reach, reaching
+from meetpoint.cli.queries import labels_of, run
 from meetpoint.cli.streams import EXIT_SET_ASIDE, complain, finish, print_json, tell
 from meetpoint.errors import one_line
 from meetpoint.wording import counted

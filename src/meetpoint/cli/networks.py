@@ -22,8 +22,8 @@ import msgspec
 import typer
 
 from meetpoint.cli.children import HOST, Child, ending
+from meetpoint.cli.connect import Reach
 from meetpoint.cli.nodes import Nodes
-from meetpoint.cli.reaching import Reach
 from meetpoint.cli.securing import Keys
 from meetpoint.cli.streams import complain, tell
 from meetpoint.errors import MeetpointError, SetupError
@@ -147,7 +147,7 @@ def up(
 
 
 def _read_notes(data: Path, brokers: int | None, scheme: str | None, overlay: str | None) -> _Notes:
-    from meetpoint.catalog.spelling import network_config
+    from meetpoint.catalog.scheme_names import network_config
 
     file = data / NOTES
     try:

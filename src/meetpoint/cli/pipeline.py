@@ -41,7 +41,7 @@ from meetpoint.cli.stages import (
     rejected_summary,
     run_match,
 )
-from meetpoint.cli.streaming import stream
+from meetpoint.cli.stream import stream
 from meetpoint.cli.streams import finish
 from meetpoint.wording import counted
 
@@ -220,7 +220,7 @@ def deliver(
     work = Work(master, config, as_json, {"HITS": hits}, {"--to": to}, mode)
     with work.running() as spark:
         from meetpoint.spark import deliver
-        from meetpoint.spark.reading import read_rows
+        from meetpoint.spark.reader import read_rows
 
         with waiting(spark, "delivering"):
             rows = read_rows(spark, hits)
@@ -254,7 +254,7 @@ def measure(
     declared = read_schema(schema)
     with work.running() as spark:
         from meetpoint.spark import measure
-        from meetpoint.spark.reading import read_rows
+        from meetpoint.spark.reader import read_rows
 
         read = read_events(spark, events, declared, None)
         held = None if subs is None else read_subscriptions(spark, subs, None)
@@ -326,7 +326,7 @@ def run(
     declared = read_schema(schema)
     with work.running() as spark:
         from meetpoint.spark import deliver, measure
-        from meetpoint.spark.reading import read_rows
+        from meetpoint.spark.reader import read_rows
 
         read = read_events(spark, events, declared, keep)
         held = read_subscriptions(spark, subs, declared)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from meetpoint.cli.asking import run
-from meetpoint.cli.reaching import HERE, Reach, reaching
+from meetpoint.cli.connect import HERE, Reach, reaching
+from meetpoint.cli.queries import run
 from meetpoint.cli.streams import complain
 
 __all__ = ["add", "show"]

@@ -22,7 +22,7 @@ from meetpoint.wording import counted
 if TYPE_CHECKING:
     from meetpoint.language import Schema
     from meetpoint.spark.event_files import EventFiles, Tally
-    from meetpoint.spark.matching import Plan
+    from meetpoint.spark.match_job import Plan
     from meetpoint.spark.store import Version
     from meetpoint.spark.subscriptions import Subscriptions
 
@@ -71,9 +71,9 @@ class Strategy(StrEnum):
     """How events and subscriptions are brought together."""
 
     AUTO = "auto"
-    KERNEL = "kernel"
-    SHARDED = "sharded"
-    RENDEZVOUS = "rendezvous"
+    BROADCAST = "broadcast"
+    PARTITIONED = "partitioned"
+    JOIN = "join"
 
 
 class Result(StrEnum):
@@ -178,7 +178,7 @@ def _is_here(path: str) -> bool:
 
 
 def read_events(spark: Any, path: str, schema: Schema | None, keep: list[str] | None) -> EventFiles:
-    from meetpoint.spark.reading import read_events as read
+    from meetpoint.spark.reader import read_events as read
 
     if keep and schema is None:
         raise MeetpointError("--keep: there is no schema, so all columns are kept; leave it out, or name a --schema")

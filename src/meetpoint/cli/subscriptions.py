@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from meetpoint.cli.asking import Brokers, Reached, all_held, answered, brokers_at, labels_of, run
+from meetpoint.cli.connect import HERE, Reach, reaching
 from meetpoint.cli.options import AsJson, need_arrow
-from meetpoint.cli.reaching import HERE, Reach, reaching
+from meetpoint.cli.queries import Brokers, Reached, all_held, answered, brokers_at, labels_of, run
 from meetpoint.cli.streams import QuietConsole, complain, finish, json_text, print_json
 from meetpoint.errors import EventError, FilterError, MeetpointError, one_line
 

@@ -2,6 +2,6 @@
 
 from meetpoint.gateway.app import create_app
 from meetpoint.gateway.config import GatewayLimits, GatewaySettings
-from meetpoint.gateway.serving import Served, serve, serving
+from meetpoint.gateway.gateway_server import Served, serve, serving
 
 __all__ = ["GatewayLimits", "GatewaySettings", "Served", "create_app", "serve", "serving"]

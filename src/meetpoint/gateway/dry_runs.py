@@ -14,7 +14,7 @@ from starlette.responses import Response
 from meetpoint.errors import EventError, FilterError
 from meetpoint.gateway.errors import ApiError
 from meetpoint.gateway.gateway import Gateway
-from meetpoint.gateway.publishing import Attributes
+from meetpoint.gateway.publish import Attributes
 from meetpoint.gateway.routes import JSON, Answer, Body, Call, Route, answer
 from meetpoint.language.event_json import attributes_from_json
 from meetpoint.language.explain import explain

@@ -10,7 +10,7 @@ from meetpoint.gateway.config import GatewaySettings
 from meetpoint.gateway.connections import Connections
 from meetpoint.gateway.counts import Counts
 from meetpoint.gateway.routes import Route
-from meetpoint.gateway.slots import Slots
+from meetpoint.gateway.stream_limits import Slots
 
 __all__ = ["Gateway", "Part"]
 

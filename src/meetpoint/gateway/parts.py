@@ -12,7 +12,7 @@ from meetpoint.gateway.dry_runs import DryRuns
 from meetpoint.gateway.gateway import Gateway, Part
 from meetpoint.gateway.observing import Manager, Observing, report_routes
 from meetpoint.gateway.pages import page_routes
-from meetpoint.gateway.publishing import Publishing
+from meetpoint.gateway.publish import Publishing
 from meetpoint.gateway.sockets import socket_routes
 from meetpoint.gateway.streams import Streams
 from meetpoint.gateway.subscriptions import Subscriptions

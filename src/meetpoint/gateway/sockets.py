@@ -31,7 +31,7 @@ from meetpoint.gateway.errors import ApiError, Problem, problem_of
 from meetpoint.gateway.feeds import Format, encode
 from meetpoint.gateway.gateway import Gateway
 from meetpoint.gateway.positions import Position
-from meetpoint.gateway.publishing import Envelope, publish, read_envelope
+from meetpoint.gateway.publish import Envelope, publish, read_envelope
 from meetpoint.gateway.streams import FilterText, Name, read_moment
 
 __all__ = ["socket_routes"]

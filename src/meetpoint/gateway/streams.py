@@ -17,7 +17,7 @@ from meetpoint.gateway.durable import Durables
 from meetpoint.gateway.errors import ApiError, ProblemIs
 from meetpoint.gateway.feeds import Feeds, Format
 from meetpoint.gateway.gateway import Gateway
-from meetpoint.gateway.patience import ABORT
+from meetpoint.gateway.http_timeouts import ABORT
 from meetpoint.gateway.positions import Position
 from meetpoint.gateway.routes import Answer, Call, Query, Route
 from meetpoint.language.filters import parse_filter

@@ -27,7 +27,7 @@ from meetpoint.gateway.dialects import Dialect, filter_text
 from meetpoint.gateway.errors import ApiError, ProblemIs
 from meetpoint.gateway.gateway import Gateway
 from meetpoint.gateway.routes import JSON, Answer, Body, Call, Route, answer
-from meetpoint.gateway.signing import make_secret, read_secret
+from meetpoint.gateway.signatures import make_secret, read_secret
 from meetpoint.gateway.sinks import URL_MAX, check_sink
 from meetpoint.gateway.webhooks import PARALLEL_MAX, Sender, Webhook
 from meetpoint.language.timestamps import format_timestamp

@@ -26,7 +26,11 @@ from meetpoint.client.subscription import Subscription
 from meetpoint.errors import MeetpointError, one_line
 from meetpoint.gateway.cloud_events import STRUCTURED, write
 from meetpoint.gateway.connections import Caller
-from meetpoint.gateway.consent import (
+from meetpoint.gateway.errors import ApiError
+from meetpoint.gateway.positions import Position
+from meetpoint.gateway.signatures import sign
+from meetpoint.gateway.sinks import SinkResolver, check_sink
+from meetpoint.gateway.webhook_validation import (
     ORIGIN,
     UNASKED,
     UNREACHED_S,
@@ -36,10 +40,6 @@ from meetpoint.gateway.consent import (
     read_agreement,
     read_retry_after,
 )
-from meetpoint.gateway.errors import ApiError
-from meetpoint.gateway.positions import Position
-from meetpoint.gateway.signing import sign
-from meetpoint.gateway.sinks import SinkResolver, check_sink
 
 if TYPE_CHECKING:
     from meetpoint.gateway.config import GatewaySettings

@@ -9,17 +9,17 @@ from meetpoint.spark.session import session
 
 if TYPE_CHECKING:
     from meetpoint.spark.archives import compact_archive, read_archive
-    from meetpoint.spark.backtesting import backtest
+    from meetpoint.spark.backtest_job import backtest
     from meetpoint.spark.checks import check_filter
-    from meetpoint.spark.delivering import deliver
     from meetpoint.spark.java import find_java
     from meetpoint.spark.live_source import register
-    from meetpoint.spark.matching import Plan, match, plan
-    from meetpoint.spark.measuring import measure
-    from meetpoint.spark.streaming import stream
+    from meetpoint.spark.match_job import Plan, match, plan
+    from meetpoint.spark.measurement import measure
+    from meetpoint.spark.sinks import deliver
+    from meetpoint.spark.stream_job import stream
     from meetpoint.spark.subscriptions import Subscriptions
     from meetpoint.spark.types import schema_from_spark, spark_schema, unusable_columns
-    from meetpoint.spark.validating import Validated, validate
+    from meetpoint.spark.validation import Validated, validate
 
 __all__ = [
     "Plan",
@@ -44,24 +44,24 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Plan": "matching",
+    "Plan": "match_job",
     "Subscriptions": "subscriptions",
-    "Validated": "validating",
-    "backtest": "backtesting",
+    "Validated": "validation",
+    "backtest": "backtest_job",
     "check_filter": "checks",
     "compact_archive": "archives",
-    "deliver": "delivering",
+    "deliver": "sinks",
     "find_java": "java",
-    "match": "matching",
-    "measure": "measuring",
-    "plan": "matching",
+    "match": "match_job",
+    "measure": "measurement",
+    "plan": "match_job",
     "register": "live_source",
     "read_archive": "archives",
     "schema_from_spark": "types",
     "spark_schema": "types",
-    "stream": "streaming",
+    "stream": "stream_job",
     "unusable_columns": "types",
-    "validate": "validating",
+    "validate": "validation",
 }
 """Where each name is, loaded when it is first used: most modules import PySpark, and `python -m meetpoint.spark.java`
 imports this package before it runs the module."""

@@ -27,9 +27,9 @@ from pyspark.sql import types as spark
 
 from meetpoint.errors import MeetpointError
 from meetpoint.matching.rejects import SourceError
-from meetpoint.spark.delivering import deliver
 from meetpoint.spark.session import session
-from meetpoint.spark.shipping import is_local
+from meetpoint.spark.sinks import deliver
+from meetpoint.spark.worker_files import is_local
 
 __all__ = ["BATCH_COLUMN", "FORMATS", "Batch", "Folder", "Table", "batches", "folder_of", "read"]
 

@@ -34,7 +34,7 @@ from meetpoint.matching.statistics import (
     text_statistics,
 )
 from meetpoint.matching.tallies import read_value
-from meetpoint.spark.tallying import SAMPLE_BYTES_MAX, TallyRows, read_sample
+from meetpoint.spark.counts import SAMPLE_BYTES_MAX, TallyRows, read_sample
 from meetpoint.spark.types import unusable_columns
 
 if TYPE_CHECKING:

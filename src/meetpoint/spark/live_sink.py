@@ -31,11 +31,11 @@ from meetpoint.language.event_json import attributes_to_json
 from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Value
-from meetpoint.matching.conforming import rows_as_json
+from meetpoint.matching.conformance import rows_as_json
 from meetpoint.matching.rejects import reject
 from meetpoint.node.home.home import EVENT_BYTES_MAX
 from meetpoint.spark.live_reach import Client, Options, Reach
-from meetpoint.spark.live_staging import Batch, Staging, write_whole
+from meetpoint.spark.live_stage import Batch, Staging, write_whole
 from meetpoint.spark.types import unusable_columns
 
 __all__ = ["SINK_OPTIONS", "LiveWriter", "Sink"]

@@ -20,7 +20,7 @@ from meetpoint.language.filters import parse_filter
 from meetpoint.language.schema import Schema
 from meetpoint.language.schema_yaml import read_schema
 from meetpoint.spark.live_offsets import Offset, Place
-from meetpoint.spark.live_planning import EARLIEST, LATEST, Planner, Query, read_since
+from meetpoint.spark.live_plan import EARLIEST, LATEST, Planner, Query, read_since
 from meetpoint.spark.live_reach import Client, Options
 from meetpoint.spark.live_rows import Task, read_task
 from meetpoint.spark.live_sink import SINK_OPTIONS, LiveWriter, Sink

@@ -28,10 +28,10 @@ from meetpoint.errors import MeetpointError
 from meetpoint.matching.rejects import SourceError
 from meetpoint.spark import store
 from meetpoint.spark.batches import Batch, Folder, Table
-from meetpoint.spark.matching import match
+from meetpoint.spark.match_job import match
 from meetpoint.spark.store import Version
 from meetpoint.spark.subscriptions import Subscriptions
-from meetpoint.spark.validating import DEAD_COLUMNS, Validated
+from meetpoint.spark.validation import DEAD_COLUMNS, Validated
 
 __all__ = ["Options", "Work", "check_ids"]
 

@@ -26,9 +26,9 @@ from meetpoint.language.schema import Schema
 from meetpoint.matching import jobs
 from meetpoint.matching.rejects import Reject, SourceError
 from meetpoint.matching.sources import format_of
-from meetpoint.spark import compiling, store
+from meetpoint.spark import compilation, store
 from meetpoint.spark.checks import check_choice, check_frame
-from meetpoint.spark.reading import BROKEN, CSV_OPTIONS, opened
+from meetpoint.spark.reader import BROKEN, CSV_OPTIONS, opened
 from meetpoint.spark.session import session
 from meetpoint.spark.store import Version
 
@@ -201,12 +201,12 @@ class Subscriptions:
         self, directory: str | os.PathLike[str], sample: pa.Table | None, keep: int, on_bad: str = "warn"
     ) -> Version:
         check_choice("on_bad", on_bad, ON_BAD)
-        parsed = compiling.parse(self._frame(), self._id_type, self._schema)
+        parsed = compilation.parse(self._frame(), self._id_type, self._schema)
         if on_bad == "error" and parsed.rejected.num_rows:
             refuse_bad(parsed.rejected.num_rows, parsed.rejected["reason"][0].as_py())
         return store.publish(
             directory,
-            lambda folder: compiling.write_version(folder, parsed, sample=sample, schema=self._schema),
+            lambda folder: compilation.write_version(folder, parsed, sample=sample, schema=self._schema),
             keep=keep,
         )
 
@@ -243,7 +243,7 @@ def _checked_type(frame: Any, argument: str, name: str) -> str:
         raise MeetpointError(f"subscriptions: {told} {name!r}, which {argument}= names; {hint}")
     type_name = str(fields[0].dataType.simpleString()).partition(" ")[0].partition("(")[0]
     type_name = {"char": "string", "varchar": "string"}.get(type_name, type_name)
-    wanted = ("string",) if argument == "where" else tuple(compiling.ID_TYPES)
+    wanted = ("string",) if argument == "where" else tuple(compilation.ID_TYPES)
     if type_name not in wanted:
         what = "a filter is a text" if argument == "where" else f"{argument} is a string or an integer"
         raise MeetpointError(f"subscriptions: column {name!r} is of type {type_name}, and {what}; cast it")

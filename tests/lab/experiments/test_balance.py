@@ -22,7 +22,7 @@ from meetpoint.lab.experiments.models.balance import (
 from meetpoint.lab.experiments.models.rings import hashed, spaced
 from meetpoint.lab.experiments.models.walks import entries_for
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.lists.hashing import Hashing
+from meetpoint.schemes.lists.value_hash import Hashing
 
 NODES = 128
 

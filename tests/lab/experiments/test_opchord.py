@@ -42,8 +42,8 @@ from meetpoint.lab.sim.scenario import Network
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Kind
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.lists.collecting import AttributeOrder, groups_of
-from meetpoint.schemes.lists.hashing import Hashing
+from meetpoint.schemes.lists.collection import AttributeOrder, groups_of
+from meetpoint.schemes.lists.value_hash import Hashing
 from tests.placement.eyes import parts
 
 HASHES = ("chord", "opchord")

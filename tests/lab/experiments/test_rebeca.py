@@ -25,8 +25,8 @@ from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.language import parse_filter
 from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.schemes.filters.messages import Hand
-from meetpoint.schemes.filters.tables import STRATEGIES, Strategy
+from meetpoint.schemes.rebeca.messages import Hand
+from meetpoint.schemes.rebeca.tables import STRATEGIES, Strategy
 
 SEEDS = (1, 2, 3)
 TEXTS = ("topic = 1", "topic = 1 AND price >= 50", "topic = 2 AND price BETWEEN 10 AND 30", "topic = 1", "price >= 90")
@@ -51,7 +51,7 @@ class Handed:
 
 def running(strategy: Strategy, texts: Sequence[str], events: int = 0, nodes: int = 12) -> tuple[Network, Handed]:
     """A network at rest, with subscriptions at some nodes."""
-    scheme = f"filters:{strategy}"
+    scheme = f"rebeca:{strategy}"
     net = Network(
         "chord",
         scheme,

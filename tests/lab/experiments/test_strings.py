@@ -22,7 +22,7 @@ from meetpoint.lab.experiments.strings.delivering import measure_crossover, meas
 from meetpoint.lab.experiments.strings.lookups import count_keys, count_lookups
 from meetpoint.lab.experiments.strings.traffic import run as run_traffic
 from meetpoint.lab.experiments.strings.traffic import workload_of
-from meetpoint.schemes.lists.collecting import Mode
+from meetpoint.schemes.lists.collection import Mode
 from tests.lab.experiments.judging import made_up
 
 SMALL: dict[str, Parameter] = {"nodes": 16, "subscriptions": 1200, "events": 400}

@@ -21,7 +21,7 @@ from meetpoint.language.schema import Schema
 from meetpoint.matching.index import Index
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists import ListsSettings
-from meetpoint.schemes.lists.collecting import AttributeOrder, Mode
+from meetpoint.schemes.lists.collection import AttributeOrder, Mode
 
 SCHEMA = Schema.from_yaml("attributes: {a: string, b: string}")
 SENT = ("collect", "collected", "chain", "accepted", "told", "heard", "carry", "carried")

@@ -123,23 +123,23 @@ EXPECTED: Mapping[str, Metrics] = {
     "meet": {"subids_per_match": 0.9, "entries_per_subscription": 2, "busiest_to_mean": 2, "hops": 2, "ms": 38},
     "dmm": {"subids_per_match": 0.9, "entries_per_subscription": 1, "busiest_to_mean": 9, "hops": 4, "ms": 60},
     "reach": {"subids_per_match": 0.9, "entries_per_subscription": 1, "busiest_to_mean": 2, "hops": 6, "ms": 70},
-    "filters": {"subids_per_match": 0, "entries_per_subscription": 1, "busiest_to_mean": 3, "hops": 3, "ms": 45},
+    "rebeca": {"subids_per_match": 0, "entries_per_subscription": 1, "busiest_to_mean": 3, "hops": 3, "ms": 45},
 }
-FULLEST = {"lists": 3.0, "meet": 4.0, "dmm": 32.0, "reach": 8.0, "filters": 2.0}
+FULLEST = {"lists": 3.0, "meet": 4.0, "dmm": 32.0, "reach": 8.0, "rebeca": 2.0}
 
 
 def as_expected(its: Parameters) -> dict[str, float]:
     """What a scheme costs where everything is as we say."""
     scheme, nodes, held = str(its["scheme"]).split(":")[0], float(its["nodes"]), float(its["held"])
     to_all = 2 * (nodes - 1)
-    bringing = {"flood": to_all, "lists": 300, "meet": 4 * nodes**0.5, "dmm": 6, "reach": nodes, "filters": 5}[scheme]
+    bringing = {"flood": to_all, "lists": 300, "meet": 4 * nodes**0.5, "dmm": 6, "reach": nodes, "rebeca": 5}[scheme]
     found = {
         **EXPECTED[scheme],
         "bringing_messages_per_event": bringing,
         "bytes_per_event": 100 * bringing + 1e5 * (scheme == "lists"),
-        "messages_per_subscription": nodes if scheme == "filters" else 10,
-        "bytes_per_subscription": 9e4 if scheme == "filters" else 1e3,
-        "upkeep_messages_per_node_s": 9 if scheme == "filters" else 3,
+        "messages_per_subscription": nodes if scheme == "rebeca" else 10,
+        "bytes_per_subscription": 9e4 if scheme == "rebeca" else 1e3,
+        "upkeep_messages_per_node_s": 9 if scheme == "rebeca" else 3,
         "visited_share": held / 16 if scheme == "reach" else 0.5,
         "hops_most": EXPECTED[scheme]["hops"],
     }
@@ -176,12 +176,12 @@ OTHERWISE: Mapping[str, tuple[Callable[[Parameters], Metrics], str]] = {
     "T4": (only("flood", bytes_per_event=1e7), "not reproduced"),
     "T5": (lambda its: {"bringing_messages_per_event": float(its["nodes"])}, "not reproduced"),
     "T6": (only("reach", visited_share=0.9), "not reproduced"),
-    "T7": (only("filters", upkeep_messages_per_node_s=3, bringing_messages_per_event=900), "not reproduced"),
+    "T7": (only("rebeca", upkeep_messages_per_node_s=3, bringing_messages_per_event=900), "not reproduced"),
     "T8": (only("meet", ms=90), "not reproduced"),
     "T9": (only("meet", hops_most=3), "not reproduced"),
     "T10": (lambda its: {"bringing_messages_per_event": float(its["nodes"])}, "not reproduced"),
     "T11": (only("meet", entries_per_subscription=5), "not reproduced"),
-    "T12": (lambda its: {"fullest_to_mean": 40.0} if its["scheme"] in ("filters", "reach") else {}, "not reproduced"),
+    "T12": (lambda its: {"fullest_to_mean": 40.0} if its["scheme"] in ("rebeca", "reach") else {}, "not reproduced"),
     "T13": (
         only(
             "meet",

@@ -22,8 +22,8 @@ CASES = [
     *(("hypercube", "reach", script, nodes) for script, nodes in ((prices, 4), (changes, 3), (mixture, 5))),
     ("hypercube", "reach:signatures:unquenched", mixture, 4),
     ("chord", "reach", changes, 4),
-    *(("chord", "filters", script, nodes) for script, nodes in ((prices, 4), (changes, 3), (mixture, 5))),
-    ("hypercube", "filters:merging", changes, 3),
+    *(("chord", "rebeca", script, nodes) for script, nodes in ((prices, 4), (changes, 3), (mixture, 5))),
+    ("hypercube", "rebeca:merging", changes, 3),
 ]
 
 

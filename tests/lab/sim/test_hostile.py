@@ -32,10 +32,10 @@ from meetpoint.placement.messages import MESSAGES as RENDEZVOUS
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.owned_ranges import OwnedRanges
 from meetpoint.schemes.dmm.messages import MESSAGES as DMM
-from meetpoint.schemes.filters import MESSAGES as FILTERS
 from meetpoint.schemes.lists.messages import MESSAGES as LISTS
 from meetpoint.schemes.meet.messages import MESSAGES as MEET
 from meetpoint.schemes.reach import MESSAGES as REACH
+from meetpoint.schemes.rebeca import MESSAGES as FILTERS
 from meetpoint.wire import WireError
 from tests.placement.eyes import held_twice
 from tests.tiers import SOAK
@@ -155,11 +155,11 @@ SCHEMES = ["flood", "meet", "lists", "lists:distributed", "lists:hybrid:order", 
 NETWORKS = [
     *(("chord", scheme) for scheme in SCHEMES),
     ("chord", "reach"),
-    ("chord", "filters"),
+    ("chord", "rebeca"),
     ("hypercube", "flood"),
     ("hypercube", "meet"),
     ("hypercube", "reach"),
-    ("hypercube", "filters"),
+    ("hypercube", "rebeca"),
     ("pastry", "flood"),
     ("pastry", "meet"),
     ("pastry", "dmm:always"),

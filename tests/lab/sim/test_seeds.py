@@ -44,8 +44,8 @@ SCHEMES = (
     "reach",
     "reach:signatures",
     "reach:unquenched:uncopied:unpushed",
-    "filters",
-    "filters:imperfect",
+    "rebeca",
+    "rebeca:imperfect",
 )
 PLAIN = {"lists": "lists:hybrid:plain"}
 """Which variant stands for a scheme, where it is not the one without options."""

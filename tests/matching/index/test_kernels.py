@@ -42,15 +42,28 @@ from meetpoint.matching.index.encode import read_only
 from meetpoint.matching.index.few import Card, Few, Found, Together, match_few
 from meetpoint.matching.index.grams import build_grams
 from meetpoint.matching.index.kernels import (
-    building,
-    compiling,
+    bucket_scan,
+    build,
     few_scan,
     filter_scan,
+    jit,
     line_up,
     patterns,
     ranks,
     results,
-    scanning,
+)
+from meetpoint.matching.index.kernels.bucket_scan import (
+    BLOCK,
+    LANES,
+    MULTIPLE,
+    SIDE_FITS,
+    SIDE_FITS_NOT,
+    SIDE_IN_SET,
+    SIDED,
+    UNIFORM,
+    ZONED_MIN,
+    Buckets,
+    Sides,
 )
 from meetpoint.matching.index.kernels.filter_scan import (
     BACK,
@@ -65,19 +78,6 @@ from meetpoint.matching.index.kernels.filter_scan import (
 )
 from meetpoint.matching.index.kernels.patterns import FEW_FITS
 from meetpoint.matching.index.kernels.ranks import EIGHT
-from meetpoint.matching.index.kernels.scanning import (
-    BLOCK,
-    LANES,
-    MULTIPLE,
-    SIDE_FITS,
-    SIDE_FITS_NOT,
-    SIDE_IN_SET,
-    SIDED,
-    UNIFORM,
-    ZONED_MIN,
-    Buckets,
-    Sides,
-)
 from meetpoint.matching.index.kernels.simd import PADDING, has_avx512
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort, Thresholds, text_line
 from meetpoint.matching.index.rows import group_starts
@@ -632,7 +632,7 @@ def compiled_in(module: ModuleType) -> dict[str, Any]:
 
 KERNELS: dict[str, Callable[..., Any]] = {
     name: value
-    for module in (building, few_scan, filter_scan, line_up, patterns, ranks, results, scanning)
+    for module in (build, few_scan, filter_scan, line_up, patterns, ranks, results, bucket_scan)
     for name, value in compiled_in(module).items()
 }
 
@@ -1095,7 +1095,7 @@ def test_events_with_much_text_are_no_few() -> None:
     texts = Packed.of(["x" * 40_000, "y" * 40_000])
     part = Part(PartSort.TEXT, texts.valid, texts.data, texts.starts, texts.ends)
     assert Few.of({"a": [part]}, 2) is None
-    assert Few.of({"a": [part]}, compiling.FEW_EVENTS) is None
+    assert Few.of({"a": [part]}, jit.FEW_EVENTS) is None
     one = Part(PartSort.TEXT, texts.valid[1:], texts.data, texts.starts[1:], texts.ends[1:])
     some = Few.of({"a": [one]}, 1)
     assert some is not None
@@ -1309,7 +1309,7 @@ class Ways:
     def check(self, room: int) -> int:
         """Kernel and twin list the same pairs, as far as there is room; how many there are."""
         of_kernel, of_twin = ([untouched(room + 4) for _ in range(2)] for _ in range(2))
-        found = scanning.list_pairs(*self.ways, *(out[:room] for out in of_kernel))
+        found = bucket_scan.list_pairs(*self.ways, *(out[:room] for out in of_kernel))
         assert found == list_pairs(*self.ways, *(out[:room] for out in of_twin))
         listed = max(min(found, room - 1), 0)
         for a, b in zip(of_kernel, of_twin, strict=True):
@@ -1333,7 +1333,7 @@ def test_pairs_are_listed(seed: int, events: int, lines: int, pattern_count: int
 def test_pairs_are_sorted(pairs: list[tuple[int, int]], count: int) -> None:
     buckets, events = np.array(pairs, np.int32).reshape(-1, 2).T.copy()
     by_kernel, by_twin = ((untouched(count + 1), *(untouched(len(pairs)) for _ in range(2))) for _ in range(2))
-    scanning.sort_pairs(buckets, events, *by_kernel)
+    bucket_scan.sort_pairs(buckets, events, *by_kernel)
     sort_pairs(buckets, events, *by_twin)
     np.testing.assert_array_equal(by_kernel[1:], by_twin[1:])  # what is left in `starts` means nothing
 
@@ -1482,7 +1482,7 @@ class Scene:
         of_kernel, of_twin = ([untouched(room + PADDING) for _ in range(4)] for _ in range(2))
         shared: tuple[Any, ...] = (base, self.ranks, self.fit_start, self.fit, self.buckets, self.sides, *held, k)
         told = finish(*shared, *(out[:room] for out in of_twin))
-        assert scanning.finish(*shared, *(out[:room] for out in of_kernel)) == told
+        assert bucket_scan.finish(*shared, *(out[:room] for out in of_kernel)) == told
         np.testing.assert_array_equal(of_kernel, of_twin)
         return told
 
@@ -2008,20 +2008,20 @@ def run(code: str, **environment: str) -> str:
 
 
 def test_code_on_disk_is_bound_to_all_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {path.stem for path in Path(compiling.__file__).parent.glob("*.py")} - {"__init__"}
-    assert set(compiling._FILES) == names
+    names = {path.stem for path in Path(jit.__file__).parent.glob("*.py")} - {"__init__"}
+    assert set(jit._FILES) == names
     dispatcher: Any = results.drop_dead
     keys = [made._cache._index_key((), made.targetctx.codegen()) for made in (dispatcher, dispatcher.brief)]
-    assert all(compiling._SOURCE_HASH in key for key in keys)
+    assert all(jit._SOURCE_HASH in key for key in keys)
     assert keys[0] != keys[1], "code that keeps the GIL and code that does not"
-    hashes = {compiling._source_hash()}
+    hashes = {jit._source_hash()}
     for name in names:
 
         def changed(package: str, file: str, name: str = name) -> bytes:
             return (get_data(package, file) or b"") + b"\n" * (file == f"{name}.py")
 
-        monkeypatch.setattr(compiling, "get_data", changed)
-        hashes.add(compiling._source_hash())
+        monkeypatch.setattr(jit, "get_data", changed)
+        hashes.add(jit._source_hash())
     assert len(hashes) == len(names) + 1
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from meetpoint.overlays.hypercube.invariant import UNEVEN_MAX, departures
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.overlays.hypercube.routing import next_hop
+from meetpoint.overlays.hypercube.routes import next_hop
 from meetpoint.overlays.hypercube.rules import heir_point
 from tests.overlays.hypercube.members import (
     Change,

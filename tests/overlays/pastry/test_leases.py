@@ -9,7 +9,7 @@ from meetpoint.node.runtime.effects import SetTimer
 from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.overlays.pastry import PastrySettings, standing
+from meetpoint.overlays.pastry import PastrySettings, status_bits
 from meetpoint.overlays.pastry.leases import Leases
 from meetpoint.overlays.pastry.messages import Greet
 from meetpoint.overlays.pastry.patience import Patience
@@ -119,7 +119,10 @@ def test_where_a_node_stands_is_told_as_far_as_the_rules_ask(
     near: tuple[bytes, bytes], leases: tuple[bytes | None, bytes | None], waits: bool, member: bool
 ) -> None:
     state = State(RING.key(1), near, leases, waits=waits, member=member)
-    said, told = Rules(2).say(state), standing.read(state.me, Greet(1, (0, 0), near, standing.tell(state), True, 1, 1))
+    said, told = (
+        Rules(2).say(state),
+        status_bits.read(state.me, Greet(1, (0, 0), near, status_bits.tell(state), True, 1, 1)),
+    )
     assert (told.node, told.near, told.waits, told.member, told.ready) == (state.me, near, waits, member, said.ready)
     assert (told.leases[LEFT] == near[LEFT]) == (said.leases[LEFT] == near[LEFT])
 

@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 from meetpoint.node.runtime.records import HomeId
-from meetpoint.schemes.dmm.filed import read_name
+from meetpoint.schemes.dmm.entries import read_name
+from meetpoint.schemes.dmm.entry_tables import Region
 from meetpoint.schemes.dmm.rules import Kept, State
-from meetpoint.schemes.dmm.shelves import Region
 from meetpoint.schemes.dmm.space import ROOT, Box, Code
 
 

@@ -14,12 +14,12 @@ from meetpoint.node.runtime.effects import Stored
 from meetpoint.node.runtime.messages import Message
 from meetpoint.placement.messages import Done, KeyedRequest
 from meetpoint.schemes.dmm import regions
-from meetpoint.schemes.dmm.driving import Driving, Task
 from meetpoint.schemes.dmm.messages import Close, Dissolve, Item, Open, Sow
+from meetpoint.schemes.dmm.region_changes import RegionChanges, Task
 from meetpoint.schemes.dmm.regions import Regions
 from meetpoint.schemes.dmm.rules import Kept, State
 from meetpoint.schemes.dmm.space import ROOT, Code
-from meetpoint.schemes.dmm.walking import Verdict
+from meetpoint.schemes.dmm.walk import Verdict
 from tests.placement.small_world import CODEC, free
 from tests.schemes.dmm.small_world import EAGER, DmmWorld
 from tests.tiers import SOAK
@@ -348,7 +348,7 @@ def _at_once(self: Regions, home: Home, then: Callable[[], None]) -> None:
     then()
 
 
-def _half_of_it(self: Driving, task: Task, items: Sequence[Item]) -> None:
+def _half_of_it(self: RegionChanges, task: Task, items: Sequence[Item]) -> None:
     TAKE(self, task, items[1:])
 
 
@@ -356,10 +356,10 @@ def _never_busy(kept: Kept | None, *, is_change: bool) -> Verdict:
     return VERDICT(kept, is_change=False)
 
 
-TAKE, VERDICT = Driving._take, regions._verdict
+TAKE, VERDICT = RegionChanges._take, regions._verdict
 MUTANTS: dict[str, tuple[object, str, object, str, str]] = {
     "nobody waits for disks": (Regions, "when_safe", _at_once, "opening", "the parent's node restarts"),
-    "a merge loses an entry": (Driving, "_take", _half_of_it, "merging", "clients go on"),
+    "a merge loses an entry": (RegionChanges, "_take", _half_of_it, "merging", "clients go on"),
     "a region changes while it is split": (regions, "_verdict", _never_busy, "splitting", "clients go on"),
 }
 

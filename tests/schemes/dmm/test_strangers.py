@@ -11,7 +11,7 @@ from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.placement.entries.stored_entry import StoredEntry
 from meetpoint.placement.messages import Done, Entry, KeyedRequest
-from meetpoint.schemes.dmm.filed import item_name, read_body, read_kept, read_name, region_name
+from meetpoint.schemes.dmm.entries import item_name, read_body, read_kept, read_name, region_name
 from meetpoint.schemes.dmm.messages import (
     Close,
     Closed,
@@ -33,7 +33,7 @@ from meetpoint.schemes.dmm.messages import (
 )
 from meetpoint.schemes.dmm.rules import Kept, State
 from meetpoint.schemes.dmm.space import ROOT, Code
-from meetpoint.schemes.dmm.walking import Verdict
+from meetpoint.schemes.dmm.walk import Verdict
 from tests.placement.small_world import CODEC, RING, home
 from tests.schemes.dmm.small_world import DmmWorld
 from tests.schemes.dmm.test_races import Scene

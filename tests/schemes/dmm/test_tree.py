@@ -14,10 +14,10 @@ from meetpoint.placement.entries.entry_table import FEW_MAX
 from meetpoint.placement.entries.stored_entry import StoredEntry
 from meetpoint.placement.messages import KeyedRequest
 from meetpoint.schemes.dmm import DmmSettings
-from meetpoint.schemes.dmm.driving import GONE_US, WITHDRAWN_US
-from meetpoint.schemes.dmm.filed import item_name, read_body
+from meetpoint.schemes.dmm.entries import item_name, read_body
+from meetpoint.schemes.dmm.entry_tables import Region
 from meetpoint.schemes.dmm.messages import Plant
-from meetpoint.schemes.dmm.shelves import Region
+from meetpoint.schemes.dmm.region_changes import GONE_US, WITHDRAWN_US
 from meetpoint.schemes.dmm.space import ROOT
 from tests.placement.small_world import CODEC
 from tests.schemes.dmm.small_world import EAGER, NUMBERS, DmmWorld

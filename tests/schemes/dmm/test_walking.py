@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meetpoint.schemes.dmm.space import Code
-from meetpoint.schemes.dmm.walking import ASKED_MAX, LeafCache, Verdict, Walk
+from meetpoint.schemes.dmm.walk import ASKED_MAX, LeafCache, Verdict, Walk
 from tests.work import count_calls
 
 DEPTH = 12

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from meetpoint.language import Filter
 from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.ring import Key, NodeId
-from meetpoint.schemes.lists.collecting import (
+from meetpoint.schemes.lists.collection import (
     AttributeOrder,
     Mode,
     coordinated,
@@ -20,9 +20,9 @@ from meetpoint.schemes.lists.collecting import (
     hybrid_step,
 )
 from meetpoint.schemes.lists.entries import Entry, difference, entries_of, next_point, pack, unpack
-from meetpoint.schemes.lists.hashing import Hashing
-from meetpoint.schemes.lists.holding import Lists
+from meetpoint.schemes.lists.list_store import Lists
 from meetpoint.schemes.lists.subids import SubId, conjunction_number
+from meetpoint.schemes.lists.value_hash import Hashing
 
 HOME = HomeId(b"home")
 

@@ -12,7 +12,7 @@ from meetpoint.language import Attribute, Schema, Type, clean_attributes, parse_
 from meetpoint.language.constraints import ABSENT
 from meetpoint.language.normal import Conjunction
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.lists.collecting import (
+from meetpoint.schemes.lists.collection import (
     AttributeOrder,
     Group,
     coordinated,
@@ -22,9 +22,9 @@ from meetpoint.schemes.lists.collecting import (
     texts_of,
 )
 from meetpoint.schemes.lists.entries import EVERY_EVENT, Entry, ListSort, entries_of, next_point, pack, unpack
-from meetpoint.schemes.lists.hashing import PART_MAX, Hashing
-from meetpoint.schemes.lists.holding import Lists
+from meetpoint.schemes.lists.list_store import Lists
 from meetpoint.schemes.lists.subids import BITS, AttributeBits, SubId, count
+from meetpoint.schemes.lists.value_hash import PART_MAX, Hashing
 from tests.schemes.lists.model import HOME
 from tests.workloads import random_filter
 

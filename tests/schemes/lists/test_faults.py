@@ -17,10 +17,10 @@ from meetpoint.lab.printed.lists import (
 )
 from meetpoint.language import Attribute, Schema, Type, parse_filter
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.lists.collecting import AttributeOrder, Mode
+from meetpoint.schemes.lists.collection import AttributeOrder, Mode
 from meetpoint.schemes.lists.entries import difference
-from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.subids import AttributeBits, SubId
+from meetpoint.schemes.lists.value_hash import Hashing
 from tests.schemes.lists.model import HOME, Model, numbers, spaced
 
 RING = Ring()

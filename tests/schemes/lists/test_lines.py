@@ -20,8 +20,8 @@ from meetpoint.matching.feedback import Feedback, Line
 from meetpoint.matching.statistics import Statistics
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import Codes, Linear, Quantiles, Scale, measure
-from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.lines import Grid, Ordered, Piece, contains
+from meetpoint.schemes.lists.value_hash import Hashing
 from tests.language.strategies import FLOATS, INTEGERS, TIMESTAMPS, decimals
 
 BITS = 40

@@ -13,9 +13,9 @@ from meetpoint.language import Filter, Schema, clean_attributes, parse_filter
 from meetpoint.matching import Scan
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import Quantiles, Scale
-from meetpoint.schemes.lists.collecting import Mode
-from meetpoint.schemes.lists.hashing import Hashing
+from meetpoint.schemes.lists.collection import Mode
 from meetpoint.schemes.lists.subids import conjunction_number
+from meetpoint.schemes.lists.value_hash import Hashing
 from tests.schemes.declared import DECLARED
 from tests.schemes.lists.model import Model, numbers
 from tests.workloads import random_events, random_filter

@@ -15,11 +15,11 @@ from meetpoint.language import Attribute, Schema, SubIdLayout, Type, parse_filte
 from meetpoint.language import SubId as PackedSubId
 from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.ring import Key, Ring
-from meetpoint.schemes.lists.collecting import AttributeOrder, Mode, dht_lookups, groups_of, texts_of
+from meetpoint.schemes.lists.collection import AttributeOrder, Mode, dht_lookups, groups_of, texts_of
 from meetpoint.schemes.lists.delivering import homes_of, is_walk_cheaper
 from meetpoint.schemes.lists.entries import Entry, difference, entries_of, next_point
-from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.subids import SubId, count
+from meetpoint.schemes.lists.value_hash import Hashing
 from tests.overlays.chord.driving import peer
 from tests.overlays.chord.test_hops import Still
 from tests.schemes.lists.model import HOME, Model, numbers, spaced

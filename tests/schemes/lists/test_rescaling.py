@@ -29,12 +29,12 @@ from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.messages import Entry as Placed
 from meetpoint.schemes.lists import Lists, ListsSettings, lists
-from meetpoint.schemes.lists.collecting import AttributeOrder, Group, groups_of
+from meetpoint.schemes.lists.collection import AttributeOrder, Group, groups_of
 from meetpoint.schemes.lists.entries import Entry, next_point
-from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.lists import read_entry
-from meetpoint.schemes.lists.rescaling import PARTS, Hashings, read_cuts
+from meetpoint.schemes.lists.rescale import PARTS, Hashings, read_cuts
 from meetpoint.schemes.lists.subids import FlatEvent
+from meetpoint.schemes.lists.value_hash import Hashing
 from tests.placement.eyes import Overseen, parts
 from tests.schemes.busy import Busy, judge, network
 

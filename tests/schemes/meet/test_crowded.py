@@ -13,7 +13,7 @@ from meetpoint.node.runtime.inputs import Subscribe
 from meetpoint.node.runtime.messages import Message
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.meet import MeetSettings
-from meetpoint.schemes.meet.filed import Filed, place_of, read_filed
+from meetpoint.schemes.meet.entries import Filed, place_of, read_filed
 from meetpoint.schemes.meet.messages import Used
 from tests.placement.eyes import misplaced, parts
 from tests.placement.small_world import RING, MeetWorld, home

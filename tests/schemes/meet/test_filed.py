@@ -14,7 +14,7 @@ from meetpoint.matching.key_plan import KeyPlan, LiveKeys
 from meetpoint.matching.keys import ALWAYS, KeySort, MeetKey
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.entries.conjunctions import conjunction_in
-from meetpoint.schemes.meet.filed import (
+from meetpoint.schemes.meet.entries import (
     PATH_MAX,
     Filed,
     child,

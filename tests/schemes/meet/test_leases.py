@@ -19,9 +19,9 @@ from meetpoint.node.runtime.effects import Stored
 from meetpoint.node.runtime.inputs import Subscribe, Unsubscribe, Update
 from meetpoint.node.runtime.messages import Message
 from meetpoint.schemes.meet import MeetSettings
-from meetpoint.schemes.meet.filed import read_filed
-from meetpoint.schemes.meet.granting import Granting
-from meetpoint.schemes.meet.shelves import Shelves
+from meetpoint.schemes.meet.entries import read_filed
+from meetpoint.schemes.meet.entry_tables import Shelves
+from meetpoint.schemes.meet.key_leases import KeyLeases
 from tests.placement.small_world import MeetWorld, free, home, symbols_between
 
 US = 1_000_000
@@ -215,12 +215,12 @@ def caught(stories: Iterable[Story], seconds: float) -> bool:
 
 
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Granting, "when_known", lambda self, then: then())
+    monkeypatch.setattr(KeyLeases, "when_known", lambda self, then: then())
 
 
 def no_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Granting.__init__
-    monkeypatch.setattr(Granting, "__init__", lambda self, *rest, unknown_us: right(self, *rest, unknown_us=0))
+    right = KeyLeases.__init__
+    monkeypatch.setattr(KeyLeases, "__init__", lambda self, *rest, unknown_us: right(self, *rest, unknown_us=0))
 
 
 def nothing_owed(monkeypatch: pytest.MonkeyPatch) -> None:

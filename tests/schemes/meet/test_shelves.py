@@ -19,10 +19,10 @@ from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.entries.installer import entry_name
 from meetpoint.placement.messages import Entry
-from meetpoint.schemes.meet.filed import entries_of, mark_of, read_filed
-from meetpoint.schemes.meet.granting import Granting
+from meetpoint.schemes.meet.entries import entries_of, mark_of, read_filed
+from meetpoint.schemes.meet.entry_tables import Shelf, Shelves
+from meetpoint.schemes.meet.key_leases import KeyLeases
 from meetpoint.schemes.meet.settings import MeetSettings
-from meetpoint.schemes.meet.shelves import Shelf, Shelves
 from tests.workloads import random_events, random_filter
 
 RING = Ring()
@@ -37,8 +37,8 @@ def services_of() -> Runtime:
 
 
 def a_shelf() -> Shelf:
-    def grant(keys: Callable[[], Iterable[MeetKey]]) -> Granting:
-        return Granting(HERE, services_of(), None, 1, keys, lambda: 1, unknown_us=0)  # type: ignore[arg-type]
+    def grant(keys: Callable[[], Iterable[MeetKey]]) -> KeyLeases:
+        return KeyLeases(HERE, services_of(), None, 1, keys, lambda: 1, unknown_us=0)  # type: ignore[arg-type]
 
     return Shelf(grant)
 

@@ -16,8 +16,8 @@ from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.ownership.key_range import KeyRange
-from meetpoint.schemes.meet.filed import place_of
-from meetpoint.schemes.meet.granting import CHANGES_MAX, Granting
+from meetpoint.schemes.meet.entries import place_of
+from meetpoint.schemes.meet.key_leases import CHANGES_MAX, KeyLeases
 from meetpoint.schemes.meet.messages import Noted, Summary, Used, grouped
 from meetpoint.schemes.meet.summaries import Summaries
 
@@ -220,7 +220,7 @@ class Holder:
         self.effects = self.services.begin(Instant(100 * US))
         self.listed = Listed(*PEERS) if listed is None else listed
         self.keys: dict[MeetKey, None] = {}
-        self.granting = Granting(
+        self.granting = KeyLeases(
             HOME, self.services, self.listed, LEASE_US, lambda: self.keys, lambda: 1,  # type: ignore[arg-type]
             unknown_us=0 if fresh else LEASE_US,
         )  # fmt: skip

@@ -11,7 +11,7 @@ from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.placement.entries.installer import entry_name
 from meetpoint.schemes.reach import ReachSettings
-from meetpoint.schemes.reach.filed import read_entry
+from meetpoint.schemes.reach.entries import read_entry
 from meetpoint.schemes.reach.pieces import is_below
 from tests.placement.eyes import nodes_up, schemes
 from tests.schemes.busy import Busy, network

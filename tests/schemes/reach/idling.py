@@ -19,7 +19,7 @@ from meetpoint.placement.dissemination.keyed_rpc import Reached
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.pieces import is_below
-from meetpoint.schemes.reach.quenching import Quenching
+from meetpoint.schemes.reach.quench import Quench
 from tests.schemes.reach import promising
 from tests.schemes.reach.promising import RING, US, BrokenError
 
@@ -112,7 +112,7 @@ class Node(promising.Node[Home]):
 class World(promising.World[Home, int]):
     """Nodes that quench. An entry is a point."""
 
-    kind: type[Quenching] = Quenching
+    kind: type[Quench] = Quench
     late_us = 3 * US
     given_us = 500_000
     pulled_us = 200_000
@@ -207,7 +207,7 @@ class Story(promising.Story[World]):
     lease_us = LEASE_US
     hosts = tuple(range(1, NODES + 1))
 
-    def __init__(self, seed: int, kind: type[Quenching] = Quenching) -> None:
+    def __init__(self, seed: int, kind: type[Quench] = Quench) -> None:
         class Mine(World):
             pass
 

@@ -15,10 +15,10 @@ from meetpoint.placement.entries.stored_entry import Item, StoredEntry
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.reach import AttributeIds
-from meetpoint.schemes.reach.copying import Copying
 from meetpoint.schemes.reach.cube import Cube
-from meetpoint.schemes.reach.filed import entry_of, read_entry
-from meetpoint.schemes.reach.shelves import Shelf
+from meetpoint.schemes.reach.entries import entry_of, read_entry
+from meetpoint.schemes.reach.entry_tables import Shelf
+from meetpoint.schemes.reach.tree_copies import TreeCopies
 from tests.schemes.reach import promising
 from tests.schemes.reach.promising import RING, US, BrokenError
 
@@ -78,7 +78,7 @@ class Node(promising.Node[Home]):
 class World(promising.World[Home, Entry]):
     """Eight ids, a home for each two, three nodes that hold them, and one that only copies."""
 
-    kind: type[Copying] = Copying
+    kind: type[TreeCopies] = TreeCopies
     late_us = 2 * US
     given_us = 300_000
     pulled_us = 100_000
@@ -152,7 +152,7 @@ class Story(promising.Story[World]):
     lease_us = LEASE_US
     hosts = (1, 2, 3)
 
-    def __init__(self, seed: int, kind: type[Copying] = Copying) -> None:
+    def __init__(self, seed: int, kind: type[TreeCopies] = TreeCopies) -> None:
         class Mine(World):
             pass
 

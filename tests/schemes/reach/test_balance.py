@@ -12,7 +12,7 @@ from meetpoint.node.runtime.inputs import Subscribe, Unsubscribe
 from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.placement.messages import Entry, KeyedRequest
 from meetpoint.schemes.reach import ReachSettings
-from meetpoint.schemes.reach.pushing import MARK
+from meetpoint.schemes.reach.load_shedding import MARK
 from meetpoint.schemes.reach.side_messages import Amend, Awake, Borrow, IsIdle, Weigh, Where
 from tests.placement.eyes import Overseen, held_by_nobody, held_twice, schemes
 from tests.placement.small_world import CODEC, RING, home

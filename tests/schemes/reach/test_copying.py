@@ -9,17 +9,17 @@ import pytest
 from meetpoint.node.runtime.messages import Peer, Reply
 from meetpoint.node.runtime.records import HomeId
 from meetpoint.placement.messages import Entry
-from meetpoint.schemes.reach import copying
-from meetpoint.schemes.reach.copying import Copying, Loan
+from meetpoint.schemes.reach import tree_copies
 from meetpoint.schemes.reach.side_messages import Amend, Amended, Lent
+from meetpoint.schemes.reach.tree_copies import Loan, TreeCopies
 from tests.schemes.reach.lending import Story, World, entry_at
 from tests.schemes.reach.promising import BrokenError, is_caught, owing_nothing, ready_at_once
 
 
 @pytest.fixture(autouse=True)
 def pages_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "PAGE_MAX", 2)
-    monkeypatch.setattr(copying, "PAUSE_US", 300_000)
+    monkeypatch.setattr(tree_copies, "PAGE_MAX", 2)
+    monkeypatch.setattr(tree_copies, "PAUSE_US", 300_000)
 
 
 @pytest.mark.slow
@@ -33,7 +33,7 @@ def test_a_copy_that_is_good_lacks_nothing(seed: int) -> None:
     assert good > 1_000, "nothing was copied"
 
 
-class AtOnce(Copying):
+class AtOnce(TreeCopies):
     """Acknowledges an entry before copies have it."""
 
     def put(self, home: HomeId, name: str, entry: Entry, point: int, then: Callable[[], None]) -> None:
@@ -41,14 +41,14 @@ class AtOnce(Copying):
         then()
 
 
-class NotTold(Copying):
+class NotTold(TreeCopies):
     """Takes what comes, and does not put it into its copy."""
 
     def _amend(self, source: Peer, message: Amend) -> None:
         self._services.send(source, Amended(message.request))
 
 
-class NotSpoilt(Copying):
+class NotSpoilt(TreeCopies):
     """Believes a first page that was overtaken by news."""
 
     def _amend(self, source: Peer, message: Amend) -> None:
@@ -57,14 +57,14 @@ class NotSpoilt(Copying):
             loan.spoilt = False
 
 
-class FromTheAnswer(Copying):
+class FromTheAnswer(TreeCopies):
     """Counts the time from when the last page came."""
 
     def _count_from(self, loan: Loan, asked_at: int, us: int) -> None:
         super()._count_from(loan, self._services.now, us)
 
 
-class HalfAPage(Copying):
+class HalfAPage(TreeCopies):
     """Is content with the first page."""
 
     def _fetched(self, loan: Loan, reply: Reply | None) -> None:
@@ -73,28 +73,28 @@ class HalfAPage(Copying):
         super()._fetched(loan, reply)
 
 
-MUTANTS: list[type[Copying]] = [
-    AtOnce, NotTold, NotSpoilt, FromTheAnswer, owing_nothing(Copying), ready_at_once(Copying), HalfAPage,
+MUTANTS: list[type[TreeCopies]] = [
+    AtOnce, NotTold, NotSpoilt, FromTheAnswer, owing_nothing(TreeCopies), ready_at_once(TreeCopies), HalfAPage,
 ]  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MUTANTS)
-def test_a_mutant_is_seen(kind: type[Copying]) -> None:
+def test_a_mutant_is_seen(kind: type[TreeCopies]) -> None:
     assert any(is_caught(Story(seed, kind)) for seed in range(1_000, 1_150))
 
 
 # -- what is rare, by hand ---------------------------------------------------------------------------------------------
 
 
-class RenewedAfterAMove(Copying):
+class RenewedAfterAMove(TreeCopies):
     """Renews a copy though the arc was away meanwhile, and something may have come there."""
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
         self._promises.began(home, owed_us)
 
 
-def goes_and_comes_back(kind: type[Copying]) -> None:
+def goes_and_comes_back(kind: type[TreeCopies]) -> None:
     """An entry comes to an arc while it is away, and waits there for copies of before; then the arc comes back."""
 
     class Mine(World):
@@ -124,6 +124,6 @@ def goes_and_comes_back(kind: type[Copying]) -> None:
 
 
 def test_what_has_come_while_an_arc_was_away_is_in_no_copy_that_is_renewed() -> None:
-    goes_and_comes_back(Copying)
+    goes_and_comes_back(TreeCopies)
     with pytest.raises(BrokenError):
         goes_and_comes_back(RenewedAfterAMove)

@@ -18,9 +18,9 @@ from meetpoint.placement.entries.stored_entry import Item, Read, StoredEntry
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.reach import Duty, ReachSettings, SignatureIds, dimensions_of, head_point, parts, tree_of
 from meetpoint.schemes.reach.cube import Cube
-from meetpoint.schemes.reach.filed import entry_of, read_entry
+from meetpoint.schemes.reach.entries import entry_of, read_entry
+from meetpoint.schemes.reach.entry_tables import Part, Shelf
 from meetpoint.schemes.reach.settings import ids_of
-from meetpoint.schemes.reach.shelves import Part, Shelf
 from tests.schemes.reach.small_world import PLAIN, SCHEMA
 from tests.workloads import random_events, random_filter
 

@@ -11,10 +11,10 @@ from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.hypercube.keys import key_of
 from meetpoint.overlays.hypercube.regions import WHOLE, Region
-from meetpoint.schemes.reach import quenching
+from meetpoint.schemes.reach import quench
+from meetpoint.schemes.reach.leases import Promise, Promises
 from meetpoint.schemes.reach.pieces import below, is_below, meets_below, pieces, rank
-from meetpoint.schemes.reach.promises import Promise, Promises
-from meetpoint.schemes.reach.quenching import Quenching
+from meetpoint.schemes.reach.quench import Quench
 from meetpoint.schemes.reach.side_messages import Awoken, IsIdle, IsIdleFor
 from tests.schemes.reach.idling import Story, World
 from tests.schemes.reach.promising import BrokenError, is_caught, owing_nothing, ready_at_once
@@ -38,7 +38,7 @@ def test_no_region_is_idle_where_an_entry_was_acknowledged(seed: int) -> None:
 # -- mutants -----------------------------------------------------------------------------------------------------------
 
 
-class AtOnce(Quenching):
+class AtOnce(Quench):
     """Acknowledges an entry before those who were told know."""
 
     def put(self, home: HomeId, point: int, then: Callable[[], None]) -> None:
@@ -46,7 +46,7 @@ class AtOnce(Quenching):
         then()
 
 
-class BeforeThoseAbove(Quenching):
+class BeforeThoseAbove(Quench):
     """Answers before those who know by it know."""
 
     def _wake(self, region: Region, then: Callable[[], None]) -> None:
@@ -54,22 +54,22 @@ class BeforeThoseAbove(Quenching):
         then()
 
 
-class FromTheAnswer(Quenching):
+class FromTheAnswer(Quench):
     """Counts the time from when the answer came, and not from the question."""
 
-    def _learn(self, region: Region, question: quenching._Question, us: int) -> None:
+    def _learn(self, region: Region, question: quench._Question, us: int) -> None:
         question.asked_at = self._services.now
         super()._learn(region, question, us)
 
 
-class LongerThanThoseBelow(Quenching):
+class LongerThanThoseBelow(Quench):
     """Promises more than it was promised itself."""
 
     def _answer(self, question: IsIdle, region: Region, us: int, answer: Callable[[Message], None]) -> None:
         super()._answer(question, region, self._lease_us if us else 0, answer)
 
 
-class AnyLife(Quenching):
+class AnyLife(Quench):
     """One that began anew answers for the life before, in which it may have told others."""
 
     def _awake(self, source: object, message: object) -> None:
@@ -78,7 +78,7 @@ class AnyLife(Quenching):
         self._life = life
 
 
-class NotSpoilt(Quenching):
+class NotSpoilt(Quench):
     """Believes an answer that was overtaken by news."""
 
     def _wake(self, region: Region, then: Callable[[], None]) -> None:
@@ -88,7 +88,7 @@ class NotSpoilt(Quenching):
             self._asking[region] = question
 
 
-class OnlyOwnEntries(Quenching):
+class OnlyOwnEntries(Quench):
     """Says that a region is idle, and does not know what lies below it."""
 
     def _look(self, *args: object) -> tuple[int, list[Region]]:
@@ -96,21 +96,21 @@ class OnlyOwnEntries(Quenching):
         return (us, []) if us or not missing else (self._lease_us, [])
 
 
-class HeldOnce(Quenching):
+class HeldOnce(Quench):
     """Answers for what it held when it was asked."""
 
     def _holds(self, *args: object) -> bool:
         return True
 
 
-MUTANTS: list[type[Quenching]] = [
-    AtOnce, BeforeThoseAbove, NotSpoilt, owing_nothing(Quenching), ready_at_once(Quenching), OnlyOwnEntries,
+MUTANTS: list[type[Quench]] = [
+    AtOnce, BeforeThoseAbove, NotSpoilt, owing_nothing(Quench), ready_at_once(Quench), OnlyOwnEntries,
 ]  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MUTANTS)
-def test_a_mutant_is_seen(kind: type[Quenching]) -> None:
+def test_a_mutant_is_seen(kind: type[Quench]) -> None:
     assert any(is_caught(Story(seed, kind)) for seed in range(1_000, 1_200))
 
 
@@ -119,7 +119,7 @@ def test_a_mutant_is_seen(kind: type[Quenching]) -> None:
 TOP, MIDDLE, BOTTOM = Region.read("110"), Region.read("010"), Region.read("000")
 
 
-def a_world(kind: type[Quenching] = Quenching) -> World:
+def a_world(kind: type[Quench] = Quench) -> World:
     class Mine(World):
         pass
 
@@ -130,7 +130,7 @@ def a_world(kind: type[Quenching] = Quenching) -> World:
 
 
 def wish(world: World, node: int, region: Region) -> None:
-    for _ in range(quenching.WISHES):
+    for _ in range(quench.WISHES):
         world.wish(node, region)
 
 
@@ -173,7 +173,7 @@ def test_an_entry_apart_does_not_matter() -> None:
     assert knows(world, 8, TOP)
 
 
-def waits_for_a_life_that_is_over(kind: type[Quenching]) -> None:
+def waits_for_a_life_that_is_over(kind: type[Quench]) -> None:
     """Node 4 told node 8, crashed and came back: node 8 relies on what nobody else knows."""
     world = a_world(kind)
     wish(world, 8, TOP)
@@ -189,12 +189,12 @@ def waits_for_a_life_that_is_over(kind: type[Quenching]) -> None:
 
 
 def test_a_life_that_is_over_counts_until_its_time_is_over() -> None:
-    waits_for_a_life_that_is_over(Quenching)
+    waits_for_a_life_that_is_over(Quench)
     with pytest.raises(BrokenError):
         waits_for_a_life_that_is_over(AnyLife)
 
 
-def hears_late(kind: type[Quenching]) -> None:
+def hears_late(kind: type[Quench]) -> None:
     """An answer takes long, and an entry comes when its time is over at the one who gave it."""
     world = a_world(kind)
 
@@ -214,12 +214,12 @@ def hears_late(kind: type[Quenching]) -> None:
 
 
 def test_the_time_counts_from_the_question() -> None:
-    hears_late(Quenching)
+    hears_late(Quench)
     with pytest.raises(BrokenError):
         hears_late(FromTheAnswer)
 
 
-def hears_of_what_is_old(kind: type[Quenching]) -> None:
+def hears_of_what_is_old(kind: type[Quench]) -> None:
     """Node 4 knows something since a while when node 8 asks it; then an entry comes that nobody need tell of."""
     world = a_world(kind)
     for region in (MIDDLE, Region.read("100")):
@@ -235,12 +235,12 @@ def hears_of_what_is_old(kind: type[Quenching]) -> None:
 
 
 def test_nobody_promises_more_than_it_was_promised() -> None:
-    hears_of_what_is_old(Quenching)
+    hears_of_what_is_old(Quench)
     with pytest.raises(BrokenError):
         hears_of_what_is_old(LongerThanThoseBelow)
 
 
-def answers_late(kind: type[Quenching]) -> None:
+def answers_late(kind: type[Quench]) -> None:
     """What was held when a question came is given away before it is answered, and an entry comes there."""
     world = a_world(kind)
     world.slow = lambda message: [400_000] if isinstance(message, IsIdleFor) else None
@@ -256,7 +256,7 @@ def answers_late(kind: type[Quenching]) -> None:
 
 
 def test_who_answers_late_answers_for_what_it_holds() -> None:
-    answers_late(Quenching)
+    answers_late(Quench)
     with pytest.raises(BrokenError):
         answers_late(HeldOnce)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from meetpoint.archive import Archive, ArchiveError
-from meetpoint.archive.serving import ArchiveShelf
+from meetpoint.archive.pages import ArchiveShelf
 from meetpoint.broker.clients.fair_queue import FairQueue
 from meetpoint.broker.clients.registry import ClientRegistry
 from meetpoint.broker.clients.session import Session

@@ -11,7 +11,7 @@ from meetpoint.broker.config import BrokerConfig
 from meetpoint.broker.observe.hooks import StepHooks
 from meetpoint.broker.observe.recent_events import RecentEvents
 from meetpoint.broker.observe.tracing import EventTracer, TracingError
-from meetpoint.catalog.viewing import links_of, regions_of, tree_of
+from meetpoint.catalog.views import links_of, regions_of, tree_of
 from meetpoint.node.node import Node
 from meetpoint.node.runtime.effects import Refused, Stored
 from meetpoint.wire import Codec

@@ -18,9 +18,9 @@ from meetpoint.gateway.connections import Caller
 from meetpoint.gateway.errors import ApiError, ProblemIs
 from meetpoint.gateway.feeds import notice
 from meetpoint.gateway.gateway import Gateway
-from meetpoint.gateway.observing.drawing import draw
-from meetpoint.gateway.observing.listing import Hosted, Order, list_subscriptions
-from meetpoint.gateway.observing.managing import Manager
+from meetpoint.gateway.observing.filter_trials import run_backtest, try_filter
+from meetpoint.gateway.observing.manager import Manager
+from meetpoint.gateway.observing.network_map import draw
 from meetpoint.gateway.observing.observer import Observer
 from meetpoint.gateway.observing.paths import Path, put_together
 from meetpoint.gateway.observing.shapes import (
@@ -36,7 +36,7 @@ from meetpoint.gateway.observing.shapes import (
     TryIs,
 )
 from meetpoint.gateway.observing.sharing import Shared
-from meetpoint.gateway.observing.trying import run_backtest, try_filter
+from meetpoint.gateway.observing.subscription_list import Hosted, Order, list_subscriptions
 from meetpoint.gateway.routes import JSON, Answer, Body, Call, Query, Route, answer
 from meetpoint.gateway.streams import EVENT_STREAM, EventStream
 from meetpoint.language.event_json import attributes_from_json, attributes_to_json

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from meetpoint.catalog.purposes import WORDS
-from meetpoint.gateway.publishing import Attributes
+from meetpoint.gateway.publish import Attributes
 from meetpoint.node.runtime.messages import Peer
 from meetpoint.wire.clients import FollowedIs, Seen
 

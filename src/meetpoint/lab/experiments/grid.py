@@ -21,7 +21,7 @@ from meetpoint.errors import MeetpointError
 from meetpoint.lab.experiments.catalog import named
 from meetpoint.lab.experiments.cells import Cell, Row, run_cell
 from meetpoint.lab.experiments.store import ResultStore
-from meetpoint.spark.shipping import check_workers
+from meetpoint.spark.worker_files import check_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -36,7 +36,7 @@ from meetpoint.language.normal import Conjunction
 from meetpoint.language.schema import Schema
 from meetpoint.node.runtime.ring import Key, Ring
 from meetpoint.placement.scales import Real, measure
-from meetpoint.schemes.lists.collecting import AttributeOrder, Mode, distributed_step, hybrid_step
+from meetpoint.schemes.lists.collection import AttributeOrder, Mode, distributed_step, hybrid_step
 from meetpoint.schemes.lists.subids import AttributeBits, SubId, count
 
 __all__ = [

@@ -16,7 +16,8 @@ import numpy as np
 from meetpoint.matching.index.cells import CELLS, COARSE, Cells, Statistics
 from meetpoint.matching.index.encode import Encoded
 from meetpoint.matching.index.grams import is_substring
-from meetpoint.matching.index.kernels.building import (
+from meetpoint.matching.index.kernels.bucket_scan import BLOCK, MULTIPLE, SIDE_FITS, SIDED, Buckets, Sides
+from meetpoint.matching.index.kernels.build import (
     choose,
     fill_sides,
     fill_tests,
@@ -25,7 +26,6 @@ from meetpoint.matching.index.kernels.building import (
     nest,
     order_tests,
 )
-from meetpoint.matching.index.kernels.scanning import BLOCK, MULTIPLE, SIDE_FITS, SIDED, Buckets, Sides
 from meetpoint.matching.index.kernels.simd import PADDING
 from meetpoint.matching.index.lines import Array
 from meetpoint.matching.index.rows import NESTED, Rows, grouped, runs

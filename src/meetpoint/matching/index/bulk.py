@@ -16,6 +16,7 @@ import numpy as np
 
 from meetpoint.language.filters import Filter
 from meetpoint.language.like import Pattern
+from meetpoint.matching.index.kernels.bucket_scan import SIDE_FITS
 from meetpoint.matching.index.kernels.filter_scan import (
     BACK,
     NUMBER,
@@ -27,7 +28,6 @@ from meetpoint.matching.index.kernels.filter_scan import (
     read_filters,
 )
 from meetpoint.matching.index.kernels.line_up import find_lines, rank_constraints
-from meetpoint.matching.index.kernels.scanning import SIDE_FITS
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort
 from meetpoint.matching.index.rows import NESTED, Rows, group_starts, starts_of
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from meetpoint.matching.index.few import Card, Key
-from meetpoint.matching.index.kernels.compiling import suited
+from meetpoint.matching.index.kernels.jit import suited
 from meetpoint.matching.index.kernels.patterns import FEW_FITS, Grams, fitting_patterns, sort_runs
 from meetpoint.matching.index.kernels.ranks import TextCache, double_ranks, line_ranks, text_ranks
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort, Thresholds, read_only

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from meetpoint.language.names import find, split_name
-from meetpoint.matching.index.kernels.compiling import FEW_EVENTS
+from meetpoint.matching.index.kernels.bucket_scan import BLOCK
 from meetpoint.matching.index.kernels.few_scan import (
     FIELDS,
     GRAM_TYPES,
@@ -22,6 +22,7 @@ from meetpoint.matching.index.kernels.few_scan import (
     few_avx512,
     few_portable,
 )
+from meetpoint.matching.index.kernels.jit import FEW_EVENTS
 from meetpoint.matching.index.kernels.patterns import Grams
 from meetpoint.matching.index.kernels.ranks import (
     BACK_STEP,
@@ -33,7 +34,6 @@ from meetpoint.matching.index.kernels.ranks import (
     TRUTH_STEP,
     ZERO_STEP,
 )
-from meetpoint.matching.index.kernels.scanning import BLOCK
 from meetpoint.matching.index.lines import Array, Line, LineSort
 from meetpoint.matching.parts import Parts, PartSort
 from meetpoint.matching.prepared import EPOCH, WORD

@@ -17,7 +17,7 @@ from meetpoint.language.filters import Filter
 from meetpoint.language.like import Pattern
 from meetpoint.language.normal import Conjunction
 from meetpoint.matching.index.bulk import gather_plain
-from meetpoint.matching.index.kernels.scanning import SIDE_FITS, SIDE_IN_SET
+from meetpoint.matching.index.kernels.bucket_scan import SIDE_FITS, SIDE_IN_SET
 from meetpoint.matching.index.lines import Line, LineKey, LineSort, text_line
 from meetpoint.matching.index.readers import MIDDLE, READERS, Range, Test
 from meetpoint.matching.index.rows import NESTED, Rows, grouped, interleaved, starts_of

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from meetpoint.errors import MeetpointError
 from meetpoint.language.like import Pattern
 from meetpoint.language.patterns import prefix_interval
-from meetpoint.matching.index.kernels.scanning import SIDE_FITS
+from meetpoint.matching.index.kernels.bucket_scan import SIDE_FITS
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort, text_line
 from meetpoint.matching.index.rows import NESTED, Rows, grouped, starts_of
 

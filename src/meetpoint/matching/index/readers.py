@@ -18,7 +18,7 @@ from meetpoint.language.constraints import (
 from meetpoint.language.intervals import Intervals, complement, intersect
 from meetpoint.language.like import ANY_CHAR, PatternSort
 from meetpoint.language.patterns import prefix_interval
-from meetpoint.matching.index.kernels.scanning import SIDE_FITS, SIDE_FITS_NOT
+from meetpoint.matching.index.kernels.bucket_scan import SIDE_FITS, SIDE_FITS_NOT
 from meetpoint.matching.index.lines import LineKey, LineSort, is_plain
 from meetpoint.matching.prepared import EPOCH
 

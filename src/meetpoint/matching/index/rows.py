@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from meetpoint.errors import LimitError
 from meetpoint.language.like import Pattern
-from meetpoint.matching.index.kernels.building import group, mark_cuts, move_ranks
-from meetpoint.matching.index.kernels.scanning import SIDE_IN_SET
+from meetpoint.matching.index.kernels.bucket_scan import SIDE_IN_SET
+from meetpoint.matching.index.kernels.build import group, mark_cuts, move_ranks
 from meetpoint.matching.index.lines import Array, Line, LineKey, merge_lines, read_only
 
 __all__ = [

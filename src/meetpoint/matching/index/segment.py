@@ -14,10 +14,7 @@ from meetpoint.matching.index.build import Layout, build, build_flat
 from meetpoint.matching.index.encode import Encoded, Encoder, Scratch
 from meetpoint.matching.index.few import Card, Key
 from meetpoint.matching.index.grams import build_grams
-from meetpoint.matching.index.kernels.compiling import FEW_EVENTS, suited
-from meetpoint.matching.index.kernels.few_scan import LAYOUT
-from meetpoint.matching.index.kernels.results import drop_doubles, group_by_event
-from meetpoint.matching.index.kernels.scanning import (
+from meetpoint.matching.index.kernels.bucket_scan import (
     BLOCK,
     finish,
     list_pairs,
@@ -25,6 +22,9 @@ from meetpoint.matching.index.kernels.scanning import (
     match_portable,
     sort_pairs,
 )
+from meetpoint.matching.index.kernels.few_scan import LAYOUT
+from meetpoint.matching.index.kernels.jit import FEW_EVENTS, suited
+from meetpoint.matching.index.kernels.results import drop_doubles, group_by_event
 from meetpoint.matching.index.kernels.simd import PADDING
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort
 from meetpoint.matching.index.rows import NESTED, PackedRows, Rows

@@ -275,7 +275,7 @@ def match_parts(state: State, some: EventBatch, path: str) -> Iterator[tuple[int
 
 def _match_all(state: State, some: EventBatch, path: str) -> Iterator[tuple[int, Pairs]]:
     if state.held:
-        from meetpoint.matching.index.kernels.compiling import FEW_EVENTS
+        from meetpoint.matching.index.kernels.jit import FEW_EVENTS
 
         few = _match_few(state, some, path) if some.events < FEW_EVENTS else None
         if few is None:
@@ -306,7 +306,7 @@ def _match_few(state: State, some: EventBatch, path: str) -> Found | None:
 
 def _match_many(state: State, some: EventBatch, path: str) -> Iterator[tuple[int, Pairs]]:
     from meetpoint.matching.index.encode import ready
-    from meetpoint.matching.index.kernels.compiling import suited
+    from meetpoint.matching.index.kernels.jit import suited
     from meetpoint.matching.index.kernels.results import drop_dead
 
     vector = _use_vectors(path)

@@ -23,7 +23,7 @@ from meetpoint.language.like import Pattern
 from meetpoint.matching.index.build import Access, Layout
 from meetpoint.matching.index.encode import Encoder
 from meetpoint.matching.index.grams import build_grams
-from meetpoint.matching.index.kernels.scanning import Buckets, Sides
+from meetpoint.matching.index.kernels.bucket_scan import Buckets, Sides
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort
 from meetpoint.matching.index.rows import PackedRows
 from meetpoint.matching.index.segment import Sample, Segment

@@ -16,10 +16,10 @@ from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.node.runtime.ring import Key
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.assembled import Assembled
-from meetpoint.overlays.chord.finding import Finding
 from meetpoint.overlays.chord.fingers import Fingers
-from meetpoint.overlays.chord.joining import Joining
-from meetpoint.overlays.chord.merging import Merging
+from meetpoint.overlays.chord.heal import Healing
+from meetpoint.overlays.chord.join import Joining
+from meetpoint.overlays.chord.key_lookup import Finding
 from meetpoint.overlays.chord.messages import AskState, Claim, Find, Hint, Leaving, Located, Ping, Placed, Routed, Seek
 from meetpoint.overlays.chord.rules import Rules, State
 from meetpoint.overlays.chord.settings import ChordSettings
@@ -67,7 +67,7 @@ class Chord(Assembled):
         contacts = Contacts(services.me.id, settings.known_max, settings.passive_max)
         self._table = Table(services.me.id, ring, contacts, settings.shortcuts, upcalls.neighbours_changed)
         self._finding = Finding(services, self._table, settings, upcalls.delivered)
-        self._merging = Merging(services, self._table, self._finding, settings)
+        self._merging = Healing(services, self._table, self._finding, settings)
         self._upkeep = Upkeep(services, self._table, self._rules, settings, self._merging.met)
         self._merging.upkeep = self._upkeep
         self._fingers = Fingers(services, self._table, self._finding, settings, self.suspect)

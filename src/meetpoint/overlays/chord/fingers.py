@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from meetpoint.node.runtime.messages import Peer, Reply
     from meetpoint.node.runtime.runtime import Runtime
-    from meetpoint.overlays.chord.finding import Finding
+    from meetpoint.overlays.chord.key_lookup import Finding
     from meetpoint.overlays.chord.settings import ChordSettings
     from meetpoint.overlays.chord.table import Table
 

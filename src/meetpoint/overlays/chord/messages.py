@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meetpoint.node.runtime.messages import Message, Peer, Query, Reply
-from meetpoint.overlays import finding
+from meetpoint.overlays import key_lookup
 
 __all__ = [
     "MESSAGES",
@@ -88,17 +88,17 @@ class Placed(Message, frozen=True, array_like=True, gc=False, tag="c.pl"):
     passive: tuple[Peer, ...] = ()
 
 
-class Find(finding.Find, frozen=True, array_like=True, gc=False, tag="c.fi"):
+class Find(key_lookup.Find, frozen=True, array_like=True, gc=False, tag="c.fi"):
     """Who is responsible for a key? `final`: the sender takes the receiver for the one."""
 
     final: bool = False
 
 
-class Located(finding.Located, frozen=True, array_like=True, gc=False, tag="c.lo"):
+class Located(key_lookup.Located, frozen=True, array_like=True, gc=False, tag="c.lo"):
     """I am."""
 
 
-class Routed(finding.Routed, frozen=True, array_like=True, gc=False, tag="c.ro"):
+class Routed(key_lookup.Routed, frozen=True, array_like=True, gc=False, tag="c.ro"):
     """A message on its way to whoever is responsible for a key; `final` as above."""
 
     final: bool = False

@@ -18,10 +18,10 @@ from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.assembled import Assembled
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.overlays.hypercube.claims import FIRST, Claim
-from meetpoint.overlays.hypercube.finding import Finding
-from meetpoint.overlays.hypercube.joining import Joining
+from meetpoint.overlays.hypercube.heal import Healing
+from meetpoint.overlays.hypercube.join import Joining
+from meetpoint.overlays.hypercube.key_lookup import Finding
 from meetpoint.overlays.hypercube.keys import key_of, point_of, span_of
-from meetpoint.overlays.hypercube.merging import Merging
 from meetpoint.overlays.hypercube.messages import (
     Beat,
     Find,
@@ -35,11 +35,11 @@ from meetpoint.overlays.hypercube.messages import (
     StandBy,
     Walk,
 )
+from meetpoint.overlays.hypercube.region_merge import RegionMerge
 from meetpoint.overlays.hypercube.regions import are_neighbours
 from meetpoint.overlays.hypercube.rules import founding_regions
 from meetpoint.overlays.hypercube.settings import HypercubeSettings
 from meetpoint.overlays.hypercube.table import HypercubeView, Piece, Table
-from meetpoint.overlays.hypercube.tidying import Tidying
 from meetpoint.overlays.hypercube.upkeep import Upkeep
 
 __all__ = ["Hypercube"]
@@ -94,8 +94,8 @@ class Hypercube(Assembled):
         self._finding = Finding(services, self._table, settings, upcalls.delivered)
         self._upkeep = Upkeep(services, self._table, settings)
         self._joining = Joining(services, self._table, self._upkeep, settings)
-        self._tidying = Tidying(services, self._table, self._upkeep, self._joining, settings)
-        self._merging = Merging(services, self._table, self._finding, self._upkeep, settings)
+        self._tidying = RegionMerge(services, self._table, self._upkeep, self._joining, settings)
+        self._merging = Healing(services, self._table, self._finding, self._upkeep, settings)
         self._upkeep.look = self._look
         self._upkeep.lost = self._lost
         self._upkeep.see_to = self._see_to

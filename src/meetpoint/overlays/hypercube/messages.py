@@ -12,7 +12,7 @@ import msgspec
 
 from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.node.runtime.ring import Key
-from meetpoint.overlays import finding
+from meetpoint.overlays import key_lookup
 
 __all__ = [
     "MESSAGES", "Beat", "Find", "Held", "Join", "Kept", "Leaving", "Life", "Located", "Near", "Offer", "Refuse",
@@ -131,17 +131,17 @@ class Walk(Message, frozen=True, array_like=True, gc=False, tag="h.wa"):
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
-class Find(finding.Find, frozen=True, array_like=True, gc=False, tag="h.fi"):
+class Find(key_lookup.Find, frozen=True, array_like=True, gc=False, tag="h.fi"):
     """Who is responsible for a key?"""
 
 
-class Located(finding.Located, frozen=True, array_like=True, gc=False, tag="h.lo"):
+class Located(key_lookup.Located, frozen=True, array_like=True, gc=False, tag="h.lo"):
     """I am, with all of this region."""
 
     region: bytes
 
 
-class Routed(finding.Routed, frozen=True, array_like=True, gc=False, tag="h.ro"):
+class Routed(key_lookup.Routed, frozen=True, array_like=True, gc=False, tag="h.ro"):
     """A message on its way to whoever is responsible for a key."""
 
 

@@ -19,7 +19,7 @@ from meetpoint.overlays.contacts import Contacts
 from meetpoint.overlays.hypercube.claims import Claim, overlap, settled
 from meetpoint.overlays.hypercube.messages import Life
 from meetpoint.overlays.hypercube.regions import WHOLE, Region, apart, are_neighbours, distance, packed, unpacked
-from meetpoint.overlays.hypercube.routing import next_hop
+from meetpoint.overlays.hypercube.routes import next_hop
 from meetpoint.overlays.hypercube.rules import Link
 
 __all__ = ["HypercubeView", "Piece", "Table", "Word"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from meetpoint.node.runtime.messages import Message, Peer, Query, Reply
-from meetpoint.overlays import finding
+from meetpoint.overlays import key_lookup
 
 __all__ = [
     "MESSAGES", "Find", "Greet", "Greeted", "Join", "Leaving", "Life", "Located", "Routed", "Stranger",
@@ -88,15 +88,15 @@ class Leaving(Message, frozen=True, array_like=True, gc=False, tag="p.lv"):
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
-class Find(finding.Find, frozen=True, array_like=True, gc=False, tag="p.fi"):
+class Find(key_lookup.Find, frozen=True, array_like=True, gc=False, tag="p.fi"):
     """Who is responsible for a key?"""
 
 
-class Located(finding.Located, frozen=True, array_like=True, gc=False, tag="p.lo"):
+class Located(key_lookup.Located, frozen=True, array_like=True, gc=False, tag="p.lo"):
     """I am."""
 
 
-class Routed(finding.Routed, frozen=True, array_like=True, gc=False, tag="p.ro"):
+class Routed(key_lookup.Routed, frozen=True, array_like=True, gc=False, tag="p.ro"):
     """A message on its way to whoever is responsible for a key."""
 
 

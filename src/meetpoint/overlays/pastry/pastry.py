@@ -18,9 +18,9 @@ from meetpoint.node.runtime.ring import Key
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.assembled import Assembled
 from meetpoint.overlays.contacts import Contacts
-from meetpoint.overlays.pastry.finding import Finding
-from meetpoint.overlays.pastry.joining import Joining
-from meetpoint.overlays.pastry.merging import Merging
+from meetpoint.overlays.pastry.heal import Healing
+from meetpoint.overlays.pastry.join import Joining
+from meetpoint.overlays.pastry.key_lookup import Finding
 from meetpoint.overlays.pastry.messages import Find, Greet, Join, Leaving, Located, Routed, Welcome
 from meetpoint.overlays.pastry.rules import Rules
 from meetpoint.overlays.pastry.settings import PastrySettings
@@ -70,7 +70,7 @@ class Pastry(Assembled):
         self._finding = Finding(services, self._table, settings, upcalls.delivered)
         self._upkeep = Upkeep(services, self._table, self._rules, settings, self._ready, self._lost)
         self._joining = Joining(services, self._table, self._rules, self._upkeep, settings)
-        self._merging = Merging(services, self._table, self._finding, self._upkeep, settings)
+        self._merging = Healing(services, self._table, self._finding, self._upkeep, settings)
         self.view: Callable[[], PastryView] = self._table.view
         """The links as they are; the same object until they change."""
         self._timer: int | None = None

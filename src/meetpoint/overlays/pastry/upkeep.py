@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from meetpoint.overlays.pastry import standing
+from meetpoint.overlays.pastry import status_bits
 from meetpoint.overlays.pastry.leases import Leases
 from meetpoint.overlays.pastry.messages import Greet, Greeted, Leaving, Life, Stranger
 from meetpoint.overlays.pastry.patience import Patience
@@ -159,7 +159,7 @@ class Upkeep:
         life, asked_at = self.life, self._services.now
         self._greeting[peer.id] = life
         self._asked_at[peer.id] = asked_at
-        told, asks = standing.tell(state), self._may_ask(state, peer.id)
+        told, asks = status_bits.tell(state), self._may_ask(state, peer.id)
         _, version = self._table.told()
         seen = _UNSEEN if state.waits or self._ticks % TOLD_TICKS == 0 else self._seen.get(peer.id, _UNSEEN)
         echo, granted = self._owed.get(peer.id, (0, 0))
@@ -216,7 +216,7 @@ class Upkeep:
         if state is None:
             self._services.send(source, Stranger(message.request, self.life))
             return
-        said = standing.read(source.id, message)
+        said = status_bits.read(source.id, message)
         state = self._rules.probed(state, said)
         if message.granted and self.life[1] <= message.echo <= self._services.now:
             state = self._granted(state, source.id, message.granted, message.echo)
@@ -224,7 +224,7 @@ class Upkeep:
         self._commit(state)
         leaves, version = self._table.told()
         reply = Greeted(
-            message.request, self.life, state.near, standing.tell(state), granted, self._may_ask(state, source.id),
+            message.request, self.life, state.near, status_bits.tell(state), granted, self._may_ask(state, source.id),
             int(self._services.now), version, None if version == message.seen else leaves,
         )  # fmt: skip
         self._services.send(source, reply)
@@ -240,7 +240,7 @@ class Upkeep:
             return
         state = self._table.state
         assert state is not None, "whoever drops others stays"
-        said = standing.read(peer.id, reply)
+        said = status_bits.read(peer.id, reply)
         told = [each.id for each in reply.leaves or ()]
         for each in reply.leaves or ():
             self._table.contacts.learn(each)

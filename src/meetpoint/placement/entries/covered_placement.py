@@ -23,7 +23,7 @@ from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.dissemination.awaiting import when_all
+from meetpoint.placement.dissemination.wait_all import when_all
 from meetpoint.placement.entries.barrier import Barrier, Lane
 from meetpoint.placement.entries.covering import Coverage, Covering
 from meetpoint.placement.entries.installer import EntryInstaller

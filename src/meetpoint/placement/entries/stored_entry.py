@@ -9,7 +9,7 @@ import msgspec
 from meetpoint.language.filters import Filter
 from meetpoint.language.normal import CONJUNCTIONS_MAX, Conjunction
 from meetpoint.node.runtime.records import HomeId
-from meetpoint.placement.decoding import read_body
+from meetpoint.placement.decode import read_body
 from meetpoint.placement.entries.conjunctions import conjunction_in
 from meetpoint.placement.entries.installer import entry_name
 

@@ -18,7 +18,7 @@ from meetpoint.node.runtime.messages import Reply
 from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
-from meetpoint.placement.decoding import read_body
+from meetpoint.placement.decode import read_body
 from meetpoint.placement.dissemination.home_queries import HomeQueries
 from meetpoint.placement.messages import Entry, Forgot, Pull, Pulled, Take, Taken, Took
 from meetpoint.placement.ownership.key_range import KeyRange

@@ -30,14 +30,14 @@ from meetpoint.placement.dissemination.dissemination import PublishAttempt
 from meetpoint.placement.dissemination.fanout import event_bytes
 from meetpoint.placement.entries.stored_entry import StoredEntry
 from meetpoint.placement.messages import Entry
-from meetpoint.schemes.dmm.filed import key_of
+from meetpoint.schemes.dmm.entries import key_of
+from meetpoint.schemes.dmm.entry_tables import Shelves
 from meetpoint.schemes.dmm.messages import Match, Reaching
 from meetpoint.schemes.dmm.regions import Regions
 from meetpoint.schemes.dmm.settings import DmmSettings
-from meetpoint.schemes.dmm.shelves import Shelves
 from meetpoint.schemes.dmm.space import Code, Space
+from meetpoint.schemes.dmm.split_policy import SplitPolicy
 from meetpoint.schemes.dmm.walker import Walker
-from meetpoint.schemes.dmm.weighing import Weighing
 
 __all__ = ["Dmm"]
 
@@ -75,7 +75,7 @@ class Dmm(PlacementScheme):
             self._spreading.bring if settings.delivery == "tree" else self._bringing.bring,
             self._tell_slow,
         )
-        self._weighing = Weighing(services, hosting, self._errands, self._shelves, self._regions, settings)
+        self._weighing = SplitPolicy(services, hosting, self._errands, self._shelves, self._regions, settings)
         self._walker.begin(self._errands, self._regions)
         self._numbers = services.random.getrandbits(32)  # in each life others: a late word is of no attempt
         self._attempts: dict[int, PublishAttempt] = {}

@@ -9,7 +9,7 @@ import msgspec
 from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.node.runtime.ring import NodeId
-from meetpoint.schemes.dmm.walking import Verdict
+from meetpoint.schemes.dmm.walk import Verdict
 
 __all__ = [
     "MESSAGES",

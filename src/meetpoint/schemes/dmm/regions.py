@@ -18,14 +18,15 @@ from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.node.runtime.ring import Key
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.decoding import read_attributes
+from meetpoint.placement.decode import read_attributes
 from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
 from meetpoint.placement.dissemination.single_flight import Bring, SingleFlight
 from meetpoint.placement.entries.stored_entry import NUMBER_MAX
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.dmm import rules
-from meetpoint.schemes.dmm.filed import item_name, key_of, read_body, read_name, region_name
+from meetpoint.schemes.dmm.entries import item_name, key_of, read_body, read_name, region_name
+from meetpoint.schemes.dmm.entry_tables import Region, Shelves
 from meetpoint.schemes.dmm.messages import (
     Close,
     Closed,
@@ -46,9 +47,8 @@ from meetpoint.schemes.dmm.messages import (
 )
 from meetpoint.schemes.dmm.rules import Kept, State
 from meetpoint.schemes.dmm.settings import DmmSettings
-from meetpoint.schemes.dmm.shelves import Region, Shelves
 from meetpoint.schemes.dmm.space import ROOT, Code, Space
-from meetpoint.schemes.dmm.walking import Verdict
+from meetpoint.schemes.dmm.walk import Verdict
 from meetpoint.wording import counted
 
 __all__ = ["PAGE_BYTES_MAX", "PAGE_MAX", "Regions", "pages"]

@@ -13,11 +13,11 @@ from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc
 from meetpoint.placement.entries.installer import Stop
 from meetpoint.placement.messages import Entry
-from meetpoint.schemes.dmm.filed import read_body
+from meetpoint.schemes.dmm.entries import read_body
 from meetpoint.schemes.dmm.messages import Item, Low, Matched, Plant, Planted, Uproot
 from meetpoint.schemes.dmm.regions import Regions
 from meetpoint.schemes.dmm.space import Box, Code
-from meetpoint.schemes.dmm.walking import LeafCache, Verdict, Walk
+from meetpoint.schemes.dmm.walk import LeafCache, Verdict, Walk
 
 __all__ = ["Walker"]
 

@@ -50,9 +50,9 @@ from meetpoint.language.values import Kind
 from meetpoint.matching.keys import canonical_name
 from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.ring import Key
-from meetpoint.schemes.lists.hashing import PART_MAX, Hashing
 from meetpoint.schemes.lists.lines import Span, next_key, whole
 from meetpoint.schemes.lists.subids import Declared, SubId
+from meetpoint.schemes.lists.value_hash import PART_MAX, Hashing
 
 __all__ = ["EVERY_EVENT", "Entry", "ListSort", "difference", "entries_of", "next_point", "pack", "unpack"]
 

@@ -34,15 +34,15 @@ from meetpoint.node.runtime.ring import Key
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.base import PlacementScheme
-from meetpoint.placement.decoding import read_attributes
-from meetpoint.placement.dissemination.awaiting import when_all
+from meetpoint.placement.decode import read_attributes
 from meetpoint.placement.dissemination.dissemination import ATTEMPT_US, PublishAttempt
 from meetpoint.placement.dissemination.fanout import event_bytes
 from meetpoint.placement.dissemination.keyed_rpc import Reached
+from meetpoint.placement.dissemination.wait_all import when_all
 from meetpoint.placement.messages import Entry as Placed
 from meetpoint.placement.messages import Stored
 from meetpoint.placement.ownership.ownership import RangeStore
-from meetpoint.schemes.lists.collecting import (
+from meetpoint.schemes.lists.collection import (
     AttributeOrder,
     Group,
     Lookup,
@@ -55,9 +55,9 @@ from meetpoint.schemes.lists.collecting import (
 )
 from meetpoint.schemes.lists.delivering import homes_of, is_walk_cheaper
 from meetpoint.schemes.lists.entries import Entry, entries_of, next_point, pack, unpack
-from meetpoint.schemes.lists.holding import Lists as Held
+from meetpoint.schemes.lists.list_store import Lists as Held
 from meetpoint.schemes.lists.messages import Accepted, Carried, Carry, Chain, Collect, Collected, Heard, Told
-from meetpoint.schemes.lists.rescaling import PARTS, Hashings, read_cuts
+from meetpoint.schemes.lists.rescale import PARTS, Hashings, read_cuts
 from meetpoint.schemes.lists.settings import ListsSettings
 from meetpoint.schemes.lists.subids import FlatEvent, SubId, conjunction_number
 from meetpoint.wording import counted

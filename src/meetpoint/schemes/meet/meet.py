@@ -30,16 +30,16 @@ from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.base import PlacementScheme
-from meetpoint.placement.decoding import read_attributes
+from meetpoint.placement.decode import read_attributes
 from meetpoint.placement.dissemination.dissemination import PublishAttempt
 from meetpoint.placement.dissemination.single_flight import SingleFlight
 from meetpoint.placement.messages import BucketFull, Entry, Stored
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.placement.ownership.owned_ranges import OwnedRanges
-from meetpoint.schemes.meet.filed import PATH_MAX, child, entries_of, mark_of, read_filed
+from meetpoint.schemes.meet.entries import PATH_MAX, child, entries_of, mark_of, read_filed
+from meetpoint.schemes.meet.entry_tables import Shelves
 from meetpoint.schemes.meet.messages import Matched, Noted, Summary, Used, Visit, Visited
 from meetpoint.schemes.meet.settings import MeetSettings
-from meetpoint.schemes.meet.shelves import Shelves
 from meetpoint.schemes.meet.summaries import Summaries
 from meetpoint.wording import counted
 

@@ -11,7 +11,7 @@ from meetpoint.matching.keys import KeySort, MeetKey
 from meetpoint.node.runtime.messages import Message, Query, Reply
 from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.placement.ownership.key_range import KeyRange
-from meetpoint.schemes.meet.filed import is_key
+from meetpoint.schemes.meet.entries import is_key
 
 __all__ = ["MESSAGES", "KeyGroup", "Matched", "Noted", "Summary", "Used", "Visit", "Visited", "grouped", "ungrouped"]
 

@@ -10,7 +10,7 @@ from meetpoint.matching.keys import MeetKey
 from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.ownership.key_range import KeyRange
-from meetpoint.schemes.meet.filed import place_of
+from meetpoint.schemes.meet.entries import place_of
 from meetpoint.schemes.meet.messages import Summary, ungrouped
 
 __all__ = ["Summaries"]

@@ -30,17 +30,17 @@ from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.node.runtime.ring import NodeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.placement.decoding import read_attributes
-from meetpoint.placement.dissemination.awaiting import when_all
+from meetpoint.placement.decode import read_attributes
 from meetpoint.placement.dissemination.dissemination import ATTEMPT_US
 from meetpoint.placement.dissemination.fanout import HomeFanout, event_bytes
 from meetpoint.placement.dissemination.keyed_rpc import RETRY_US, KeyedRpc, Reached
+from meetpoint.placement.dissemination.wait_all import when_all
 from meetpoint.placement.entries.entry_table import Matched, add_to, by_home
 from meetpoint.placement.ownership.owner_cache import OwnerCache
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.reach.cube import Cube
+from meetpoint.schemes.reach.entry_tables import Part, Shelf, Shelves
 from meetpoint.schemes.reach.messages import Busy, Handle, Handled, packed, unpacked
-from meetpoint.schemes.reach.shelves import Part, Shelf, Shelves
 from meetpoint.schemes.reach.subsets import FLOOR_MAX, Duty, Tree, head_point, parts, tree_of
 from meetpoint.wording import counted
 

@@ -28,15 +28,15 @@ from meetpoint.placement.dissemination.dissemination import ATTEMPT_US, PublishA
 from meetpoint.placement.dissemination.fanout import event_bytes
 from meetpoint.placement.entries.stored_entry import StoredEntry
 from meetpoint.placement.messages import Entry, Stored
-from meetpoint.schemes.reach.copying import Copying
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.duties import Duties
-from meetpoint.schemes.reach.filed import entry_of, read_entry
+from meetpoint.schemes.reach.entries import entry_of, read_entry
+from meetpoint.schemes.reach.entry_tables import Shelves
+from meetpoint.schemes.reach.load_shedding import LoadShedding
 from meetpoint.schemes.reach.messages import Handle, Handled
-from meetpoint.schemes.reach.pushing import Pushing
-from meetpoint.schemes.reach.quenching import Quenching
+from meetpoint.schemes.reach.quench import Quench
 from meetpoint.schemes.reach.settings import ReachSettings, ids_of
-from meetpoint.schemes.reach.shelves import Shelves
+from meetpoint.schemes.reach.tree_copies import TreeCopies
 
 __all__ = ["Reach"]
 
@@ -54,21 +54,21 @@ class Reach(PlacementScheme):
             services, hosting, self._custody, self._errands, self._atlas, self._bringing, self._shelves, self._cube
         )  # fmt: skip
         self._numbers = services.random.getrandbits(48)  # in each life others: a late word is of no attempt
-        self._quenching: Quenching | None = None
-        self._copying: Copying | None = None
-        self._pushing: Pushing | None = None
+        self._quenching: Quench | None = None
+        self._copying: TreeCopies | None = None
+        self._pushing: LoadShedding | None = None
         if settings.quench == "quenched":
-            self._quenching = self._duties.quench = Quenching(
+            self._quenching = self._duties.quench = Quench(
                 services, self._errands, self._custody, self._cube, self._shelves, settings.lease_us
             )
             self._shelves.fellows.append(self._quenching)
         if settings.copies == "copied":
-            self._copying = self._duties.copies = Copying(
+            self._copying = self._duties.copies = TreeCopies(
                 services, self._custody, self._cube, self._shelves, settings.lease_us, settings.busy_per_s
             )
             self._shelves.fellows.append(self._copying)
         if settings.pushing == "pushed":
-            self._pushing = self._shelves.marks = Pushing(
+            self._pushing = self._shelves.marks = LoadShedding(
                 services, hosting, self._homes, self._custody, self._cube, self._shelves, settings.push_above,
                 follows=overlay.places is not None,
             )  # fmt: skip

@@ -17,7 +17,7 @@ from meetpoint.lab.sim.traffic import Meter
 from meetpoint.node.runtime.inputs import SECOND_US
 from meetpoint.overlays.pastry import PastrySettings
 from meetpoint.schemes.dmm import DmmSettings
-from meetpoint.schemes.dmm.walking import LeafCache
+from meetpoint.schemes.dmm.walk import LeafCache
 
 __all__ = ["run_lookups", "run_walks"]
 

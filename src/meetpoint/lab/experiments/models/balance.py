@@ -18,7 +18,7 @@ from meetpoint.language.schema import Schema
 from meetpoint.language.values import Kind
 from meetpoint.node.runtime.ring import NodeId, Ring
 from meetpoint.placement.scales import Quantiles
-from meetpoint.schemes.lists.hashing import Hashing
+from meetpoint.schemes.lists.value_hash import Hashing
 
 __all__ = [
     "ATTRIBUTES",

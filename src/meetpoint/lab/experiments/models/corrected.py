@@ -13,12 +13,12 @@ from meetpoint.lab.experiments.models.rings import IdealRing
 from meetpoint.language.filters import Filter
 from meetpoint.language.schema import Schema
 from meetpoint.node.runtime.records import home_of
-from meetpoint.schemes.lists.collecting import AttributeOrder, groups_of
+from meetpoint.schemes.lists.collection import AttributeOrder, groups_of
 from meetpoint.schemes.lists.delivering import is_walk_cheaper
 from meetpoint.schemes.lists.entries import EVERY_EVENT, entries_of
-from meetpoint.schemes.lists.hashing import Hashing
-from meetpoint.schemes.lists.holding import Lists
+from meetpoint.schemes.lists.list_store import Lists
 from meetpoint.schemes.lists.subids import FlatEvent
+from meetpoint.schemes.lists.value_hash import Hashing
 
 __all__ = ["CorrectedModel"]
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import msgspec
 
 from meetpoint.lab.experiments.models.rings import IdealRing
-from meetpoint.schemes.lists.collecting import Mode
+from meetpoint.schemes.lists.collection import Mode
 
 __all__ = ["GatheringModel", "Lookups", "Sent", "members", "subset"]
 

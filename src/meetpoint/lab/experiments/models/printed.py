@@ -36,7 +36,7 @@ from meetpoint.node.runtime.ring import Key, Ring
 from meetpoint.overlays.chord.messages import Routed
 from meetpoint.placement.messages import Done, KeyedRequest
 from meetpoint.placement.ownership.key_range import KeyRange
-from meetpoint.schemes.lists.collecting import AttributeOrder, Mode
+from meetpoint.schemes.lists.collection import AttributeOrder, Mode
 from meetpoint.schemes.lists.delivering import homes_of, is_walk_cheaper
 from meetpoint.schemes.lists.entries import ListSort
 from meetpoint.schemes.lists.lists import VALUE

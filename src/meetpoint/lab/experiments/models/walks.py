@@ -15,8 +15,8 @@ from meetpoint.language.filters import parse_filter
 from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.ring import Key, Ring
 from meetpoint.schemes.lists.entries import Entry, entries_of, next_point
-from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.lines import next_key
+from meetpoint.schemes.lists.value_hash import Hashing
 
 __all__ = ["Ids", "Walked", "entries_for", "ideal_ring", "walk"]
 

@@ -24,8 +24,8 @@ from meetpoint.language.values import Kind, Type
 from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.ring import Key, Ring
 from meetpoint.schemes.lists.entries import difference
-from meetpoint.schemes.lists.hashing import Hashing
 from meetpoint.schemes.lists.subids import AttributeBits, SubId
+from meetpoint.schemes.lists.value_hash import Hashing
 
 __all__ = ["exemplified"]
 

@@ -24,7 +24,7 @@ from meetpoint.lab.experiments.results import Results
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Kind
 from meetpoint.node.runtime.ring import Key, Ring
-from meetpoint.schemes.lists.hashing import Hashing
+from meetpoint.schemes.lists.value_hash import Hashing
 
 __all__ = ["JOINING_CLAIMS", "pointing_at", "run_joins", "run_starts"]
 

@@ -28,10 +28,10 @@ from meetpoint.language.values import Type
 from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.ring import NodeId, Ring
 from meetpoint.schemes.lists import ListsSettings
-from meetpoint.schemes.lists.collecting import AttributeOrder, Mode, groups_of
+from meetpoint.schemes.lists.collection import AttributeOrder, Mode, groups_of
 from meetpoint.schemes.lists.entries import EVERY_EVENT, Entry, difference
-from meetpoint.schemes.lists.hashing import POINTS_MAX, Hashing
 from meetpoint.schemes.lists.subids import AttributeBits, SubId
+from meetpoint.schemes.lists.value_hash import POINTS_MAX, Hashing
 
 __all__ = [
     "balanced",

@@ -10,7 +10,7 @@ from meetpoint.lab.experiments.rebeca.printed import run_steps, run_unsubscribin
 from meetpoint.lab.experiments.rebeca.reserves import run_survival
 from meetpoint.lab.experiments.rebeca.trees import run_load, run_notices, run_trees
 from meetpoint.lab.experiments.rebeca.updates import run_updates
-from meetpoint.schemes.filters.tables import STRATEGIES
+from meetpoint.schemes.rebeca.tables import STRATEGIES
 
 __all__ = ["EXPERIMENT"]
 

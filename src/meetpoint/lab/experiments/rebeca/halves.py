@@ -22,9 +22,9 @@ from meetpoint.lab.sim.history import Publication, Subscription
 from meetpoint.lab.sim.plans import Fault, Plan
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.schemes.filters import FiltersSettings
-from meetpoint.schemes.filters.linking import Linking
-from meetpoint.schemes.filters.member import Member
+from meetpoint.schemes.rebeca import RebecaSettings
+from meetpoint.schemes.rebeca.edge_targets import EdgeTargets
+from meetpoint.schemes.rebeca.member import Member
 
 __all__ = ["Halved", "graph_of", "halve", "run_halves"]
 
@@ -62,7 +62,7 @@ class Halved(NamedTuple):
     problems: list[str]
 
 
-def graph_of(net: Network) -> Iterator[tuple[Member, Linking]]:
+def graph_of(net: Network) -> Iterator[tuple[Member, EdgeTargets]]:
     """All members of the graph at nodes that are up."""
     for process in net.cluster.alive():
         node: Any = process.node
@@ -87,11 +87,11 @@ def is_whole_alone(net: Network) -> bool:
 class _Run:
     """A network in which half of the nodes crash at once, and are back later."""
 
-    def __init__(self, seed: int, nodes: int, settings: FiltersSettings, overlay: str) -> None:
-        kin = family_of(NetworkConfig(overlay=overlay, scheme="filters", filters=settings))
+    def __init__(self, seed: int, nodes: int, settings: RebecaSettings, overlay: str) -> None:
+        kin = family_of(NetworkConfig(overlay=overlay, scheme="rebeca", rebeca=settings))
         plan = Plan("half", {"clock_skew": Fault(0.1)}, seconds=DOWN_S)
         timing = Timing(recovery_s=30, quiet_s=20)
-        self.net = Network(overlay, "filters", nodes, seed, plan, kin=kin, timing=timing)
+        self.net = Network(overlay, "rebeca", nodes, seed, plan, kin=kin, timing=timing)
         self.random = Random(f"half/{seed}")
         self.nodes = nodes
         self.crashed: dict[str, None] = {}
@@ -147,7 +147,7 @@ class _Run:
 
 def halve(seed: int, nodes: int, per_level: float, overlay: str = "chord") -> Halved:
     """Run a network in which half of the nodes crash at once, and are back later."""
-    run = _Run(seed, nodes, FiltersSettings(reserves_per_level=per_level), overlay)
+    run = _Run(seed, nodes, RebecaSettings(reserves_per_level=per_level), overlay)
     net = run.net
     for number in range(2 * nodes):
         net.subscribe(f"a = {number % VALUES}")

@@ -19,8 +19,8 @@ from meetpoint.lab.experiments.cells import Metrics, Parameters
 from meetpoint.lab.experiments.rebeca.trees import SIZE, graphs, hashed, walk
 from meetpoint.lab.experiments.rebeca.updates import topics
 from meetpoint.language import parse_filter
-from meetpoint.schemes.filters.invariant import is_superset
-from meetpoint.schemes.filters.tables import Rows, Strategy, Table, accepts, make_table
+from meetpoint.schemes.rebeca.invariant import is_superset
+from meetpoint.schemes.rebeca.tables import Rows, Strategy, Table, accepts, make_table
 
 __all__ = ["Told", "Tree", "run_steps", "run_unsubscribing"]
 

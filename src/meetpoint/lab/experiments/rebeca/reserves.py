@@ -1,7 +1,7 @@
 """Half of the members fail at once: is the ring whole by reserves alone, and after repair? A model, by the real rules.
 
 By reserves alone every survivor needs one that lives among the next ones clockwise: how many these are says
-`schemes.filters.reserves`. That is cheap to look at, so there are many trials. Where the ring is cut, all look for
+`schemes.rebeca.reserves`. That is cheap to look at, so there are many trials. Where the ring is cut, all look for
 their successors by any edge that they know, in or out (`mend`); of such trials some are looked at. Nobody else fails
 meanwhile, and both ends of an edge know it.
 """
@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from meetpoint.lab.experiments.cells import Metrics, Parameters
 from meetpoint.lab.experiments.rebeca.trees import SIZE, hashed
-from meetpoint.schemes.filters.graph import fingers
-from meetpoint.schemes.filters.reserves import between, following, reserve_count
+from meetpoint.schemes.rebeca.graph import fingers
+from meetpoint.schemes.rebeca.reserves import between, following, reserve_count
 
 __all__ = ["Failed", "Ring", "fail", "lost_alone", "mend", "run_survival"]
 

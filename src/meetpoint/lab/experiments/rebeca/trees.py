@@ -1,6 +1,6 @@
 """Trees of the graph: how deep they are, who hands how much on, how many edges members have. A model, by the real code.
 
-Nobody is down and all edges are right (`schemes.filters.graph` says which these are): what is counted is the graph, not
+Nobody is down and all edges are right (`schemes.rebeca.graph` says which these are): what is counted is the graph, not
 a network. That a running network's events go the same ways is a test.
 """
 
@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from meetpoint.lab.experiments.cells import Metrics, Parameters
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.filters.graph import Graph, Part, fingered_by, fingers
-from meetpoint.schemes.filters.ranges import Range
-from meetpoint.schemes.filters.reserves import reserve_count
+from meetpoint.schemes.rebeca.graph import Graph, Part, fingered_by, fingers
+from meetpoint.schemes.rebeca.ranges import Range
+from meetpoint.schemes.rebeca.reserves import reserve_count
 
 __all__ = ["SIZE", "Walk", "even", "graphs", "hashed", "leading_to", "run_load", "run_notices", "run_trees", "walk"]
 

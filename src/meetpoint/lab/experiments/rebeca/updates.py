@@ -25,9 +25,9 @@ from meetpoint.node.runtime.effects import Notify
 from meetpoint.node.runtime.inputs import ClientRequest, Publish, Subscribe, Unsubscribe
 from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.node.runtime.records import EventKey
-from meetpoint.schemes.filters.messages import Filter, Hand
-from meetpoint.schemes.filters.settings import FiltersSettings
-from meetpoint.schemes.filters.tables import SHARE, Rows, Strategy
+from meetpoint.schemes.rebeca.messages import Filter, Hand
+from meetpoint.schemes.rebeca.settings import RebecaSettings
+from meetpoint.schemes.rebeca.tables import SHARE, Rows, Strategy
 
 __all__ = ["filters_of", "run_updates", "topics"]
 
@@ -129,7 +129,7 @@ class _Run:
         self.subscriptions = subscriptions = int(parameters["subscriptions"])
         self.sampled, self.events = int(parameters["sampled"]), int(parameters["events"])
         strategy: Strategy = parameters["strategy"]  # type: ignore[assignment]
-        settings = FiltersSettings(strategy=strategy, share=float(parameters.get("share", SHARE)))
+        settings = RebecaSettings(strategy=strategy, share=float(parameters.get("share", SHARE)))
         rng = random.Random(f"updates/{seed}")
         texts, events = topics(rng, subscriptions, self.sampled + self.events)
         first = max(0, subscriptions - COUNTED)
@@ -138,12 +138,12 @@ class _Run:
         timing = Timing(load_s=loaded_s + SETTLE_S, load_s_max=600.0, calm_s=SAMPLED_S, after_s=after_s, quiet_s=45.0)
         self.net = net = Network(
             "chord",
-            "filters",
+            "rebeca",
             int(parameters["nodes"]),
             seed,
             timing=timing,
             check_every=CHECK_EVERY,
-            kin=family_of(NetworkConfig(overlay="chord", scheme="filters", filters=settings)),
+            kin=family_of(NetworkConfig(overlay="chord", scheme="rebeca", rebeca=settings)),
         )
         self.reader = _Reader()
         self.lengths: list[int] = []

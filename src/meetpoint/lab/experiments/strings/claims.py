@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from meetpoint.lab.experiments.cells import Parameter
 from meetpoint.lab.experiments.experiment import Claim, Judged, Verdict
 from meetpoint.lab.experiments.results import NotMeasured, Results, Spread
-from meetpoint.schemes.lists.collecting import Mode
+from meetpoint.schemes.lists.collection import Mode
 
 __all__ = ["CLAIMS"]
 

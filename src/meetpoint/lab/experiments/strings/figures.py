@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from meetpoint.lab.experiments.experiment import Drawn, Figure, Fit
-from meetpoint.schemes.lists.collecting import Mode
+from meetpoint.schemes.lists.collection import Mode
 
 __all__ = ["FIGURES"]
 

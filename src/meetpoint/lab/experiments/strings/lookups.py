@@ -14,8 +14,8 @@ from meetpoint.lab.experiments.cells import Parameters
 from meetpoint.lab.experiments.models.rings import IdealRing, hashed
 from meetpoint.lab.printed.lists import PlainHash, PrintedNetwork
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.lists.collecting import AttributeOrder, Mode, groups_of, texts_of
-from meetpoint.schemes.lists.hashing import Hashing
+from meetpoint.schemes.lists.collection import AttributeOrder, Mode, groups_of, texts_of
+from meetpoint.schemes.lists.value_hash import Hashing
 
 __all__ = ["count_keys", "count_lookups"]
 

@@ -16,7 +16,7 @@ from meetpoint.lab.workloads.paper_b import PaperB
 from meetpoint.language.filters import FilterParser
 from meetpoint.language.schema import Schema
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.lists.collecting import Mode
+from meetpoint.schemes.lists.collection import Mode
 
 __all__ = ["ORDERING_CLAIMS", "ORDERS", "run_order"]
 

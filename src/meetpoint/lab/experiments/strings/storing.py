@@ -17,9 +17,9 @@ from meetpoint.lab.printed.lists import PlainHash, PrintedNetwork, predicates_of
 from meetpoint.language.filters import parse_filter
 from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.lists.collecting import AttributeOrder, Mode
-from meetpoint.schemes.lists.hashing import Hashing
+from meetpoint.schemes.lists.collection import AttributeOrder, Mode
 from meetpoint.schemes.lists.subids import SubId
+from meetpoint.schemes.lists.value_hash import Hashing
 
 __all__ = ["FORMS", "STORING_CLAIMS", "run_examples", "run_storing"]
 

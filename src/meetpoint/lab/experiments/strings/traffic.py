@@ -23,7 +23,7 @@ from meetpoint.language.filters import Filter, FilterParser
 from meetpoint.language.schema import Schema
 from meetpoint.matching.index import Index
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.lists.collecting import Mode
+from meetpoint.schemes.lists.collection import Mode
 
 __all__ = ["FIGURES", "VERSIONS", "run", "workload_of"]
 

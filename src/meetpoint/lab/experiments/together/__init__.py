@@ -36,7 +36,7 @@ EXPERIMENT = Experiment(
         "a string, a range of a number. One point is the baseline: 32 brokers, 300 subscriptions, ranges of 5 % of "
         "their values, 8 attributes an event; from there one thing is varied at a time. 200 events at 50 a second, of "
         "which 40 are published alone, so that ways and visits can be told. What is extrapolated keeps the number of "
-        "subscriptions. filters with 3,000 subscriptions takes longer than a cell may, and is left out."
+        "subscriptions. rebeca with 3,000 subscriptions takes longer than a cell may, and is left out."
     ),
     parts=(
         Part(
@@ -50,7 +50,7 @@ EXPERIMENT = Experiment(
                     width=(0.01, 0.2, 0.5),
                     held=(2, 4, 16),
                 ),
-                *_cells(tuple(scheme for scheme in _ALL if scheme != "filters"), subscriptions=(3000,)),
+                *_cells(tuple(scheme for scheme in _ALL if scheme != "rebeca"), subscriptions=(3000,)),
                 *_cells(_MODES, nodes=(8, 32, 128)),
             ),
             quick=(

@@ -23,7 +23,7 @@ LESS: Final = 0.9
 NEARLY: Final = 1.2
 """Soonest or nearly so: at most so many times the least median."""
 UPKEEP: Final = (3.0, 4.0)
-"""How many times that of `meet` the upkeep of `filters` is said to be."""
+"""How many times that of `meet` the upkeep of `rebeca` is said to be."""
 HIDDEN: Final = ("lists:distributed", "lists:hybrid")
 """Modes that are run for one axis only."""
 
@@ -173,16 +173,16 @@ def _least_by(results: Results, metric: str, point: dict[str, Parameter]) -> lis
     return sorted(best)
 
 
-def _filters(results: Results) -> Judged:
-    _, found = _along(results, "nodes", "bringing_messages_per_event", "filters")
-    nodes, told = _along(results, "nodes", "messages_per_subscription", "filters")
+def _rebeca(results: Results) -> Judged:
+    _, found = _along(results, "nodes", "bringing_messages_per_event", "rebeca")
+    nodes, told = _along(results, "nodes", "messages_per_subscription", "rebeca")
     best = _least_by(results, "bringing_messages_per_event", BASE)
     dearest = max(_schemes(results), key=lambda scheme: _at(results, "bytes_per_subscription", scheme, BASE).median)
-    upkeep = results.ratio(PART, "upkeep_messages_per_node_s", {"scheme": "meet"}, scheme="filters", **BASE)
+    upkeep = results.ratio(PART, "upkeep_messages_per_node_s", {"scheme": "meet"}, scheme="rebeca", **BASE)
     is_so = UPKEEP[0] <= upkeep.median <= UPKEEP[1]
     return Judged(
         ours=f"{found[-1].told(1)} messages an event at {nodes[-1]:,.0f} brokers; {told[-1].told(1)} a subscription",
-        verdict=_verdict("filters" in best and is_so, "filters" in best or is_so),
+        verdict=_verdict("rebeca" in best and is_so, "rebeca" in best or is_so),
         why=f"Fewest messages to bring an event at the baseline: {', '.join(best)}. Dearest to subscribe, in bytes: "
         f"{dearest}. Messages a subscription grow as N^{_power(nodes, told):.2f}, and upkeep is {upkeep.told()} times "
         "that of meet.",
@@ -246,7 +246,7 @@ def _entries(results: Results) -> Judged:
         ours=", ".join(f"{scheme} {each.median:.2f}" for scheme, each in found.items()) + " entries a subscription",
         verdict=_verdict(others <= 4 and found["lists"].low > 4, others <= 4),
         why="lists places a conjunction under each attribute, and ranges at many values; meet at its most selective "
-        "constraint, a few cells of a range; dmm, reach and filters once a conjunction, and flood nowhere but at home.",
+        "constraint, a few cells of a range; dmm, reach and rebeca once a conjunction, and flood nowhere but at home.",
     )
 
 
@@ -260,7 +260,7 @@ def _even(results: Results) -> Judged:
     return Judged(
         ours=", ".join(f"{scheme} {each.median:.1f}" for scheme, each in full.items())
         + " times the mean at the fullest",
-        verdict=_verdict(least == "filters" and most == "dmm", least == "filters" or most == "dmm"),
+        verdict=_verdict(least == "rebeca" and most == "dmm", least == "rebeca" or most == "dmm"),
         why=f"Most even: {least}, whose entries lie at the subscriber's own broker; least even: {most}.",
     )
 
@@ -303,14 +303,14 @@ CLAIMS = (
     ),
     _claim(
         "T7",
-        "filters takes the fewest messages for events; upkeep is three to four times that of the others on Chord.",
+        "rebeca takes the fewest messages for events; upkeep is three to four times that of the others on Chord.",
         "3 to 4 times",
-        _filters,
+        _rebeca,
     ),
     _claim("T8", "meet is the soonest or nearly so.", "none given", _soonest),
     _claim("T9", "With meet an event is two messages away from whoever notifies, whatever N is.", "2", _two_hops),
     _claim("T10", "meet takes fewer messages than flood, and the more brokers the more so.", "none given", _meet_grows),
     _claim("T11", "lists stores tens of entries a subscription, all others a few.", "none given", _entries),
-    _claim("T12", "filters stores most evenly, dmm least.", "none given", _even),
+    _claim("T12", "rebeca stores most evenly, dmm least.", "none given", _even),
     _claim("T13", "No scheme is best at everything.", "none given", _nobody_wins),
 )

@@ -25,7 +25,7 @@ SCHEMES: Final = {
     "meet": "meet (ours)",
     "dmm": "dmm (D)",
     "reach": "reach (C)",
-    "filters": "filters (E)",
+    "rebeca": "rebeca (E)",
 }
 
 
@@ -108,7 +108,7 @@ FIGURES = (
         "messages a subscription",
         log_y=True,
         fit=_MILLION,
-        says="filters tells everybody who is not covered: about N messages.",
+        says="rebeca tells everybody who is not covered: about N messages.",
     ),
     _figure(
         "subscribing",
@@ -125,7 +125,7 @@ FIGURES = (
         "bytes_per_subscription",
         "bytes a subscription",
         log_y=True,
-        says="What filters tells is whole tables, and they grow.",
+        says="What rebeca tells is whole tables, and they grow.",
     ),
     *(
         _figure(

@@ -10,11 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from meetpoint.matching.index.kernels.compiling import array_at, inlined, kernel, piece
-from meetpoint.matching.index.kernels.patterns import FEW_FITS, Grams, fitting_patterns
-from meetpoint.matching.index.kernels.ranks import STEP_FIELDS, few_ranks
-from meetpoint.matching.index.kernels.results import drop_dead
-from meetpoint.matching.index.kernels.scanning import (
+from meetpoint.matching.index.kernels.bucket_scan import (
     Buckets,
     Sides,
     finish,
@@ -22,6 +18,10 @@ from meetpoint.matching.index.kernels.scanning import (
     match_avx512,
     match_portable,
 )
+from meetpoint.matching.index.kernels.jit import array_at, inlined, kernel, piece
+from meetpoint.matching.index.kernels.patterns import FEW_FITS, Grams, fitting_patterns
+from meetpoint.matching.index.kernels.ranks import STEP_FIELDS, few_ranks
+from meetpoint.matching.index.kernels.results import drop_dead
 
 __all__ = ["FIELDS", "GRAM_TYPES", "LAYOUT", "TABLE", "few_avx512", "few_portable"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meetpoint.matching.index.kernels.compiling import inlined, kernel, piece
+from meetpoint.matching.index.kernels.jit import inlined, kernel, piece
 
 __all__ = [
     "BACK", "HIGH", "HIGH_AFTER", "LOW", "LOW_AFTER", "NUMBER", "POINT", "RECORD_BYTES", "SUBSTRING", "TEXT", "TEXTS",

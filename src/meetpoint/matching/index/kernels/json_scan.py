@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from meetpoint.matching.index.kernels.compiling import address_of, inlined, kernel, piece
+from meetpoint.matching.index.kernels.jit import address_of, inlined, kernel, piece
 from meetpoint.matching.index.kernels.json_tokens import (
     BLOCK,
     PADDING,

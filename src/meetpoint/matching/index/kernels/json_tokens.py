@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from meetpoint.matching.index.kernels.compiling import inlined, piece
+from meetpoint.matching.index.kernels.jit import inlined, piece
 
 __all__ = [
     "BLOCK",

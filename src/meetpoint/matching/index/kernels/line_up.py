@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from meetpoint.matching.index.kernels.compiling import inlined, kernel, piece
 from meetpoint.matching.index.kernels.filter_scan import HIGH, HIGH_AFTER, LOW, LOW_AFTER, NUMBER, SUBSTRING, TEXTS
+from meetpoint.matching.index.kernels.jit import inlined, kernel, piece
 
 __all__ = ["find_lines", "rank_constraints"]
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meetpoint.matching.index.kernels.compiling import (
+from meetpoint.matching.index.kernels.jit import (
     address_of,
     array_at,
     byte_at,

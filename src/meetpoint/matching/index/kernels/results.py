@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meetpoint.matching.index.kernels.compiling import kernel
+from meetpoint.matching.index.kernels.jit import kernel
 
 __all__ = ["drop_dead", "drop_doubles", "group_by_event"]
 

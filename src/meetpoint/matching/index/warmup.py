@@ -1,0 +1,121 @@
+"""`python -m meetpoint.matching.index.warmup`: all loops that subscriptions which come and go need are compiled.
+
+They are compiled when they are first called, which takes half a minute the first time, and kept on disk for all
+processes to come. A process that must not stand still for so long has another one do it beforehand, which lets others
+go first (`NICE`), and waits for one that is at it already. It ends with 0 where the code is kept, and leaves a file
+that says so (`MARK`); with `NOT_KEPT` where there is no folder to keep it in, and so each process compiles its own.
+`--attached`: it ends at once when its standard input is closed, that is, when whoever started it is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+from meetpoint.language.filters import parse_filter
+from meetpoint.language.timestamps import parse_timestamp
+from meetpoint.matching.index.live import SMALL, WAITING, Index
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["MARK", "NOT_KEPT", "warm_up"]
+
+NOT_KEPT: Final = 3
+NICE: Final = 10
+MARK: Final = f"meetpoint-{sys.implementation.cache_tag}.warm"
+"""A file beside the code that is kept."""
+_FILTERS: Final = (
+    "i >= 0 OR i IS NULL OR f < 1",
+    "i = {n} AND f > {n}.5",
+    "d BETWEEN {n} AND {n}.25 OR b",
+    "s LIKE 'a{n}%' AND NOT (i = {n})",
+    "s LIKE '%b{n}' OR s LIKE '%c{n}%'",
+    "s LIKE 'a%b{n}%c' AND s NOT LIKE '%x'",
+    "s IN ('k{n}', 'l{n}') AND u IS NOT NULL",
+    "u IS NULL AND s >= 'm{n}' AND o.x != {n}",
+    "t >= TIMESTAMP '2026-01-01 00:00:{seconds}' AND NOT b",
+)
+"""One of each kind of constraint."""
+
+
+def warm_up() -> bool:
+    """Do what brokers do with an index; whether the code that is compiled for it is kept."""
+
+    def filters(first: int, count: int) -> list[tuple[int, str]]:
+        return [
+            (n, _FILTERS[n % len(_FILTERS)].format(n=n, seconds=f"{n % 60:02}")) for n in range(first, first + count)
+        ]
+
+    parsed = [(n, parse_filter(text)) for n, text in filters(0, 2 * SMALL)]
+    index: Index[int] = Index.from_filters(parsed)
+    _match(index)
+    for n, text in filters(2 * SMALL, 4 * WAITING):
+        index.add(n, parse_filter(text))
+    _match(index)
+    for n, _ in parsed[::2]:
+        index.remove(n)
+    for n, text in filters(2 * SMALL, WAITING):
+        index.update(n, parse_filter(f"({text}) AND z = 1"))
+    _match(index)
+    index.compact()
+    _match(index)
+    folder = _folder()
+    if folder is not None:
+        (folder / MARK).touch()
+    return folder is not None
+
+
+def _folder() -> Path | None:
+    """Where code is kept."""
+    from meetpoint.matching.index.kernels.build import group
+
+    loop: Any = group
+    path = loop.stats.cache_path
+    return None if path is None else Path(path)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One process at a time: those that come after it find what it has kept."""
+    folder = _folder()
+    if folder is None or sys.platform == "win32":
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _match(index: Index[int]) -> None:
+    time = parse_timestamp("2026-01-01T00:00:30Z")
+    plain = {"i": 8, "f": 9.5, "d": 9, "b": True, "s": "a10xb", "t": time, "o": {"x": 1}}
+    many = "".join(f"c{n}" for n in range(2 * SMALL))  # more patterns fit it than are looked through one by one
+    odd = {**plain, "i": 2**80, "d": Decimal("8.3001"), "u": 1, "s": many, "b": False}  # not read like most
+    for event in ({}, plain, odd, {"s": "größe 🙂", "f": None}):
+        index.match(event)
+
+
+def _end_with_input() -> None:
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    if "--attached" in sys.argv:
+        threading.Thread(target=_end_with_input, name="attached", daemon=True).start()
+    if sys.platform != "win32":
+        os.nice(NICE)
+    with _alone():
+        is_kept = warm_up()
+    sys.exit(0 if is_kept else NOT_KEPT)

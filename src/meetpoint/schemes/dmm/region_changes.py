@@ -1,0 +1,350 @@
+"""Splitting and merging the regions whose keys homes here hold: what a parent does (`rules`), and when.
+
+Each region that is on its way from one state to another has a *task* here, which sends commands to its children until
+they are obeyed. A task begins from what is kept, also after a crash or when the region came from another home, and ends
+when the region stands elsewhere or is no longer held here. All of it goes through `_look_at`, which sees that every
+region has the task it needs: told of each change, and from time to time, should something have been missed.
+
+A split that cannot be finished in time is given up, since the region refuses changes meanwhile; so is a merge, since
+nobody serves what it closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.home.home import Home
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Message
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc
+from meetpoint.schemes.dmm import rules
+from meetpoint.schemes.dmm.entries import item_name
+from meetpoint.schemes.dmm.entry_tables import Region, Shelves
+from meetpoint.schemes.dmm.messages import Close, Closed, Command, Dissolve, Item, Obeyed, Open, Sow
+from meetpoint.schemes.dmm.regions import Regions, pages
+from meetpoint.schemes.dmm.rules import Kept, State
+from meetpoint.schemes.dmm.space import Box, Code
+
+__all__ = ["RegionChanges", "Task"]
+
+LOOK_US: Final = 5 * SECOND_US
+"""How often all regions are looked at."""
+SPLIT_US: Final = 8 * SECOND_US
+"""How long a split may go on without a page of entries that has arrived; as long the region refuses changes."""
+MERGE_US: Final = 4 * SECOND_US
+"""How long a merge may; as long nobody serves what was closed."""
+WITHDRAWN_US: Final = 60 * SECOND_US
+"""How long a region remembers that an entry was withdrawn: longer than any message is on its way."""
+GONE_US: Final = 600 * SECOND_US
+"""How long a region that is dissolved is remembered: longer than a message of its parent or an old copy lives."""
+
+
+class Task:
+    """What is being done for a region."""
+
+    __slots__ = ("alive", "code", "errands", "home", "kept", "left", "timer")
+
+    def __init__(self, home: Home, code: Code, kept: Kept) -> None:
+        self.home = home
+        self.code = code
+        self.kept = kept
+        self.errands: dict[Code, int] = {}
+        self.timer: int | None = None
+        self.left: dict[Code, None] = {}  # children that have not done what is wanted
+        self.alive = True
+
+    def is_for(self, kept: Kept | None) -> bool:
+        """Whether it is what a region needs that stands so."""
+        own = self.kept
+        return kept is not None and (own.state, own.turn, own.settled) == (kept.state, kept.turn, kept.settled)
+
+
+class RegionChanges:
+    """All tasks at this node. `at_rest` is asked what is to become of a leaf that nothing happens to."""
+
+    def __init__(
+        self,
+        services: Runtime,
+        hosting: HomeManager,
+        errands: KeyedRpc,
+        shelves: Shelves,
+        regions: Regions,
+        at_rest: Callable[[Home, Region], None],
+    ) -> None:
+        self._services = services
+        self._hosting = hosting
+        self._errands = errands
+        self._shelves = shelves
+        self._regions = regions
+        self._space = regions.space
+        self._at_rest = at_rest
+        self._tasks: dict[tuple[HomeId, Code], Task] = {}
+        self._written: dict[tuple[HomeId, Code], tuple[State, int]] = {}  # what was begun here, not taken over
+        self._gone: dict[tuple[HomeId, Code], int] = {}  # since when
+        self._changed: dict[tuple[HomeId, Code], None] = {}
+        regions.changed = self._has_changed
+
+    def look_at_all(self) -> None:
+        """Look at all regions, from now on."""
+        for key, task in list(self._tasks.items()):
+            if self._hosting.homes.get(key[0]) is not task.home:
+                self._stop(task)
+        for home, region in self._shelves.regions():
+            self._look_at(home, region.code)
+        there = {(home, region.code) for home, region in self._shelves.regions()}
+        for table in (self._written, self._gone):
+            for key in [key for key in table if key not in there]:
+                del table[key]
+        self._services.after(LOOK_US, self.look_at_all)
+
+    def begin_split(self, home: Home, code: Code) -> int:
+        """A leaf at rest is to be split; in which turn."""
+        kept = self._regions.at(home, code).kept
+        assert kept is not None
+        splitting = rules.begin_split(kept)
+        self._write(home, code, splitting)
+        return splitting.turn
+
+    def begin_merge(self, home: Home, code: Code) -> None:
+        """A region is to be a leaf again."""
+        kept = self._regions.at(home, code).kept
+        assert kept is not None
+        self._write(home, code, rules.begin_merge(kept))
+
+    def reopen(self, home: Home, code: Code) -> None:
+        """A half of a region is lost."""
+        kept = self._regions.at(home, code).kept
+        assert kept is not None
+        self._write(home, code, rules.reopen(kept))
+
+    def is_idle(self, home: Home, code: Code) -> bool:
+        """Whether nothing is being done for a region."""
+        return (home.id, code) not in self._tasks
+
+    # -- tasks begin and end -------------------------------------------------------------------------------------------
+
+    def _write(self, home: Home, code: Code, kept: Kept) -> None:
+        self._written[home.id, code] = (kept.state, kept.turn)
+        self._regions.write(home, code, kept)
+
+    def _has_changed(self, home: Home, code: Code) -> None:
+        """Look at a region, once what is being done to it is done."""
+        if not self._changed:
+            self._services.after(0, self._look)
+        self._changed[home.id, code] = None
+
+    def _look(self) -> None:
+        changed, self._changed = self._changed, {}
+        for home, code in changed:
+            self._look_at(home, code)
+
+    def _look_at(self, home_id: HomeId, code: Code) -> None:
+        """See that a region has the task it needs."""
+        task = self._tasks.get((home_id, code))
+        home = self._regions.holder(code)
+        if home is None or home.id != home_id:
+            if task is not None:
+                self._stop(task)
+            return
+        region = self._regions.at(home, code)
+        kept = region.kept
+        if task is not None and self._goes_on(task):
+            return
+        if kept is None or kept.state is State.GONE or (kept.state is State.INTERIOR and kept.settled):
+            self._regions.drop_all(home, code)  # what came back with an old copy of the home
+            self._forget_later(home, code, kept)
+        elif kept.is_at_rest:
+            self._forget_withdrawn(home, region)
+            self._at_rest(home, self._regions.at(home, code))
+        elif kept.state in (State.EMBRYO, State.FROZEN):
+            pass  # its parent goes on
+        else:
+            self._begin(Task(home, code, kept))
+
+    def _begin(self, task: Task) -> None:
+        self._tasks[task.home.id, task.code] = task
+        if self._written.get((task.home.id, task.code)) != (task.kept.state, task.kept.turn):
+            self._services.observe("region_resumed", 1, str(task.kept.state).encode())
+        act = {
+            State.SPLITTING: self._sow,
+            State.INTERIOR: self._open,
+            State.MERGING: self._close,
+            State.LEAF: self._dissolve,
+        }[task.kept.state]
+        self._regions.when_safe(task.home, lambda: act(task) if self._goes_on(task) else None)
+
+    def _goes_on(self, task: Task) -> bool:
+        """Whether a task is still wanted, and this node's; else it ends, and another begins where one is needed."""
+        here = task.alive and self._regions.holder(task.code) is task.home
+        if here and task.is_for(self._regions.at(task.home, task.code).kept):
+            return True
+        if task.alive:
+            self._stop(task)
+        return False
+
+    def _stop(self, task: Task) -> None:
+        task.alive = False
+        self._tasks.pop((task.home.id, task.code), None)
+        for number in task.errands.values():
+            self._errands.stop(number)
+        if task.timer is not None:
+            self._services.cancel(task.timer)
+
+    def _end(self, task: Task, kept: Kept) -> None:
+        """A task is done: the region stands elsewhere from now on."""
+        self._stop(task)
+        now = self._regions.at(task.home, task.code).kept
+        assert now is not None
+        told = max(kept.told, now.told)  # its own parent may have said something meanwhile
+        self._write(task.home, task.code, rules.heard(kept, told))
+
+    def _command(self, task: Task, child: Code, command: Command, then: Callable[[Message], None]) -> None:
+        """Have a child do something; `then` gets its answer, unless the task is over by then."""
+        answers: list[Message] = []
+
+        def done() -> None:
+            task.errands.pop(child, None)
+            if self._goes_on(task):
+                then(answers[0])
+
+        task.errands[child] = 0
+        key = self._regions.key(child)
+        number = self._errands.run(
+            key,
+            key,
+            command,
+            done,
+            answered=lambda answer, _: answers.append(answer),
+            straight=self._regions.holder(child) is not None,
+        )
+        if child in task.errands:
+            task.errands[child] = number
+
+    def _limit(self, task: Task, limit_us: int) -> None:
+        """Give a task up, should nothing come of it for a while from now on."""
+        if task.timer is not None:
+            self._services.cancel(task.timer)
+        task.timer = self._services.after(limit_us, lambda: self._give_up(task))
+
+    def _children(self, task: Task) -> tuple[Code, Code]:
+        children = self._space.children(task.code)
+        assert children is not None, "only what has halves is split"
+        task.left = dict.fromkeys(children)
+        return children
+
+    # -- splitting -----------------------------------------------------------------------------------------------------
+
+    def _sow(self, task: Task) -> None:
+        self._limit(task, SPLIT_US)
+        region = self._regions.at(task.home, task.code)
+        items = self._regions.items(task.home, task.code)
+        for child in self._children(task):
+            lot = [item for item in items if not item.body or self._space.meets(child, self._box(region, item))]
+            self._sow_page(task, child, list(pages(lot)))
+
+    def _box(self, region: Region, item: Item) -> Box:
+        return region.items[item_name(item.home, item.number, region.code)].read.place
+
+    def _sow_page(self, task: Task, child: Code, left: list[list[Item]]) -> None:
+        def answered(answer: Message) -> None:
+            if not isinstance(answer, Obeyed) or not answer.done:
+                self._give_up(task, _told(answer))
+            elif len(left) > 1:
+                self._limit(task, SPLIT_US)
+                self._sow_page(task, child, left[1:])
+            else:
+                task.left.pop(child, None)
+                if not task.left:
+                    self._services.observe("region_split", 1, task.code.encode())
+                    self._end(task, rules.finish_split(task.kept))
+
+        self._command(task, child, Sow(child, task.kept.turn, tuple(left[0])), answered)
+
+    def _give_up(self, task: Task, told: int = 0) -> None:
+        if self._goes_on(task):
+            self._services.observe(f"region_{task.kept.state}_given_up", 1, task.code.encode())
+            self._end(task, rules.give_up(task.kept, told))
+
+    # -- what children must know ---------------------------------------------------------------------------------------
+
+    def _open(self, task: Task) -> None:
+        self._regions.drop_all(task.home, task.code)
+        self._tell_both(task, lambda child: Open(child, task.kept.turn))
+
+    def _dissolve(self, task: Task) -> None:
+        self._tell_both(task, lambda child: Dissolve(child, task.kept.turn))
+
+    def _tell_both(self, task: Task, command: Callable[[Code], Command]) -> None:
+        def answered(child: Code, answer: Message) -> None:
+            if not isinstance(answer, Obeyed) or not answer.done:
+                self._services.observe("region_stray", 1, child.encode())  # it, or its parent, was lost with all copies
+            task.left.pop(child, None)
+            if not task.left:
+                self._end(task, rules.settle(task.kept))
+
+        for child in self._children(task):
+            self._command(task, child, command(child), partial(answered, child))
+
+    # -- merging -------------------------------------------------------------------------------------------------------
+
+    def _close(self, task: Task) -> None:
+        self._limit(task, MERGE_US)
+        found: dict[tuple[HomeId, int], Item] = {}
+        for child in self._children(task):
+            self._close_page(task, child, "", found)
+
+    def _close_page(self, task: Task, child: Code, after: str, found: dict[tuple[HomeId, int], Item]) -> None:
+        def answered(answer: Message) -> None:
+            if not isinstance(answer, Closed) or answer.items is None:
+                self._give_up(task, _told(answer))
+                return
+            for item in answer.items:
+                known = found.get((item.home, item.number))
+                if known is None or known.body:  # what one of them knows to be withdrawn is withdrawn
+                    found[item.home, item.number] = item
+            if answer.more and answer.items:
+                self._limit(task, MERGE_US)
+                last = answer.items[-1]
+                self._close_page(task, child, item_name(last.home, last.number, child), found)
+                return
+            task.left.pop(child, None)
+            if not task.left:
+                self._take(task, list(found.values()))
+
+        self._command(task, child, Close(child, task.kept.turn, after), answered)
+
+    def _take(self, task: Task, items: Sequence[Item]) -> None:
+        """Both children are closed, and these are all their entries."""
+        self._regions.drop_all(task.home, task.code)
+        self._regions.put(task.home, task.code, items)
+        self._services.observe("region_merged", 1, task.code.encode())
+        self._end(task, rules.finish_merge(task.kept))
+
+    # -- forgetting ----------------------------------------------------------------------------------------------------
+
+    def _forget_withdrawn(self, home: Home, region: Region) -> None:
+        until = self._services.now - WITHDRAWN_US
+        self._regions.drop(home, [name for name, since in region.withdrawn.items() if since <= until])
+
+    def _forget_later(self, home: Home, code: Code, kept: Kept | None) -> None:
+        if kept is not None and kept.state is State.GONE:
+            since = self._gone.setdefault((home.id, code), self._services.now)
+            if self._services.now - since >= GONE_US:
+                self._regions.forget(home, code)
+
+    # -- seen from outside ---------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        assert all(task.alive for task in self._tasks.values())
+
+
+def _told(answer: Message) -> int:
+    """Which turn a child that does not obey has heard of."""
+    told = answer.told if isinstance(answer, Obeyed | Closed) else 0
+    return told if 0 <= told < rules.TURN_MAX else 0

@@ -1,0 +1,221 @@
+"""When regions are split and merged: as soon as one is full and `policy` says that a split helps, and as soon as two
+halves together are down to half of what makes one full, so that they are not split again at once.
+
+Where `policy` needs to know it, those who would hold the halves are asked for their loads first. A region whose split
+was refused is judged again when it has grown. A half that runs low tells its parent, who weighs both and decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.home.home import Home
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Message
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
+from meetpoint.schemes.dmm.entry_tables import Region, Shelves
+from meetpoint.schemes.dmm.messages import Heeded, Low, Weigh, Weighed
+from meetpoint.schemes.dmm.policy import Parts, Seat, ask_again_at, parts_of, should_split
+from meetpoint.schemes.dmm.region_changes import RegionChanges
+from meetpoint.schemes.dmm.regions import Regions
+from meetpoint.schemes.dmm.rules import State
+from meetpoint.schemes.dmm.settings import DmmSettings
+from meetpoint.schemes.dmm.space import Code, parent
+
+__all__ = ["SplitPolicy"]
+
+SPLIT_AGAIN_US: Final = 10 * SECOND_US
+"""How long after a split that was begun the next is begun; doubled each time, up to `AGAIN_US_MAX`."""
+LOW_AGAIN_US: Final = 2 * SECOND_US
+"""How long after a half told that it runs low it tells so again; doubled each time, up to `AGAIN_US_MAX`."""
+AGAIN_US_MAX: Final = 320 * SECOND_US
+WEIGH_US: Final = 4 * SECOND_US
+"""How long the halves may take to tell what they weigh, and a parent to hear that one runs low."""
+
+
+class _Again:
+    """When something may be done again: each time after a longer pause."""
+
+    __slots__ = ("at", "wait")
+
+    def __init__(self) -> None:
+        self.at = self.wait = 0
+
+    def later(self, now: int, first_us: int) -> None:
+        """It was done now."""
+        self.wait = min(2 * self.wait, AGAIN_US_MAX) if self.wait else first_us
+        self.at = now + self.wait
+
+
+class _Judged:
+    """What is known here of a region, as long as this node holds it."""
+
+    __slots__ = ("asking", "entries", "split", "split_from", "tell", "turn")
+
+    def __init__(self) -> None:
+        self.asking = False
+        self.split = _Again()
+        self.split_from = 0  # with so many entries it is judged again
+        self.turn = 0  # of the split that was begun last
+        self.tell = _Again()
+        self.entries = -1  # how many it had when it told its parent that it runs low
+
+
+class SplitPolicy:
+    """What is to become of the regions here."""
+
+    def __init__(
+        self,
+        services: Runtime,
+        hosting: HomeManager,
+        errands: KeyedRpc,
+        shelves: Shelves,
+        regions: Regions,
+        settings: DmmSettings,
+    ) -> None:
+        self._services = services
+        self._errands = errands
+        self._shelves = shelves
+        self._regions = regions
+        self._settings = settings
+        self.driving = RegionChanges(services, hosting, errands, shelves, regions, self._judge)
+        self._judged: dict[tuple[HomeId, Code], _Judged] = {}
+        errands.do(Low, self._low)
+
+    def _judge(self, home: Home, region: Region) -> None:
+        """A leaf is at rest: is it full, or running low?"""
+        count, judged, now = len(region.items), self._about(home, region.code), self._services.now
+        if judged.asking:
+            return
+        if count > self._settings.threshold and self._settings.delegation != "never":
+            if region.kept is not None and region.kept.turn != judged.turn:
+                judged.split = _Again()  # the last split was not given up
+            if count >= judged.split_from and now >= judged.split.at:
+                self._consider(home, region, judged)
+        elif count <= self._settings.threshold // 2 and region.code:
+            if count != judged.entries:
+                judged.tell = _Again()
+            if now >= judged.tell.at:
+                self._tell_parent(region.code, judged, count)
+
+    def _about(self, home: Home, code: Code) -> _Judged:
+        found = self._judged.get((home.id, code))
+        if found is None:
+            there = {(each, region.code) for each, region in self._shelves.regions()}
+            self._judged = {where: judged for where, judged in self._judged.items() if where in there or judged.asking}
+            found = self._judged[home.id, code] = _Judged()
+        return found
+
+    def _ask(self, judged: _Judged, codes: tuple[Code, ...], question: Callable[[Code], Message],
+             then: Callable[[list[Message | None]], None]) -> None:  # fmt: skip
+        """Ask regions something; for each that has no answer in time, None."""
+        answers: dict[Code, Message] = {}
+        numbers: list[int] = []
+        judged.asking = True
+
+        def end() -> None:
+            for number in numbers:
+                self._errands.stop(number)
+            judged.asking = False
+            then([answers.get(code) for code in codes])
+
+        def done() -> None:
+            if len(answers) == len(codes):
+                self._services.cancel(timer)
+                self._services.after(0, end)  # not before all have been asked
+
+        timer = self._services.after(WEIGH_US, end)
+        for code in codes:
+            key, straight = self._regions.key(code), self._regions.holder(code) is not None
+            answered = partial(_keep, answers, code)
+            numbers.append(self._errands.run(key, key, question(code), done, answered=answered, straight=straight))
+
+    # -- splitting -----------------------------------------------------------------------------------------------------
+
+    def _consider(self, home: Home, region: Region, judged: _Judged) -> None:
+        parts, count = self._parts(region), len(region.items)
+        here = Seat(self._services.me.id, self._shelves.load)
+        if parts is None:
+            judged.split_from = ask_again_at(count)  # no split ever parts them
+        elif should_split(count, parts.left, parts.right, here, None, self._settings):
+            self._split(home, region.code, judged)
+        else:
+            self._ask(judged, parts.halves, Weigh, partial(self._weighed, home, region.code, parts, judged))
+
+    def _parts(self, region: Region) -> Parts | None:
+        return parts_of(self._regions.space, region.code, [item.read.place for item in region.items.values()])
+
+    def _weighed(self, home: Home, code: Code, asked: Parts, judged: _Judged, answers: list[Message | None]) -> None:
+        """Those who would hold the parts of a region have told their loads."""
+        seats = [Seat(each.node, each.load) for each in answers if isinstance(each, Weighed) and each.load >= 0]
+        region = self._regions.at(home, code)
+        parts, count = self._parts(region), len(region.items)  # there may be others than before
+        if not self._is_idle(home, code) or region.kept is None or not region.kept.is_at_rest:
+            return
+        if len(seats) < len(answers) or parts is None or parts.halves != asked.halves:
+            judged.turn = region.kept.turn
+            judged.split.later(self._services.now, SPLIT_AGAIN_US)
+            return
+        here = Seat(self._services.me.id, self._shelves.load)
+        if should_split(count, parts.left, parts.right, here, (seats[0], seats[1]), self._settings):
+            self._split(home, code, judged)
+        else:
+            self._services.observe("region_split_refused", 1, code.encode())
+            judged.split_from = ask_again_at(count)
+
+    def _is_idle(self, home: Home, code: Code) -> bool:
+        return self._regions.holder(code) is home and self.driving.is_idle(home, code)
+
+    def _split(self, home: Home, code: Code, judged: _Judged) -> None:
+        judged.split.later(self._services.now, SPLIT_AGAIN_US)  # should it be given up
+        judged.turn = self.driving.begin_split(home, code)
+
+    # -- merging -------------------------------------------------------------------------------------------------------
+
+    def _tell_parent(self, code: Code, judged: _Judged, count: int) -> None:
+        """Tell the parent that few entries are left, now and then."""
+        judged.entries = count
+        judged.tell.later(self._services.now, LOW_AGAIN_US)
+        self._ask(judged, (parent(code),), Low, lambda answers: None)
+
+    def _low(self, home: Home, reached: Reached, low: Low, answer: Callable[[Message], None]) -> None:
+        """A half of a region here runs low, or seems to be missing: weigh both."""
+        if not self._regions.space.is_code(low.code) or reached.key != self._regions.key(Code(low.code)):
+            self._services.observe("region_malformed")
+            return
+        answer(Heeded())
+        code = Code(low.code)
+        judged = self._about(home, code)
+        halves = self._regions.space.children(code)
+        if halves is not None and self._may_merge(home, code) and not judged.asking:
+            self._ask(judged, halves, Weigh, partial(self._merge_or_reopen, home, code))
+
+    def _merge_or_reopen(self, home: Home, code: Code, answers: list[Message | None]) -> None:
+        if not self._may_merge(home, code):
+            return
+        if any(isinstance(answer, Weighed) and not answer.known for answer in answers):
+            self.driving.reopen(home, code)
+            return
+        weights = [answer.entries for answer in answers if isinstance(answer, Weighed) and answer.entries is not None]
+        small = len(weights) == len(answers) and 0 <= sum(weights) <= self._settings.threshold // 2
+        if small:
+            self.driving.begin_merge(home, code)
+
+    def _may_merge(self, home: Home, code: Code) -> bool:
+        kept = self._regions.at(home, code).kept
+        return self._is_idle(home, code) and kept is not None and kept.state is State.INTERIOR and kept.settled
+
+    # -- seen from outside ---------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        self.driving.check()
+
+
+def _keep(answers: dict[Code, Message], code: Code, answer: Message, from_afar: bool) -> None:
+    answers[code] = answer

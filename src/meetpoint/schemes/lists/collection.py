@@ -1,0 +1,204 @@
+"""From an event to the SubIDs that match it (papers A, section 3.2, and B, sections 5 and 6).
+
+An event asks for the lists of each of its attributes: a *group* of lookups. A string of length l asks at every
+beginning and every end of it, of which the whole is one: at most 2l - 1 keys, where the paper has 1 + 2l, and at the
+attribute's any key. Everything else asks at one key (at two, if its schema should have refused it). And every event
+asks at the always key, for conjunctions that need no attribute: it is part of k, the nodes contacted.
+
+Three ways to bring together what the lists say; all give exactly the conjunctions that accept the event:
+
+- *coordinated*: everyone answers the origin, and a SubID matches that was found under every attribute it declares;
+- *distributed*: the groups one after the other, the most selective first. A group's first node collects what its group
+  found, filters it and what came from the group before against each other, and passes the rest on, at last to the
+  origin;
+- *hybrid*: so too, but a SubID all of whose attributes are checked goes to the origin at once.
+
+What is here only moves sets; `Lists.answer` makes them, and the network carries them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from meetpoint.language.attribute import Attribute
+from meetpoint.language.schema import Schema
+from meetpoint.language.values import Kind, Type, kind_of
+from meetpoint.node.runtime.ring import Key
+from meetpoint.schemes.lists.entries import EVERY_EVENT, ListSort
+from meetpoint.schemes.lists.lines import Grid
+from meetpoint.schemes.lists.subids import AttributeSet, FlatEvent, SubId, count
+from meetpoint.schemes.lists.value_hash import PART_MAX, Hashing
+
+__all__ = [
+    "AttributeOrder",
+    "Group",
+    "Lookup",
+    "Mode",
+    "coordinated",
+    "dht_lookups",
+    "distributed_step",
+    "groups_of",
+    "hybrid_step",
+    "pack_order",
+    "read_order",
+]
+
+
+class Mode(StrEnum):
+    """How what the lists say is brought together."""
+
+    COORDINATED = "coordinated"
+    DISTRIBUTED = "distributed"
+    HYBRID = "hybrid"
+
+
+class Lookup(NamedTuple):
+    """What an event asks for at a key: lists of an attribute."""
+
+    key: Key
+    attribute: str
+    sorts: tuple[ListSort, ...]
+
+
+class Group(NamedTuple):
+    """The lookups of one attribute; the node of the first key leads the group."""
+
+    attribute: str
+    lookups: tuple[Lookup, ...]
+
+
+_VALUE = (ListSort.VALUE,)
+_ANY = (ListSort.ANY,)
+_BOTH = (ListSort.VALUE, ListSort.ANY)
+
+# -- lookups -----------------------------------------------------------------------------------------------------------
+
+
+PACKED_MAX = 255
+"""Of how many attributes an order is told. With more, all brokers go by names."""
+
+
+class AttributeOrder:
+    """In which order attributes are asked for: the most selective first.
+
+    Those named first, as `Feedback.attribute_order` names them. The others by the size of their domains, the largest
+    first (paper B, section 6); what nobody has bounded counts as endless. Among equals by name.
+    """
+
+    def __init__(self, schema: Schema | None = None, first: Sequence[str] = ()) -> None:
+        self._places = {name: place for place, name in reversed([*enumerate(first)])}
+        self._sizes = {} if schema is None else {attribute.name: domain_size(attribute) for attribute in schema}
+
+    def key(self, name: str) -> tuple[int, float, str]:
+        """To sort by."""
+        return self._places.get(name, len(self._places)), -self._sizes.get(name, math.inf), name
+
+
+def pack_order(names: Iterable[str], order: AttributeOrder) -> bytes:
+    """An order of an event's attributes: their places in the order of the alphabet; none where they are too many."""
+    plain = sorted(names)
+    return bytes(map(plain.index, sorted(plain, key=order.key))) if len(plain) <= PACKED_MAX else b""
+
+
+def read_order(names: Iterable[str], packed: bytes) -> AttributeOrder | None:
+    """The order that was packed for the same attributes; None where it is none of them."""
+    plain = sorted(names)
+    if len(plain) > PACKED_MAX:
+        return AttributeOrder()
+    if sorted(packed) != list(range(len(plain))):
+        return None
+    return AttributeOrder(None, [plain[place] for place in packed])
+
+
+def domain_size(attribute: Attribute) -> float:
+    """How many values a declared attribute may have."""
+    if attribute.type is Type.BOOLEAN:
+        return 2
+    grid = None if attribute.type is Type.STRING else Grid.of(attribute)
+    return math.inf if grid is None else grid.count(grid.low, grid.high)
+
+
+def groups_of(hashing: Hashing, event: FlatEvent, order: AttributeOrder, others: Sequence[Hashing] = ()) -> list[Group]:
+    """What an event asks for, attribute by attribute in order; at last, what is there for every event.
+
+    `others` are further scales under which numbers may lie (`rescaling`).
+    """
+    groups = [
+        Group(name, tuple(_lookups(hashing, name, event.values[name], others)))
+        for name in sorted(event.values, key=order.key)
+    ]
+    groups.append(Group(EVERY_EVENT, (Lookup(hashing.always, EVERY_EVENT, _ANY),)))
+    return groups
+
+
+def _lookups(hashing: Hashing, name: str, value: object, others: Sequence[Hashing]) -> list[Lookup]:
+    if isinstance(value, str):
+        keys = [hashing.text(name, text) for text in texts_of(value)]
+        return [*[Lookup(key, name, _VALUE) for key in keys], Lookup(hashing.any(name), name, _ANY)]
+    kind = kind_of(value)
+    if kind is Kind.BOOLEAN:
+        lookups = [Lookup(hashing.truth(name, value is True), name, _BOTH)]
+    elif kind is None:  # an object: that it is there lies over the whole ring, and the always key is asked anyway
+        lookups = [Lookup(hashing.always, name, _ANY)]
+    else:
+        asked = dict.fromkeys(key for each in (hashing, *others) for key in each.line(name, kind).keys(value))
+        first, *more = asked
+        lookups = [Lookup(first, name, _BOTH), *[Lookup(key, name, _VALUE) for key in more]]
+    if hashing.is_text(name):  # and should be a string
+        lookups.append(Lookup(hashing.any(name), name, _ANY))
+    return lookups
+
+
+def texts_of(value: str) -> list[str]:
+    """The texts under which a string may be found: itself, its beginnings, its ends; none twice."""
+    length = min(len(value), PART_MAX)
+    texts = [value]
+    for size in range(length, 0, -1):
+        texts += (value[:size], value[-size:])
+    return [*dict.fromkeys(texts)]
+
+
+# -- matching ----------------------------------------------------------------------------------------------------------
+
+
+def coordinated(found: Mapping[str, Iterable[SubId]]) -> list[SubId]:
+    """The SubIDs that were found under every attribute that they declare, from what was found under each."""
+    counts: dict[SubId, int] = {}
+    for attribute, sub_ids in found.items():
+        step = attribute != EVERY_EVENT
+        for sub_id in dict.fromkeys(sub_ids):
+            counts[sub_id] = counts.get(sub_id, 0) + step
+    return [sub_id for sub_id, hits in counts.items() if hits == count(sub_id.attributes)]
+
+
+def distributed_step(
+    come: Iterable[SubId], local: Iterable[SubId], attribute: AttributeSet, checked: AttributeSet
+) -> list[SubId]:
+    """What a group passes on, from what came and what it found.
+
+    `attribute` is the group's own, `checked` are those of all groups before. What came and declares the attribute must
+    have been found here; what was found here and declares a checked attribute must have come.
+    """
+    here, there = dict.fromkeys(local), dict.fromkeys(come)
+    kept = [sub_id for sub_id in there if sub_id in here or attribute.has_none(sub_id.attributes)]
+    return kept + [sub_id for sub_id in here if sub_id not in there and checked.has_none(sub_id.attributes)]
+
+
+def hybrid_step(
+    come: Iterable[SubId], local: Iterable[SubId], attribute: AttributeSet, checked: AttributeSet
+) -> tuple[list[SubId], list[SubId]]:
+    """What a group tells the origin, since all of its attributes are checked now, and what it passes on."""
+    now_checked = checked | attribute
+    done: list[SubId] = []
+    rest: list[SubId] = []
+    for sub_id in distributed_step(come, local, attribute, checked):
+        (done if now_checked.has_all(sub_id.attributes) else rest).append(sub_id)
+    return done, rest
+
+
+def dht_lookups(mode: Mode, nodes: int) -> int:
+    """How often a key is looked up for an event that contacts so many nodes, one an attribute (section 7.1)."""
+    return nodes + 1 if mode is Mode.DISTRIBUTED else 2 * nodes

@@ -1,0 +1,104 @@
+"""What is placed for a conjunction, and where: the same keys as in the matcher's index and on Spark."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import msgspec
+
+from meetpoint.language.filters import Filter
+from meetpoint.language.names import split_name
+from meetpoint.matching.key_plan import KeyPlan
+from meetpoint.matching.keys import KeySort, MeetKey
+from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.placement.decode import read_body
+from meetpoint.placement.entries.conjunctions import conjunction_in
+from meetpoint.placement.entries.stored_entry import SUBSCRIPTION_MAX
+from meetpoint.placement.messages import Entry
+
+__all__ = [
+    "PATH_MAX",
+    "Filed",
+    "child",
+    "child_keys",
+    "entries_of",
+    "is_key",
+    "mark_of",
+    "place_of",
+    "read_filed",
+]
+
+PATH_MAX = 7
+"""How far from its key a conjunction may lie: a child at the end of so long a path takes all that comes."""
+
+
+class Filed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One conjunction under one of its keys. Without a text: a mark that the key is crowded and has children."""
+
+    key: MeetKey
+    path: tuple[int, ...]
+    """From the key to the child under which it lies; most lie under the key itself."""
+    number: int
+    """Of the subscription at its home."""
+    at: int
+    """Which conjunction of the filter it is."""
+    text: str
+
+
+def place_of(ring: Ring, key: MeetKey, path: tuple[int, ...] = ()) -> Key:
+    """Where a key, or a child of it, lies on the circle."""
+    return ring.hash(bytes(path) + key.digest(256).to_bytes(32, "big")) if path else _place(key, ring.bits)
+
+
+@lru_cache(maxsize=65_536)
+def _place(key: MeetKey, bits: int) -> Key:
+    return Ring(bits).key(key.digest(bits))
+
+
+def entries_of(ring: Ring, plan: KeyPlan, number: int, filter_: Filter, at: int) -> list[Entry]:
+    """What one conjunction of a filter needs to be met by every event that it accepts."""
+    keys = plan.keys_of(filter_.conjunctions[at])
+    return [_entry(ring, Filed(key, (), number, at, filter_.text)) for key in keys]
+
+
+def child(ring: Ring, name: str, filed: Filed, children: int) -> Entry:
+    """The same under a child of its key: which one is as good as drawn, at every step of its path anew."""
+    drawn = ring.number(ring.hash(bytes(filed.path) + name.encode()))
+    path = (*filed.path, drawn % children)
+    return _entry(ring, msgspec.structs.replace(filed, path=path))
+
+
+def child_keys(ring: Ring, key: MeetKey, path: tuple[int, ...], children: int) -> tuple[bytes, ...]:
+    """Where all children of a key lie."""
+    return tuple(place_of(ring, key, (*path, number)) for number in range(children))
+
+
+def mark_of(ring: Ring, filed: Filed) -> tuple[str, Entry]:
+    """What says that a key is crowded, under its name."""
+    name = f"crowded/{filed.key.digest(128):032x}/{'.'.join(map(str, filed.path))}"
+    return name, _entry(ring, Filed(filed.key, filed.path, 0, 0, ""))
+
+
+def _entry(ring: Ring, filed: Filed) -> Entry:
+    place = place_of(ring, filed.key, filed.path)
+    return Entry(place, place, msgspec.msgpack.encode(filed))
+
+
+def read_filed(body: bytes) -> Filed | None:
+    """What a body says; None where it is malformed, as a peer's may be."""
+    filed = read_body(body, Filed)
+    if filed is None:
+        return None
+    well = len(filed.path) <= PATH_MAX and all(0 <= step < 256 for step in filed.path) and is_key(filed.key)
+    well = well and 0 <= filed.number < SUBSCRIPTION_MAX
+    return filed if well and (not filed.text or conjunction_in(filed.text, filed.at) is not None) else None
+
+
+def is_key(key: MeetKey) -> bool:
+    """Whether a key that a peer sent can be one."""
+    if not (0 <= key.size < 64 and -(2**63) <= key.number < 2**63) or (key.text and key.number):
+        return False
+    try:
+        return key.sort is not KeySort.MISSING or bool(split_name(key.attribute))
+    except ValueError:
+        return False

@@ -1,0 +1,100 @@
+"""What lies at the homes here, by its id, and which of it an event matches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.overlays.hypercube.regions import Region
+from meetpoint.placement.entries import entry_table, entry_tables
+from meetpoint.placement.entries.stored_entry import Item
+from meetpoint.placement.messages import Entry
+from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.schemes.reach.cube import Cube
+from meetpoint.schemes.reach.entries import read_entry
+from meetpoint.schemes.reach.ids import is_subset
+from meetpoint.schemes.reach.subsets import Duty
+
+__all__ = ["Marks", "Part", "Shelf", "Shelves"]
+
+
+class Part(NamedTuple):
+    """What an event asks of a shelf: the ids of a duty in a region."""
+
+    region: Region
+    duty: Duty
+
+    def holds(self, point: int) -> bool:
+        """Whether an id is one of them."""
+        return self.region.hosts(point) and point & self.duty.fixed == self.duty.bits
+
+
+class Shelf(entry_table.EntryTable[int, int]):
+    """What lies at one home, by id."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda item: item.read.place)
+
+    def within(self, region: Region) -> Iterator[str]:
+        """The names of what lies in a region."""
+        for point, items in self.groups.items():
+            if region.hosts(point):
+                yield from items
+
+    def is_empty(self, region: Region) -> bool:
+        """Whether nothing lies in a region."""
+        return not any(region.hosts(point) for point in self.groups)
+
+    def match_parts(self, attributes: Mapping[str, object], event: int, parts: Sequence[Part]) -> list[Item[int]]:
+        """The conjunctions that an event with an id satisfies, of those whose ids are asked for."""
+        return self.match(
+            attributes, lambda point: is_subset(point, event) and any(part.holds(point) for part in parts)
+        )
+
+
+class Marks(Protocol):
+    """Entries that are no conjunctions: each says that an id stays at the home where it lies."""
+
+    def marked(self, home: HomeId, name: str, entry: Entry) -> bool:
+        """An entry lies at a home here: whether it is a mark."""
+
+    def unmarked(self, home: HomeId, name: str) -> None:
+        """One does no longer."""
+
+    def ended(self, home: HomeId) -> None:
+        """A home is not here any more."""
+
+    def pinned(self, home: HomeId) -> tuple[KeyRange, ...]:
+        """What stays at a home here."""
+
+
+class Shelves(entry_tables.EntryTables[Shelf]):
+    """All homes here. Some entries are no conjunctions, but marks."""
+
+    def __init__(self, services: Runtime, cube: Cube) -> None:
+        super().__init__(services, Shelf, partial(read_entry, cube))
+        self.marks: Marks | None = None
+
+    def ended(self, home: HomeId) -> None:
+        """A home holds nothing here any more."""
+        super().ended(home)
+        if self.marks is not None:
+            self.marks.ended(home)
+
+    def pinned(self, home: HomeId) -> tuple[KeyRange, ...]:
+        """What stays at a home here."""
+        return () if self.marks is None else self.marks.pinned(home)
+
+    def added(self, home: HomeId, name: str, entry: Entry) -> None:
+        """An entry lies at a home here."""
+        if self.marks is None or not self.marks.marked(home, name, entry):
+            super().added(home, name, entry)
+
+    def removed(self, home: HomeId, name: str) -> None:
+        """It does no longer."""
+        if self.marks is not None:
+            self.marks.unmarked(home, name)
+        super().removed(home, name)

@@ -1,0 +1,213 @@
+"""Pushing an id away: a home with many entries gives one id, with all that lies there, to a home with few.
+
+After paper C, section 4.4. Which ids a node hosts follows from the hypercube, and some ids are far more popular than
+others. So a node that has many entries asks a few others for theirs, and gives the id that helps most to the one that
+has least, where that makes the fuller of the two clearly less full. Arcs change hands as they always do
+(`Ownership.give`), so that whoever looks for the id finds it: the overlay leads to where it was, and from there it is
+one message more.
+
+A *mark* goes along, an entry at the id's key that is no conjunction. It says that the id stays where it is, though the
+overlay leads elsewhere, and where it came from. When few entries are left the mark is taken away; then the id follows
+the overlay again, or goes back where it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.home.home import Home
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Reply
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.ring import NodeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.dissemination.home_queries import HomeQueries
+from meetpoint.placement.messages import Entry
+from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.ownership.ownership import Ownership
+from meetpoint.schemes.reach.cube import Cube
+from meetpoint.schemes.reach.entry_tables import Shelves
+from meetpoint.schemes.reach.side_messages import Weigh, Weighed
+
+__all__ = ["MARK", "LoadShedding"]
+
+MARK: Final = "pushed/"
+"""Names of marks begin so; they go on with the key."""
+LOOK_US: Final = 5 * SECOND_US
+"""How often a node looks whether it has too much."""
+ASKED: Final = 4
+"""How many other homes are asked for what they have."""
+TIMEOUT_US: Final = SECOND_US
+RELIEF: Final = 0.2
+"""How much less the fuller one must have afterwards, as a part of what this node has."""
+BACK: Final = 8
+"""An id that was pushed goes back when it has less than this part of what would push one away."""
+LOAD_MAX: Final = 1 << 40
+
+
+class _Load(NamedTuple):
+    """How much another node has, and a home of it."""
+
+    entries: int
+    node: NodeId
+    home: HomeId
+
+
+class LoadShedding:
+    """One node's part. `follows`: the overlay says which keys are whose, and what is not marked follows it."""
+
+    def __init__(
+        self,
+        services: Runtime,
+        hosting: HomeManager,
+        homes: HomeQueries,
+        custody: Ownership,
+        cube: Cube,
+        shelves: Shelves,
+        above: int,
+        *,
+        follows: bool,
+    ) -> None:
+        self._services = services
+        self._hosting = hosting
+        self._homes = homes
+        self._custody = custody
+        self._cube = cube
+        self._shelves = shelves
+        self._above = above
+        self._follows = follows
+        self._marks: dict[HomeId, dict[str, Entry]] = {}
+        self._busy = False
+        homes.answer(Weigh, self._weigh)
+
+    def start(self) -> None:
+        """Look now and then, from now on."""
+        self._services.after(LOOK_US + self._services.random.randrange(LOOK_US // 2), self._look)
+
+    # -- marks ---------------------------------------------------------------------------------------------------------
+
+    def marked(self, home: HomeId, name: str, entry: Entry) -> bool:
+        """A mark lies at a home here; whether it is one."""
+        if name != _name(entry.low) or entry.low != entry.high or not self._services.ring.holds(entry.low):
+            return False
+        self._marks.setdefault(home, {})[name] = entry
+        return True
+
+    def unmarked(self, home: HomeId, name: str) -> None:
+        """It does no longer."""
+        self._marks.get(home, {}).pop(name, None)
+
+    def ended(self, home: HomeId) -> None:
+        """A home is not here any more."""
+        self._marks.pop(home, None)
+
+    def pinned(self, home: HomeId) -> tuple[KeyRange, ...]:
+        """What stays at a home here."""
+        return tuple(sorted(self._arc(entry.low) for entry in self._marks.get(home, {}).values()))
+
+    def _arc(self, key: bytes) -> KeyRange:
+        """All keys that stand for one id, from its own on."""
+        ring = self._services.ring
+        return KeyRange(bytes(ring.add(key, -1)), bytes(ring.add(key, (1 << ring.bits - self._cube.width) - 1)))
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        self.start()
+        for home in sorted(self._hosting.homes):
+            for name, entry in sorted(self._marks.get(home, {}).items()):
+                count = len(self._shelves.at(home).groups.get(self._cube.point(entry.low), ()))
+                was_never_given = entry.body == home and not self._busy
+                if was_never_given or count * BACK < self._above:
+                    self._take_back(self._hosting.homes[home], name, entry)
+        if not self._busy and self._load() > self._above:
+            self._weigh_others(self._push)
+
+    def _load(self) -> int:
+        return sum(len(self._shelves.at(home)) for home in self._hosting.homes)
+
+    def _weigh_others(self, then: Callable[[list[_Load]], None]) -> None:
+        """Ask some homes elsewhere how much there is."""
+        directory, me = self._hosting.directory, self._services.me.id
+        others = [entry.home for entry in directory.entries() if not entry.gone and entry.host.id != me]
+        asked = self._services.random.sample(sorted(others), min(ASKED, len(others)))
+        heard: list[_Load] = []
+        left = len(asked)
+        self._busy = bool(asked)
+
+        def answered(home: HomeId, reply: Reply | None) -> None:
+            nonlocal left
+            left -= 1
+            if isinstance(reply, Weighed) and 0 <= reply.entries <= LOAD_MAX and reply.takes:
+                heard.append(_Load(reply.entries, reply.node, home))
+            if not left:
+                self._busy = False
+                then(sorted(heard))
+
+        for each in asked:
+            self._homes.ask(
+                each,
+                lambda number, each=each: Weigh(number, each),  # type: ignore[misc]
+                lambda reply, each=each: answered(each, reply),  # type: ignore[misc]
+                TIMEOUT_US,
+            )
+
+    def _weigh(self, question: Weigh, reply: Callable[[Reply], None]) -> None:
+        takes = question.home in self._hosting.homes and self._custody.is_settled(question.home)
+        reply(Weighed(question.request, self._load(), self._services.me.id, takes))
+
+    # -- pushing and taking back ---------------------------------------------------------------------------------------
+
+    def _push(self, loads: Iterable[_Load]) -> None:
+        least = next(iter(loads), None)
+        if least is None:
+            return
+        mine = self._load()
+
+        def after(count: int) -> int:
+            """What the fuller of the two has, when so many entries have gone."""
+            return max(mine - count, least.entries + count)
+
+        best: tuple[int, HomeId, int] | None = None
+        for home in sorted(self._hosting.homes):
+            if not self._custody.may_give(home):
+                continue
+            for point, items in self._shelves.at(home).groups.items():
+                key = bytes(self._cube.key(point))
+                choice = (after(len(items)), home, point)
+                is_here = self._custody.holdings[home].arc(key) is not None
+                if is_here and _name(key) not in self._marks.get(home, {}) and (best is None or choice < best):
+                    best = choice
+        if best is not None and best[0] <= mine * (1 - RELIEF):
+            self._give(self._hosting.homes[best[1]], best[2], least.home)
+
+    def _give(self, home: Home, point: int, to: HomeId) -> None:
+        key = bytes(self._cube.key(point))
+        name = _name(key)
+        self._busy = True
+
+        def safe() -> None:
+            self._busy = False
+            if self._hosting.homes.get(home.id) is home and home.id in self._custody.holdings:
+                if self._custody.give(home, self._arc(key), to):
+                    self._services.observe("reach_pushed")
+                else:
+                    self._custody.remove(home, name, lambda: None)
+
+        self._custody.put(home, name, Entry(key, key, bytes(home.id)), safe)
+
+    def _take_back(self, home: Home, name: str, entry: Entry) -> None:
+        """Few entries are left at an id that was pushed here, or it was never given."""
+        if not self._custody.may_give(home.id) or self._custody.holdings[home.id].arc(entry.low) is None:
+            return
+        self._services.observe("reach_pushed_back")
+        self._custody.remove(home, name, lambda: None)
+        back = HomeId(entry.body)
+        if not self._follows and self._services.ring.holds(entry.body) and back != home.id:
+            self._custody.give(home, self._arc(entry.low), back)
+
+
+def _name(key: bytes) -> str:
+    return MARK + key.hex()

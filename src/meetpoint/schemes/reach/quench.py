@@ -1,0 +1,376 @@
+"""Quenching: an event does not go where nothing is wanted (paper C, section 4.5).
+
+A region is *idle* if nothing lies there and nothing lies *below* it: at a subset of any of its ids. All that an event's
+duty could meet lies at or below the region around the duty's head, so that a duty whose head lies in an idle region
+need not be handed on. A node that hands duties to a region asks all who hold ids of it, and each of them answers for
+its part: idle for so long, if nothing lies there, and if it knows the same of every region with one set bit less.
+
+It never costs a match:
+
+- What is not known counts as wanted, and what is known counts for a time (`promises`): never longer than those know it
+  by whom it is known.
+- Whoever has told others that a region is idle, and then gets an entry at or below it, tells them so. They tell those
+  who know by them, and only then answer. The entry is acknowledged when all have answered, or their time is over. So
+  whoever meets an event that is published later hands it on.
+- One that began anew does not know whom it told. Its time is waited for.
+
+Deviation: the paper's bits of interest are set once and never taken back, and race with publishing. Here they come back
+by themselves: an idle region is asked for again when events come by, some time after entries are gone.
+
+Who tells whom leads up only: every promise goes by promises about regions of lower `rank`. So nobody waits for itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from meetpoint.node.home.home import Home
+from meetpoint.node.overlay import Handler
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Message, Peer, Reply
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.overlays.hypercube.regions import Region
+from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
+from meetpoint.placement.dissemination.wait_all import when_all
+from meetpoint.placement.entries.entry_tables import Fellow
+from meetpoint.placement.ownership.ownership import Ownership
+from meetpoint.schemes.reach.cube import Cube
+from meetpoint.schemes.reach.entry_tables import Shelves
+from meetpoint.schemes.reach.leases import MARGIN, Promise, Promises
+from meetpoint.schemes.reach.pieces import below, is_below, meets_below, pieces, rank
+from meetpoint.schemes.reach.side_messages import Awake, Awoken, IsIdle, IsIdleFor, Where
+
+__all__ = ["Quench"]
+
+ASK_US: Final = 3 * SECOND_US
+"""How long a question may take, with those that it leads to; each of those has a little less."""
+ASK_US_MIN: Final = SECOND_US // 10
+PAUSE_US: Final = 2 * SECOND_US
+"""How long a region that is not idle is not asked again; doubled each time, up to `PAUSE_US_MAX`."""
+PAUSE_US_MAX: Final = 32 * SECOND_US
+WISHES: Final = 3
+"""How many events have to come by in the time that an answer is good for, before a region is asked: it has to pay for
+the question. Each time that it was asked in vain it takes twice as many, in twice the time, up to `WISHES_MAX`."""
+WISHES_MAX: Final = 96
+USES: Final = 2
+"""How many events what is known must have kept away before it is asked again."""
+NEEDS_MAX: Final = 32
+"""How many regions an answer may depend on: more where arcs lie across regions, which is rare on a hypercube."""
+ASKING_MAX: Final = 256
+"""How many questions of a node are under way at most."""
+KNOWN_MAX: Final = 8_192
+"""How many regions a node knows something of."""
+
+
+class _Lease:
+    """A region that is idle, as far as this node knows."""
+
+    __slots__ = ("until", "us", "uses")
+
+    def __init__(self, until: int, us: int) -> None:
+        self.until = until
+        self.us = us
+        self.uses = 0
+
+
+class _Busy:
+    """A region that is not known to be idle: how often it was wished for, and when it may be asked again."""
+
+    __slots__ = ("heard_at", "needed", "pause", "since", "until", "wishes")
+
+    def __init__(self) -> None:
+        self.heard_at = -PAUSE_US  # when it was last heard
+        self.needed = WISHES
+        self.pause = PAUSE_US
+        self.until = 0
+        self.wishes = 0
+        self.since = 0  # from when on these count
+
+
+class _Question:
+    """Whether a region is idle, under way."""
+
+    __slots__ = ("asked_at", "errand", "spoilt", "then", "timer", "us")
+
+    def __init__(self, asked_at: int, us: int) -> None:
+        self.asked_at = asked_at
+        self.us = us  # the least that was heard so far
+        self.spoilt = False  # something has come there since it was asked
+        self.errand = 0
+        self.timer = 0
+        self.then: list[Callable[[], None]] = []
+
+
+class Quench(Fellow):
+    """One node's part."""
+
+    def __init__(
+        self, services: Runtime, errands: KeyedRpc, custody: Ownership, cube: Cube, shelves: Shelves, lease_us: int
+    ) -> None:
+        self._services = services
+        self._errands = errands
+        self._custody = custody
+        self._cube = cube
+        self._shelves = shelves
+        self._lease_us = lease_us
+        self._life = services.random.getrandbits(48)
+        self._promises = Promises(services, lease_us)
+        self._leases: dict[Region, _Lease] = {}
+        self._lengths: Counter[int] = Counter()  # of these regions: there are few
+        self._busy: dict[Region, _Busy] = {}
+        self._asking: dict[Region, _Question] = {}
+        errands.do(IsIdle, self._is_idle)
+
+    def handlers(self) -> dict[type[Message], Handler]:
+        """Which messages are about it."""
+        return {Awake: self._awake}  # type: ignore[dict-item]
+
+    # -- what custody tells --------------------------------------------------------------------------------------------
+
+    def began(self, home: HomeId, owed_us: int | None) -> None:
+        """A home holds arcs here."""
+        self._promises.began(home, owed_us)
+
+    def owed_us(self, home: HomeId) -> int:
+        """How long others may still rely on what they were told here."""
+        return self._promises.owed_us(home)
+
+    def ended(self, home: HomeId) -> None:
+        """A home is not here any more."""
+        self._promises.ended(home)
+
+    # -- who hands on --------------------------------------------------------------------------------------------------
+
+    def is_idle(self, region: Region) -> bool:
+        """Whether nothing is wanted in a region and below it."""
+        now = self._services.now
+        for wider, lease in self._around(region):
+            if lease.until > now:
+                lease.uses += 1
+                if lease.until - now < lease.us // 2 and lease.uses >= USES and not self._is_busy(wider):
+                    self._ask(wider, ASK_US)
+                return True
+        return False
+
+    def wish(self, region: Region) -> None:
+        """An event goes to a region that is not known to be idle: it may be worth while to ask."""
+        busy, now = self._busy_at(region), self._services.now
+        if now - busy.since > self._lease_us * busy.needed // WISHES:
+            busy.wishes, busy.since = 0, now
+        busy.wishes += 1
+        if busy.wishes >= busy.needed and busy.until <= now:
+            busy.wishes, busy.since = 0, now
+            self._ask(region, ASK_US)
+
+    def _busy_at(self, region: Region) -> _Busy:
+        busy = self._busy.get(region)
+        if busy is None:
+            if len(self._busy) >= KNOWN_MAX:
+                del self._busy[next(iter(self._busy))]
+            busy = self._busy[region] = _Busy()
+        return busy
+
+    def _known_until(self, region: Region, under: int) -> int:
+        """How long a region is known to be idle, by what is known of regions whose rank is lower; 0: it is not."""
+        found = (lease.until for wider, lease in self._around(region) if rank(wider, self._cube.width) < under)
+        return max(found, default=0)
+
+    def _around(self, region: Region) -> list[tuple[Region, _Lease]]:
+        """What is known of regions that hold another."""
+        lengths = [length for length in self._lengths if length <= region.length]
+        wider = [Region(region.bits & (1 << length) - 1, length) for length in lengths]
+        return [(each, self._leases[each]) for each in wider if each in self._leases]
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def _ask(self, region: Region, wait_us: int, then: Callable[[], None] | None = None) -> None:
+        """Ask all who hold ids of a region; `then` when they have answered, or it has taken too long."""
+        question = self._asking.get(region)
+        if question is not None:
+            if then is not None:
+                question.then.append(then)
+            return
+        if len(self._asking) >= ASKING_MAX:
+            if then is not None:
+                then()
+            return
+        question = self._asking[region] = _Question(self._services.now, self._lease_us)
+        if then is not None:
+            question.then.append(then)
+        asked = question
+
+        def answered(answer: Message, from_afar: bool) -> None:
+            asked.us = min(asked.us, answer.us) if isinstance(answer, IsIdleFor) else 0
+            if asked.us <= 0:
+                end(0)
+
+        def end(us: int) -> None:
+            if self._asking.get(region) is asked:
+                del self._asking[region]
+                self._services.cancel(asked.timer)
+                self._errands.stop(asked.errand)
+                self._learn(region, asked, us)
+
+        self._services.observe("reach_idle_asked")
+        question.timer = self._services.after(wait_us, lambda: end(0))
+        first, last = self._cube.ends(region)
+        body = IsIdle(Where.of(region), self._services.me, self._life, wait_us)
+        errand = self._errands.run(first, last, body, lambda: end(asked.us), answered=answered)
+        question.errand = errand
+        if self._asking.get(region) is not asked:
+            self._errands.stop(errand)  # answered here, before its number was known
+
+    def _learn(self, region: Region, question: _Question, us: int) -> None:
+        us = 0 if question.spoilt else us - us // MARGIN
+        until = question.asked_at + us
+        if until > self._services.now:
+            lease = self._leases.get(region)
+            if lease is None or lease.until < until:
+                self._forget(region)
+                if len(self._leases) >= KNOWN_MAX:
+                    self._forget(next(iter(self._leases)))
+                self._leases[region] = _Lease(until, us)
+                self._lengths[region.length] += 1
+            self._busy.pop(region, None)
+        else:
+            busy = self._busy_at(region)
+            busy.heard_at = self._services.now
+            busy.until = busy.heard_at + busy.pause
+            busy.pause = min(2 * busy.pause, PAUSE_US_MAX)
+            busy.needed = min(2 * busy.needed, WISHES_MAX)
+        for then in question.then:
+            then()
+
+    def _forget(self, region: Region) -> None:
+        if self._leases.pop(region, None) is not None:
+            self._lengths[region.length] -= 1
+            if not self._lengths[region.length]:
+                del self._lengths[region.length]
+
+    # -- being asked ---------------------------------------------------------------------------------------------------
+
+    def _is_idle(self, home: Home, reached: Reached, question: IsIdle, answer: Callable[[Message], None]) -> None:
+        region = question.where.region(self._cube.width)
+        if region is None or not (0 <= question.wait_us <= ASK_US and 0 <= question.life < 1 << 48):
+            self._services.observe("question_malformed")
+            return
+        first, last = self._part(home, reached.key, region)
+        wait_us = question.wait_us - question.wait_us // 4
+        us, missing = self._look(home, first, last, region)
+        if not missing or wait_us < ASK_US_MIN or any(map(self._is_busy, missing)):
+            self._answer(question, region, us, answer)
+            return
+
+        def all_are_asked() -> None:
+            # What it answers for must be held now, and all of it.
+            if self._holds(home, first, last):
+                self._answer(question, region, self._look(home, first, last, region)[0], answer)
+
+        one_is_asked = when_all(len(missing), all_are_asked)
+        for each in missing:
+            self._ask(each, wait_us, one_is_asked)
+
+    def _part(self, home: Home, key: bytes, region: Region) -> tuple[bytes, bytes]:
+        """The keys of a region, from one on, that lie on the same arc of a home."""
+        ring = self._services.ring
+        last, high = self._cube.ends(region)[1], self._custody.arc(home.id, key).high
+        return key, last if ring.distance(key, last) <= ring.distance(key, high) else high
+
+    def _holds(self, home: Home, first: bytes, last: bytes) -> bool:
+        if self._custody.holder(first) is not home:
+            return False
+        ring = self._services.ring
+        return ring.distance(first, last) <= ring.distance(first, self._custody.arc(home.id, first).high)
+
+    def _is_busy(self, region: Region) -> bool:
+        """Whether it was heard just now that a region is not idle.
+
+        However often that was heard before: whoever asks has waited long enough, and is not to wait again.
+        """
+        busy = self._busy.get(region)
+        return busy is not None and self._services.now - busy.heard_at < PAUSE_US
+
+    def _look(self, home: Home, first: bytes, last: bytes, region: Region) -> tuple[int, list[Region]]:
+        """How long this part of a region is idle, 0 if it is not; and of which regions more should be known."""
+        shelf = self._shelves.at(home.id)
+        parts = list(pieces(self._services.ring, self._cube.width, first, last))
+        needs = list(dict.fromkeys(lower for part in parts for lower in below(part)))
+        if len(needs) > NEEDS_MAX or not all(shelf.is_empty(part) for part in parts):
+            return 0, []
+        under, now = rank(region, self._cube.width), self._services.now
+        known = {need: self._known_until(need, under) - now for need in needs}
+        us = min((self._lease_us, *known.values()))
+        return max(us, 0), [need for need, left in known.items() if left < self._lease_us // 2]
+
+    def _answer(self, question: IsIdle, region: Region, us: int, answer: Callable[[Message], None]) -> None:
+        if us and self._promises.give(question.origin, question.life, region, us) is None:
+            us = 0
+        answer(IsIdleFor(us))
+
+    # -- something has come --------------------------------------------------------------------------------------------
+
+    def put(self, home: HomeId, point: int, then: Callable[[], None]) -> None:
+        """Something lies at an id at a home here: call back when everybody knows. Never, where the home goes."""
+        told = [promise for promise in self._promises.all() if is_below(point, promise.region)]
+        self._take_back(told, lambda: self._promises.when_ready(home, then))
+
+    def _take_back(self, promises: Sequence[Promise], then: Callable[[], None]) -> None:
+        """Tell whoever was promised that a region is idle that it is not; `then` when all know, or have forgotten."""
+        is_over = when_all(1 + len(promises), then)
+        for promise in promises:
+            promise.waiting.append(is_over)
+            if not promise.ended:
+                promise.ended = True
+                self._end(promise)
+        is_over()
+
+    def _end(self, promise: Promise) -> None:
+        def heard(reply: Reply) -> bool:
+            if isinstance(reply, Awoken) and reply.known:
+                self._promises.forget(promise)
+                return True
+            return False
+
+        # Those who have not answered by then rely on it no longer.
+        self._services.after(promise.until - self._services.now, lambda: self._promises.forget(promise))
+        if promise.peer.id == self._services.me.id:
+            if promise.life == self._life:
+                self._wake(promise.region, lambda: self._promises.forget(promise))
+        else:
+            self._services.observe("reach_awake_told")
+            where = Where.of(promise.region)
+            self._promises.tell(promise, lambda number: Awake(number, promise.life, where), heard)
+
+    def _awake(self, source: Peer, message: Awake) -> None:
+        region = message.where.region(self._cube.width)
+        if region is None:
+            self._services.observe("question_malformed")
+        elif message.life != self._life:
+            self._services.send(source, Awoken(message.request, False))
+        else:
+            self._wake(region, lambda: self._services.send(source, Awoken(message.request, True)))
+
+    def _wake(self, region: Region, then: Callable[[], None]) -> None:
+        """A region is not idle any more: `then` when all who know it to be by this node know that too."""
+        self._forget(region)
+        question = self._asking.get(region)
+        if question is not None:
+            question.spoilt = True
+        at = rank(region, self._cube.width)
+        self._take_back(
+            [
+                promise
+                for promise in self._promises.all()
+                if rank(promise.region, self._cube.width) > at and meets_below(region, promise.region)
+            ],
+            then,
+        )
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        self._promises.check()
+        assert max(len(self._leases), len(self._busy)) <= KNOWN_MAX
+        assert self._lengths.total() == len(self._leases)

@@ -1,0 +1,365 @@
+"""Copies up the tree: whoever hands many duties to a busy place has a copy of what lies there, and serves it itself.
+
+After paper C, section 4.4. A home that many duties come to says so in its answers. Whoever handed it one asks for a
+copy of the region around its head, page by page, and from then on serves that region, and hands on what is below, as
+the home would. The answer says who answered, and for which homes.
+
+A copy is good for a time (`promises`), and is kept while it is used. What is placed in the region is told to all who
+have copies, and acknowledged when they have it, or their time is over: so a copy that is good has everything that was
+acknowledged. What is withdrawn stays in copies until their time is over: they are not renewed then, but asked for anew;
+homes check what comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from meetpoint.node.overlay import Handler
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Message, Peer, Reply
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.overlays.hypercube.regions import Region
+from meetpoint.placement.dissemination.wait_all import when_all
+from meetpoint.placement.entries.entry_tables import Fellow
+from meetpoint.placement.entries.stored_entry import Item
+from meetpoint.placement.messages import Entry
+from meetpoint.placement.ownership.ownership import Ownership
+from meetpoint.schemes.reach.cube import Cube
+from meetpoint.schemes.reach.entries import read_entry
+from meetpoint.schemes.reach.entry_tables import Shelf, Shelves
+from meetpoint.schemes.reach.leases import MARGIN, Promise, Promises
+from meetpoint.schemes.reach.side_messages import Amend, Amended, Borrow, Lent, Where
+
+__all__ = ["COPY_MAX", "Loan", "TreeCopies"]
+
+COPY_MAX: Final = 1_000
+"""Entries of a region that is copied."""
+PAGE_MAX: Final = 200
+PAGE_BYTES_MAX: Final = 128 << 10
+LOANS_MAX: Final = 64
+"""How many copies a node has."""
+PAUSE_US: Final = 5 * SECOND_US
+"""How long a copy that was not to be had is not asked for again."""
+PAUSED_MAX: Final = 1_024
+TIMEOUT_US: Final = SECOND_US
+WINDOW_US: Final = 2 * SECOND_US
+"""Over how long duties are counted."""
+USES: Final = 2
+"""How often a copy must have been used to be kept."""
+NUMBER_MAX: Final = 1 << 60
+
+
+class _Rate:
+    """Duties of one home, in this window and in the last."""
+
+    __slots__ = ("before", "count", "since")
+
+    def __init__(self, now: int) -> None:
+        self.since = now
+        self.count = 0
+        self.before = 0
+
+    def turn(self, now: int) -> None:
+        """Begin another window, when this one is over."""
+        if now - self.since >= WINDOW_US:
+            self.before = self.count if now - self.since < 2 * WINDOW_US else 0
+            self.count = 0
+            self.since = now
+
+
+class Loan:
+    """A copy of what lies in a region; good while `until` is not over and nothing is lacking."""
+
+    __slots__ = ("asked_at", "asking", "home", "number", "peer", "region", "shelf", "spoilt", "until", "us", "uses")
+
+    def __init__(self, region: Region, home: HomeId, peer: Peer, asked_at: int) -> None:
+        self.region = region
+        self.home = home
+        self.peer = peer
+        self.shelf = Shelf()
+        self.number: int | None = None
+        self.asked_at = asked_at
+        self.asking = True
+        self.spoilt = False
+        self.until = 0
+        self.us = 0
+        self.uses = 0
+
+
+class TreeCopies(Fellow):
+    """One node's part."""
+
+    def __init__(
+        self,
+        services: Runtime,
+        custody: Ownership,
+        cube: Cube,
+        shelves: Shelves,
+        lease_us: int,
+        busy_per_s: float,
+    ) -> None:
+        self._services = services
+        self._custody = custody
+        self._cube = cube
+        self._shelves = shelves
+        self._lease_us = lease_us
+        self._busy_above = busy_per_s * WINDOW_US / SECOND_US
+        self._life = services.random.getrandbits(48)
+        self._promises = Promises(services, lease_us)
+        self._untold: dict[int, int] = {}  # by promise, how many entries its copy may lack
+        self._rates: dict[HomeId, _Rate] = {}
+        self._loans: dict[Region, Loan] = {}
+        self._paused: dict[Region, int] = {}
+
+    def handlers(self) -> dict[type[Message], Handler]:
+        """Which messages are about copies."""
+        return {Borrow: self._borrow, Amend: self._amend}  # type: ignore[dict-item]
+
+    # -- what custody tells --------------------------------------------------------------------------------------------
+
+    def began(self, home: HomeId, owed_us: int | None) -> None:
+        """A home holds arcs here: what has come with them is in no copy, so that no copy is renewed."""
+        self._promises.began(home, owed_us)
+        for promise in self._promises.all():
+            promise.ended = True
+
+    def owed_us(self, home: HomeId) -> int:
+        """How long others may still rely on copies from here."""
+        return self._promises.owed_us(home)
+
+    def ended(self, home: HomeId) -> None:
+        """A home is not here any more."""
+        self._promises.ended(home)
+        self._rates.pop(home, None)
+
+    def removed(self, home: HomeId, name: str, item: Item[int]) -> None:
+        """An entry does no longer lie at a home here: copies that have it are not renewed."""
+        for promise in self._promises.all():
+            if promise.region.hosts(item.read.place):
+                promise.ended = True
+
+    # -- being busy ----------------------------------------------------------------------------------------------------
+
+    def served(self, home: HomeId, region: Region) -> None:
+        """A duty of another node was served at a region of a home here."""
+        rate = self._rates.get(home)
+        if rate is None:
+            rate = self._rates[home] = _Rate(self._services.now)
+        rate.turn(self._services.now)
+        rate.count += 1
+
+    def is_busy(self, home: HomeId) -> bool:
+        """Whether more duties come to a home here than it should have."""
+        rate = self._rates.get(home)
+        if rate is None:
+            return False
+        rate.turn(self._services.now)
+        return max(rate.count, rate.before) > self._busy_above
+
+    # -- who has a copy ------------------------------------------------------------------------------------------------
+
+    def copy(self, point: int) -> Loan | None:
+        """A copy of what lies around an id, if there is one that is good now."""
+        now = self._services.now
+        for loan in self._loans.values():
+            if loan.until > now and loan.region.hosts(point):
+                loan.uses += 1
+                if loan.until - now < loan.us // 2 and loan.uses >= USES and not loan.asking:
+                    self._renew(loan)
+                return loan
+        return None
+
+    def heard(self, peer: Peer, home: HomeId, region: Region) -> None:
+        """Whoever a duty was handed to says that it is busy."""
+        now = self._services.now
+        loan = self._loans.get(region)
+        if loan is not None and (loan.asking or loan.until > now):
+            return
+        if peer.id == self._services.me.id or self._paused.get(region, 0) > now:
+            return
+        if len(self._loans) >= LOANS_MAX:
+            self._loans = {each: loan for each, loan in self._loans.items() if loan.asking or loan.until > now}
+            if len(self._loans) >= LOANS_MAX:
+                return
+        self._services.observe("reach_copy_asked")
+        loan = self._loans[region] = Loan(region, home, peer, now)
+        self._fetch(loan, 0, "")
+
+    def _fetch(self, loan: Loan, number: int, after: str) -> None:
+        where = Where.of(loan.region)
+        self._services.ask(
+            loan.peer,
+            lambda request: Borrow(request, loan.home, where, self._life, number, after),
+            partial(self._fetched, loan),
+            TIMEOUT_US,
+        )
+
+    def _fetched(self, loan: Loan, reply: Reply | None) -> None:
+        """A page has come, or not."""
+        if self._loans.get(loan.region) is not loan:
+            return
+        if not isinstance(reply, Lent) or not 0 < reply.number < NUMBER_MAX or loan.number not in {None, reply.number}:
+            self._pause(loan)
+            return
+        if loan.spoilt or len(loan.shelf) > 2 * COPY_MAX:
+            self._pause(loan)
+            return
+        if loan.number is None:
+            loan.us = max(0, min(reply.us, self._lease_us))
+        loan.number = reply.number
+        for name, entry in reply.entries:
+            self._add(loan, name, entry)
+        if reply.more and reply.entries:
+            self._fetch(loan, reply.number, reply.entries[-1][0])
+        else:
+            loan.asking = False
+            self._count_from(loan, loan.asked_at, loan.us)
+
+    def _count_from(self, loan: Loan, asked_at: int, us: int) -> None:
+        loan.us = us - us // MARGIN
+        loan.until = max(loan.until, asked_at + loan.us)
+        loan.uses = 0
+
+    def _add(self, loan: Loan, name: str, entry: Entry) -> None:
+        item = read_entry(self._cube, name, entry)
+        if item is None or not loan.region.hosts(item.read.place):
+            self._services.observe("entry_malformed")
+        else:
+            loan.shelf.add(name, item)
+
+    def _pause(self, loan: Loan) -> None:
+        del self._loans[loan.region]
+        if len(self._paused) >= PAUSED_MAX:
+            del self._paused[next(iter(self._paused))]
+        self._paused[loan.region] = self._services.now + PAUSE_US
+
+    def _renew(self, loan: Loan) -> None:
+        loan.asking = True
+        asked_at = self._services.now
+        where, number = Where.of(loan.region), loan.number or 0
+
+        def answered(reply: Reply | None) -> None:
+            if reply is None:
+                self._services.after(TIMEOUT_US, may_ask_again)
+                return
+            may_ask_again()
+            if isinstance(reply, Lent) and reply.number == loan.number and reply.us > 0 and not loan.spoilt:
+                self._count_from(loan, asked_at, min(reply.us, self._lease_us))
+            else:
+                loan.uses = -NUMBER_MAX  # not to be had any more: it is used to its end
+
+        def may_ask_again() -> None:
+            loan.asking = False
+
+        self._services.ask(
+            loan.peer,
+            lambda request: Borrow(request, loan.home, where, self._life, number, None),
+            answered,
+            TIMEOUT_US,
+        )
+
+    def _amend(self, source: Peer, message: Amend) -> None:
+        """Something has come to a region of which there may be a copy here."""
+        if message.life == self._life:
+            for loan in self._loans.values():
+                if loan.number is None:
+                    loan.spoilt = True  # it may be meant: which number it will have is not known yet
+                elif loan.number == message.number:
+                    self._add(loan, message.name, message.entry)
+        self._services.send(source, Amended(message.request))
+
+    # -- who is copied -------------------------------------------------------------------------------------------------
+
+    def _borrow(self, source: Peer, question: Borrow) -> None:
+        region = question.where.region(self._cube.width)
+        if region is None or not 0 <= question.life < 1 << 48:
+            self._services.observe("question_malformed")
+            return
+        promise = self._lend(source, question, region)
+        if promise is None:
+            self._services.send(source, Lent(question.request, 0, 0, (), False))
+            return
+        us = promise.until - self._services.now
+        if question.after is None:
+            self._services.send(source, Lent(question.request, promise.number, us, (), False))
+            return
+        page, more = self._page(question.home, region, question.after)
+        self._services.send(source, Lent(question.request, promise.number, us, page, more))
+
+    def _lend(self, source: Peer, question: Borrow, region: Region) -> Promise | None:
+        """The promise under which a copy is given, or renewed; None where it is not to be had."""
+        key = self._cube.key(region.bits)
+        home = self._custody.holder(key)
+        if home is None or home.id != question.home:
+            return None
+        if not self._cube.is_on(self._custody.arc(home.id, key), region):
+            return None
+        if not question.number:
+            if sum(1 for _ in self._shelves.at(home.id).within(region)) > COPY_MAX:
+                return None
+            for each in self._promises.all():
+                # What a copy lacks it will hear of, or be over in time: it begins another time for another copy.
+                each.ended = each.ended or each.number in self._untold
+            return self._promises.give(source, question.life, region, self._lease_us)
+        promise = next((each for each in self._promises.all() if each.number == question.number), None)
+        if promise is None or (promise.peer.id, promise.life, promise.region) != (source.id, question.life, region):
+            return None
+        if promise.ended:
+            return None
+        if question.after is None:
+            if self._untold.get(promise.number):
+                return None  # its time must come to an end, should it never hear of them
+            self._promises.give(source, question.life, region, self._lease_us)
+        return promise
+
+    def _page(self, home: HomeId, region: Region, after: str) -> tuple[tuple[tuple[str, Entry], ...], bool]:
+        """Entries of a region from one name on, and whether there are more."""
+        entries = self._custody.entries[home]
+        page: list[tuple[str, Entry]] = []
+        size = 0
+        for name in sorted(name for name in self._shelves.at(home).within(region) if name > after):
+            if len(page) >= PAGE_MAX or size >= PAGE_BYTES_MAX:
+                return tuple(page), True
+            page.append((name, entries[name]))
+            size += len(entries[name].body)
+        return tuple(page), False
+
+    def put(self, home: HomeId, name: str, entry: Entry, point: int, then: Callable[[], None]) -> None:
+        """An entry lies at an id at a home here: call back when all copies have it. Never, where the home goes."""
+        told = [promise for promise in self._promises.all() if promise.region.hosts(point)]
+        one_has_it = when_all(1 + len(told), lambda: self._promises.when_ready(home, then))
+        for promise in told:
+            self._tell(promise, name, entry, one_has_it)
+        one_has_it()
+
+    def _tell(self, promise: Promise, name: str, entry: Entry, then: Callable[[], None]) -> None:
+        number, is_told = promise.number, False
+        self._untold[number] = self._untold.get(number, 0) + 1
+
+        def told() -> None:
+            nonlocal is_told
+            if not is_told:
+                is_told = True
+                self._untold[number] -= 1
+                if not self._untold[number]:
+                    del self._untold[number]
+                then()
+
+        def heard(reply: Reply) -> bool:
+            if isinstance(reply, Amended):
+                told()
+                return True
+            return False
+
+        promise.waiting.append(told)
+        self._services.after(promise.until - self._services.now, lambda: self._promises.look_at(promise))
+        self._promises.tell(promise, lambda request: Amend(request, promise.life, number, name, entry), heard)
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        self._promises.check()
+        assert len(self._loans) <= LOANS_MAX
+        assert all(count > 0 for count in self._untold.values())

@@ -1,0 +1,175 @@
+"""The members of the graph that this node knows by name, and which of them answer.
+
+A contact is what one member is to others: its home, its place, where its keys begin, and which node hosts it. What a
+member says of itself counts, and of two who claim the same keys whoever spoke last. What others say of it counts only
+where that contradicts nobody who has spoken just now. Where a home is the directory knows best, once it has heard of
+it. All of it may be old or wrong: it decides only where edges lead (`linking`), which costs messages and never a match.
+
+A home that leaves a few questions in a row unanswered is *silent*: no edge leads to it until it is heard of again. It
+is remembered a good while, and asked now and then: after a partition nobody else may tell that it is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from meetpoint.node.cluster.directory import Directory
+from meetpoint.node.runtime.messages import Peer
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.schemes.rebeca.ranges import Range
+
+__all__ = ["MISSED_MAX", "Contact", "Contacts"]
+
+MISSED_MAX: Final = 3
+"""How many questions in a row a home may leave unanswered before it counts as silent."""
+WORD_PERIODS: Final = 3
+"""For how many periods what a member says of itself counts for more than what others say."""
+KNOWN_PERIODS: Final = 10
+"""For how many periods a contact is remembered of which nothing is heard, and that nobody here has use for."""
+SILENT_PERIODS: Final = 600
+"""For how many one that is silent is."""
+ABSENT_PERIODS: Final = 3
+"""For how many others are not believed who name a member of which its home has said that there is none."""
+CONTACTS_MAX: Final = 1_024
+
+
+class Contact(NamedTuple):
+    """A member, as others know it: the home that has it, its place, where its keys begin, and which node hosts it."""
+
+    home: HomeId
+    place: int
+    begin: int
+    host: Peer
+
+    def keys(self, size: int) -> Range:
+        """The keys that it has."""
+        return Range(self.begin, (self.place - self.begin) % size + 1)
+
+
+class _Entry(NamedTuple):
+    contact: Contact
+    at: int
+    word_until: int
+    """Until when it counts for more than what others say."""
+
+
+class Contacts:
+    """All contacts of one node. `is_here`: whether a home is at this node, and needs none."""
+
+    def __init__(
+        self, services: Runtime, directory: Directory, period_us: int, is_here: Callable[[HomeId], bool]
+    ) -> None:
+        self._services = services
+        self._directory = directory
+        self._period_us = period_us
+        self._is_here = is_here
+        self._entries: dict[int, _Entry] = {}  # by place, who was heard of last at the end
+        self._absent: dict[int, int] = {}  # places, and until when others are not believed who name them
+        self._missed: dict[HomeId, int] = {}
+        self._hosts: dict[HomeId, Peer] = {}
+
+    # -- what is heard -------------------------------------------------------------------------------------------------
+
+    def heard(self, contact: Contact) -> bool:
+        """A member says so of itself; whether it is news."""
+        if self._is_here(contact.home):
+            return False
+        size = self._services.ring.size
+        before = self._entries.pop(contact.place, None)
+        is_news = before is None or before.contact != contact
+        if is_news:
+            keys = contact.keys(size)
+            for place in [place for place in self._entries if keys.holds(place, size)]:
+                del self._entries[place]
+        self._absent.pop(contact.place, None)
+        self._put(contact, self._services.now + WORD_PERIODS * self._period_us)
+        return is_news
+
+    def told(self, contacts: Iterable[Contact]) -> bool:
+        """Others say so; whether any of it is news that is believed."""
+        is_news = False
+        for contact in contacts:
+            known = self._entries.get(contact.place)
+            if self._is_credible(contact):
+                self._entries.pop(contact.place, None)
+                self._put(contact, 0)
+                is_news = is_news or known is None
+        return is_news
+
+    def _is_credible(self, contact: Contact) -> bool:
+        if self._is_here(contact.home) or self._absent.get(contact.place, 0) > self._services.now:
+            return False
+        size, now = self._services.ring.size, self._services.now
+        claims = (each.contact.keys(size) for each in self._entries.values() if each.word_until > now)
+        return not any(keys.holds(contact.place, size) for keys in claims)
+
+    def _put(self, contact: Contact, word_until: int) -> None:
+        self._entries[contact.place] = _Entry(contact, self._services.now, word_until)
+        self._hosts[contact.home] = contact.host
+        if len(self._entries) > CONTACTS_MAX:
+            del self._entries[next(iter(self._entries))]
+
+    def absent(self, place: int) -> None:
+        """The home that was to have a place says that it has none such."""
+        self._entries.pop(place, None)
+        if len(self._absent) < CONTACTS_MAX:
+            self._absent[place] = self._services.now + ABSENT_PERIODS * self._period_us
+
+    # -- who answers ---------------------------------------------------------------------------------------------------
+
+    def missed(self, home: HomeId) -> None:
+        """A home left something unanswered, or was asked something that it has not answered yet."""
+        self._missed[home] = self._missed.get(home, 0) + 1
+
+    def answered(self, home: HomeId) -> bool:
+        """Something came from a home; whether that is news."""
+        return self._missed.pop(home, 0) >= MISSED_MAX
+
+    def is_suspected(self, home: HomeId) -> bool:
+        """Whether a home has left a question unanswered."""
+        return home in self._missed and not self._is_here(home)
+
+    def is_silent(self, home: HomeId) -> bool:
+        """Whether edges lead past a home."""
+        return self._missed.get(home, 0) >= MISSED_MAX and not self._is_here(home)
+
+    def may_serve(self, contact: Contact) -> bool:
+        """Whether an edge may lead to a member: its home is somewhere else, has not denied it, and answers."""
+        if self._is_here(contact.home) or self._absent.get(contact.place, 0) > self._services.now:
+            return False
+        return not self.is_silent(contact.home) and self.host(contact.home) is not None
+
+    def host(self, home: HomeId) -> Peer | None:
+        """The node that hosts a home: as the directory has it, which may not have heard of it yet."""
+        entry = self._directory.get(home)
+        if entry is None:
+            return self._hosts.get(home)
+        return None if entry.gone else entry.host
+
+    # -- what is known -------------------------------------------------------------------------------------------------
+
+    def live(self) -> dict[int, Contact]:
+        """All to whom edges may lead, by their places."""
+        return {place: each.contact for place, each in self._entries.items() if self.may_serve(each.contact)}
+
+    def silent(self) -> list[Contact]:
+        """Those who do not answer, in the order of their places."""
+        return [self._entries[place].contact for place in sorted(self._entries) if self._is_silent_at(place)]
+
+    def _is_silent_at(self, place: int) -> bool:
+        return self.is_silent(self._entries[place].contact.home)
+
+    def forget(self, in_use: Mapping[int, HomeId]) -> None:
+        """Forget whom nobody here has use for and nothing was heard of; in use are places, with their homes."""
+        now, period_us = self._services.now, self._period_us
+        self._absent = {place: until for place, until in self._absent.items() if until > now}
+        for place, entry in list(self._entries.items()):
+            periods = SILENT_PERIODS if self._is_silent_at(place) else KNOWN_PERIODS
+            if place not in in_use and entry.at + periods * period_us <= now:
+                del self._entries[place]
+        homes = {*in_use.values(), *(entry.contact.home for entry in self._entries.values())}
+        self._hosts = {home: host for home, host in self._hosts.items() if home in homes}
+        for home in [home for home in self._missed if home not in homes or self.host(home) is None]:
+            del self._missed[home]

@@ -1,0 +1,455 @@
+"""One node's filters: what it knows of its edges, and what it has told those whose edges lead here (paper E, 4.4, 5.2).
+
+Pure: what happens comes in with the time, what is to be said comes out. Three things are said:
+
+- `Ask`, down an edge: "I hold you responsible for this range" (the paper's responsibility-change). Asked again and
+  again: it is how what is known is kept.
+- `State`, up: the *whole* table for a range, numbered: what is wanted in it, and how long that is good.
+- `Ack`, down: a state is known here, and above here.
+
+**What is told of a range is what is wanted here and what is known of every edge that answers for some of it.** What is
+not known is wanted: an edge that is new, that answers for more than it has told, or whose time is over accepts every
+event. So filters never cost a match:
+
+- A subscription is acknowledged when all who were told of this place, and whose time is not over, know of it. Each of
+  these says so only when the same holds of all that *it* has told. So whoever may meet an event published later knows.
+- What is told is good only as long as all that it rests on. So when a node waits for the time of one that is silent to
+  be over, it waits for all further up too: they may still rely on what the silent one told them.
+- Who begins anew, or gets keys of another, does not know who was told of them: it acknowledges nothing until the
+  longest time that these may have is over (`ready_at`, `owed_us`).
+- Numbers grow, and what comes late is dropped: a smaller table never outlives a larger one, and a larger one not a
+  smaller. A state that answers a question from before the edge was made counts for nothing.
+- Who has not acknowledged the last state is not told that anything is good for longer. So all waiting ends within a
+  lease, whoever is silent, and also where, in a time of change, nodes wait for each other in a ring.
+- Who narrows what it asks for is told of the wider range as long as that is good: those above may rest on it.
+
+Deviations: as printed, a smaller filter is always covered by the one that is there, and never takes effect; a whole
+state replaces what was there. A new edge begins by accepting everything. What is told rests only on edges of a lower
+level (`graph`), as is so by itself where edges are right; where it is not, the edge counts as unknown. Else two nodes
+could go on telling each other what nobody wants any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from meetpoint.schemes.rebeca.graph import Graph, Part, Split, level
+from meetpoint.schemes.rebeca.ranges import Range
+from meetpoint.schemes.rebeca.tables import ALL, Rows, Table, accepts
+
+__all__ = ["Ack", "Ask", "Edges", "Message", "Said", "State"]
+
+HERE = "here"
+"""The source of what is wanted at a node itself: the paper's loopback edge."""
+NOBODY = "nobody"
+"""The source of what may be wanted where no edge leads."""
+OWED_MAX = 4_096
+"""Acknowledgements that wait."""
+GRANTED_MAX = 1_024
+"""Nodes that are told. Whoever asks beyond that goes on sending everything."""
+ENDS_MAX = 64
+"""Ranges of one node that are good at the same time."""
+LEAST = 8
+"""Nothing rests on what is good for less than a lease divided by this."""
+MARGIN = 8
+"""Who waits for a time to be over waits longer by this part of it, as clocks differ."""
+
+
+class Ask(NamedTuple):
+    """To where an edge leads: which range it answers for, when that was asked, and the number of what is known."""
+
+    range: Range
+    at: int
+    """By the asker's clock."""
+    known: int = -1
+
+
+class State(NamedTuple):
+    """To one whose edge leads here: all that is wanted in a range, good for so long after its last question."""
+
+    number: int
+    range: Range
+    rows: Rows | None
+    """None where who asks has them."""
+    at: int
+    good_us: int
+    is_pending: bool = False
+    """Whether an `Ack` is waited for."""
+
+
+class Ack(NamedTuple):
+    """To one that an edge leads to: this state is known, here and further up."""
+
+    number: int
+
+
+Message: TypeAlias = Ask | State | Ack
+Said: TypeAlias = list[tuple[int, Message]]
+
+
+class _Edge:
+    """What is known of an edge that leads away from here."""
+
+    __slots__ = ("is_asked", "number", "range", "rows", "since", "until")
+
+    def __init__(self, since: int) -> None:
+        self.since = since  # questions that were asked before are not this edge's
+        self.is_asked = False
+        self.number = -1
+        self.range = Range(0, 0)
+        self.rows: Rows = ALL
+        self.until = -1
+
+
+class _Grant:
+    """What one whose edge leads here was told."""
+
+    __slots__ = (
+        "acked",
+        "at",
+        "ends",
+        "good_us",
+        "graph",
+        "has_gap",
+        "number",
+        "promised",
+        "range",
+        "rests_on",
+        "rows",
+        "table",
+        "until",
+    )
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.rows: Rows = ()  # of the table, as they were told
+        self.ends: dict[int, int] = {}  # where ranges end that it was told of, and until when that is good
+        self.range = Range(0, 0)
+        self.graph: Graph | None = None  # by which it was found what the range rests on
+        self.has_gap = False
+        self.rests_on: list[tuple[int, bool]] = []  # edges that answer for some of it, and whether it may rest on them
+        self.number = -1
+        self.acked = -1
+        self.at = -1
+        self.good_us = 0
+        self.promised = -1  # until when it may rely on what it was told
+        self.until = -1  # until when it is waited for
+
+
+class Edges:
+    """One node's filters."""
+
+    def __init__(
+        self, size: int, place: int, table: Callable[[], Table], lease_us: int, now: int, owed_us: int
+    ) -> None:
+        self.size = size
+        self.place = place
+        self.graph = Graph(size, place, Range(place, 1), {})
+        self.ready_at = now + owed_us + owed_us // MARGIN
+        """Until when others may rely on what was told of these keys, and is not known here."""
+        self._table = table
+        self._lease_us = lease_us
+        self._begins: dict[int, int] = {}
+        self._edges: dict[int, _Edge] = {}
+        self._granted: dict[int, _Grant] = {}
+        self._wanted: dict[str, Rows] = {}
+        self._here: Rows = ()
+        self._number = now
+        self._owed: list[tuple[int, int, dict[int, int]]] = []  # to whom, which number, and who has to know what first
+        self._unsafe: dict[str, dict[int, int]] = {}  # what waits to be acknowledged, and who has to know what first
+
+    # -- what may be asked ---------------------------------------------------------------------------------------------
+
+    def rows(self, node: int, now: int) -> Rows:
+        """The filter of an edge: what is wanted behind it."""
+        edge = self._edges.get(node)
+        return edge.rows if edge is not None and self._is_known(node, edge, now) else ALL
+
+    @property
+    def begins(self) -> Mapping[int, int]:
+        """Where edges lead, and where the keys there begin, as far as is known."""
+        return self._begins
+
+    def since(self, node: int) -> int | None:
+        """When an edge was made; None where there is none."""
+        edge = self._edges.get(node)
+        return None if edge is None else edge.since
+
+    @property
+    def names(self) -> Mapping[str, Rows]:
+        """What is wanted at this node itself, by name."""
+        return self._wanted
+
+    @property
+    def granted(self) -> Collection[int]:
+        """Whose edges lead here."""
+        return self._granted.keys()
+
+    @property
+    def here(self) -> Rows:
+        """What is wanted at this node itself."""
+        return self._here
+
+    def told(self, now: int) -> dict[int, tuple[Range, Rows]]:
+        """What was told to whom, and is still good."""
+        granted = self._granted.items()
+        return {node: (grant.range, grant.rows) for node, grant in granted if grant.promised > now}
+
+    def split(self, asked: Range, attributes: Mapping[str, object], now: int) -> Split:
+        """Part a range for an event; parts in which nobody wants it are left out, and so answered for."""
+        split = self.graph.split(asked)
+        return split._replace(parts=[part for part in split.parts if self._is_wanted(part, attributes, now)])
+
+    def is_safe(self, name: str) -> bool:
+        """Whether a subscription, as it is now, may be acknowledged."""
+        return name not in self._unsafe
+
+    def owed_us(self, now: int) -> int:
+        """How long others may rely on what was told here: who gets keys of this node waits as long."""
+        return max(0, self.ready_at - now, *(grant.until - now for grant in self._granted.values()))
+
+    def is_quiet(self, now: int) -> bool:
+        """Whether all is known and told: nothing need be said again soon."""
+        is_known = all(self._is_known(node, edge, now) for node, edge in self._edges.items())
+        return is_known and not self._owed and not self._unaware(now)
+
+    def _is_wanted(self, part: Part, attributes: Mapping[str, object], now: int) -> bool:
+        return accepts(self.rows(part.node, now), attributes)
+
+    def _is_known(self, node: int, edge: _Edge, now: int) -> bool:
+        return edge.until > now and edge.range.encloses(self.graph.responsible[node], self.size)
+
+    # -- what may happen -----------------------------------------------------------------------------------------------
+
+    def relink(self, own: Range, links: Mapping[int, int], now: int, owed_us: int = 0) -> Said:
+        """This node has other keys or edges. `owed_us`: how long others may rely on what was told of its new keys."""
+        return self.change(now, {}, own, links, owed_us)
+
+    def want(self, name: str, rows: Rows, now: int) -> Said:
+        """A subscription here is new, changed or gone."""
+        return self.change(now, {name: rows}, self.graph.own, self._begins)
+
+    def change(
+        self, now: int, wanted: Mapping[str, Rows], own: Range, links: Mapping[int, int], owed_us: int = 0
+    ) -> Said:
+        """Both at once: nobody is to hear of new keys without what is wanted there. What has no rows is gone."""
+        self.ready_at = max(self.ready_at, now + owed_us + owed_us // MARGIN)
+        if own != self.graph.own or links != self._begins:
+            self._begins = dict(links)
+            self._draw(own, now)
+        if wanted:
+            self._wanted.update(wanted)
+            for name in [name for name, rows in wanted.items() if not rows]:
+                del self._wanted[name]
+            self._here = tuple([row for each in self._wanted.values() for row in each])
+        said = self._refresh(now)
+        unaware = self._unaware(now)
+        for name, rows in wanted.items():
+            self._unsafe.pop(name, None)
+            if rows:
+                self._unsafe[name] = unaware
+        return said + self._pay(now)
+
+    def _draw(self, own: Range, now: int) -> None:
+        self.graph = Graph(self.size, self.place, own, self._begins)
+        self._edges = {node: self._edges.get(node) or _Edge(now) for node in self.graph.nodes}
+
+    def begin_anew(self, node: int, now: int) -> Said:
+        """Where an edge leads, another serves now, or the same after a restart: what the one before told is over."""
+        if node in self._edges:
+            self._edges[node] = _Edge(now)
+        self._owed = [each for each in self._owed if each[0] != node]
+        return self._refresh(now)
+
+    def asked_anew(self, source: int) -> None:
+        """One whose edge leads here is another now, or has restarted: its questions have other times."""
+        grant = self._granted.get(source)
+        if grant is not None:
+            grant.at = -1
+
+    def heard(self, source: int, message: Message, now: int) -> Said:
+        """Someone says something. What makes no sense is not heard."""
+        match message:
+            case Ask():
+                return self._asked(source, message, now) if self._is_sound(message.range) else []
+            case State():
+                is_sound = self._is_sound(message.range) and message.at <= now and message.good_us <= self._lease_us
+                return self._stated(source, message, now) if is_sound else []
+            case Ack():
+                grant = self._granted.get(source)
+                if grant is not None and message.number <= grant.number:
+                    grant.acked = max(grant.acked, message.number)
+                return self._pay(now)
+
+    def _is_sound(self, range_: Range) -> bool:
+        return 0 <= range_.begin < self.size and 0 <= range_.length <= self.size
+
+    def again(self, now: int) -> Said:
+        """What is to be said now and then: questions, and what was not acknowledged; new edges are asked apart."""
+        asks = self._ask([node for node, edge in self._edges.items() if edge.is_asked], now)
+        states = self._refresh(now)
+        told = {node for node, _ in states}
+        for node in self._unaware(now):
+            if node not in told:
+                states.append((node, self._state(self._granted[node])))
+        return asks + states + self._pay(now)
+
+    def ask_new(self, now: int) -> Said:
+        """Ask where edges lead that were not asked yet. Whoever does so before it has found all its edges asks one for
+        what another will answer for, and is told of it as long as that is good.
+        """
+        return self._ask([node for node, edge in self._edges.items() if not edge.is_asked], now)
+
+    def _ask(self, nodes: Iterable[int], now: int) -> Said:
+        said: Said = []
+        for node in nodes:
+            edge = self._edges[node]
+            edge.is_asked = True
+            said.append((node, Ask(self.graph.responsible[node], now, edge.number)))
+        return said
+
+    def remake(self, now: int) -> Said:
+        """Draw what is wanted together anew, by what events are like now; whatever changes is told."""
+        for grant in self._granted.values():
+            grant.table = self._table()
+        return self._refresh(now)
+
+    # -- those whose edges lead here -----------------------------------------------------------------------------------
+
+    def _asked(self, source: int, ask: Ask, now: int) -> Said:
+        own = self.graph.own
+        grant = self._granted.get(source)
+        is_new = grant is None or grant.until <= now
+        if source == self.place or not ask.range.meets(own, self.size) or (is_new and self._is_full(now)):
+            return [(source, State(self._number, Range(own.begin, 0), ALL, ask.at, 0))]
+        if grant is None or is_new:
+            grant = self._granted[source] = _Grant(self._table())
+            grant.acked = self._number  # all that it was told before is over: nobody waits for it to know that
+        end = ask.range.end(self.size)
+        if ask.at < grant.at or (len(grant.ends) >= ENDS_MAX and end not in grant.ends):
+            return []  # an older question, come late, or too many
+        grant.at = ask.at
+        is_aware = grant.acked >= grant.number
+        grant.good_us = self._good_us(source, Range(own.begin, self._reach(end)), now) if is_aware else 0
+        until = now + grant.good_us + grant.good_us // MARGIN
+        grant.promised = max(grant.promised, now + grant.good_us)
+        grant.until = max(grant.until, until)
+        grant.ends[end] = max(grant.ends.get(end, now), until)
+        said = [each for each in self._refresh(now) if each[0] != source]
+        state = self._state(grant)
+        return [*said, (source, state._replace(rows=None) if ask.known == grant.number else state)]
+
+    def _is_full(self, now: int) -> bool:
+        return len(self._granted) >= GRANTED_MAX and all(grant.until > now for grant in self._granted.values())
+
+    def _reach(self, end: int) -> int:
+        """How far it is from where this node's keys begin to an end; to itself, once round."""
+        return (end - self.graph.own.begin - 1) % self.size + 1
+
+    def _good_us(self, source: int, range_: Range, now: int) -> int:
+        """How long what is told may be good: as long as all that it rests on, but for what it need not rest on."""
+        good_us = self._lease_us
+        for node, edge in self._edges.items():
+            if self.graph.responsible[node].meets(range_, self.size) and self._is_lower(node, source):
+                left_us = edge.until - now
+                if self._is_known(node, edge, now) and left_us * LEAST >= self._lease_us:
+                    good_us = min(good_us, left_us)
+        return good_us
+
+    def _is_lower(self, node: int, source: int) -> bool:
+        """Whether what is told to one may rest on an edge: nothing ever rests on itself."""
+        return level(self.place, node, self.size) < level(source, self.place, self.size)
+
+    def _refresh(self, now: int) -> Said:
+        """Make what was told what is so; whatever changes is told, to each all at once."""
+        said: Said = []
+        self._granted = {source: grant for source, grant in self._granted.items() if grant.until > now}
+        for source, grant in self._granted.items():
+            grant.ends = {end: until for end, until in grant.ends.items() if until > now}
+            range_ = Range(self.graph.own.begin, max(map(self._reach, grant.ends)))
+            self._fill(grant, source, range_, now)
+            if grant.number < 0 or grant.range != range_ or grant.table.rows != grant.rows:
+                grant.range, grant.rows = range_, grant.table.rows
+                self._number = grant.number = max(self._number + 1, now)
+                said.append((source, self._state(grant)))
+        return said
+
+    def _fill(self, grant: _Grant, source: int, range_: Range, now: int) -> None:
+        """What is wanted in a range: here, and behind each edge that answers for some of it."""
+        if grant.graph is not self.graph or grant.range != range_:
+            grant.graph = self.graph
+            grant.has_gap = bool(self.graph.split(range_).left)
+            meeting = (node for node in self._edges if self.graph.responsible[node].meets(range_, self.size))
+            grant.rests_on = [(node, self._is_lower(node, source)) for node in meeting]
+        sources: dict[Hashable, Rows] = {HERE: self._here}
+        if grant.has_gap:
+            sources[NOBODY] = ALL
+        for node, is_lower in grant.rests_on:
+            edge = self._edges[node]
+            is_good = is_lower and self._is_known(node, edge, now) and edge.until >= grant.promised
+            sources[node] = edge.rows if is_good else ALL
+        for each in [each for each in grant.table.sources if each not in sources]:
+            grant.table.remove(each)
+        for each, rows in sources.items():
+            grant.table.replace(each, rows)
+
+    def _state(self, grant: _Grant) -> State:
+        return State(grant.number, grant.range, grant.rows, grant.at, grant.good_us, grant.acked < grant.number)
+
+    # -- those to whom edges lead --------------------------------------------------------------------------------------
+
+    def _stated(self, source: int, state: State, now: int) -> Said:
+        edge = self._edges.get(source)
+        if edge is not None and state.at >= edge.since:
+            if state.number < edge.number or (state.rows is None and state.number != edge.number):
+                return []  # a newer one has come before, or what it is about has not
+            if state.range.length:  # else it only says where its keys begin
+                edge.number = state.number
+                edge.range, edge.rows = state.range, edge.rows if state.rows is None else state.rows
+                edge.until = max(edge.until, state.at + state.good_us)
+            if self._begins[source] != state.range.begin:
+                self._begins[source] = state.range.begin
+                self._draw(self.graph.own, now)
+        said = self._refresh(now)
+        if state.is_pending and all((source, state.number) != owed[:2] for owed in self._owed):
+            unaware = {
+                node: number
+                for node, number in self._unaware(now).items()
+                if self._granted[node].range.meets(state.range, self.size)
+            }
+            self._owed.append((source, state.number, unaware))
+            del self._owed[:-OWED_MAX]  # who is owed says it again
+        return said + self._pay(now)
+
+    # -- who knows -----------------------------------------------------------------------------------------------------
+
+    def _unaware(self, now: int) -> dict[int, int]:
+        """Who was told something that it has not acknowledged, and the number of that."""
+        return {
+            node: grant.number
+            for node, grant in self._granted.items()
+            if grant.until > now and grant.acked < grant.number
+        }
+
+    def _is_known_to(self, unaware: Mapping[int, int], now: int) -> bool:
+        """Whether all who had to know something do, or rely on nothing told here any more."""
+        for node, number in unaware.items():
+            grant = self._granted.get(node)
+            if grant is not None and grant.until > now and grant.acked < number:
+                return False
+        return True
+
+    def _pay(self, now: int) -> Said:
+        """Acknowledge what is known further up."""
+        if now < self.ready_at:
+            return []
+        self._unsafe = {name: who for name, who in self._unsafe.items() if not self._is_known_to(who, now)}
+        owed, self._owed = self._owed, []
+        said: Said = []
+        for node, number, unaware in owed:
+            if self._is_known_to(unaware, now):
+                said.append((node, Ack(number)))
+            else:
+                self._owed.append((node, number, unaware))
+        return said

@@ -1,0 +1,309 @@
+"""What members say to each other about filters (`edges`), as messages between nodes.
+
+What is said goes straight to the node that hosts the other's home; between members of one node nothing is sent. Each
+message names both ends with their lives: what was told by or to a former one does not count, so that numbers and times
+need no clock that all share. Each also tells who is there and where its keys begin (`contacts`), and who asks the first
+of those that its edges lead to hears, when that has changed, who follows (`linking`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from meetpoint.language.normal import Conjunction
+from meetpoint.language.render import render
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.overlay import Handler
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.entries.conjunctions import conjunction_in
+from meetpoint.placement.ownership.ownership import Ownership
+from meetpoint.schemes.rebeca.contacts import Contact, Contacts
+from meetpoint.schemes.rebeca.edge_targets import BESIDE_MAX, EdgeTargets, digest_of
+from meetpoint.schemes.rebeca.edges import Ack, Ask, Said, State
+from meetpoint.schemes.rebeca.member import Member
+from meetpoint.schemes.rebeca.messages import (
+    UNASKED,
+    Absent,
+    Beside,
+    Filter,
+    Known,
+    Stretch,
+    Want,
+    contacts_of,
+)
+from meetpoint.schemes.rebeca.messages import Member as Named
+from meetpoint.schemes.rebeca.ranges import Range
+from meetpoint.schemes.rebeca.tables import EVERYTHING, ROWS_MAX, Rows
+
+__all__ = ["NUMBER_MAX", "FilterUpdates"]
+
+NUMBER_MAX: Final = 1 << 62
+TELLERS_MAX: Final = 1_024
+"""Members that edges lead to or led to before; those before are forgotten."""
+ARCS_MAX: Final = 64
+"""Arcs that are read of one home."""
+
+Told: TypeAlias = Want | Filter | Known | Absent | Beside
+
+
+class FilterUpdates:
+    """All that members of this node say and hear.
+
+    `find` gives a member of a home here, up to date; `said` is called after one has said something, `learnt` when there
+    is another member than was known, or one less.
+    """
+
+    def __init__(
+        self,
+        services: Runtime,
+        hosting: HomeManager,
+        custody: Ownership,
+        contacts: Contacts,
+        linking: EdgeTargets,
+        find: Callable[[HomeId, bytes], Member | None],
+        said: Callable[[HomeId], None],
+        learnt: Callable[[], None],
+    ) -> None:
+        self._services = services
+        self._hosting = hosting
+        self._custody = custody
+        self._contacts = contacts
+        self._linking = linking
+        self._find = find
+        self._said = said
+        self._learnt = learnt
+        self._round = 0
+        self._asked_in: dict[HomeId, int] = {}  # in which round
+        self._queue: deque[Told] = deque()
+        self._busy = False
+
+    def handlers(self) -> dict[type[Message], Handler]:
+        """Which messages are about filters."""
+        return dict.fromkeys((Want, Filter, Known, Absent, Beside), self._received)
+
+    def begin_round(self) -> None:
+        """From now on a home that is asked again is one more time unanswered."""
+        self._round += 1
+        self._asked_in = {home: at for home, at in self._asked_in.items() if at + 1 >= self._round}
+
+    # -- what is said --------------------------------------------------------------------------------------------------
+
+    def say(self, member: Member, said: Said) -> None:
+        """A member says something."""
+        ring = self._services.ring
+        for place, message in said:
+            key = bytes(ring.key(place))
+            match message:
+                case Ask():
+                    home = member.homes.get(place)
+                    if home is not None:
+                        self._ask(member, Named(home, key, _life(member, place)), message)
+                case State():
+                    asker = member.askers.get(place)
+                    if asker is not None:
+                        rows = None if message.rows is None else tuple(map(_text, message.rows))
+                        stretch = Stretch.of(ring, message.range)
+                        told = Filter(
+                            Named(asker[0], key, asker[1]), member.name, message.number, stretch, rows, message.at,
+                            message.good_us, message.is_pending,
+                        )  # fmt: skip
+                        self._send(asker[0], told)
+                case Ack():
+                    teller = member.tellers.get(place)
+                    if teller is not None:
+                        self._send(teller[0], Known(Named(teller[0], key, teller[1]), member.name, message.number))
+        self._said(member.home)
+
+    def knock(self, member: Member, contact: Contact) -> None:
+        """Ask one that no edge leads to whether it is there."""
+        nothing = Ask(Range(member.edges.place, 0), self._services.now)
+        self._ask(member, Named(contact.home, bytes(self._services.ring.key(contact.place))), nothing)
+
+    def _ask(self, member: Member, to: Named, ask: Ask) -> None:
+        ring = self._services.ring
+        if not self._is_here(to.home) and self._asked_in.get(to.home) != self._round:
+            self._asked_in[to.home] = self._round
+            self._contacts.missed(to.home)
+        place, listed = ring.number(to.place), UNASKED
+        if place == member.first:
+            listed = member.listed_by[1] if member.listed_by[0] == place else 0
+        begin = bytes(ring.key(member.edges.graph.own.begin))
+        stretch = Stretch.of(ring, ask.range)
+        self._send(to.home, Want(to, member.name, stretch, ask.at, ask.known, begin, listed))
+
+    def _is_here(self, home: HomeId) -> bool:
+        return home in self._hosting.homes
+
+    def _send(self, home: HomeId, message: Told) -> None:
+        host = self._contacts.host(home)
+        if host is None:
+            return
+        if host.id != self._services.me.id:
+            self._services.send(host, message)
+        elif self._is_here(home):
+            self._queue.append(message)
+
+    def work(self) -> None:
+        """Let members of this node hear each other, one after another."""
+        if self._busy:
+            return
+        self._busy = True
+        while self._queue:
+            self._heard(self._services.me, self._queue.popleft())
+        self._busy = False
+
+    # -- what is heard -------------------------------------------------------------------------------------------------
+
+    def _received(self, source: Peer, message: Message) -> None:
+        assert isinstance(message, Want | Filter | Known | Absent | Beside)
+        ring = self._services.ring
+        named = (message.to, message.source)
+        if not all(ring.holds(each.home) and ring.holds(each.place) for each in named):
+            self._services.observe("filter_malformed")
+            return
+        self._heard(source, message)
+        self.work()
+
+    def _heard(self, source: Peer, message: Told) -> None:
+        if self._contacts.answered(message.source.home):
+            self._learnt()
+        member = self._find(message.to.home, message.to.place)
+        is_meant = member is not None and message.to.life == member.life
+        match message:
+            case Want():
+                self._asked(source, member, message)
+            case Filter():
+                self._told(source, member if is_meant else None, message)
+            case Known():
+                if member is not None and is_meant and 0 <= message.number < NUMBER_MAX:
+                    self._hear(member, message.source, Ack(message.number))
+            case Absent():
+                self._is_absent(source, message)
+            case Beside():
+                self._told_beside(member if is_meant else None, message)
+
+    def _hear(self, member: Member, source: Named, message: Ask | State | Ack) -> None:
+        place = self._services.ring.number(source.place)
+        self.say(member, member.edges.heard(place, message, self._services.now))
+
+    def _meet(self, source: Peer, named: Named, begin: int) -> None:
+        """Someone has said where its keys begin."""
+        contact = Contact(named.home, self._services.ring.number(named.place), begin, source)
+        if self._contacts.heard(contact):
+            self._learnt()
+
+    def _asked(self, source: Peer, member: Member | None, want: Want) -> None:
+        ring = self._services.ring
+        range_ = want.range.range(ring)
+        if range_ is None or not 0 <= want.at < NUMBER_MAX or not ring.holds(want.begin):
+            self._services.observe("filter_malformed")
+            return
+        self._meet(source, want.source, ring.number(want.begin))
+        if member is None:
+            self._answer_absent(source, want)
+            return
+        place = ring.number(want.source.place)
+        asker = (want.source.home, want.source.life)
+        if member.askers.get(place) != asker:
+            member.askers[place] = asker
+            member.edges.asked_anew(place)
+        known = want.known if want.to.life == member.life else -1
+        self._hear(member, want.source, Ask(range_, want.at, known))
+        if want.listed != UNASKED:
+            cards = self._linking.beside(member, place)
+            if digest_of(cards) != want.listed:
+                self._send(want.source.home, Beside(want.source, member.name, cards))
+        if len(member.askers) > 2 * len(member.edges.granted):
+            member.askers = {each: who for each, who in member.askers.items() if each in member.edges.granted}
+
+    def _answer_absent(self, source: Peer, want: Want) -> None:
+        if not self._is_here(want.to.home):
+            return
+        me = Named(want.to.home, want.to.place)
+        absent = Absent(want.source, me, self._custody.arcs(want.to.home))
+        if source.id == self._services.me.id:
+            self._queue.append(absent)
+        else:
+            self._services.send(source, absent)
+
+    def _told(self, source: Peer, member: Member | None, message: Filter) -> None:
+        ring = self._services.ring
+        range_ = message.range.range(ring)
+        times = (message.number, message.at, message.good_us)
+        if range_ is None or not all(0 <= each < NUMBER_MAX for each in times):
+            self._services.observe("filter_malformed")
+            return
+        if member is None:
+            return  # told to one that is not here any more
+        self._meet(source, message.source, range_.begin)
+        place, teller = ring.number(message.source.place), (message.source.home, message.source.life)
+        since, known = member.edges.since(place), member.tellers.get(place)
+        if since is not None and message.at < since:
+            return
+        member.tellers[place] = teller
+        if since is not None:
+            member.homes[place] = message.source.home
+            if known is not None and known[1] != teller[1]:
+                # Another serves there now: what it says counts from the next question on.
+                self.say(member, member.edges.begin_anew(place, self._services.now))
+                return
+        if len(member.tellers) > TELLERS_MAX:
+            member.tellers = {each: who for each, who in member.tellers.items() if member.edges.since(each) is not None}
+        rows = None if message.rows is None else self._rows(message.rows)
+        state = State(
+            message.number, range_, rows, message.at, message.good_us, message.is_pending
+        )  # fmt: skip
+        self._hear(member, message.source, state)
+
+    def _rows(self, texts: tuple[str, ...]) -> Rows:
+        """Rows as they came; what cannot be read accepts everything."""
+        if len(texts) > ROWS_MAX:
+            return (EVERYTHING,)
+        rows = [conjunction_in(text, 0) for text in texts]
+        if None in rows:
+            self._services.observe("filter_malformed")
+        return tuple([EVERYTHING if row is None else row for row in rows])
+
+    def _told_beside(self, member: Member | None, message: Beside) -> None:
+        ring = self._services.ring
+        listed = contacts_of(ring, message.cards[:BESIDE_MAX])
+        if listed is None:
+            self._services.observe("filter_malformed")
+            return
+        place = ring.number(message.source.place)
+        if member is None or place != member.first:
+            return  # another is the first by now
+        member.listed, member.listed_by = tuple(listed), (place, digest_of(message.cards))
+        if self._contacts.told(listed):
+            self._learnt()
+
+    def _is_absent(self, source: Peer, message: Absent) -> None:
+        ring = self._services.ring
+        home = message.source.home
+        if not all(ring.holds(arc.low) and ring.holds(arc.high) for arc in message.arcs):
+            self._services.observe("filter_malformed")
+        elif not self._is_here(home):
+            self._contacts.absent(ring.number(message.source.place))
+            for arc in message.arcs[:ARCS_MAX]:
+                begin = ring.number(ring.add(arc.low, 1))
+                self._contacts.heard(Contact(home, ring.number(arc.high), begin, source))
+            self._learnt()
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        assert not self._queue or self._busy
+
+
+def _life(member: Member, place: int) -> int:
+    """The life of one that has told something; 0 where none has."""
+    return member.tellers[place][1] if place in member.tellers else 0
+
+
+@lru_cache(maxsize=4_096)
+def _text(row: Conjunction) -> str:
+    return render((row,))

@@ -1,0 +1,292 @@
+"""Events on their way down the graph: whoever gets one for a range serves its own keys, and hands on the rest.
+
+A member answers when the homes that want the event in its own keys have it, and all parts that it handed on are
+answered for. A part in which nobody wants it, by a filter that is good now, is answered for by that. What is not is
+*left*, and named in the answer: ranges without an edge, or of members that are silent or slow; and homes that did not
+say soon enough that they have it. The event's origin sees to these itself (`rebeca`).
+
+Parts have nothing in common, so nobody gets it twice by the graph. Nothing of it is kept: what is lost is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from meetpoint.node.home.home import Home
+from meetpoint.node.overlay import Handler
+from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.node.runtime.messages import Message, Peer, Reply
+from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.decode import read_attributes
+from meetpoint.placement.dissemination.fanout import HomeFanout
+from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
+from meetpoint.placement.dissemination.wait_all import when_all
+from meetpoint.placement.entries.entry_table import Matched, add_to, by_home
+from meetpoint.placement.ownership.ownership import Ownership
+from meetpoint.schemes.rebeca.entry_tables import Shelves
+from meetpoint.schemes.rebeca.graph import Part
+from meetpoint.schemes.rebeca.member import Member
+from meetpoint.schemes.rebeca.members import Members
+from meetpoint.schemes.rebeca.messages import Carried, Carry, Hand, Handed, Serve, Served, Stretch
+from meetpoint.schemes.rebeca.messages import Member as Named
+from meetpoint.schemes.rebeca.ranges import Range, merged
+from meetpoint.schemes.rebeca.timeouts import HOPS_MAX, STEP_US, WITHIN_US
+from meetpoint.wording import counted
+
+__all__ = ["Event", "Forwarding", "Outcome"]
+
+BRING_US: Final = SECOND_US // 2
+"""How long a home may take to have an event, before that is left to the event's origin."""
+WORKING_MAX: Final = 4_096
+"""Ranges that a node works at; any further one is left."""
+
+
+class Event(NamedTuple):
+    """An event on its way."""
+
+    key: EventKey
+    settled: int
+    content: bytes
+    attributes: Mapping[str, object]
+
+
+class Outcome:
+    """What became of an event in a range."""
+
+    __slots__ = ("homes", "left", "served")
+
+    def __init__(self) -> None:
+        self.left: list[Range] = []
+        self.homes: Matched = {}
+        self.served = 0
+
+    def leave(self, homes: Iterable[tuple[HomeId, tuple[int, ...]]]) -> None:
+        """Some homes have not said that they have it."""
+        add_to(self.homes, homes)
+
+
+class Forwarding:
+    """All events that come by this node."""
+
+    def __init__(
+        self,
+        services: Runtime,
+        custody: Ownership,
+        errands: KeyedRpc,
+        bringing: HomeFanout,
+        shelves: Shelves,
+        members: Members,
+    ) -> None:
+        self._services = services
+        self._custody = custody
+        self._bringing = bringing
+        self._shelves = shelves
+        self._members = members
+        self._working = 0
+        errands.do(Serve, self._serve)
+        errands.do(Carry, self._carry)
+
+    def handlers(self) -> dict[type[Message], Handler]:
+        """Which messages are about events."""
+        return {Hand: self._hand}  # type: ignore[dict-item]
+
+    # -- for a range ---------------------------------------------------------------------------------------------------
+
+    def pass_on(
+        self, member: Member, range_: Range, event: Event, hops: int, within_us: int, then: Callable[[Outcome], None]
+    ) -> None:
+        """Bring an event to all in a range who want it; `then` once, in time."""
+        split = member.edges.split(range_, event.attributes, self._services.now)
+        outcome = Outcome()
+        outcome.left += split.left
+        parts = split.parts
+        if within_us < 2 * STEP_US or hops >= HOPS_MAX:
+            outcome.left += [part.range for part in parts]
+            parts = []
+        self._members.sample(event.attributes)
+        self._working += 1
+
+        def all_is_done() -> None:
+            self._working -= 1
+            then(outcome)
+
+        one_is_done = when_all(1 + len(parts), all_is_done)
+        for part in parts:
+            self._hand_on(member, part, event, hops, within_us - STEP_US, outcome, one_is_done)
+        if split.mine.length:
+            outcome.served += 1
+            self._services.observe("event_hops", hops)
+            size = self._services.ring.size
+            number = self._services.ring.number
+            bring_us = min(BRING_US, within_us - STEP_US)
+            matched = self._bring(
+                member.home, event, lambda home: split.mine.holds(number(home), size), bring_us, outcome, one_is_done
+            )
+            if self._services.tracing:
+                told = f"matches of {counted(len(matched), 'home')}, handed on to {len(parts)}"
+                self._services.trace(event.key, "visited", member.home, detail=told)
+        else:
+            one_is_done()
+
+    def _hand_on(
+        self,
+        member: Member,
+        part: Part,
+        event: Event,
+        hops: int,
+        within_us: int,
+        outcome: Outcome,
+        done: Callable[[], None],
+    ) -> None:
+        ring = self._services.ring
+        home, place = member.homes.get(part.node), bytes(ring.key(part.node))
+        host = None if home is None else self._members.host(home)
+        if home is None or host is None:
+            outcome.left.append(part.range)
+            done()
+            return
+        self._services.observe("rebeca_handed")
+
+        def passed(found: Outcome) -> None:
+            outcome.left += found.left
+            outcome.leave(found.homes.items())
+            outcome.served += found.served
+            done()
+
+        if host.id == self._services.me.id:
+            below = self._members.find(home, place)
+            if below is None:
+                outcome.left.append(part.range)
+                done()
+            else:
+                self.pass_on(below, part.range, event, hops, within_us, passed)
+            return
+
+        def answered(reply: Reply | None) -> None:
+            if isinstance(reply, Handed):
+                passed(self._read(reply, part.range))
+                return
+            self._services.observe("rebeca_unanswered")
+            self._members.missed(home)
+            outcome.left.append(part.range)
+            done()
+
+        stretch = Stretch.of(ring, part.range)
+        self._services.ask(
+            host,
+            lambda each: Hand(
+                each, Named(home, place), stretch, event.key, event.settled, hops + 1, within_us, event.content
+            ),
+            answered,
+            within_us,
+        )
+
+    def _read(self, reply: Handed | Carried, asked: Range) -> Outcome:
+        """An answer as it came: what makes no sense answers for nothing."""
+        ring = self._services.ring
+        found = Outcome()
+        ranges = [each.range(ring) for each in reply.left]
+        if any(each is None for each in ranges) or not all(ring.holds(home) for home, _ in reply.homes):
+            self._services.observe("event_malformed")
+            found.left.append(asked)
+            return found
+        found.left = [each for each in ranges if each is not None]
+        found.leave(reply.homes)
+        found.served = min(max(reply.served, 0), 1 << 32)
+        return found
+
+    def _bring(
+        self,
+        home: HomeId,
+        event: Event,
+        is_asked: Callable[[HomeId], bool],
+        within_us: int,
+        outcome: Outcome,
+        done: Callable[[], None],
+    ) -> Matched:
+        """Bring an event to the homes that want it, of those whose entries lie at a home here."""
+        matched = by_home(self._shelves.at(home).match(event.attributes, is_asked))
+
+        def brought(left: Mapping[HomeId, tuple[int, ...]]) -> None:
+            outcome.leave(left.items())
+            done()
+
+        self._bringing.bring_soon(event.key, event.settled, event.content, matched, within_us, brought)
+        return matched
+
+    # -- what comes from others ----------------------------------------------------------------------------------------
+
+    def _event(self, key: EventKey, settled: int, content: bytes) -> Event | None:
+        if settled < 0:
+            self._services.observe("event_malformed")
+            return None
+        attributes = read_attributes(self._services, content)
+        return None if attributes is None else Event(key, settled, content, attributes)
+
+    def _hand(self, source: Peer, hand: Hand) -> None:
+        ring = self._services.ring
+        range_ = hand.range.range(ring)
+        well = ring.holds(hand.to.home) and ring.holds(hand.to.place) and 0 <= hand.hops <= HOPS_MAX
+        event = self._event(hand.event, hand.settled, hand.content)
+        if range_ is None or event is None or not well:
+            self._services.observe("event_malformed")
+            return
+        member = self._members.find(hand.to.home, hand.to.place)
+        if member is None or self._working >= WORKING_MAX:
+            self._services.observe("rebeca_elsewhere")
+            self._services.send(source, Handed(hand.request, (hand.range,), (), 0))
+            return
+
+        def passed(outcome: Outcome) -> None:
+            left = tuple(Stretch.of(ring, each) for each in merged(outcome.left, ring.size))
+            self._services.send(source, Handed(hand.request, left, tuple(outcome.homes.items()), outcome.served))
+
+        within_us = min(max(hand.within_us, 0), WITHIN_US)
+        self.pass_on(member, range_, event, hand.hops, within_us - STEP_US // 2, passed)
+
+    def _carry(self, home: Home, reached: Reached, carry: Carry, answer: Callable[[Message], None]) -> None:
+        ring = self._services.ring
+        event = self._event(carry.event, carry.settled, carry.content)
+        root = self._members.root(home.id)
+        if event is None or root is None or self._working >= WORKING_MAX:
+            return
+
+        def passed(outcome: Outcome) -> None:
+            left = tuple(Stretch.of(ring, each) for each in merged(outcome.left, ring.size))
+            answer(Carried(left, tuple(outcome.homes.items()), outcome.served))
+
+        within_us = min(max(carry.within_us, 0), WITHIN_US)
+        everything = Range(root.edges.graph.own.begin, ring.size)
+        self.pass_on(root, everything, event, min(reached.hops, HOPS_MAX), within_us, passed)
+
+    def carried(self, answer: Message, everything: Range) -> Outcome | None:
+        """What became of an event that another carried."""
+        return self._read(answer, everything) if isinstance(answer, Carried) else None
+
+    def _serve(self, home: Home, reached: Reached, serve: Serve, answer: Callable[[Message], None]) -> None:
+        ring = self._services.ring
+        range_ = serve.range.range(ring)
+        event = self._event(serve.event, serve.settled, serve.content)
+        if range_ is None or event is None:
+            self._services.observe("event_malformed")
+            return
+        arc = self._custody.arc(home.id, reached.key)
+        outcome = Outcome()
+        self._services.observe("event_hops", min(max(serve.hops, 0), HOPS_MAX) + reached.hops)
+        matched = self._bring(
+            home.id,
+            event,
+            lambda owner: arc.holds(owner) and range_.holds(ring.number(owner), ring.size),
+            BRING_US,
+            outcome,
+            lambda: answer(Served(tuple(outcome.homes.items()))),
+        )
+        if self._services.tracing:
+            told = f"matches of {counted(len(matched), 'home')}, by an errand"
+            self._services.trace(event.key, "visited", home.id, detail=told)
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        assert self._working >= 0

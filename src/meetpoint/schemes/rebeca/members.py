@@ -1,0 +1,354 @@
+"""The members of the graph that this node has: arcs that homes here answer for (`member`).
+
+- Arcs change without a word (`custody`): before anything is said or judged a member is brought up to date, keys and
+  entries at once, so that nobody hears of keys without what is wanted there.
+- Now and then each looks whom its edges are to lead to (`linking`), asks those that they lead to what is wanted behind
+  them (`telling`), looks for whom it does not know (`locating`) and tells whom it is new to (`joining`). Once a period,
+  while there is any doubt; at rest as seldom as leases allow, which last for as many rounds as a tree has levels.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.overlay import Handler, Overlay
+from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.entries.entry_tables import Fellow
+from meetpoint.placement.entries.stored_entry import Item
+from meetpoint.placement.ownership.key_range import KeyRange
+from meetpoint.placement.ownership.ownership import Ownership
+from meetpoint.schemes.rebeca.contacts import Contacts
+from meetpoint.schemes.rebeca.edge_targets import EdgeTargets
+from meetpoint.schemes.rebeca.edges import Edges, Said
+from meetpoint.schemes.rebeca.entry_tables import Shelves
+from meetpoint.schemes.rebeca.filter_updates import NUMBER_MAX, FilterUpdates
+from meetpoint.schemes.rebeca.member import Member
+from meetpoint.schemes.rebeca.node_join import Joining
+from meetpoint.schemes.rebeca.node_location import NodeLocation
+from meetpoint.schemes.rebeca.ranges import Range
+from meetpoint.schemes.rebeca.settings import RebecaSettings
+from meetpoint.schemes.rebeca.tables import SAMPLE_MAX, Rows, Sample, Table, make_table
+
+__all__ = ["Members"]
+
+WAITING_MAX: Final = 16
+"""Answers that wait for one entry: it is asked for again and again."""
+ROUND_PERIODS_MAX: Final = 2
+"""How long a round takes at most, in periods: so long it may be that nobody sees that one is silent."""
+SOON_US: Final = 20_000
+"""How soon others are told of a change here that came without a message, and edges follow what was learnt."""
+
+
+class Members(Fellow):
+    """All members of this node."""
+
+    def __init__(
+        self,
+        services: Runtime,
+        overlay: Overlay,
+        hosting: HomeManager,
+        custody: Ownership,
+        shelves: Shelves,
+        settings: RebecaSettings,
+    ) -> None:
+        self._services = services
+        self._hosting = hosting
+        self._custody = custody
+        self._shelves = shelves
+        self._settings = settings
+        directory, period_us = hosting.directory, settings.period_us
+        self._contacts = Contacts(services, directory, period_us, lambda home: home in hosting.homes)
+        self.linking = EdgeTargets(services, directory, self._contacts, settings, self.all)
+        self._telling = FilterUpdates(
+            services, hosting, custody, self._contacts, self.linking, self.find, self._call_back_all, self._look_soon
+        )  # fmt: skip
+        self._locating = NodeLocation(
+            services, overlay, self._contacts, self.linking, period_us, self.find, self._look_soon
+        )  # fmt: skip
+        self._joining = Joining(services, self._contacts, period_us, self.find, self._look_soon)
+        self._lives = services.random.getrandbits(48)
+        self._members: dict[HomeId, dict[bytes, Member]] = {}
+        self._seen: dict[
+            HomeId, tuple[KeyRange, ...]
+        ] = {}  # arcs, as of when a home's members were last brought up to date
+        self._changed: dict[HomeId, dict[str, None]] = {}  # entries that came or went since
+        self._owed_until: dict[HomeId, int] = {}
+        self._waiting: dict[tuple[HomeId, str], list[Callable[[], None]]] = {}
+        self._knocks = 0
+        self._timer: int | None = None
+        self._soon: int | None = None
+        self._sample: deque[Mapping[str, object]] = deque(maxlen=SAMPLE_MAX)
+        self._sampled = 0
+
+    def handlers(self) -> dict[type[Message], Handler]:
+        """Which messages are about the graph and its filters."""
+        return {**self._telling.handlers(), **self._locating.handlers(), **self._joining.handlers()}
+
+    # -- what custody tells (`shelves.Fellow`) -------------------------------------------------------------------------
+
+    def began(self, home: HomeId, owed_us: int | None) -> None:
+        """A home holds arcs here that it did not hold before."""
+        lease_us = self._settings.lease_us
+        owed = lease_us if owed_us is None else min(max(owed_us, 0), 2 * lease_us)
+        self._owe(home, owed)
+        self._members.setdefault(home, {})
+        self._changed.setdefault(home, {})
+        if self._timer is None:
+            self._timer = self._services.after(self._jitter(self._settings.period_us // 4), self._tick)
+        self._look_soon()
+
+    def _owe(self, home: HomeId, owed_us: int) -> None:
+        self._owed_until[home] = max(self._owed_until.get(home, 0), self._services.now + owed_us)
+
+    def owed_us(self, home: HomeId) -> int:
+        """How long others may rely on what a home here has told them, or may have told."""
+        self._update(home)
+        now = self._services.now
+        told = [member.edges.owed_us(now) for member in self._members.get(home, {}).values()]
+        return max(0, self._owed_until.get(home, 0) - now, *told)
+
+    def ended(self, home: HomeId) -> None:
+        """A home is here no longer; where it serves next it begins anew."""
+        for table in (self._members, self._seen, self._changed, self._owed_until):
+            table.pop(home, None)
+        for key in [key for key in self._waiting if key[0] == home]:
+            del self._waiting[key]
+
+    def added(self, home: HomeId, name: str, item: Item[HomeId]) -> None:
+        """Something lies at a home here."""
+        self._changed.setdefault(home, {})[name] = None
+        self._look_soon()
+
+    def removed(self, home: HomeId, name: str, item: Item[HomeId]) -> None:
+        """It does no longer."""
+        self.added(home, name, item)
+
+    def _look_soon(self) -> None:
+        if self._soon is None:
+            self._soon = self._services.after(SOON_US, self._look)
+
+    def _look(self) -> None:
+        self._soon = None
+        for member in self._up_to_date():
+            self._tend(member)
+        self._telling.work()
+
+    def _up_to_date(self) -> list[Member]:
+        for home in list(self._members):
+            self._update(home)
+        return self.all()
+
+    # -- what may be asked ---------------------------------------------------------------------------------------------
+
+    def when_safe(self, home: HomeId, name: str, then: Callable[[], None]) -> None:
+        """Call back when every event that is published from then on meets an entry of a home here.
+
+        Never where it goes away meanwhile: whoever holds it then says so.
+        """
+        self._update(home)
+        waiting = self._waiting.setdefault((home, name), [])
+        waiting.append(then)
+        del waiting[:-WAITING_MAX]
+        self._call_back(home, name)
+
+    def _call_back_all(self, home: HomeId) -> None:
+        for key in [key for key in self._waiting if key[0] == home]:
+            self._call_back(*key)
+
+    def _call_back(self, home: HomeId, name: str) -> None:
+        item = self._shelves.at(home).items.get(name)
+        if item is None:
+            self._waiting.pop((home, name), None)
+            return
+        member = self.holder(home, item.home)
+        if member is not None and member.edges.is_safe(name):
+            for then in self._waiting.pop((home, name), ()):
+                then()
+
+    def holder(self, home: HomeId, key: bytes) -> Member | None:
+        """The member of a home here that has a key."""
+        members = self._members.get(home, {}).values()
+        return next((member for member in members if member.arc.holds(key)), None)
+
+    def find(self, home: HomeId, place: bytes) -> Member | None:
+        """The member of a home here that has a place, as it is now."""
+        self._update(home)
+        return self._members.get(home, {}).get(place)
+
+    def root(self, home: HomeId) -> Member | None:
+        """A member of this node, of a home if it has one."""
+        for each in (home, *sorted(self._members)):
+            self._update(each)
+            for member in self._members.get(each, {}).values():
+                return member
+        return None
+
+    def sample(self, attributes: Mapping[str, object]) -> None:
+        """An event has come by."""
+        self._sample.append(attributes)
+        self._sampled += 1
+
+    def host(self, home: HomeId) -> Peer | None:
+        """The node that hosts a home."""
+        return self._contacts.host(home)
+
+    def missed(self, home: HomeId) -> None:
+        """A home left something unanswered."""
+        self._contacts.missed(home)
+
+    # -- keys and entries ----------------------------------------------------------------------------------------------
+
+    def _update(self, home: HomeId) -> None:
+        """Bring the members of a home up to date with what it holds."""
+        members = self._members.get(home)
+        if members is None:
+            return
+        arcs, changed = self._custody.arcs(home), self._changed.get(home, {})
+        if arcs == self._seen.get(home):
+            if changed:
+                self._changed[home] = {}
+                self._tell_changed(home, changed)
+            return
+        self._seen[home], self._changed[home] = arcs, {}
+        now = self._services.now
+        places = {bytes(arc.high) for arc in arcs}
+        for place in [place for place in members if place not in places]:
+            self._owe(home, members.pop(place).edges.owed_us(now))
+        owed_us = max(0, self._owed_until.get(home, 0) - now)
+        items = self._shelves.at(home).items
+        for arc in arcs:
+            member = members.get(bytes(arc.high))
+            before = 0 if member is None else member.edges.graph.own.length
+            if member is None:
+                member = members[bytes(arc.high)] = self._make(home, arc)
+            member.arc = arc
+            edges = member.edges
+            known = edges.names
+            wanted: dict[str, Rows] = {name: () for name in known if name not in items}
+            for name, item in items.items():
+                rows = (item.read.conjunction,) if arc.holds(item.home) else ()
+                if rows != known.get(name, ()):
+                    wanted[name] = rows
+            own = self._own(arc)
+            self._telling.say(member, edges.change(now, wanted, own, self.linking.links(member), owed_us))
+            if own.length > before:
+                self._joining.gained(member, Range(own.begin, own.length - before))
+        self._telling.work()
+
+    def _make(self, home: HomeId, arc: KeyRange) -> Member:
+        self._lives = (self._lives + 1) % NUMBER_MAX
+        size, place = self._services.ring.size, self._services.ring.number(arc.high)
+        edges = Edges(size, place, self._table, self._settings.lease_us, self._services.now, 0)
+        return Member(home, arc, self._lives, edges)
+
+    def _table(self) -> Table:
+        sample = Sample(tuple(self._sample)) if self._settings.strategy == "imperfect" else None
+        return make_table(self._settings.strategy, sample, self._settings.share)
+
+    def _own(self, arc: KeyRange) -> Range:
+        ring = self._services.ring
+        return Range(ring.number(ring.add(arc.low, 1)), ring.distance(arc.low, arc.high) or ring.size)
+
+    def _tell_changed(self, home: HomeId, names: Iterable[str]) -> None:
+        items = self._shelves.at(home).items
+        now = self._services.now
+        for member in self._members[home].values():
+            edges = member.edges
+            wanted: dict[str, Rows] = {}
+            for name in names:
+                item = items.get(name)
+                rows = (item.read.conjunction,) if item is not None and member.arc.holds(item.home) else ()
+                if rows != edges.names.get(name, ()):
+                    wanted[name] = rows
+            if wanted:
+                self._telling.say(member, edges.change(now, wanted, edges.graph.own, edges.begins))
+        self._telling.work()
+
+    # -- now and then --------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        """Look whom edges lead to, ask again, and look for whom nobody knows."""
+        now = self._services.now
+        self._telling.begin_round()
+        members = self._up_to_date()
+        self._contacts.forget(self._in_use(members))
+        lives = {member.life for member in members}
+        self._locating.forget(lives)
+        self._joining.forget(lives)
+        wait_us = self._round_us(members)
+        for member in members:
+            self._tend(member)
+            self._ask_reserve(member)
+            self._telling.say(member, self._resampled(member) + member.edges.again(now))
+        for home in list(self._members):
+            self._call_back_all(home)
+        if self._sampled >= SAMPLE_MAX:
+            self._sampled = 0
+        silent = self._contacts.silent()
+        if silent and members:
+            self._knocks += 1
+            self._telling.knock(members[0], silent[self._knocks % len(silent)])
+        self._telling.work()
+        self._timer = self._services.after(self._jitter(wait_us), self._tick)
+
+    def _jitter(self, wait_us: int) -> int:
+        return wait_us - self._services.random.randrange(wait_us // 4 + 1)
+
+    def _round_us(self, members: Iterable[Member]) -> int:
+        """How long until the next round: what is told has to last for as many rounds as trees have levels."""
+        period_us, lease_us, now = self._settings.period_us, self._settings.lease_us, self._services.now
+        if any(not member.edges.is_quiet(now) or self._is_in_doubt(member) for member in members):
+            return period_us
+        lasts_us = lease_us * 3 // 4 // max(self.linking.levels, 1)
+        return min(max(period_us, lasts_us), ROUND_PERIODS_MAX * period_us)
+
+    def _is_in_doubt(self, member: Member) -> bool:
+        """Whether nobody is known, or one that an edge leads to has left the last question unanswered."""
+        return member.first is None or any(map(self._contacts.is_suspected, member.homes.values()))
+
+    def _in_use(self, members: Iterable[Member]) -> dict[int, HomeId]:
+        found: dict[int, HomeId] = {}
+        for member in members:
+            found.update(member.homes)
+            found.update((each.place, each.home) for each in member.listed)
+        return found
+
+    def _tend(self, member: Member) -> None:
+        """Let edges lead where they are to lead, look for whom nobody knows, and tell whom a member is new to."""
+        edges, links, now = member.edges, self.linking.links(member), self._services.now
+        if links.keys() != edges.begins.keys():
+            self._telling.say(member, edges.change(now, {}, edges.graph.own, links))
+        self._locating.look(member)
+        self._joining.look(member)
+        if not self._locating.is_settling(member):
+            self._telling.say(member, edges.ask_new(now))
+
+    def _ask_reserve(self, member: Member) -> None:
+        """Where the first edge may have failed, find out at once which of those in reserve have not."""
+        first = member.first
+        if first is not None and self._contacts.is_suspected(member.homes[first]):
+            for contact in self.linking.reserve(member):
+                if contact.place != first:
+                    self._telling.knock(member, contact)
+
+    def _resampled(self, member: Member) -> Said:
+        """Rows are merged by what events are like: by others than before, when all of the sample are others."""
+        is_due = self._settings.strategy == "imperfect" and self._sampled >= SAMPLE_MAX
+        return member.edges.remake(self._services.now) if is_due else []
+
+    # -- seen from outside ---------------------------------------------------------------------------------------------
+
+    def all(self) -> list[Member]:
+        """All members of this node, as they were when they were last brought up to date."""
+        return [member for members in self._members.values() for member in members.values()]
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        self._telling.check()
+        self._joining.check()
+        assert self._members.keys() <= self._hosting.homes.keys()

@@ -1,0 +1,197 @@
+"""The scheme `rebeca`: events go down the edges of a graph where something is wanted behind them (paper E), corrected.
+
+- A conjunction lies, whole, at the key of its home's id, with whoever holds that: on a ring with the home itself, so
+  that nothing is sent to place it. Elsewhere its home may hold no key at all, and another answers for it.
+- Whoever holds keys is a member of the graph (`members`) and tells others what is wanted at these (`edges`). An entry
+  is placed when all who may rely on being told know of it.
+- An event goes round the whole circle from where it is published (`passing`). What the graph leaves, its origin brings
+  there by errands, straight to whoever holds the keys: an event is complete only when every key was answered for.
+
+So edges may be wrong, and nodes come and go: it costs messages and time, and never a match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from meetpoint.language.filters import Filter
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.home.home import Home
+from meetpoint.node.home.subscription_table import attributes_of
+from meetpoint.node.overlay import Handler, Overlay
+from meetpoint.node.runtime.messages import Message
+from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.node.settings import NodeSettings
+from meetpoint.placement.base import PlacementScheme
+from meetpoint.placement.dissemination.dissemination import ATTEMPT_US, PublishAttempt
+from meetpoint.placement.dissemination.fanout import HomeFanout, event_bytes
+from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc
+from meetpoint.placement.entries.entry_table import Matched
+from meetpoint.placement.entries.stored_entry import StoredEntry
+from meetpoint.placement.messages import Entry, Stored
+from meetpoint.schemes.rebeca.entries import entry_of, read_entry
+from meetpoint.schemes.rebeca.entry_tables import Shelves
+from meetpoint.schemes.rebeca.forwarding import Event, Forwarding, Outcome
+from meetpoint.schemes.rebeca.members import Members
+from meetpoint.schemes.rebeca.messages import Carry, Serve, Served, Stretch
+from meetpoint.schemes.rebeca.ranges import Range, merged
+from meetpoint.schemes.rebeca.settings import RebecaSettings
+from meetpoint.schemes.rebeca.timeouts import WITHIN_US
+
+__all__ = ["Rebeca"]
+
+
+class Rebeca(PlacementScheme):
+    """One node's part."""
+
+    def __init__(
+        self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: RebecaSettings
+    ) -> None:
+        self._shelves = Shelves(services)
+        super().__init__(services, overlay, hosting, node, self._shelves, straight=True)
+        self.members = Members(
+            services, overlay, hosting, self._custody, self._shelves, settings
+        )  # fmt: skip
+        self._shelves.fellows.append(self.members)
+        self._passing = Forwarding(services, self._custody, self._errands, self._bringing, self._shelves, self.members)
+
+    def handlers(self) -> dict[type[Message], Handler]:
+        """Which messages are the scheme's."""
+        return {**super().handlers(), **self.members.handlers(), **self._passing.handlers()}
+
+    def check(self) -> None:
+        """Assert what must hold at all times."""
+        super().check()
+        self.members.check()
+        self._passing.check()
+
+    # -- placing -------------------------------------------------------------------------------------------------------
+
+    def _entries(self, home: HomeId, number: int, filter_: Filter, at: int) -> list[Entry]:
+        return [entry_of(home, StoredEntry(number, at, filter_.text))]
+
+    def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
+        """An entry is to be placed at a home here."""
+        if read_entry(name, entry) is None:
+            self._services.observe("entry_malformed")
+            return
+        self._custody.put(
+            home, name, entry, lambda: self.members.when_safe(home.id, name, lambda: answer(Stored()))
+        )  # fmt: skip
+
+    # -- carrying events -----------------------------------------------------------------------------------------------
+
+    def _begin(self, attempt: PublishAttempt) -> None:
+        attributes = attributes_of(attempt.content)
+        event = Event(attempt.event, attempt.settled, attempt.content, attributes)
+        root = self.members.root(attempt.event.home)
+        until = self._services.now + ATTEMPT_US
+        size = self._services.ring.size
+
+        def passed(outcome: Outcome) -> None:
+            if attempt.alive:
+                self._services.observe("members_served", outcome.served, event_bytes(attempt.event))
+                _Rest(self._services, self._errands, self._bringing, attempt, outcome, until)
+
+        if root is not None:
+            everything = Range(root.edges.graph.own.begin, size)
+            self._passing.pass_on(root, everything, event, 0, WITHIN_US, passed)
+            return
+        # This node holds no keys: whoever has that of the home's id begins for it.
+        key = bytes(attempt.event.home)
+        everything = Range(self._services.ring.number(key), size)
+
+        def answered(answer: Message, from_afar: bool) -> None:
+            outcome = self._passing.carried(answer, everything)
+            if outcome is not None:
+                passed(outcome)
+
+        carry = Carry(attempt.event, attempt.settled, WITHIN_US, attempt.content)
+        number = self._errands.run(key, key, carry, lambda: None, answered=answered, straight=True)
+        attempt.on_end = lambda: self._errands.stop(number)
+
+
+class _Rest:
+    """What the graph has left of an event: ranges, seen to by errands, and homes, to which it is brought."""
+
+    def __init__(
+        self,
+        services: Runtime,
+        errands: KeyedRpc,
+        bringing: HomeFanout,
+        attempt: PublishAttempt,
+        outcome: Outcome,
+        until: int,
+    ) -> None:
+        self._services = services
+        self._bringing = bringing
+        self._attempt = attempt
+        self._until = until
+        self._ranges: dict[int, Range] = {}
+        self._open: list[Mapping[HomeId, None]] = []
+        ring = services.ring
+        ranges = merged(outcome.left, ring.size)
+        self._pending = 1 + len(ranges)
+        numbers: list[int] = []
+
+        def stop() -> None:
+            for number in numbers:
+                errands.stop(number)
+
+        attempt.may_reach = self._may_reach
+        attempt.on_end = stop
+        if ranges:
+            services.observe("rebeca_left", len(ranges))
+        self._ranges = dict(enumerate(ranges))
+        self._bring(outcome.homes)
+        for at, range_ in enumerate(ranges):
+            serve = Serve(Stretch.of(ring, range_), attempt.event, attempt.settled, 0, attempt.content)
+            first = bytes(ring.key(range_.begin))
+            last = bytes(ring.add(first, range_.length - 1))
+            numbers.append(
+                errands.run(first, last, serve, partial(self._range_is_done, at), answered=self._heard, straight=True)
+            )
+        self._one_is_done()
+
+    def _heard(self, answer: Message, from_afar: bool) -> None:
+        if isinstance(answer, Served) and all(self._services.ring.holds(home) for home, _ in answer.homes):
+            self._bring(dict(answer.homes))
+        else:
+            self._services.observe("event_malformed")
+            self._pending += 1  # nobody answered for those keys: the attempt is in vain
+
+    def _bring(self, homes: Matched) -> None:
+        """Bring the event to homes that did not say that they have it."""
+        if not homes or not self._attempt.alive:
+            return
+        self._services.observe("rebeca_homes_left", len(homes))
+        self._pending += 1
+        attempt = self._attempt
+        self._open.append(
+            self._bringing.bring(
+                attempt.event,
+                attempt.settled,
+                attempt.content,
+                homes,
+                self._until - self._services.now,
+                lambda well: self._one_is_done() if well else None,
+            )
+        )
+
+    def _range_is_done(self, at: int) -> None:
+        del self._ranges[at]
+        self._one_is_done()
+
+    def _one_is_done(self) -> None:
+        self._pending -= 1
+        if not self._pending:
+            self._attempt.complete()
+
+    def _may_reach(self, home: HomeId) -> bool:
+        """The entries of a home lie at its id."""
+        ring = self._services.ring
+        if any(home in open_ for open_ in self._open):
+            return True
+        return any(range_.holds(ring.number(home), ring.size) for range_ in self._ranges.values())

@@ -1,0 +1,290 @@
+"""Events from files and folders, read by Spark: Parquet, JSON lines and CSV, by suffix, and archives of brokers.
+
+Parquet has its types. A line of JSON is read as it is everywhere in Meetpoint (see `attributes_from_json`), with the
+schema that is given or else with the types that Spark finds in all lines. CSV is split by Spark, and its fields are
+read as `meetpoint.matching.csv_source` reads them, all but the nested ones. Whatever is no event is a dead letter with
+its reason: good + dead = in, as in `validate`, which checks what is read here if there is a schema.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as spark
+
+from meetpoint.archive import is_archive
+from meetpoint.language.attribute import Attribute, with_article
+from meetpoint.language.names import join_name, show_name
+from meetpoint.language.schema import Schema
+from meetpoint.language.values import Type
+from meetpoint.matching.csv_source import NULL_WORDS
+from meetpoint.matching.rejects import STANDARD_STREAM, SourceError
+from meetpoint.matching.sources import SUFFIXES, format_of
+from meetpoint.spark.archives import read_archive
+from meetpoint.spark.event_files import EventFiles
+from meetpoint.spark.types import schema_from_spark, spark_schema
+from meetpoint.spark.validation import DEAD_COLUMNS, validate
+
+__all__ = [
+    "BROKEN",
+    "CSV_OPTIONS",
+    "follow_events",
+    "format_within",
+    "opened",
+    "read_events",
+    "read_history",
+    "read_rows",
+]
+
+BROKEN, _REASON, _RAW = "_meetpoint_broken", "_meetpoint_reason", "_meetpoint_raw"
+_SOURCE = "_metadata.file_path"
+CSV_OPTIONS = {"header": True, "multiLine": True, "quote": '"', "escape": '"', "columnNameOfCorruptRecord": BROKEN}
+_WHOLE = r"^-?(0|[1-9][0-9]*)$"
+_NUMBER = r"^-?((0|[1-9][0-9]*)([.][0-9]*)?|[.][0-9]+)([eE][-+]?[0-9]{1,20})?$"
+_LONG = r"^-?[0-9]{16,}$"
+"""Integers that may be no double."""
+_CLOCK = r"[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?(Z|UTC|[-+][0-9]{2}:[0-9]{2})?)?"
+_TIME = rf"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}([T ]{_CLOCK})?$"
+_FLOAT_FIELD = r"^-?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][-+]?[0-9]{1,4})?$|^-?Infinity$"
+_DECIMAL_FIELD = r"^-?([0-9]{1,20}([.][0-9]{0,18})?|[.][0-9]{1,18})$"
+_WORD_DIGITS = 18
+
+
+def read_events(running: Any, path: str, schema: Schema | None = None, keep: Sequence[str] = ()) -> EventFiles:
+    """The events of a file or folder, checked against a schema where one is given.
+
+    `keep` names columns of Parquet that the schema does not have and that are passed on.
+    """
+    if is_archive(path):
+        return read_archive(running, path, schema)
+    kind = format_within(path)
+    if kind == "jsonl":
+        return _read_json(running, path, schema)
+    if kind == "csv":
+        return _read_csv(running, path, schema)
+    frame = read_rows(running, path)
+    if schema is None:
+        return EventFiles(frame, None, None)
+    checked = validate(frame, schema, keep=keep, source=_SOURCE)
+    return EventFiles(checked.good, checked.dead, checked.marked)
+
+
+def read_history(running: Any, path: str, schema: Schema | None = None) -> EventFiles:
+    """The same where a schema only says how to read: bounds do not count, and there may be other attributes.
+
+    Parquet has its types; whoever reads it checks their kinds.
+    """
+    if is_archive(path):
+        return read_archive(running, path, schema)
+    kind = format_within(path)
+    if schema is None or kind == "parquet":
+        return read_events(running, path)
+    found = _types_of_json(running, path) if kind == "jsonl" else _types_of_csv(*_split_csv(running, path))
+    declared = {attribute.name: Attribute(attribute.name, attribute.type) for attribute in schema}
+    others = [attribute for attribute in found if attribute.name not in declared]
+    return read_events(running, path, Schema((*declared.values(), *others)))
+
+
+def read_rows(running: Any, path: str) -> Any:
+    """The rows of a file or folder as Spark reads them: for what Spark itself wrote."""
+    kind = format_within(path)
+    if kind == "parquet":
+        return opened(path, running.read.parquet)
+    if kind == "jsonl":
+        return opened(path, running.read.json)
+    return opened(
+        path, lambda where: running.read.options(inferSchema=True, preferDate=False, **CSV_OPTIONS).csv(where)
+    )
+
+
+def follow_events(running: Any, folder: str, schema: Schema | None, files: int | None) -> tuple[Any, str | None]:
+    """A stream of the files in a folder, so many of them a batch: those that are there, and those that will come.
+
+    With it comes the name of the column of JSON texts, if it is one of those.
+    """
+    kind = format_within(folder)
+    if "://" not in folder and not os.path.isdir(folder):
+        raise SourceError(f"{folder}: is a file; a stream follows a folder to which files are added")
+    if kind == "csv":
+        raise SourceError(f"{folder}: a stream is of .parquet or .jsonl files; turn CSV to one of them first")
+    reader = running.readStream if files is None else running.readStream.option("maxFilesPerTrigger", files)
+    if kind == "jsonl":
+        if schema is None:
+            raise SourceError(f"{folder}: what JSON lines will hold is not known; name a schema")
+        return reader.text(folder).where("trim(value) <> ''"), "value"
+    return reader.schema(read_rows(running, folder).schema).parquet(folder), None
+
+
+def format_within(path: str) -> str:
+    """jsonl, csv or parquet, by the suffix of a path; without one, by the files in the folder."""
+    if path == STANDARD_STREAM:
+        raise SourceError("-: Spark reads files and folders, not standard input; name one")
+    is_here = "://" not in path
+    if is_here and not os.path.exists(path) and not _is_pattern(path):
+        raise SourceError(f"{path}: no such file or directory; check the path")
+    if is_here and os.path.isdir(path) and not os.path.splitext(path.rstrip("/"))[1]:
+        held = sorted(set(_formats(path)))
+        if len(held) != 1:
+            said = f"holds {' and '.join(held)} files" if held else "holds no .parquet, .jsonl or .csv files"
+            raise SourceError(f"{path}: the folder {said}; name one that holds files of one of these formats")
+        return held[0]
+    return format_of(path.rstrip("/"))
+
+
+def _is_pattern(path: str) -> bool:
+    return any(sign in path for sign in "*?[{")
+
+
+def _formats(folder: str) -> Iterable[str]:
+    for _, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(("_", "."))]
+        for name in names:
+            found = SUFFIXES.get(os.path.splitext(name)[1].lower())
+            if found is not None and not name.startswith(("_", ".")):
+                yield found
+
+
+def opened(path: str, read: Any) -> Any:
+    """What a reader of Spark makes of a path; SourceError where it makes nothing of it."""
+    try:
+        frame = read(path)
+        frame.schema  # noqa: B018 (through Spark Connect this is where a bad path is found out)
+    except Exception as error:  # PySpark's own, or of the bridge to Java
+        said = re.search(r"\[[A-Z_.]+\].*", str(error))
+        told = type(error).__name__ if said is None else said[0].partition(" SQLSTATE:")[0].rstrip(". ")
+        raise SourceError(f"{path}: cannot be read: {told}; check the path and the file") from None
+    if not frame.schema.fields:
+        raise SourceError(f"{path}: there are no columns; check that the file holds rows")
+    return frame
+
+
+# -- JSON lines --------------------------------------------------------------------------------------------------------
+
+
+def _read_json(running: Any, path: str, schema: Schema | None) -> EventFiles:
+    wanted = _types_of_json(running, path) if schema is None else schema
+    lines = opened(path, running.read.text)
+    checked = validate(lines.where("trim(value) <> ''"), wanted, column="value", source=_SOURCE)
+    return EventFiles(checked.good, checked.dead, checked.marked)
+
+
+def _types_of_json(running: Any, path: str) -> Schema:
+    frame = opened(path, lambda where: running.read.json(where, columnNameOfCorruptRecord=BROKEN))
+    found = schema_from_spark(spark.StructType([field for field in frame.schema.fields if field.name != BROKEN]))
+    if not len(found):
+        raise SourceError(f"{path}: no line is a JSON object with attributes; check the file")
+    return found
+
+
+# -- CSV ---------------------------------------------------------------------------------------------------------------
+
+
+def _read_csv(running: Any, path: str, schema: Schema | None) -> EventFiles:
+    """Fields are read one by one; why one is none of its type goes along, and makes its row a dead letter."""
+    placed, names = _split_csv(running, path)
+    wanted = _types_of_csv(placed, names) if schema is None else schema
+    fields = _fields(path, names, wanted)
+    typed = {field.name: field.dataType for field in spark_schema(wanted).fields}
+    values = [
+        (F.lit(None).cast(typed[name]) if at is None else _value(at, attribute.type)).alias(name)
+        for name, (at, attribute) in fields.items()
+    ]
+    reasons = [_reason(at, attribute) for at, attribute in fields.values() if at is not None]
+    of_length = F.when(F.col(BROKEN).isNotNull(), F.lit(f"there are not {len(names)} fields, as in the header"))
+    raw = F.coalesce(BROKEN, F.to_csv(F.struct(*(F.col(f"c{at}") for at in range(len(names))))))
+    reason = F.coalesce(of_length, *reasons)
+    # With its files' names where Spark knows them, before they are left behind.
+    read = placed.select(*values, reason.alias(_REASON), F.when(reason.isNotNull(), raw).alias(_RAW))
+    checked = validate(read, wanted, keep=[_REASON, _RAW], source=_SOURCE)
+    marked = checked.marked.select(
+        "event",
+        F.coalesce(f"event.{_RAW}", "raw").alias("raw"),
+        F.coalesce(f"event.{_REASON}", "reason").alias("reason"),
+        "source",
+    )
+    good = marked.where("reason IS NULL").select("event.*").drop(_REASON, _RAW)
+    return EventFiles(good, marked.where("reason IS NOT NULL").select(*DEAD_COLUMNS), marked)
+
+
+def _split_csv(running: Any, path: str) -> tuple[Any, list[str]]:
+    """Rows of texts in columns by number, and the names in the header."""
+    names = opened(path, lambda where: running.read.csv(where, **CSV_OPTIONS)).columns
+    columns = spark.StructType([spark.StructField(name, spark.StringType()) for name in (*names, BROKEN)])
+    texts = opened(path, lambda where: running.read.schema(columns).csv(where, enforceSchema=False, **CSV_OPTIONS))
+    return texts.toDF(*(f"c{at}" for at in range(len(names))), BROKEN), names
+
+
+def _fields(path: str, names: Sequence[str], schema: Schema) -> dict[str, tuple[int | None, Attribute]]:
+    """For each attribute, the number of its column, None where there is none."""
+    for name, declared in schema.tree.items():
+        if not isinstance(declared, Attribute):
+            raise SourceError(
+                f"{path}: {show_name((name,))} is an object in the schema, which CSV does not hold on Spark; "
+                "give .jsonl or .parquet"
+            )
+    for name in names:
+        if name not in schema.tree:
+            raise SourceError(f"{path}: column {show_name((name,))} is not in the schema; drop it, or add it there")
+    return {a.path[0]: (names.index(a.path[0]) if a.path[0] in names else None, a) for a in schema}
+
+
+def _present(at: int, type_: Type) -> Any:
+    """A field, NULL where it says so."""
+    text = F.col(f"c{at}")
+    words = [""] if type_ is Type.STRING else sorted(NULL_WORDS)
+    return F.when(~text.isin(words), text)
+
+
+def _value(at: int, type_: Type) -> Any:
+    """A field as its type, NULL where it is none."""
+    text = _present(at, type_)
+    match type_:
+        case Type.STRING:
+            return text
+        case Type.INTEGER:
+            return F.when(text.rlike(r"^-?[0-9]{1,38}$"), text.try_cast("decimal(38,0)"))
+        case Type.FLOAT:
+            return F.when(text.rlike(_FLOAT_FIELD), text.try_cast("double"))
+        case Type.DECIMAL:
+            return F.when(text.rlike(_DECIMAL_FIELD), text.try_cast("decimal(38,18)"))
+        case Type.BOOLEAN:
+            return F.when(F.lower(text).isin("true", "false"), F.lower(text) == "true")
+        case Type.TIMESTAMP:
+            return F.when(text.rlike(_TIME), text.try_cast("timestamp"))
+
+
+def _reason(at: int, attribute: Attribute) -> Any:
+    text = _present(at, attribute.type)
+    said = F.concat(F.lit(f"{attribute.shown}: '"), text, F.lit(f"' is not {with_article(attribute.type)}"))
+    return F.when(text.isNotNull() & _value(at, attribute.type).isNull(), said)
+
+
+def _types_of_csv(placed: Any, names: Sequence[str]) -> Schema:
+    """The narrowest type of each column that holds all its fields, and loses nothing: 007 is a text."""
+    asked = []
+    for at in range(len(names)):
+        text = _present(at, Type.INTEGER)
+        asked += [
+            F.count(text).alias(f"present{at}"),
+            F.count_if(text.rlike(_WHOLE) & (F.length(text) <= _WORD_DIGITS)).alias(f"whole{at}"),
+            F.count_if(text.rlike(_NUMBER) & ~text.rlike(_LONG)).alias(f"number{at}"),
+            F.count_if(text.isin("true", "false")).alias(f"boolean{at}"),
+            F.count_if(text.rlike(_TIME) & text.try_cast("timestamp").isNotNull()).alias(f"timestamp{at}"),
+        ]
+    counts = placed.where(F.col(BROKEN).isNull()).agg(*asked).toArrow().to_pylist()[0]
+    choices = (
+        ("whole", Type.INTEGER),
+        ("number", Type.FLOAT),
+        ("boolean", Type.BOOLEAN),
+        ("timestamp", Type.TIMESTAMP),
+    )
+    attributes = []
+    for at, name in enumerate(names):
+        present = counts[f"present{at}"]
+        fitting = [type_ for what, type_ in choices if present and counts[f"{what}{at}"] == present]
+        attributes.append(Attribute(join_name((name,)), fitting[0] if fitting else Type.STRING))
+    return Schema(tuple(attributes))
