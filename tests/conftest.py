@@ -46,7 +46,7 @@ def pytest_ignore_collect(collection_path: object, config: pytest.Config) -> boo
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    kept = items if SOAK else _first_seeds([item for item in items if not item.get_closest_marker("soak")])
+    kept = items if SOAK else _each_choice(_first_seeds([i for i in items if not i.get_closest_marker("soak")]))
     if config.getoption("--quick"):
         cases: dict[str, list[pytest.Item]] = defaultdict(list)
         for item in kept:
@@ -72,6 +72,23 @@ def _first_seeds(items: list[pytest.Item]) -> list[pytest.Item]:
                 continue
         kept.append(item)
     return kept
+
+
+def _each_choice(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Leave out cases of a test that only combine choices which other cases have made.
+
+    A choice is what one `parametrize` gives, so that with one of them all cases stay, and with several as many as
+    make each choice once: those of which every choice is new, then those of which any is.
+    """
+    met: dict[str, set[tuple[int, str]]] = defaultdict(set)
+    kept = set()
+    for enough in (set.isdisjoint, lambda new, old: not new <= old):
+        for item in items:
+            choices = set(enumerate(item.callspec._idlist)) if hasattr(item, "callspec") else {(0, item.nodeid)}
+            if enough(choices, met[item.nodeid.partition("[")[0]]):
+                met[item.nodeid.partition("[")[0]] |= choices
+                kept.add(item)
+    return [item for item in items if item in kept]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

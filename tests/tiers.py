@@ -2,7 +2,8 @@
 
     make test-quick   the inner loop: no Spark, no other processes (NOT_QUICK), nothing marked `slow`, and of a test
                       with many cases the first, the last and one between them
-    make test         all that a change must pass; of a test with many seeds the first
+    make test         all that a change must pass; of a test with many seeds the first, and of a test with several
+                      parameters so many cases that each value of each occurs
     make soak         hours: new seeds and examples, all cases, and the tests that are marked `soak`
 
 `tests/conftest.py` selects by this page. A test that takes over `LONG_S` says here why. A run of `make test` names

@@ -137,7 +137,7 @@ def match_by_copy(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
         aside.rename(folder / "index")
 
 
-def kernel_by_copy(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
+def broadcast_by_copy(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
     from meetpoint.spark import match
 
     return {"broadcast again": pairs(match(events, subs, strategy="broadcast", ship="copy"))}
@@ -284,7 +284,7 @@ STEPS: dict[str, Step] = {
     for step in (
         match_by_path,
         match_by_copy,
-        kernel_by_copy,
+        broadcast_by_copy,
         set_aside,
         validated,
         backtested,

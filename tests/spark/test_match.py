@@ -240,7 +240,7 @@ def test_the_plan_is_printed_and_logged(
     assert [line.split()[0] for line in printed] == ["strategy", "subscriptions", "index", "result"]
     assert "broadcast: the index has 0.0 MiB, and 50% of this machine's memory are" in printed[0]
     assert printed[1].endswith("1, 1 set aside")
-    assert "match: kernel: the index has 0.0 MiB" in caplog.text
+    assert "match: broadcast: the index has 0.0 MiB" in caplog.text
     match(frame, subscriptions)
     assert capsys.readouterr().out == ""
     asked = plan(frame, subscriptions, strategy="broadcast", result="lists")

@@ -91,7 +91,7 @@ def match(
     _log.info("match: %s: %s", chosen.strategy, chosen.reason)
     if explain:
         sys.stdout.write(f"{chosen}\n")
-    run = import_module(f"meetpoint.spark.{chosen.strategy}").run
+    run = import_module(f"meetpoint.spark.{chosen.strategy}_match").run
     if shards is None:
         return run(events, chosen.version, result=result, how=chosen.how)
     if chosen.strategy != "partitioned":
