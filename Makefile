@@ -66,6 +66,7 @@ check: $(STAMP) ## lint, formatting, types, layers
 	@$(RUN) ruff format --check .
 	@$(RUN) mypy
 	@$(VENV)/bin/lint-imports --no-logo
+	@$(VENV)/bin/python scripts/house.py
 
 bench: $(STAMP) ## run the benchmarks
 	@$(RUN) benchmarks.parse

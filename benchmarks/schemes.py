@@ -43,6 +43,8 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from benchmarks.figures import Figure, tell
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.requests import Publish, Subscribe
 from meetpoint.catalog import NetworkConfig
 from meetpoint.catalog.scheme_names import network_config
 from meetpoint.errors import MeetpointError, SetupError
@@ -59,7 +61,7 @@ from meetpoint.language.render import render_constraint
 from meetpoint.language.schema import Schema
 from meetpoint.matching import Scan
 from meetpoint.matching.index import Index
-from meetpoint.node.runtime.inputs import SECOND_US, ClientRequest, Publish, Subscribe
+from meetpoint.node.runtime.inputs import ClientRequest
 from meetpoint.schemes.lists.collection import AttributeOrder, Mode
 
 COMPARED = (

@@ -18,9 +18,9 @@ from random import Random
 import msgspec
 
 from benchmarks.figures import Figure, asked, figure, tell
+from meetpoint.api.ids import Peer
 from meetpoint.catalog import make_codec
 from meetpoint.lab.sim.run import RunConfig, make_network
-from meetpoint.node.runtime.messages import Peer
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord.messages import Find
 

@@ -27,9 +27,10 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.figures import Figure, asked, clock, figure, tell
+from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.broker.storage import Store, StoreState
 from meetpoint.node.runtime.effects import Trace
-from meetpoint.node.runtime.records import EventKey, HomeId, Record
+from meetpoint.node.runtime.records import Record
 
 PARTS = ("disk", "appends", "journal", "busy", "open")
 GOAL = 0.5

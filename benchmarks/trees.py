@@ -25,12 +25,13 @@ from typing import Any
 import msgspec
 
 from benchmarks.figures import Figure, asked, figure, tell
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message
 from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.lab.sim.workload import Workload
 from meetpoint.language.filters import parse_filter
 from meetpoint.language.normal import Conjunction
-from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.placement.entries.covering import Covering
 from meetpoint.placement.messages import DeliverToHome, Spread
 

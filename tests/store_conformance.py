@@ -15,8 +15,9 @@ from typing import Protocol
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from meetpoint.api.ids import HomeId
 from meetpoint.node.runtime.effects import Persist
-from meetpoint.node.runtime.records import HomeId, Record
+from meetpoint.node.runtime.records import Record
 
 Kept = dict[tuple[bytes, str], Record]
 

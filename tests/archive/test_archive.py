@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.archive import Accepted, Archive, ArchiveError, list_parts, read_accepted
 from meetpoint.archive.pages import ArchiveShelf
 from meetpoint.archive.parts import WRITING
@@ -23,7 +24,6 @@ from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Value
-from meetpoint.node.runtime.records import EventKey, HomeId
 from tests.archive.forking import PROCESSES
 
 BEGIN = datetime(2026, 11, 16, 9, 59, 58, tzinfo=UTC)

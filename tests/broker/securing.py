@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from meetpoint.api.ids import NodeId, Peer
 from meetpoint.broker import Broker
 from meetpoint.broker.config import Tls
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.ring import NodeId, Ring
+from meetpoint.node.runtime.ring import Ring
 from tests.broker.talking import broker
 from tests.security.authorities import BrokerFiles, TestAuthority
 

@@ -9,15 +9,17 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from meetpoint.api.client_messages import TO_CLIENTS, Ask, Notification, Question, Told, Word
+from meetpoint.api.codec import Codec
+from meetpoint.api.frames import FrameReader, frames
+from meetpoint.api.handshake import Hello, HelloRejected, IAm, Welcome
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message
+from meetpoint.api.requests import Attach, Publish, Subscribe, SubscriptionOptions
 from meetpoint.broker import Broker, BrokerConfig
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import to_msgpack
-from meetpoint.node.runtime.inputs import Attach, Publish, Subscribe, SubscriptionOptions
-from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.schemes.meet import MeetSettings
-from meetpoint.wire import Codec, FrameReader, frames
-from meetpoint.wire.clients import TO_CLIENTS, Ask, Notification, Question, Told, Word
-from meetpoint.wire.handshake import Hello, HelloRejected, IAm, Welcome
 from tests.virtual_time import run
 
 __all__ = [

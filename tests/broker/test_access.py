@@ -12,33 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from meetpoint.broker import Broker
-from meetpoint.broker.clients.session_policy import SessionPolicy
-from meetpoint.broker.config import Access
-from meetpoint.lab.bench.hostile.inventing import Inventor
-from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.node.runtime.effects import Located, Published, Refused, Stored
-from meetpoint.node.runtime.inputs import (
-    Acknowledge,
-    Attach,
-    Declare,
-    Detach,
-    Forget,
-    Leave,
-    Locate,
-    Lookup,
-    Publish,
-    Reject,
-    Subscribe,
-    SubscriptionOptions,
-    Unsubscribe,
-    Update,
-)
-from meetpoint.node.settings import NodeSettings
-from meetpoint.security import Rights
-from meetpoint.security.tokens import TOKEN_MAX, Verifier
-from meetpoint.wire import frames
-from meetpoint.wire.clients import (
+from meetpoint.api.client_messages import (
     Ask,
     Brokers,
     BrokersAre,
@@ -58,7 +32,33 @@ from meetpoint.wire.clients import (
     Subscriptions,
     SubscriptionsAre,
 )
-from meetpoint.wire.handshake import Hello, HelloRejected
+from meetpoint.api.frames import frames
+from meetpoint.api.handshake import Hello, HelloRejected
+from meetpoint.api.outcomes import Located, Published, Refused, Stored
+from meetpoint.api.requests import (
+    Acknowledge,
+    Attach,
+    Declare,
+    Detach,
+    Forget,
+    Leave,
+    Locate,
+    Lookup,
+    Publish,
+    Reject,
+    Subscribe,
+    SubscriptionOptions,
+    Unsubscribe,
+    Update,
+)
+from meetpoint.broker import Broker
+from meetpoint.broker.clients.session_policy import SessionPolicy
+from meetpoint.broker.config import Access
+from meetpoint.lab.bench.hostile.inventing import Inventor
+from meetpoint.language.event_msgpack import from_msgpack
+from meetpoint.node.settings import NodeSettings
+from meetpoint.security import Rights
+from meetpoint.security.tokens import TOKEN_MAX, Verifier
 from tests.broker.talking import Caller, broker, calling, event, raw, run, until
 from tests.security.authorities import TestAuthority
 

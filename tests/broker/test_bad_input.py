@@ -26,14 +26,15 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from meetpoint.api.client_messages import Ask, BrokerStatus, Status
+from meetpoint.api.frames import frame
+from meetpoint.api.handshake import Hello
+from meetpoint.api.limits import WINDOW_MAX
+from meetpoint.api.outcomes import Published, Refused, Stored
+from meetpoint.api.requests import Attach, Publish, Subscribe, SubscriptionOptions, Update
 from meetpoint.broker import Broker, Limits
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.node.runtime.effects import Published, Refused, Stored
-from meetpoint.node.runtime.inputs import WINDOW_MAX, Attach, Publish, Subscribe, SubscriptionOptions, Update
-from meetpoint.wire import frame
-from meetpoint.wire.clients import Ask, BrokerStatus, Status
-from meetpoint.wire.handshake import Hello
 from tests.broker.talking import HANDSHAKE, Caller, broker, calling, event, raw, run, until
 from tests.work import Calls
 

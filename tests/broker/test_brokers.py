@@ -9,13 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from meetpoint.broker import Broker, BrokerError
-from meetpoint.errors import MeetpointError
-from meetpoint.node.runtime.effects import Located, Published, Refused, Stored
-from meetpoint.node.runtime.inputs import Acknowledge, Attach, Leave, Locate, Publish, Subscribe, Unsubscribe
-from meetpoint.node.runtime.records import HomeId
-from meetpoint.node.settings import NodeSettings
-from meetpoint.wire.clients import (
+from meetpoint.api.client_messages import (
     Brokers,
     BrokersAre,
     BrokerStatus,
@@ -32,6 +26,12 @@ from meetpoint.wire.clients import (
     Subscriptions,
     SubscriptionsAre,
 )
+from meetpoint.api.ids import HomeId
+from meetpoint.api.outcomes import Located, Published, Refused, Stored
+from meetpoint.api.requests import Acknowledge, Attach, Leave, Locate, Publish, Subscribe, Unsubscribe
+from meetpoint.broker import Broker, BrokerError
+from meetpoint.errors import MeetpointError
+from meetpoint.node.settings import NodeSettings
 from tests.broker.talking import PATIENCE_S, broker, calling, config, event, network, run, until
 
 

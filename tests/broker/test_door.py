@@ -9,16 +9,16 @@ import random
 import msgspec
 import pytest
 
+from meetpoint.api.client_messages import Ask, Brokers, BrokersAre
+from meetpoint.api.frames import frame, frames
+from meetpoint.api.handshake import Hello, HelloRejected, IAm, Welcome
+from meetpoint.api.ids import Key, NodeId, Peer
+from meetpoint.api.outcomes import Published
 from meetpoint.broker import Broker, Limits
 from meetpoint.catalog import make_link_codec
 from meetpoint.lab.bench.hostile.inventing import Inventor
 from meetpoint.node.cluster.directory import Sync
-from meetpoint.node.runtime.effects import Published
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.ring import Key, NodeId, Ring
-from meetpoint.wire import frame, frames
-from meetpoint.wire.clients import Ask, Brokers, BrokersAre
-from meetpoint.wire.handshake import Hello, HelloRejected, IAm, Welcome
+from meetpoint.node.runtime.ring import Ring
 from tests.broker.talking import HANDSHAKE, broker, calling, event, network, raw, run, until
 
 STRANGER = Peer(NodeId(Ring().hash(b"stranger")), "127.0.0.1:9", 0)

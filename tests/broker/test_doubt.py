@@ -9,12 +9,12 @@ from typing import cast
 
 import pytest
 
+from meetpoint.api.client_messages import Ask
+from meetpoint.api.frames import frames
+from meetpoint.api.outcomes import Published
+from meetpoint.api.requests import Publish, Subscribe
 from meetpoint.broker import Limits
 from meetpoint.broker.transport.cpu_budget import CREDIT_S, DEBT_S, DOUBTFUL, NEWCOMER, SHARE, CpuBudget, doubt_after
-from meetpoint.node.runtime.effects import Published
-from meetpoint.node.runtime.inputs import Publish, Subscribe
-from meetpoint.wire import frames
-from meetpoint.wire.clients import Ask
 from tests.broker.talking import broker, calling, event, raw, run, until
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from meetpoint.api.client_messages import Ask, Status
+from meetpoint.api.outcomes import Published
 from meetpoint.broker import run as run_on_real_clock
 from meetpoint.lab.bench.hostile.watched import Watched, watch
-from meetpoint.node.runtime.effects import Published
-from meetpoint.wire.clients import Ask, Status
 from tests.broker.talking import FROM_BROKER, Caller, calling, event, raw, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="how much memory a process has is read from /proc")

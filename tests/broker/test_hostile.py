@@ -14,16 +14,17 @@ from pathlib import Path
 import pytest
 
 from benchmarks import hostile
+from meetpoint.api.client_messages import Ask
+from meetpoint.api.codec import WireError, split
+from meetpoint.api.frames import FrameReader
+from meetpoint.api.outcomes import Published
+from meetpoint.api.requests import Acknowledge
 from meetpoint.broker import BrokerConfig
 from meetpoint.broker import run as run_on_real_clock
 from meetpoint.catalog import make_link_codec
 from meetpoint.lab.bench.hostile.attacking import Attacker
 from meetpoint.lab.bench.hostile.frames import ROLES, Role, attacks
 from meetpoint.lab.bench.hostile.watched import watch
-from meetpoint.node.runtime.effects import Published
-from meetpoint.node.runtime.inputs import Acknowledge
-from meetpoint.wire import FrameReader, WireError, split
-from meetpoint.wire.clients import Ask
 from tests.broker.talking import calling, event
 
 FRAMES = 20_000

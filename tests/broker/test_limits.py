@@ -8,23 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from meetpoint.api.client_messages import Ask, Journal, Question, SchemaIs, SchemaOf, Word
+from meetpoint.api.handshake import Hello, HelloRejected
+from meetpoint.api.ids import EventKey, HomeId
+from meetpoint.api.outcomes import Published, Refused, Stored
+from meetpoint.api.requests import Acknowledge, Locate, Publish, Subscribe, SubscriptionOptions, Unsubscribe, Update
 from meetpoint.broker import Limits
 from meetpoint.broker.clients.token_buckets import PAUSE_S, TokenBucket, TokenBuckets
 from meetpoint.broker.config import Access
-from meetpoint.node.runtime.effects import Published, Refused, Stored
-from meetpoint.node.runtime.inputs import (
-    Acknowledge,
-    Locate,
-    Publish,
-    Subscribe,
-    SubscriptionOptions,
-    Unsubscribe,
-    Update,
-)
-from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.security import Rights
-from meetpoint.wire.clients import Ask, Journal, Question, SchemaIs, SchemaOf, Word
-from meetpoint.wire.handshake import Hello, HelloRejected
 from tests.broker.talking import Caller, broker, calling, event, raw, run, until
 from tests.security.authorities import TestAuthority
 

@@ -7,6 +7,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from meetpoint.api.frames import FrameReader, frame
+from meetpoint.api.handshake import Hello, IAm, Welcome
+from meetpoint.api.ids import NodeId, Peer
+from meetpoint.api.messages import Message
 from meetpoint.broker.clients.refusals import Refusals
 from meetpoint.broker.observe.logs import Log
 from meetpoint.broker.observe.metrics import Counts
@@ -16,10 +20,7 @@ from meetpoint.broker.transport.tls import Guard
 from meetpoint.catalog import make_link_codec
 from meetpoint.node.cluster.directory import Sync
 from meetpoint.node.runtime.inputs import Input, PeerUnreachable
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.ring import NodeId, Ring
-from meetpoint.wire import FrameReader, frame
-from meetpoint.wire.handshake import Hello, IAm, Welcome
+from meetpoint.node.runtime.ring import Ring
 from tests.broker.talking import HANDSHAKE, broker, config, network, run, until
 
 ME = Peer(NodeId(Ring().hash(b"me")), "127.0.0.1:1")

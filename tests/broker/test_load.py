@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from meetpoint.api.client_messages import Ask, BrokerStatus, Status
+from meetpoint.api.outcomes import Published, Refused, Stored
+from meetpoint.api.requests import Acknowledge, Attach, Publish, Subscribe
 from meetpoint.broker import Broker, BrokerError, Limits
 from meetpoint.broker.broker import FAILED
 from meetpoint.broker.storage import StoreState
-from meetpoint.node.runtime.effects import Published, Refused, Stored
-from meetpoint.node.runtime.inputs import Acknowledge, Attach, Publish, Subscribe
-from meetpoint.wire.clients import Ask, BrokerStatus, Status
 from tests.broker.talking import broker, calling, config, event, run, until
 
 BODY = "x" * 20_000

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from meetpoint.api.handshake import Hello, HelloRejected, Welcome
 from meetpoint.broker import Broker
 from meetpoint.broker.config import Access
 from meetpoint.broker.main import serve
 from meetpoint.security.certificates import certificate_of
-from meetpoint.wire.handshake import Hello, HelloRejected, Welcome
 from tests.broker.securing import as_broker, as_client, peer_of, secured, tls_of
 from tests.broker.talking import PATIENCE_S, Caller, broker, config, event, raw, run, until
 from tests.broker.test_admin import OPEN

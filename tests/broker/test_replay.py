@@ -6,13 +6,13 @@ import logging
 
 import pytest
 
+from meetpoint.api.frames import frames
+from meetpoint.api.ids import HomeId, NodeId, Peer, home_of
+from meetpoint.api.messages import Message
 from meetpoint.broker import Broker
 from meetpoint.catalog import make_link_codec
 from meetpoint.node.cluster.replication import Replicate
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import HomeId, home_of
-from meetpoint.node.runtime.ring import NodeId, Ring
-from meetpoint.wire import frames
+from meetpoint.node.runtime.ring import Ring
 from tests.broker.talking import calling, event, network, run, until
 
 ROGUE = Peer(NodeId(Ring().hash(b"rogue")), "127.0.0.1:9", 0)

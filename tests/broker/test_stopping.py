@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from meetpoint.api.client_messages import Ask, GoAway, Told
+from meetpoint.api.outcomes import Published, Refused
+from meetpoint.api.requests import Attach, Publish
 from meetpoint.broker import Broker
 from meetpoint.broker import run as run_on_real_clock
-from meetpoint.node.runtime.effects import Published, Refused
-from meetpoint.node.runtime.inputs import Attach, Publish
-from meetpoint.wire.clients import Ask, GoAway, Told
 from tests.broker.talking import Caller, broker, calling, config, event, network, run, until
 
 BROKER = """

@@ -11,6 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meetpoint.api.client_messages import DeadLetters, DeadLettersAre
+from meetpoint.api.outcomes import Published
+from meetpoint.api.requests import Attach, Subscribe, SubscriptionOptions
 from meetpoint.broker.clients.tenancy import ReservedError, Scope, event_outside
 from meetpoint.broker.config import Access
 from meetpoint.errors import EventError
@@ -19,12 +22,9 @@ from meetpoint.language.algebra import covers, overlaps
 from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
 from meetpoint.language.filters import parse_filter
 from meetpoint.matching import Scan
-from meetpoint.node.runtime.effects import Published
-from meetpoint.node.runtime.inputs import Attach, Subscribe, SubscriptionOptions
 from meetpoint.schemes.dmm.settings import DmmSettings
 from meetpoint.schemes.reach import ReachSettings
 from meetpoint.schemes.rebeca.settings import RebecaSettings
-from meetpoint.wire.clients import DeadLetters, DeadLettersAre
 from tests.broker.talking import Caller, calling, event, network, run
 from tests.security.authorities import TestAuthority
 from tests.workloads import random_events, random_filter

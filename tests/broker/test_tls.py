@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from meetpoint.api.frames import frame
+from meetpoint.api.handshake import Hello, HelloRejected, IAm, Welcome
+from meetpoint.api.ids import Peer
+from meetpoint.api.requests import Publish
 from meetpoint.broker import Broker, BrokerError
 from meetpoint.broker.config import Limits, Tls
 from meetpoint.node.cluster.directory import Sync
-from meetpoint.node.runtime.inputs import Publish
-from meetpoint.node.runtime.messages import Peer
 from meetpoint.security import Authority
-from meetpoint.wire import frame
-from meetpoint.wire.handshake import Hello, HelloRejected, IAm, Welcome
 from tests.broker.securing import as_broker, as_client, peer_of, secured, secured_network, tls_of
 from tests.broker.talking import FROM_BROKER, HANDSHAKE, PATIENCE_S, Caller, broker, config, event, raw, run, until
 from tests.security.authorities import BrokerFiles, TestAuthority

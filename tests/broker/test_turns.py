@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from meetpoint.api.client_messages import Ask, Journal, JournalIs
 from meetpoint.broker.clients.fair_queue import FairQueue
 from meetpoint.broker.storage import Store
-from meetpoint.wire.clients import Ask, Journal, JournalIs
 from tests.broker.talking import PATIENCE_S, broker, calling, event, run
 
 QUESTIONS = 2_000

@@ -13,6 +13,11 @@ from typing import Any
 
 import pytest
 
+from meetpoint.api.client_messages import Follow, Followed, FollowedIs, Recent, RecentIs, Seen, Told, View, ViewIs
+from meetpoint.api.codec import MESSAGE_MAX
+from meetpoint.api.ids import EventKey, HomeId, Key, NodeId, Peer
+from meetpoint.api.outcomes import Published, Refused, Stored
+from meetpoint.api.requests import Publish
 from meetpoint.broker import Broker
 from meetpoint.broker.config import Access
 from meetpoint.broker.observe.rates import SLICE_US, SLICES, Rates
@@ -24,11 +29,8 @@ from meetpoint.catalog.signs import Signs
 from meetpoint.client import Network, connect
 from meetpoint.gateway.observing.paths import Path, put_together
 from meetpoint.node.home.subscription_table import event_of
-from meetpoint.node.runtime.effects import Answer, Effect, Published, Refused, Send, Stored, Trace
-from meetpoint.node.runtime.inputs import ClientRequest, Persisted, Publish, Received
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import EventKey, HomeId
-from meetpoint.node.runtime.ring import Key, NodeId
+from meetpoint.node.runtime.effects import Answer, Effect, Send, Trace
+from meetpoint.node.runtime.inputs import ClientRequest, Persisted, Received
 from meetpoint.placement.messages import DeliverToHome, Done, KeyedRequest
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.dmm import DmmSettings
@@ -38,8 +40,6 @@ from meetpoint.schemes.dmm.rules import Kept, State
 from meetpoint.schemes.dmm.space import ROOT, Code
 from meetpoint.schemes.lists.messages import Collect, Collected
 from meetpoint.schemes.rebeca import RebecaSettings
-from meetpoint.wire.clients import Follow, Followed, FollowedIs, Recent, RecentIs, Seen, Told, View, ViewIs
-from meetpoint.wire.codec import MESSAGE_MAX
 from tests.broker.talking import broker, calling, event, network, run, until
 from tests.security.authorities import TestAuthority
 

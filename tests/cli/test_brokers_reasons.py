@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
+from meetpoint.api.client_messages import DeadLetterInfo, Held, JournalEntry
+from meetpoint.api.ids import EventKey, HomeId
+from meetpoint.api.requests import SubscriptionOptions
 from meetpoint.cli.queries import just_before
 from meetpoint.cli.reasons import Known, Remembered, find_reason, show_time
 from meetpoint.language import Event
 from meetpoint.language.event_msgpack import to_msgpack
-from meetpoint.node.runtime.inputs import SubscriptionOptions
-from meetpoint.node.runtime.records import EventKey, HomeId
-from meetpoint.wire.clients import DeadLetterInfo, Held, JournalEntry
 
 HERE, THERE = HomeId(b"here-home"), HomeId(b"there-home")
 KEY = EventKey(HERE, 1, 5)

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterable, Callable
 from itertools import islice
 
+from meetpoint.api.limits import SECOND_US
 from meetpoint.client import Delivery, Subscription, SyncDelivery, SyncSubscription
-from meetpoint.node.runtime.inputs import SECOND_US
 from meetpoint.node.settings import NodeSettings
 from tests.virtual_time import run
 

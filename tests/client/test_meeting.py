@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import meetpoint as mp
+from meetpoint.api.limits import EVENT_BYTES_MAX
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.errors import EventError, FilterError
 from meetpoint.local import LocalNetwork
-from meetpoint.node.home.home import EVENT_BYTES_MAX
 from tests.client.running import run, silent, take, until
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import meetpoint as mp
+from meetpoint.api.limits import SECOND_US
 from meetpoint.client import Delivery, Network, Subscription
-from meetpoint.node.runtime.inputs import SECOND_US
 from meetpoint.node.settings import NodeSettings
 from tests.client.running import PATIENCE_S, run, take, until
 

@@ -8,6 +8,11 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, TypeVar
 
+from meetpoint.api.client_messages import FROM_CLIENTS, TO_CLIENTS
+from meetpoint.api.codec import Codec, WireError
+from meetpoint.api.frames import FrameReader, frames
+from meetpoint.api.handshake import Hello, HelloRejected, IAm, Welcome
+from meetpoint.api.messages import Message
 from meetpoint.errors import EventError, FilterError, SchemaError
 from meetpoint.gateway.cloud_events import read_batch, read_structured, write
 from meetpoint.gateway.errors import ApiError
@@ -19,10 +24,6 @@ from meetpoint.language.filters import Filter, FilterParser
 from meetpoint.language.schema_yaml import read_schema, write_schema
 from meetpoint.language.values import Value
 from meetpoint.matching.scan import evaluate
-from meetpoint.node.runtime.messages import Message
-from meetpoint.wire import Codec, FrameReader, WireError, frames
-from meetpoint.wire.clients import FROM_CLIENTS, TO_CLIENTS
-from meetpoint.wire.handshake import Hello, HelloRejected, IAm, Welcome
 
 __all__ = ["TARGETS", "Target"]
 

@@ -13,6 +13,8 @@ import httpx
 import pytest
 
 import meetpoint as mp
+from meetpoint.api.client_messages import BrokerStatus, RecentEvent, RecentIs, RecentMatch
+from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.broker.config import Access, Archiving
 from meetpoint.gateway import GatewaySettings, serving
 from meetpoint.gateway.errors import ApiError
@@ -22,9 +24,6 @@ from meetpoint.gateway.observing.observer import EVENTS_SHOWN, Observer
 from meetpoint.gateway.observing.sharing import Shared
 from meetpoint.gateway.parts import default_parts
 from meetpoint.local import LocalNetwork
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import EventKey, HomeId
-from meetpoint.wire.clients import BrokerStatus, RecentEvent, RecentIs, RecentMatch
 from tests.broker.talking import broker as a_broker
 from tests.broker.talking import event as packed_event
 from tests.broker.talking import network

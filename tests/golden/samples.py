@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import inspect as kinds
 
+from meetpoint.api.client_messages import FROM_CLIENTS, TO_CLIENTS
+from meetpoint.api.handshake import Hello, HelloRejected, IAm, Welcome
 from meetpoint.catalog import make_link_codec
-from meetpoint.wire.clients import FROM_CLIENTS, TO_CLIENTS
-from meetpoint.wire.handshake import Hello, HelloRejected, IAm, Welcome
 
 __all__ = ["encoded"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from meetpoint.api.ids import EventKey, HomeId
+from meetpoint.api.outcomes import Stored
+from meetpoint.api.requests import Forget, Reject, Subscribe, SubscriptionOptions, Unsubscribe
 from meetpoint.node.home.dead_letters import DeadLetters, DeadRecord
-from meetpoint.node.runtime.effects import Stored
-from meetpoint.node.runtime.inputs import Forget, Reject, Subscribe, SubscriptionOptions, Unsubscribe
-from meetpoint.node.runtime.records import EventKey, HomeId
 from tests.node.world import World
 
 KEY = EventKey(HomeId(b"h"), 1, 1)

@@ -7,19 +7,14 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import to_msgpack
-from meetpoint.language.timestamps import parse_timestamp
-from meetpoint.node.cluster.directory import Entry
-from meetpoint.node.home.subscription_table import Subscription
-from meetpoint.node.runtime.effects import Refused, Stored
-from meetpoint.node.runtime.inputs import (
-    SECOND_US,
+from meetpoint.api.ids import EventKey, HomeId
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.outcomes import Refused, Stored
+from meetpoint.api.requests import (
     Acknowledge,
     Attach,
     Detach,
     Forget,
-    Instant,
     Leave,
     Reject,
     Subscribe,
@@ -27,7 +22,13 @@ from meetpoint.node.runtime.inputs import (
     Unsubscribe,
     Update,
 )
-from meetpoint.node.runtime.records import EventKey, HomeId, Record
+from meetpoint.language.event import Event
+from meetpoint.language.event_msgpack import to_msgpack
+from meetpoint.language.timestamps import parse_timestamp
+from meetpoint.node.cluster.directory import Entry
+from meetpoint.node.home.subscription_table import Subscription
+from meetpoint.node.runtime.inputs import Instant
+from meetpoint.node.runtime.records import Record
 from tests.node.world import RING, World
 
 HIGH = "price > 1"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from meetpoint.node.runtime.effects import Published, Stored
-from meetpoint.node.runtime.inputs import SECOND_US, Subscribe, SubscriptionOptions
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.outcomes import Published, Stored
+from meetpoint.api.requests import Subscribe, SubscriptionOptions
 from tests.node.world import World
 
 HOUR_US = 3600 * SECOND_US

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from meetpoint.api.ids import EventKey
+from meetpoint.api.requests import Subscribe
 from meetpoint.node.runtime.effects import Accepted
-from meetpoint.node.runtime.inputs import Archived, Subscribe, Withdrawn
-from meetpoint.node.runtime.records import EventKey
+from meetpoint.node.runtime.inputs import Archived, Withdrawn
 from tests.node.world import World
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
+from meetpoint.api.ids import EventKey, HomeId
+from meetpoint.api.limits import SECOND_US as SECOND
 from meetpoint.node.home.consumer_queue import DAY_US, ConsumerQueue, QueueLimits
-from meetpoint.node.runtime.inputs import SECOND_US as SECOND
-from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.node.settings import NodeSettings
 
 PROMISED = NodeSettings().line

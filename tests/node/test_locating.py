@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meetpoint.node.runtime.effects import Located, Refused, Stored
-from meetpoint.node.runtime.inputs import Leave, Locate, Subscribe, Unsubscribe
+from meetpoint.api.outcomes import Located, Refused, Stored
+from meetpoint.api.requests import Leave, Locate, Subscribe, Unsubscribe
 from tests.node.world import World
 
 

@@ -7,14 +7,15 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from meetpoint.api.ids import HomeId, Peer
+from meetpoint.api.outcomes import Published, Refused, Stored
+from meetpoint.api.requests import Attach, Leave, Subscribe, Unsubscribe, Update
 from meetpoint.node.cluster.directory import Entry
 from meetpoint.node.cluster.home_manager import HomeTakenOver, TakeOverHome
 from meetpoint.node.cluster.replication import ReplicasHeld, ReplicasReleased, Replicate
 from meetpoint.node.node import GOSSIPS_PER_REMINDER
-from meetpoint.node.runtime.effects import Published, Refused, Send, Stored
-from meetpoint.node.runtime.inputs import Attach, Instant, Leave, Received, Subscribe, Unsubscribe, Update
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.effects import Send
+from meetpoint.node.runtime.inputs import Instant, Received
 from tests.node.world import RING, Table, World
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from meetpoint.api.ids import EventKey, HomeId, Peer
+from meetpoint.api.limits import SECOND_US
 from meetpoint.node.home.outbox import Outbox
 from meetpoint.node.home.publisher_order import TOLD_MAX, Watermark, Watermarks
 from meetpoint.node.home.reorder_buffer import ReorderBuffer
 from meetpoint.node.runtime.effects import SetTimer
-from meetpoint.node.runtime.inputs import SECOND_US, Instant
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from tests.node.world import CODEC, RING

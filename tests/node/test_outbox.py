@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.node.home.outbox import Outbox
-from meetpoint.node.runtime.records import EventKey, HomeId
 
 HOME = HomeId(b"h")
 

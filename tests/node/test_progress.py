@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from meetpoint.api.outcomes import Published, Refused, Stored
+from meetpoint.api.requests import Leave, Publish, Subscribe
 from meetpoint.node.home.producer_sequences import PUBLISHERS_MAX, is_of_batches
-from meetpoint.node.runtime.effects import Published, Refused, Stored
-from meetpoint.node.runtime.inputs import Leave, Publish, Subscribe, Withdrawn
+from meetpoint.node.runtime.inputs import Withdrawn
 from tests.node.world import World
 
 LATER_S = 3600.0

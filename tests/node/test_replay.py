@@ -11,13 +11,15 @@ from collections.abc import Callable
 
 import pytest
 
+from meetpoint.api.ids import HomeId
+from meetpoint.api.messages import Message
+from meetpoint.api.requests import Leave, Unsubscribe
 from meetpoint.node.cluster.directory import Entry, Sync
 from meetpoint.node.cluster.home_manager import Confirm, TakeOverHome
 from meetpoint.node.cluster.replication import Replicate, StoreReplica
 from meetpoint.node.runtime.effects import Send
-from meetpoint.node.runtime.inputs import Instant, Leave, Received, Unsubscribe
-from meetpoint.node.runtime.messages import Message
-from meetpoint.node.runtime.records import VERSIONS_PER_EPOCH, HomeId, Record
+from meetpoint.node.runtime.inputs import Instant, Received
+from meetpoint.node.runtime.records import VERSIONS_PER_EPOCH, Record
 from tests.node.test_node import subscribed, unmarked
 from tests.node.world import RING, World
 

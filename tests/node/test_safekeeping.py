@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from meetpoint.api.ids import HomeId, Peer
 from meetpoint.node.cluster.replication import (
     FetchReplicas,
     ReplicasFetched,
@@ -17,8 +18,7 @@ from meetpoint.node.cluster.replication import (
 )
 from meetpoint.node.runtime.effects import Effect, Persist, Send, SetTimer
 from meetpoint.node.runtime.inputs import Instant
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import HomeId, Record
+from meetpoint.node.runtime.records import Record
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from tests.node.world import CODEC, RING

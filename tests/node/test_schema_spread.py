@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from meetpoint.api.outcomes import Outcome, Published, Refused, Stored
+from meetpoint.api.requests import Declare, Leave, Subscribe
 from meetpoint.language.schema import Schema
-from meetpoint.node.runtime.effects import Outcome, Published, Refused, Stored
-from meetpoint.node.runtime.inputs import Declare, Leave, Subscribe
 from tests.node.world import World
 
 TRADES = "name: trades\nattributes:\n  stock: string\n  price: {type: decimal, min: 0}\n"

@@ -13,6 +13,12 @@ from typing import Any
 
 import msgspec
 
+from meetpoint.api.codec import Codec
+from meetpoint.api.ids import EventKey, Key, NodeId, Peer
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Outcome
+from meetpoint.api.requests import Acknowledge, Detach, Publish, RequestOf
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
 from meetpoint.language.timestamps import parse_timestamp
@@ -25,7 +31,6 @@ from meetpoint.node.runtime.effects import (
     Ended,
     Notify,
     Observe,
-    Outcome,
     Persist,
     Send,
     SetTimer,
@@ -33,28 +38,21 @@ from meetpoint.node.runtime.effects import (
     Trace,
 )
 from meetpoint.node.runtime.inputs import (
-    SECOND_US,
-    Acknowledge,
     ClientRequest,
-    Detach,
     Instant,
     PeerUnreachable,
     Persisted,
-    Publish,
     Received,
-    RequestOf,
     Started,
     TimerFired,
     Withdrawn,
 )
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey, Record
-from meetpoint.node.runtime.ring import Key, NodeId, Ring
+from meetpoint.node.runtime.records import Record
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.schemes.flood import MESSAGES as FLOOD_MESSAGES
 from meetpoint.schemes.flood import Flood
-from meetpoint.wire import Codec
 
 RING = Ring(16)
 CODEC = Codec((*MESSAGES, *FLOOD_MESSAGES))

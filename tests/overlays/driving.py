@@ -12,13 +12,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
+from meetpoint.api.codec import Codec
+from meetpoint.api.ids import Key, NodeId, Peer
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message, Reply
 from meetpoint.node.overlay import Upcalls
 from meetpoint.node.runtime.effects import CancelTimer, Effect, Observe, Send, SetTimer
-from meetpoint.node.runtime.inputs import SECOND_US, Instant
-from meetpoint.node.runtime.messages import Message, Peer, Reply
-from meetpoint.node.runtime.ring import Key, NodeId, Ring
+from meetpoint.node.runtime.inputs import Instant
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.wire import Codec
 
 __all__ = ["Host", "Text", "World", "drawn", "peer"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
+from meetpoint.api.ids import home_of
 from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.scenario import Network
 from meetpoint.node.home.home import Home
-from meetpoint.node.runtime.records import home_of
 from meetpoint.placement.entries.installer import entry_name
 from meetpoint.placement.entries.placement import Placement
 from meetpoint.placement.messages import Entry

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from meetpoint.api.ids import HomeId, Key, NodeId, Peer
+from meetpoint.api.messages import Message
 from meetpoint.node.overlay import Span, Upcalls
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import HomeId
-from meetpoint.node.runtime.ring import Key, NodeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.ownership.key_range import KeyRange, arc_of, common, without
 from meetpoint.schemes.meet import MeetSettings

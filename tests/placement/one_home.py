@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from meetpoint.api.ids import HomeId, Peer
 from meetpoint.catalog import make_codec
 from meetpoint.language.algebra import covers
 from meetpoint.language.filters import Filter, parse_filter
 from meetpoint.language.render import render
 from meetpoint.node.runtime.effects import SetTimer
 from meetpoint.node.runtime.inputs import Instant
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import HomeId, Record
+from meetpoint.node.runtime.records import Record
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.dissemination.dissemination import ATTEMPT_US

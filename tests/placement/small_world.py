@@ -7,14 +7,16 @@ from functools import partial
 from itertools import count, islice
 from typing import Any
 
+from meetpoint.api.ids import HomeId, Peer
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Stored
+from meetpoint.api.requests import Subscribe
 from meetpoint.catalog import make_codec
 from meetpoint.matching.keys import KeySort, MeetKey
 from meetpoint.node.node import Node
 from meetpoint.node.overlay import Upcalls
-from meetpoint.node.runtime.effects import Send, SetTimer, Stored
-from meetpoint.node.runtime.inputs import Instant, PeerUnreachable, Received, Started, Subscribe, TimerFired
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.effects import Send, SetTimer
+from meetpoint.node.runtime.inputs import Instant, PeerUnreachable, Received, Started, TimerFired
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.ownership.key_range import KeyRange, meets

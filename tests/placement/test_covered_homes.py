@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from meetpoint.node.runtime.effects import Stored
-from meetpoint.node.runtime.inputs import Leave, Subscribe, Unsubscribe, Update
+from meetpoint.api.outcomes import Stored
+from meetpoint.api.requests import Leave, Subscribe, Unsubscribe, Update
 from tests.placement.small_world import MeetWorld, home
 from tests.placement.test_networks import SparingMeet
 from tests.placement.test_races import US

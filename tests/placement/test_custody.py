@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from meetpoint.api.ids import HomeId
 from meetpoint.lab.sim.run import RunConfig, make_network
 from meetpoint.lab.sim.scenario import Network, Timing
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.placement.ownership.owned_ranges import GivenRange, OwnedRanges, split
 from tests.placement.eyes import Overseen, arcs_held, held_by_nobody, held_twice, led_elsewhere, misplaced

@@ -10,11 +10,11 @@ from itertools import pairwise
 
 import pytest
 
+from meetpoint.api.ids import HomeId
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Published
+from meetpoint.api.requests import Leave, Unsubscribe
 from meetpoint.node.cluster.replication import Replicate, ReplicateAck
-from meetpoint.node.runtime.effects import Published
-from meetpoint.node.runtime.inputs import Leave, Unsubscribe
-from meetpoint.node.runtime.messages import Message
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.placement.messages import Forgot, NotOwner, Pull, Pulled, Seek, Sought, Take, Taken, Took
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.placement.ownership.owned_ranges import GivenRange, OwnedRanges, cut

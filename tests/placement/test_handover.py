@@ -8,11 +8,11 @@ from collections.abc import Iterable
 
 import pytest
 
+from meetpoint.api.messages import Message
+from meetpoint.api.requests import Leave
 from meetpoint.node.cluster.directory import Entry as Listed
 from meetpoint.node.cluster.directory import Sync, Synced
 from meetpoint.node.cluster.replication import Replicate
-from meetpoint.node.runtime.inputs import Leave
-from meetpoint.node.runtime.messages import Message
 from meetpoint.placement.messages import Take, Took
 from tests.placement.small_world import MeetWorld, free, home, symbols_between
 from tests.placement.test_races import US, Lost, on

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
+from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.node.runtime.inputs import Instant
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.dissemination.fanout import HomeFanout, Recipients

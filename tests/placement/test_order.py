@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Published, Stored
+from meetpoint.api.requests import Leave, Unsubscribe
 from meetpoint.matching.keys import KeySort, MeetKey
 from meetpoint.node.home.publisher_order import Watermark
-from meetpoint.node.runtime.effects import Published, Stored
-from meetpoint.node.runtime.inputs import SECOND_US, Leave, Unsubscribe
-from meetpoint.node.runtime.messages import Message
 from meetpoint.placement.messages import DeliverToHome
 from meetpoint.schemes.meet.entries import place_of
 from meetpoint.schemes.meet.messages import Visit

@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterable
 import msgspec
 import pytest
 
+from meetpoint.api.ids import HomeId, Peer
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Stored
+from meetpoint.api.requests import Leave, Subscribe, Unsubscribe, Update
 from meetpoint.matching.keys import KeySort, MeetKey
 from meetpoint.node.cluster.directory import Entry as Listed
 from meetpoint.node.cluster.directory import Sync
 from meetpoint.node.cluster.home_manager import HomeTakenOver
-from meetpoint.node.runtime.effects import Send, Stored
-from meetpoint.node.runtime.inputs import Instant, Leave, Subscribe, Unsubscribe, Update
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.effects import Send
+from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.messages import DeliverToHome, Done, KeyedRequest, Pull, Pulled, Put, Seek, Sought, Take, Took
 from meetpoint.placement.ownership.key_range import KeyRange

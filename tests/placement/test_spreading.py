@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meetpoint.api.ids import EventKey, HomeId, Peer
+from meetpoint.api.messages import Message, Reply
 from meetpoint.catalog import make_codec
 from meetpoint.node.runtime.effects import CancelTimer, Observe, Send, SetTimer, Trace
 from meetpoint.node.runtime.inputs import Instant
-from meetpoint.node.runtime.messages import Message, Peer, Reply
-from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.dissemination import multicast

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from meetpoint.node.runtime.effects import Stored
-from meetpoint.node.runtime.inputs import Leave, Subscribe, Unsubscribe, Update
-from meetpoint.node.runtime.messages import Message
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Stored
+from meetpoint.api.requests import Leave, Subscribe, Unsubscribe, Update
 from meetpoint.placement.dissemination import dissemination
 from meetpoint.placement.entries import placement
 from meetpoint.placement.messages import DeliverToHome

@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from meetpoint.api.handshake import SPOKEN
 from meetpoint.lab.bench.brokers.servers import free_port
-from meetpoint.wire.handshake import SPOKEN
 from tests.processes.machine import Machine
 from tests.processes.proxy import Doors, host_of
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from meetpoint.node.runtime.effects import Published, Stored
-from meetpoint.node.runtime.inputs import Attach, Subscribe, SubscriptionOptions
-from meetpoint.wire.clients import Subscriptions, SubscriptionsAre
+from meetpoint.api.client_messages import Subscriptions, SubscriptionsAre
+from meetpoint.api.outcomes import Published, Stored
+from meetpoint.api.requests import Attach, Subscribe, SubscriptionOptions
 from tests.broker.talking import Caller, calling, event
 from tests.processes import syscalls
 from tests.processes.fleet import Fleet, Member

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from meetpoint.api.client_messages import Ask, BrokerStatus, Notification, Status, Subscriptions, SubscriptionsAre
+from meetpoint.api.ids import EventKey
+from meetpoint.api.outcomes import Published, Refused
+from meetpoint.api.requests import Acknowledge, Attach, Subscribe
 from meetpoint.broker.broker import FAILED
-from meetpoint.node.runtime.effects import Published, Refused
-from meetpoint.node.runtime.inputs import Acknowledge, Attach, Subscribe
-from meetpoint.node.runtime.records import EventKey
-from meetpoint.wire.clients import Ask, BrokerStatus, Notification, Status, Subscriptions, SubscriptionsAre
 from tests.broker.talking import Caller, calling, event
 from tests.processes import disks, syscalls
 from tests.processes.disks import SmallDisk

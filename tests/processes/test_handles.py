@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from meetpoint.node.runtime.effects import Published
-from meetpoint.node.runtime.messages import Message
-from meetpoint.wire.handshake import Hello, HelloRejected, Welcome
+from meetpoint.api.handshake import Hello, HelloRejected, Welcome
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Published
 from tests.broker.talking import Caller, calling, event, raw
 from tests.processes.fleet import Member
 from tests.processes.proxy import host_of

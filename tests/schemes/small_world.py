@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from meetpoint.api.ids import Key, Peer
+from meetpoint.api.messages import Message
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.node import Node
 from meetpoint.node.overlay import Overlay
 from meetpoint.node.runtime.inputs import Started
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.ring import Key
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.scheme import Scheme
 from tests.node.world import RING, Table

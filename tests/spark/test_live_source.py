@@ -17,6 +17,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import meetpoint as mp
+from meetpoint.api.client_messages import Stream, StreamsAre
+from meetpoint.api.ids import Peer
 from meetpoint.broker import run
 from meetpoint.broker.config import Archiving
 from meetpoint.client.errors import NetworkError
@@ -24,12 +26,10 @@ from meetpoint.errors import FilterError, MeetpointError, SchemaError
 from meetpoint.language import parse_filter
 from meetpoint.language.event_json import attributes_from_json
 from meetpoint.matching import Scan
-from meetpoint.node.runtime.messages import Peer
 from meetpoint.spark import live_offsets
 from meetpoint.spark.live_offsets import UNHOSTED_S, Place, Watch, advance, ranges_between
 from meetpoint.spark.live_rows import columns_of
 from meetpoint.spark.live_source import LiveReader, LiveStreamReader, MeetpointDataSource
-from meetpoint.wire.clients import Stream, StreamsAre
 from tests.broker.talking import broker
 from tests.spark.live_scenes import (
     SCHEMA,

@@ -27,6 +27,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from meetpoint.api.ids import HomeId
 from meetpoint.archive.parts import (
     HOUR_FORM,
     MERGED,
@@ -42,7 +43,6 @@ from meetpoint.archive.parts import (
     parts_within,
 )
 from meetpoint.archive.writer import COLUMNS, sync_folder, write_synced
-from meetpoint.node.runtime.records import HomeId
 
 __all__ = ["Merged", "closed_hours", "expired_hours", "forget_hour", "merge_hour", "sweep_forgotten"]
 

@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from meetpoint.api.ids import HomeId
 from meetpoint.archive.parts import Part, hour_name, hours, opened, overlapping, parts_within
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.node.runtime.records import HomeId
 
 __all__ = ["ArchiveShelf", "Page", "Row", "StreamKey"]
 

@@ -24,8 +24,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from meetpoint.api.ids import HomeId
 from meetpoint.errors import MeetpointError
-from meetpoint.node.runtime.records import HomeId
 
 __all__ = [
     "HOUR_FORM",

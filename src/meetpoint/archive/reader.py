@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
+from meetpoint.api.history_dedup import HistoryDedup
+from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.archive.parts import ArchiveError, check_archive, list_parts, opened
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.node.home.history_dedup import HistoryDedup
-from meetpoint.node.runtime.records import EventKey, HomeId
 
 __all__ = ["Archived", "micros_of", "read_accepted", "read_archive"]
 

@@ -23,13 +23,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.archive.parts import NOTE, WRITING, ArchiveError, hour_name, list_parts, opened, part_name
 from meetpoint.errors import EventError
 from meetpoint.language.event import Event
 from meetpoint.language.event_arrow import events_to_arrow
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.language.schema import Schema
-from meetpoint.node.runtime.records import EventKey, HomeId
 
 __all__ = ["COLUMNS", "Accepted", "Archive", "sync_folder", "write_synced"]
 

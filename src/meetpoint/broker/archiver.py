@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.archive import Accepted, Archive, ArchiveError
 from meetpoint.broker.clients.tenancy import event_outside
 from meetpoint.broker.clock import Clock
@@ -22,7 +23,6 @@ from meetpoint.broker.observe.metrics import Counts
 from meetpoint.language.schema import Schema
 from meetpoint.node.runtime import effects
 from meetpoint.node.runtime.inputs import Archived, Input
-from meetpoint.node.runtime.records import EventKey, HomeId
 
 __all__ = ["Archiver"]
 

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from meetpoint.api.handshake import Hello, Welcome
+from meetpoint.api.ids import NodeId, Peer
 from meetpoint.broker.clients.refusals import Refusals
 from meetpoint.broker.config import BrokerConfig, parse_address
 from meetpoint.broker.errors import BrokerError
@@ -14,9 +16,6 @@ from meetpoint.broker.observe.logs import Log
 from meetpoint.broker.peers.dialer import Refusal, dial
 from meetpoint.broker.transport.connection import Connection, FlushScheduler
 from meetpoint.broker.transport.tls import Guard
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.ring import NodeId
-from meetpoint.wire.handshake import Hello, Welcome
 
 __all__ = ["Bootstrap"]
 

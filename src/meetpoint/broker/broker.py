@@ -22,6 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from meetpoint.api.ids import HomeId, NodeId, Peer
+from meetpoint.api.outcomes import Refused, Stored
+from meetpoint.api.requests import Declare, Leave
 from meetpoint.broker.bootstrap import Bootstrap
 from meetpoint.broker.clients.access import Access
 from meetpoint.broker.clients.broker_queries import BrokerQueries
@@ -49,11 +52,7 @@ from meetpoint.errors import MeetpointError
 from meetpoint.language.schema import Schema
 from meetpoint.node.cluster.directory import PREFIX
 from meetpoint.node.node import Node
-from meetpoint.node.runtime.effects import Refused, Stored
-from meetpoint.node.runtime.inputs import ContactsFound, Declare, Leave, Started
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import HomeId
-from meetpoint.node.runtime.ring import NodeId
+from meetpoint.node.runtime.inputs import ContactsFound, Started
 
 if TYPE_CHECKING:
     from meetpoint.archive import Archive

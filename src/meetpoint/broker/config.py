@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from meetpoint.api.handshake import SPOKEN
 from meetpoint.broker.config_tables import Access, Archiving, Limits, Logging, Tls
 from meetpoint.catalog import NetworkConfig, read_scheme, way_of
 from meetpoint.errors import MeetpointError, SchemaError
@@ -31,7 +32,6 @@ from meetpoint.schemes.lists import ListsSettings
 from meetpoint.schemes.meet import MeetSettings
 from meetpoint.schemes.reach.settings import ReachSettings, ids_of
 from meetpoint.schemes.rebeca.settings import RebecaSettings
-from meetpoint.wire.handshake import SPOKEN
 
 __all__ = [
     "Access",

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from meetpoint.wire import FRAME_MAX
+from meetpoint.api.frames import FRAME_MAX
 
 __all__ = ["Access", "Archiving", "Limits", "Logging", "Tls"]
 

@@ -15,6 +15,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from meetpoint.api.codec import WireError
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Outcome, Refused
 from meetpoint.broker.clock import Clock
 from meetpoint.broker.observe.hooks import Watch
 from meetpoint.broker.observe.logs import Log
@@ -32,17 +36,13 @@ from meetpoint.node.runtime.effects import (
     Ended,
     Notify,
     Observe,
-    Outcome,
     Persist,
-    Refused,
     Send,
     SetTimer,
     Stop,
     Trace,
 )
 from meetpoint.node.runtime.inputs import ClientRequest, Input, Persisted, Received, TimerFired
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.wire import WireError
 
 __all__ = ["ClientsSide", "Driver", "PeersSide"]
 

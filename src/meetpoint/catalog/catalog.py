@@ -7,12 +7,15 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.api.codec import Codec
+from meetpoint.api.handshake import IAm
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message
 from meetpoint.errors import SetupError
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.message_kinds import MESSAGES
 from meetpoint.node.node import Node
 from meetpoint.node.overlay import Overlay, Upcalls
-from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.scheme import Scheme
@@ -20,8 +23,6 @@ from meetpoint.node.settings import NodeSettings
 from meetpoint.overlays import chord, hypercube, pastry
 from meetpoint.placement.messages import MESSAGES as PLACEMENT_MESSAGES
 from meetpoint.schemes import dmm, flood, lists, meet, reach, rebeca
-from meetpoint.wire import Codec
-from meetpoint.wire.handshake import IAm
 
 __all__ = ["BITS", "OVERLAYS", "SCHEMES", "NetworkConfig", "make_codec", "make_link_codec", "make_node"]
 

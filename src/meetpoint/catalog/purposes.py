@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from meetpoint.node.runtime.messages import Message
+from meetpoint.api.messages import Message
 
 __all__ = ["ENVELOPES", "PARTS", "PURPOSES", "WORDS", "Purpose", "innermost", "tag_of"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from meetpoint.node.runtime.records import EventKey
+from meetpoint.api.ids import EventKey
 
 __all__ = ["Signs"]
 

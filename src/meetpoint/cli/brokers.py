@@ -162,9 +162,9 @@ async def leave_network(at: Reach) -> None:
     """Have one broker go; NetworkError where it does not."""
     import asyncio
 
+    from meetpoint.api.outcomes import Stored
+    from meetpoint.api.requests import Leave
     from meetpoint.client.errors import ConnectionLostError, NetworkError
-    from meetpoint.node.runtime.effects import Stored
-    from meetpoint.node.runtime.inputs import Leave
 
     dialler, address = at.dialler(), at.url
     addresses = dialler.url.addresses

@@ -12,10 +12,10 @@ import msgspec
 from meetpoint.cli.connect import Reach
 
 if TYPE_CHECKING:
+    from meetpoint.api.client_messages import DeadLetterInfo, Held, Question, Word
+    from meetpoint.api.ids import Peer
     from meetpoint.client.connection import Connection
     from meetpoint.client.dialer import Dialer
-    from meetpoint.node.runtime.messages import Peer
-    from meetpoint.wire.clients import DeadLetterInfo, Held, Question, Word
 
 __all__ = [
     "Brokers",
@@ -77,8 +77,8 @@ class Brokers:
 
     async def all(self) -> list[Reached]:
         """Everyone, those who are silent too, in the order of their addresses."""
-        from meetpoint.wire.clients import Brokers as Question
-        from meetpoint.wire.clients import BrokersAre
+        from meetpoint.api.client_messages import Brokers as Question
+        from meetpoint.api.client_messages import BrokersAre
 
         first = self._first_open()
         told = await answered(first, Question(), BrokersAre)
@@ -155,8 +155,8 @@ async def brokers_at(at: Reach, patience_s: float = PATIENCE_S) -> AsyncIterator
 
 async def answered(link: Connection, what: Question, kind: type[T]) -> T:
     """The answer of one broker, of the kind that is expected; NetworkError where it is a refusal."""
+    from meetpoint.api.outcomes import Refused
     from meetpoint.client.errors import NetworkError, RefusedError
-    from meetpoint.node.runtime.effects import Refused
 
     word: Word = await link.asked(what)
     if isinstance(word, kind):
@@ -171,7 +171,7 @@ async def all_held(
     brokers: Brokers, one: Reached, owner: str, labels: tuple[tuple[str, str], ...]
 ) -> list[Held] | None:
     """All subscriptions that one broker hosts; None where it is silent."""
-    from meetpoint.wire.clients import Subscriptions, SubscriptionsAre
+    from meetpoint.api.client_messages import Subscriptions, SubscriptionsAre
 
     found: list[Held] = []
     after = ""
@@ -187,7 +187,7 @@ async def all_held(
 
 async def all_dead(brokers: Brokers, one: Reached, name: str) -> list[DeadLetterInfo] | None:
     """All dead letters at one broker; None where it is silent."""
-    from meetpoint.wire.clients import DeadLetters, DeadLettersAre
+    from meetpoint.api.client_messages import DeadLetters, DeadLettersAre
 
     found: list[DeadLetterInfo] = []
     after = None

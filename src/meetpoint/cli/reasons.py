@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
+from meetpoint.api.client_messages import DeadLetterInfo, Held, JournalEntry
+from meetpoint.api.ids import EventKey
 from meetpoint.errors import MeetpointError, one_line
 from meetpoint.language.explain import Explanation, explain
-from meetpoint.node.runtime.records import EventKey
-from meetpoint.wire.clients import DeadLetterInfo, Held, JournalEntry
 
 if TYPE_CHECKING:
     from meetpoint.language import Event

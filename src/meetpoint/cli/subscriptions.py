@@ -19,10 +19,10 @@ from meetpoint.cli.streams import QuietConsole, complain, finish, json_text, pri
 from meetpoint.errors import EventError, FilterError, MeetpointError, one_line
 
 if TYPE_CHECKING:
+    from meetpoint.api.client_messages import Held
+    from meetpoint.api.requests import Subscribe, Update
     from meetpoint.language import Schema
     from meetpoint.matching.rejects import Rejected
-    from meetpoint.node.runtime.inputs import Subscribe, Update
-    from meetpoint.wire.clients import Held
 
 __all__ = ["subs_app"]
 
@@ -211,11 +211,11 @@ def import_(
 
 
 async def _import(at: Reach, file: str, rejected: Rejected) -> Counter[str]:
+    from meetpoint.api.client_messages import SchemaIs, SchemaOf
     from meetpoint.cli.progress import progress
     from meetpoint.client import NetworkError
     from meetpoint.language import Schema
     from meetpoint.matching.rejects import reject
-    from meetpoint.wire.clients import SchemaIs, SchemaOf
 
     counts: Counter[str] = Counter()
     async with brokers_at(at) as brokers:
@@ -311,7 +311,7 @@ def _wanted(number: int, row: dict[str, Any]) -> _Wanted:
 
 
 async def _make(one: Reached, wanted: _Wanted) -> tuple[str, str]:
-    from meetpoint.node.runtime.inputs import Detach, Subscribe, SubscriptionOptions
+    from meetpoint.api.requests import Detach, Subscribe, SubscriptionOptions
 
     terms = SubscriptionOptions(True, wanted.owner, wanted.labels, wanted.lifetime_us, wanted.paused)
     made = await _ask(one, Subscribe(wanted.name, wanted.filter, terms), "new")
@@ -321,7 +321,7 @@ async def _make(one: Reached, wanted: _Wanted) -> tuple[str, str]:
 
 
 async def _change(one: Reached, held: Held, wanted: _Wanted) -> tuple[str, str]:
-    from meetpoint.node.runtime.inputs import Update
+    from meetpoint.api.requests import Update
 
     if not held.terms.durable:
         return "refused", "there is one of this name that is not durable; wait until its client has gone"
@@ -337,9 +337,9 @@ async def _change(one: Reached, held: Held, wanted: _Wanted) -> tuple[str, str]:
 
 async def _ask(one: Reached, what: Subscribe | Update, done: str) -> tuple[str, str]:
     """Ask until it is done or refused for good; NetworkError where the broker does neither."""
+    from meetpoint.api.outcomes import Stored
     from meetpoint.client.backoff import Backoff
     from meetpoint.client.errors import NetworkError, RefusedError
-    from meetpoint.node.runtime.effects import Stored
 
     assert one.link is not None
     backoff, problem = Backoff(), "no answer"
@@ -369,9 +369,9 @@ def end(name: Annotated[str, typer.Argument(metavar="NAME", help="A durable subs
     """End a durable subscription, with all that waits for it."""
 
     async def unsubscribe() -> None:
+        from meetpoint.api.outcomes import Located, Stored
+        from meetpoint.api.requests import Locate, Unsubscribe
         from meetpoint.client.errors import NetworkError
-        from meetpoint.node.runtime.effects import Located, Stored
-        from meetpoint.node.runtime.inputs import Locate, Unsubscribe
 
         async with brokers_at(at) as brokers:
             located = await answered(brokers.first, Locate(name), Located)

@@ -18,8 +18,8 @@ from meetpoint.cli.streams import EXIT_SET_ASIDE, QuietConsole, complain, print_
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from meetpoint.api.client_messages import BrokerStatus, DeadLetterInfo, Held
     from meetpoint.cli.reasons import Known
-    from meetpoint.wire.clients import BrokerStatus, DeadLetterInfo, Held
 
 __all__ = ["top", "why"]
 
@@ -96,8 +96,8 @@ class _Look(msgspec.Struct):
 
 
 async def _look(brokers: Brokers) -> _Look:
+    from meetpoint.api.client_messages import BrokerStatus, Status
     from meetpoint.client.errors import RefusedError
-    from meetpoint.wire.clients import BrokerStatus, Status
 
     everyone = await brokers.all()
     said = await asyncio.gather(*(brokers.ask(one, Status(), BrokerStatus) for one in everyone))
@@ -225,8 +225,8 @@ def why(
 
 async def _learn(at: Reach, event_id: str, name: str) -> Known:
     """Ask all brokers for all they know of both."""
+    from meetpoint.api.client_messages import Journal, JournalIs
     from meetpoint.cli.reasons import Known, Remembered
-    from meetpoint.wire.clients import Journal, JournalIs
 
     async with brokers_at(at) as brokers:
         everyone = await brokers.all()
@@ -256,7 +256,7 @@ async def _learn(at: Reach, event_id: str, name: str) -> Known:
 
 async def _about(brokers: Brokers, one: Reached, name: str) -> tuple[Held | None, list[DeadLetterInfo]]:
     """The subscription, if a broker has it, and its dead letters there."""
-    from meetpoint.wire.clients import Subscriptions, SubscriptionsAre
+    from meetpoint.api.client_messages import Subscriptions, SubscriptionsAre
 
     told = await brokers.ask(one, Subscriptions(after=just_before(name)), SubscriptionsAre)
     held = None if told is None else next((held for held in told.subscriptions if held.name == name), None)

@@ -13,20 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from meetpoint.client.backoff import Backoff
-from meetpoint.client.connection import Connection
-from meetpoint.client.connection_pool import ConnectionPool
-from meetpoint.client.errors import NetworkError, RefusedError
-from meetpoint.client.subscription_options import labels_of
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.language.schema import Schema
-from meetpoint.language.schema_yaml import read_schema, write_schema
-from meetpoint.node.runtime.effects import Located, Refused, Stored
-from meetpoint.node.runtime.inputs import Declare, Locate
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import EventKey
-from meetpoint.wire.clients import (
+from meetpoint.api.client_messages import (
     Broker,
     Brokers,
     BrokersAre,
@@ -58,6 +45,18 @@ from meetpoint.wire.clients import (
     ViewIs,
     Word,
 )
+from meetpoint.api.ids import EventKey, Peer
+from meetpoint.api.outcomes import Located, Refused, Stored
+from meetpoint.api.requests import Declare, Locate
+from meetpoint.client.backoff import Backoff
+from meetpoint.client.connection import Connection
+from meetpoint.client.connection_pool import ConnectionPool
+from meetpoint.client.errors import NetworkError, RefusedError
+from meetpoint.client.subscription_options import labels_of
+from meetpoint.language.event import Event
+from meetpoint.language.event_msgpack import from_msgpack
+from meetpoint.language.schema import Schema
+from meetpoint.language.schema_yaml import read_schema, write_schema
 
 __all__ = ["AdminQueries", "DeadLetter"]
 

@@ -10,14 +10,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from meetpoint.api.client_messages import TO_CLIENTS, Ask, Ended, GoAway, Notification, Question, SchemaOf, Told, Word
+from meetpoint.api.codec import Codec, WireError
+from meetpoint.api.frames import FrameReader, frame, frames
+from meetpoint.api.handshake import HANDSHAKE_VERSION, SPOKEN, Hello, HelloRejected, Welcome
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message
 from meetpoint.client.errors import ConnectionLostError, NetworkError, RefusedError
 from meetpoint.client.incoming_message import IncomingMessage
 from meetpoint.errors import one_line
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.wire.clients import TO_CLIENTS, Ask, Ended, GoAway, Notification, Question, SchemaOf, Told, Word
-from meetpoint.wire.codec import Codec, WireError
-from meetpoint.wire.frames import FrameReader, frame, frames
-from meetpoint.wire.handshake import HANDSHAKE_VERSION, SPOKEN, Hello, HelloRejected, Welcome
 
 __all__ = ["Connection", "Listener", "Then"]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from meetpoint.api.client_messages import Brokers, BrokersAre, Word
+from meetpoint.api.ids import Peer
 from meetpoint.client.connection import Connection
 from meetpoint.client.dialer import Dialer
 from meetpoint.client.errors import NetworkError, RefusedError
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.wire.clients import Brokers, BrokersAre, Word
 
 __all__ = ["ConnectionPool"]
 

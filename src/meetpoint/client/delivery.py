@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from meetpoint.api.ids import EventKey
 from meetpoint.language.event import Event
 from meetpoint.language.values import Value
-from meetpoint.node.runtime.records import EventKey
 
 if TYPE_CHECKING:
     from meetpoint.client.connection import Connection

@@ -14,11 +14,11 @@ import ssl
 from collections.abc import Callable
 from typing import TypeAlias
 
+from meetpoint.api.handshake import SPOKEN, Hello
 from meetpoint.client.address import read_address, read_url
 from meetpoint.client.connection import Connection
 from meetpoint.client.errors import NetworkError
 from meetpoint.errors import MeetpointError, one_line
-from meetpoint.wire.handshake import SPOKEN, Hello
 
 __all__ = ["HANDSHAKE_S", "Dialer", "Token"]
 

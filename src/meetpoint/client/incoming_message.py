@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from meetpoint.api.client_messages import Notification
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.wire.clients import Notification
 
 __all__ = ["IncomingMessage"]
 

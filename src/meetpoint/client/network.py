@@ -10,6 +10,10 @@ from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mappin
 from datetime import UTC, datetime
 from typing import TypeAlias
 
+from meetpoint.api.client_messages import Broker, BrokerStatus, FollowedIs, Held, JournalEntry, Question, ViewIs
+from meetpoint.api.ids import EventKey, Peer
+from meetpoint.api.outcomes import Located, Stored
+from meetpoint.api.requests import SubscriptionOptions
 from meetpoint.client.admin_queries import BROKER_S, AdminQueries, DeadLetter, W
 from meetpoint.client.connection_pool import ConnectionPool
 from meetpoint.client.delivery import Delivery
@@ -24,11 +28,6 @@ from meetpoint.language.event import Event
 from meetpoint.language.explain import Explanation, explain
 from meetpoint.language.filters import Filter, parse_filter
 from meetpoint.language.schema import Schema
-from meetpoint.node.runtime.effects import Located, Stored
-from meetpoint.node.runtime.inputs import SubscriptionOptions
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import EventKey
-from meetpoint.wire.clients import Broker, BrokerStatus, FollowedIs, Held, JournalEntry, Question, ViewIs
 
 __all__ = ["TIMEOUT_S", "Connecting", "Network", "Publishable", "connect"]
 

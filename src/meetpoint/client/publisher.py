@@ -13,6 +13,11 @@ import asyncio
 from collections import deque
 from functools import partial
 
+from meetpoint.api.client_messages import Word
+from meetpoint.api.ids import EventKey, home_of
+from meetpoint.api.limits import EVENT_BYTES_MAX
+from meetpoint.api.outcomes import Published, Refused
+from meetpoint.api.requests import Publish
 from meetpoint.client.backoff import Backoff
 from meetpoint.client.connection import Connection
 from meetpoint.client.connection_pool import ConnectionPool
@@ -20,11 +25,6 @@ from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.errors import EventError, MeetpointError
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import to_msgpack
-from meetpoint.node.home.home import EVENT_BYTES_MAX
-from meetpoint.node.runtime.effects import Published, Refused
-from meetpoint.node.runtime.inputs import Publish
-from meetpoint.node.runtime.records import EventKey, home_of
-from meetpoint.wire.clients import Word
 
 __all__ = ["IN_FLIGHT", "Publisher"]
 

@@ -17,15 +17,14 @@ from bisect import bisect_left
 from collections import deque
 from typing import NamedTuple
 
+from meetpoint.api.client_messages import History, Stream
+from meetpoint.api.history_dedup import HistoryDedup
+from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.client.admin_queries import AdminQueries
 from meetpoint.client.backoff import Backoff
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.node.home.history_dedup import HistoryDedup
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import EventKey, HomeId
-from meetpoint.wire.clients import History, Stream
 
 __all__ = ["Replay", "Replayed"]
 

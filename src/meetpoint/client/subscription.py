@@ -15,16 +15,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from meetpoint.client.backoff import Backoff
-from meetpoint.client.connection import Connection
-from meetpoint.client.delivery import Delivery
-from meetpoint.client.errors import ConnectionLostError, NetworkError, RefusedError
-from meetpoint.client.incoming_message import IncomingMessage
-from meetpoint.client.replay import Replay
-from meetpoint.client.subscription_options import Lifetime, labels_of, lifetime_us_of
-from meetpoint.errors import EventError
-from meetpoint.node.runtime.effects import Refused, Stored
-from meetpoint.node.runtime.inputs import (
+from meetpoint.api.ids import EventKey, Peer
+from meetpoint.api.outcomes import Refused, Stored
+from meetpoint.api.requests import (
     Acknowledge,
     Attach,
     Detach,
@@ -35,8 +28,14 @@ from meetpoint.node.runtime.inputs import (
     Unsubscribe,
     Update,
 )
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import EventKey
+from meetpoint.client.backoff import Backoff
+from meetpoint.client.connection import Connection
+from meetpoint.client.delivery import Delivery
+from meetpoint.client.errors import ConnectionLostError, NetworkError, RefusedError
+from meetpoint.client.incoming_message import IncomingMessage
+from meetpoint.client.replay import Replay
+from meetpoint.client.subscription_options import Lifetime, labels_of, lifetime_us_of
+from meetpoint.errors import EventError
 
 if TYPE_CHECKING:
     from meetpoint.client.network import Network

@@ -15,6 +15,9 @@ import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from datetime import datetime
 
+from meetpoint.api.client_messages import Broker, BrokerStatus, Held, JournalEntry
+from meetpoint.api.ids import EventKey, Peer
+from meetpoint.api.outcomes import Located
 from meetpoint.client.admin_queries import DeadLetter
 from meetpoint.client.background import Background
 from meetpoint.client.delivery import Delivery
@@ -29,10 +32,6 @@ from meetpoint.language.explain import Explanation
 from meetpoint.language.filters import Filter
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Value
-from meetpoint.node.runtime.effects import Located
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import EventKey
-from meetpoint.wire.clients import Broker, BrokerStatus, Held, JournalEntry
 
 __all__ = ["SyncDelivery", "SyncNetwork", "SyncSubscription", "connect_sync"]
 

@@ -13,13 +13,13 @@ from collections import OrderedDict
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
+from meetpoint.api.ids import EventKey
 from meetpoint.client.delivery import Delivery
 from meetpoint.client.subscription import Subscription
 from meetpoint.gateway.connections import Caller
 from meetpoint.gateway.errors import ApiError
 from meetpoint.gateway.feeds import Format, frame, notice
 from meetpoint.gateway.positions import Position
-from meetpoint.node.runtime.records import EventKey
 
 if TYPE_CHECKING:
     from meetpoint.gateway.gateway import Gateway

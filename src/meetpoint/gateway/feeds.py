@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from meetpoint.api.ids import EventKey
 from meetpoint.client.delivery import Delivery
 from meetpoint.client.errors import RefusedError
 from meetpoint.client.subscription import Subscription
@@ -23,7 +24,6 @@ from meetpoint.gateway.cloud_events import write
 from meetpoint.gateway.connections import Caller
 from meetpoint.gateway.positions import Position
 from meetpoint.language.event_json import to_json
-from meetpoint.node.runtime.records import EventKey
 
 if TYPE_CHECKING:
     from meetpoint.gateway.gateway import Gateway

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.gateway.errors import ApiError
-from meetpoint.node.runtime.records import EventKey, HomeId
 
 __all__ = ["Position"]
 

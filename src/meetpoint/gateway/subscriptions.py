@@ -19,6 +19,8 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
+from meetpoint.api.outcomes import Refused
+from meetpoint.api.requests import Unsubscribe, Update
 from meetpoint.broker.storage.folder import Lock
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.client.network import Network
@@ -31,8 +33,6 @@ from meetpoint.gateway.signatures import make_secret, read_secret
 from meetpoint.gateway.sinks import URL_MAX, check_sink
 from meetpoint.gateway.webhooks import PARALLEL_MAX, Sender, Webhook
 from meetpoint.language.timestamps import format_timestamp
-from meetpoint.node.runtime.effects import Refused
-from meetpoint.node.runtime.inputs import Unsubscribe, Update
 from meetpoint.security.files import PRIVATE, FileError, make_folder, read, replace
 
 __all__ = ["SubscriptionIs", "SubscriptionRequest", "Subscriptions"]

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from meetpoint.errors import SchemaError
-from meetpoint.node.cluster.home_manager import HomeManager
-from meetpoint.node.cluster.subscription_locator import SubscriptionLocator
-from meetpoint.node.home.home import Home
-from meetpoint.node.home.publish_intake import PublishIntake
-from meetpoint.node.overlay import Overlay
-from meetpoint.node.runtime.effects import Found, Refused, Stored
-from meetpoint.node.runtime.inputs import (
+from meetpoint.api.ids import Key, Peer
+from meetpoint.api.outcomes import Found, Refused, Stored
+from meetpoint.api.requests import (
     Acknowledge,
     Attach,
     Declare,
@@ -26,8 +21,12 @@ from meetpoint.node.runtime.inputs import (
     Unsubscribe,
     Update,
 )
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.ring import Key
+from meetpoint.errors import SchemaError
+from meetpoint.node.cluster.home_manager import HomeManager
+from meetpoint.node.cluster.subscription_locator import SubscriptionLocator
+from meetpoint.node.home.home import Home
+from meetpoint.node.home.publish_intake import PublishIntake
+from meetpoint.node.overlay import Overlay
 from meetpoint.node.runtime.runtime import Runtime
 
 __all__ = ["ClientRequests"]

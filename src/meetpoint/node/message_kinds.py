@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from meetpoint.api.messages import Message
 from meetpoint.node.cluster.directory import Sync, Synced
 from meetpoint.node.cluster.home_manager import Confirm, Confirmed, HomeTakenOver, TakeOverHome
 from meetpoint.node.cluster.replication import (
@@ -18,7 +19,6 @@ from meetpoint.node.cluster.replication import (
 )
 from meetpoint.node.cluster.subscription_locator import LocateSubscription, SubscriptionLocation
 from meetpoint.node.home.publisher_order import Watermark, Watermarked
-from meetpoint.node.runtime.messages import Message
 
 __all__ = ["MESSAGES"]
 

@@ -25,6 +25,10 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.api.ids import EventKey, HomeId, Key, NodeId, Peer, home_of
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Refused, Stored
+from meetpoint.api.requests import Acknowledge, Attach, Detach, Leave, Reject
 from meetpoint.language.schema import Schema
 from meetpoint.node.client_requests import ClientRequests
 from meetpoint.node.cluster.directory import Directory, Entry, Synced
@@ -36,23 +40,9 @@ from meetpoint.node.home.publish_intake import PublishIntake
 from meetpoint.node.home.subscription_table import SubscriptionInfo
 from meetpoint.node.overlay import Overlay, OverlayView, Upcalls
 from meetpoint.node.runtime.driven import Driven
-from meetpoint.node.runtime.effects import Refused, Stored
-from meetpoint.node.runtime.inputs import (
-    Acknowledge,
-    Archived,
-    Attach,
-    ClientRequest,
-    ContactsFound,
-    Detach,
-    Leave,
-    Measured,
-    Reject,
-    Started,
-    Withdrawn,
-)
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import LOCAL, EventKey, HomeId, Record, home_of
-from meetpoint.node.runtime.ring import Key, NodeId, Ring
+from meetpoint.node.runtime.inputs import Archived, ClientRequest, ContactsFound, Measured, Started, Withdrawn
+from meetpoint.node.runtime.records import LOCAL, Record
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Packing, Runtime
 from meetpoint.node.scheme import Scheme
 from meetpoint.node.settings import NodeSettings

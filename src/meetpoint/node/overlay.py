@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.ring import Key, NodeId
+from meetpoint.api.ids import Key, NodeId, Peer
+from meetpoint.api.messages import Message
 
 __all__ = ["Handler", "Overlay", "OverlayView", "Places", "Span", "Upcalls"]
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from meetpoint.api.ids import EventKey, HomeId, Key, Peer
+from meetpoint.api.messages import Message
 from meetpoint.matching.feedback import Feedback
 from meetpoint.node.home.home import Home
 from meetpoint.node.overlay import Handler
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey, HomeId
-from meetpoint.node.runtime.ring import Key
 
 __all__ = ["Scheme"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from meetpoint.api.limits import SAME_ID_US, SECOND_US
 from meetpoint.node.home.consumer_queue import DAY_US, QueueLimits
-from meetpoint.node.runtime.inputs import SECOND_US
 
 __all__ = ["NodeSettings"]
 
@@ -44,7 +44,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long the first event of a publisher that comes from another broker waits for its last one there."""
     watermark_us: int = SECOND_US // 2
     """How long a publishing home waits with the answer which of its events are on their way."""
-    recent_us: int = 120 * SECOND_US
+    recent_us: int = SAME_ID_US
     recent_max: int = 100_000
     """How long, and how many at most, ids of events are remembered, so that they are not queued again."""
     index_from: int = 500

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from meetpoint.node.runtime.messages import Message, Peer
-    from meetpoint.node.runtime.ring import Key
+    from meetpoint.api.ids import Key, Peer
+    from meetpoint.api.messages import Message
     from meetpoint.overlays.contacts import Contacts
 
 __all__ = ["Assembled"]

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import chain, islice
 
+from meetpoint.api.ids import Peer
 from meetpoint.node.runtime.inputs import Instant
-from meetpoint.node.runtime.messages import Peer
 
 __all__ = ["Contacts"]
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from meetpoint.node.runtime.messages import Peer
-    from meetpoint.node.runtime.ring import Key
+    from meetpoint.api.ids import Key, Peer
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.contacts import Contacts
     from meetpoint.overlays.key_lookup import Finding

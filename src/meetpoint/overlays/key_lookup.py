@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.ring import Key
+from meetpoint.api.codec import WireError
+from meetpoint.api.ids import Key, Peer
+from meetpoint.api.messages import Message
 from meetpoint.overlays.lookups import Lookups
-from meetpoint.wire import WireError
 
 if TYPE_CHECKING:
     from meetpoint.node.runtime.runtime import Runtime

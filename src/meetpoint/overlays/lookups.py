@@ -10,8 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.ring import Key
+from meetpoint.api.ids import Key, Peer
 from meetpoint.node.runtime.runtime import Runtime
 
 __all__ = ["Lookup", "Lookups", "Then"]

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from meetpoint.api.ids import EventKey, HomeId, Key, Peer
+from meetpoint.api.messages import Message
 from meetpoint.language.filters import Filter
 from meetpoint.matching.feedback import Feedback
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.overlay import Handler, Overlay
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey, HomeId
-from meetpoint.node.runtime.ring import Key
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.dissemination.dissemination import Dissemination, PublishAttempt

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from meetpoint.api.limits import SAME_ID_US
 from meetpoint.archive.compaction import Merged, closed_hours, expired_hours, forget_hour, merge_hour, sweep_forgotten
 from meetpoint.archive.parts import ArchiveError, check_archive, list_parts
 from meetpoint.archive.reader import micros_of
@@ -26,7 +27,6 @@ from meetpoint.archive.writer import COLUMNS
 from meetpoint.language.event_json import attributes_to_json
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.language.schema import Schema
-from meetpoint.node.home.history_dedup import SAME_ID_US
 from meetpoint.spark.event_files import EventFiles
 from meetpoint.spark.types import schema_from_spark, spark_schema
 from meetpoint.spark.validation import DEAD_COLUMNS, validate

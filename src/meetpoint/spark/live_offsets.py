@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.wire.clients import Stream, StreamsAre
+from meetpoint.api.client_messages import Stream, StreamsAre
+from meetpoint.api.ids import Peer
 
 __all__ = ["Offset", "Place", "Range", "Standing", "Watch", "advance", "ranges_between"]
 

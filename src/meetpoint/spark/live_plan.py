@@ -11,15 +11,15 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.api.client_messages import History
+from meetpoint.api.ids import Peer
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.errors import MeetpointError
 from meetpoint.language.schema import Schema
 from meetpoint.language.timestamps import parse_timestamp
-from meetpoint.node.runtime.messages import Peer
 from meetpoint.spark.live_offsets import Offset, Place, Standing, Watch, advance, ranges_between
 from meetpoint.spark.live_reach import Client, Reach
 from meetpoint.spark.live_rows import Task
-from meetpoint.wire.clients import History
 
 __all__ = ["EARLIEST", "LATEST", "Planner", "Query", "read_since"]
 

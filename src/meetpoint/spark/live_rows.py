@@ -13,6 +13,8 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from meetpoint.api.client_messages import History, HistoryIs
+from meetpoint.api.ids import Peer
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.errors import EventError
 from meetpoint.language.event import Event
@@ -21,10 +23,8 @@ from meetpoint.language.event_json import attributes_to_json
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.language.schema import Schema, Tree
 from meetpoint.language.values import Value
-from meetpoint.node.runtime.messages import Peer
 from meetpoint.spark.live_offsets import Place, Range
 from meetpoint.spark.live_reach import Client, Reach
-from meetpoint.wire.clients import History, HistoryIs
 
 __all__ = ["Task", "columns_of", "read_task"]
 

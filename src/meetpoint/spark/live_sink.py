@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from meetpoint.api.limits import EVENT_BYTES_MAX
 from meetpoint.client.network import Network
 from meetpoint.errors import EventError, MeetpointError, one_line
 from meetpoint.language.event import Event
@@ -33,7 +34,6 @@ from meetpoint.language.schema import Schema
 from meetpoint.language.values import Value
 from meetpoint.matching.conformance import rows_as_json
 from meetpoint.matching.rejects import reject
-from meetpoint.node.home.home import EVENT_BYTES_MAX
 from meetpoint.spark.live_reach import Client, Options, Reach
 from meetpoint.spark.live_stage import Batch, Staging, write_whole
 from meetpoint.spark.types import unusable_columns

@@ -15,6 +15,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from meetpoint.api.client_messages import EVERYTHING
 from meetpoint.errors import MeetpointError
 from meetpoint.language.filters import parse_filter
 from meetpoint.language.schema import Schema
@@ -25,7 +26,6 @@ from meetpoint.spark.live_reach import Client, Options
 from meetpoint.spark.live_rows import Task, read_task
 from meetpoint.spark.live_sink import SINK_OPTIONS, LiveWriter, Sink
 from meetpoint.spark.types import spark_schema
-from meetpoint.wire.clients import EVERYTHING
 
 __all__ = ["MeetpointDataSource", "register"]
 

@@ -19,9 +19,10 @@ import threading
 from pathlib import Path
 from random import Random
 
+from meetpoint.api.ids import HomeId
 from meetpoint.broker.storage import Store, StoreState
 from meetpoint.node.runtime.effects import Persist
-from meetpoint.node.runtime.records import HomeId, Record
+from meetpoint.node.runtime.records import Record
 
 HOMES = (HomeId(b""), HomeId(b"\x01" * 20), HomeId(b"\xfe" * 20))
 AHEAD = 64

@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from meetpoint.api.ids import HomeId
 from meetpoint.broker.storage import Store, StoreState
 from meetpoint.node.runtime.effects import Persist
-from meetpoint.node.runtime.records import HomeId, Record
+from meetpoint.node.runtime.records import Record
 
 HOME, OTHER = HomeId(b"\x01" * 20), HomeId(b"\xfe" * 20)
 WAIT_S = 120.0

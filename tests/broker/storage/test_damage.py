@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from meetpoint.api.ids import HomeId
 from meetpoint.broker.storage import Store, StoreError
 from meetpoint.broker.storage.database import open_file
 from meetpoint.broker.storage.layout import MIGRATIONS, Migration, checksum
@@ -18,7 +19,7 @@ from meetpoint.broker.storage.maintenance import check
 from meetpoint.broker.storage.recovery import distrust
 from meetpoint.node.cluster.home_manager import HOSTED
 from meetpoint.node.node import INCARNATION
-from meetpoint.node.runtime.records import LOCAL, HomeId, Record
+from meetpoint.node.runtime.records import LOCAL, Record
 from tests.broker.storage.opened import HOME, OTHER, kept, opened, record
 from tests.tiers import SOAK
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from meetpoint.api.ids import EventKey
 from meetpoint.broker.storage import journal as journal_module
 from meetpoint.broker.storage.journal import Journal, JournalLine
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.node.runtime.effects import Trace
-from meetpoint.node.runtime.records import EventKey
 from tests.broker.storage.opened import HOME, OTHER, WAIT_S, opened, record
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

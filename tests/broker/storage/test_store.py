@@ -19,6 +19,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from meetpoint.api.ids import HomeId
 from meetpoint.broker.storage import LATENCY_BOUNDS_S, Identity, Store, StoreError, StoreState
 from meetpoint.broker.storage import database as database_module
 from meetpoint.broker.storage import folder as folder_module
@@ -26,7 +27,7 @@ from meetpoint.broker.storage import store as store_module
 from meetpoint.broker.storage.changes import Changes
 from meetpoint.broker.storage.database import open_memory
 from meetpoint.node.runtime.effects import Persist
-from meetpoint.node.runtime.records import LOCAL, HomeId, Record
+from meetpoint.node.runtime.records import LOCAL, Record
 from tests.broker.storage.opened import HOME, OTHER, Opened, kept, opened, record
 from tests.store_conformance import StoreConformance
 

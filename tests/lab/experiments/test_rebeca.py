@@ -10,6 +10,8 @@ from math import comb, log2
 import numpy as np
 import pytest
 
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message
 from meetpoint.catalog import network_config
 from meetpoint.lab.experiments.cells import Cell, Metrics, Parameters, Row, run_cell
 from meetpoint.lab.experiments.experiment import Judged
@@ -24,7 +26,6 @@ from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.language import parse_filter
-from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.schemes.rebeca.messages import Hand
 from meetpoint.schemes.rebeca.tables import STRATEGIES, Strategy
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from meetpoint.api.ids import NodeId, Peer
 from meetpoint.lab.experiments.models.rings import IdealRing, hashed, spaced
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.ring import NodeId, Ring
+from meetpoint.node.runtime.ring import Ring
 from tests.overlays.chord.test_hops import Still
 
 

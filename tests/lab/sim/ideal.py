@@ -7,19 +7,20 @@ from typing import Any
 
 import msgspec
 
+from meetpoint.api.codec import Codec
+from meetpoint.api.ids import Key, Peer
+from meetpoint.api.messages import Message
 from meetpoint.lab.sim.checkers import first_from
 from meetpoint.lab.sim.history import Members
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.message_kinds import MESSAGES
 from meetpoint.node.node import Node
 from meetpoint.node.overlay import Handler, Overlay, Places, Upcalls
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.scheme import Scheme
 from meetpoint.node.settings import NodeSettings
 from meetpoint.schemes import flood
-from meetpoint.wire import Codec
 
 LOOK_US = 300_000
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meetpoint.api.ids import EventKey, Peer
 from meetpoint.lab.sim import Network, Report
 from meetpoint.lab.sim.checkers import Judging, Verdict, check_lookups, check_notifications, closest_to, first_from
 from meetpoint.lab.sim.clients import EPOCH
@@ -20,8 +21,6 @@ from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
 from meetpoint.language.filters import parse_filter
 from meetpoint.node.runtime.effects import Effect, Notify
 from meetpoint.node.runtime.inputs import Input, Instant, TimerFired
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import EventKey
 from tests.lab.sim.toy import ToyFamily, ToyNode, ToyView
 
 # -- mutants -----------------------------------------------------------------------------------------------------------

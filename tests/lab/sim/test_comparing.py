@@ -8,6 +8,10 @@ from functools import cache
 
 import pytest
 
+from meetpoint.api.ids import EventKey, HomeId, Peer
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message
+from meetpoint.api.requests import Publish, Subscribe
 from meetpoint.catalog import SCHEMES, make_codec
 from meetpoint.lab.sim import Network, Report, Timing, comparing, run
 from meetpoint.lab.sim.clients import Clients
@@ -30,9 +34,7 @@ from meetpoint.lab.sim.workload import SCHEMA
 from meetpoint.language.filters import parse_filter
 from meetpoint.matching import Scan
 from meetpoint.node.runtime.effects import Notify
-from meetpoint.node.runtime.inputs import SECOND_US, ClientRequest, Publish, Subscribe
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.node.runtime.inputs import ClientRequest
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.flood.messages import Flooded, Flooding
 from tests.lab.sim.toy import ToyFamily

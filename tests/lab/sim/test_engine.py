@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
+from meetpoint.api.codec import Codec
+from meetpoint.api.ids import Key, NodeId, Peer
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Stored
 from meetpoint.lab.sim.clock import BEGINNING
 from meetpoint.lab.sim.engine import Detector, Engine, Process
-from meetpoint.node.runtime.effects import Answer, CancelTimer, Effect, Observe, Persist, Send, SetTimer, Stop, Stored
+from meetpoint.node.runtime.effects import Answer, CancelTimer, Effect, Observe, Persist, Send, SetTimer, Stop
 from meetpoint.node.runtime.inputs import Input, Instant, PeerUnreachable, Persisted, Received, Started, TimerFired
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.ring import Key, NodeId
-from meetpoint.wire import Codec
 from tests.store_conformance import record
 
 SECOND = 1_000_000

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from meetpoint.api.ids import Key, NodeId
 from meetpoint.catalog import BITS, OVERLAYS, NetworkConfig
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.sim import Network, Timing
@@ -14,7 +15,6 @@ from meetpoint.lab.sim.history import Members, Moment
 from meetpoint.lab.sim.run import RunConfig, make_network, run
 from meetpoint.lab.sim.workload import Workload
 from meetpoint.language.schema import Schema
-from meetpoint.node.runtime.ring import Key, NodeId
 from meetpoint.overlays.chord import ChordView
 from meetpoint.overlays.hypercube import HypercubeSettings, HypercubeView, Region
 from meetpoint.overlays.hypercube.keys import key_of

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from meetpoint.api.limits import SECOND_US
 from meetpoint.lab.sim import PLANS, Fault, FaultError, Network, Plan, Timing, read_plan
 from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.plans import KINDS, PERFECT, parse_plan
 from meetpoint.lab.sim.workload import Workload
-from meetpoint.node.runtime.inputs import SECOND_US
 from tests.lab.sim.toy import ToyFamily
 
 BRIEF = Timing(load_s=2, recovery_s=2, after_s=1, quiet_s=1)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from meetpoint.api.limits import SECOND_US
 from meetpoint.catalog import OVERLAYS
 from meetpoint.lab.sim import Network
 from meetpoint.lab.sim.engine import Process
-from meetpoint.node.runtime.inputs import SECOND_US
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -12,6 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from meetpoint.api.codec import WireError
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message
 from meetpoint.catalog import make_codec
 from meetpoint.lab.sim.engine import Process, SimulatedNode
 from meetpoint.lab.sim.run import RunConfig, make_network
@@ -20,7 +23,6 @@ from meetpoint.node.cluster.replication import Replicate, StoreReplica
 from meetpoint.node.home.home import Home
 from meetpoint.node.runtime.effects import Persist, Send
 from meetpoint.node.runtime.inputs import Instant, Persisted, Received
-from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.node.runtime.records import LOCAL, Record
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
@@ -36,7 +38,6 @@ from meetpoint.schemes.lists.messages import MESSAGES as LISTS
 from meetpoint.schemes.meet.messages import MESSAGES as MEET
 from meetpoint.schemes.reach import MESSAGES as REACH
 from meetpoint.schemes.rebeca import MESSAGES as FILTERS
-from meetpoint.wire import WireError
 from tests.placement.eyes import held_twice
 from tests.tiers import SOAK
 

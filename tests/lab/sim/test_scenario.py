@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from meetpoint.api.ids import EventKey, HomeId, Key, NodeId, Peer
 from meetpoint.errors import EventError, FilterError, MeetpointError
 from meetpoint.lab.sim import Network, Timing
 from meetpoint.lab.sim.engine import Process
@@ -13,9 +14,6 @@ from meetpoint.lab.sim.trace import LINE_MAX, Storyteller, shown
 from meetpoint.lab.sim.workload import Workload
 from meetpoint.language.filters import parse_filter
 from meetpoint.matching import Scan
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import EventKey, HomeId
-from meetpoint.node.runtime.ring import Key, NodeId
 from tests.lab.sim.toy import Carry, ToyFamily, ToyNode
 
 SMALL = RunConfig(nodes=6, subscriptions=40, events=40, lookups=10, fault_seconds=10, recovery_seconds=5)

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from meetpoint.api.ids import Peer
 from meetpoint.catalog import NetworkConfig
 from meetpoint.lab.sim import Network, Report, Timing
 from meetpoint.lab.sim.bare import BareNode, BareNodes
 from meetpoint.lab.sim.families import family_of
-from meetpoint.node.runtime.messages import Peer
 from meetpoint.overlays.pastry import Pastry
 from meetpoint.overlays.pastry.rules import Rules
 from tests.overlays.pastry.mutants import HelpsAnyone, ReadyUnleased, TwoAtOnce

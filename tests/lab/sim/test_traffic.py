@@ -7,17 +7,18 @@ from typing import get_args
 import msgspec
 import pytest
 
+from meetpoint.api.codec import Codec
+from meetpoint.api.ids import EventKey, HomeId, Peer
+from meetpoint.api.messages import Message
+from meetpoint.api.requests import Publish, RequestOf, Subscribe
 from meetpoint.catalog import make_codec
 from meetpoint.lab.sim import Network
 from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.traffic import ENVELOPES, PARTS, PURPOSES, Meter, Purpose, Traffic
-from meetpoint.node.runtime.inputs import ClientRequest, Publish, RequestOf, Subscribe
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.node.runtime.inputs import ClientRequest
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord.messages import Find, Routed
 from meetpoint.schemes.flood.messages import Flooding
-from meetpoint.wire import Codec
 from tests.lab.sim.toy import ToyFamily
 
 RING = Ring()
@@ -31,7 +32,7 @@ def kinds(base: type[Message] = Message) -> list[type[Message]]:
     found = []
     for kind in base.__subclasses__():
         found += kinds(kind)
-        of_brokers = kind.__module__.startswith("meetpoint.") and not kind.__module__.startswith("meetpoint.wire.")
+        of_brokers = kind.__module__.startswith("meetpoint.") and not kind.__module__.startswith("meetpoint.api.")
         if kind.__struct_config__.tag is not None and of_brokers:
             found.append(kind)
     return found

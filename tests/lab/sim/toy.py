@@ -10,41 +10,19 @@ from typing import Any
 
 import msgspec
 
+from meetpoint.api.codec import Codec
+from meetpoint.api.ids import EventKey, Peer, home_of
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Found, Published, Stored
+from meetpoint.api.requests import Leave, Lookup, Publish, Subscribe, Unsubscribe, Update
 from meetpoint.lab.sim.checkers import first_from
 from meetpoint.lab.sim.history import Members
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.language.filters import Filter, parse_filter
-from meetpoint.node.runtime.effects import (
-    Answer,
-    Effect,
-    Found,
-    Notify,
-    Persist,
-    Published,
-    Send,
-    SetTimer,
-    Stop,
-    Stored,
-)
-from meetpoint.node.runtime.inputs import (
-    ClientRequest,
-    Input,
-    Instant,
-    Leave,
-    Lookup,
-    Persisted,
-    Publish,
-    Received,
-    Started,
-    Subscribe,
-    TimerFired,
-    Unsubscribe,
-    Update,
-)
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey, Record, home_of
+from meetpoint.node.runtime.effects import Answer, Effect, Notify, Persist, Send, SetTimer, Stop
+from meetpoint.node.runtime.inputs import ClientRequest, Input, Instant, Persisted, Received, Started, TimerFired
+from meetpoint.node.runtime.records import Record
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.wire import Codec
 
 TICK_US = 500_000
 

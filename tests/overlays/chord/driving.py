@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.ring import Key, NodeId, Ring
+from meetpoint.api.codec import Codec
+from meetpoint.api.ids import Key, NodeId, Peer
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord import MESSAGES, Chord, ChordSettings
 from meetpoint.overlays.chord.invariant import broken, departures
 from meetpoint.overlays.chord.rules import Rules
-from meetpoint.wire import Codec
 from tests.overlays import driving
 from tests.overlays.driving import Text, drawn, peer
 

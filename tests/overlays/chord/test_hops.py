@@ -9,9 +9,9 @@ from statistics import fmean
 
 import pytest
 
+from meetpoint.api.ids import Key, NodeId, Peer
 from meetpoint.node.runtime.effects import Send
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.ring import Key, NodeId, Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord import ChordSettings
 from tests.overlays.chord.driving import Host, Text, World, drawn, peer
 

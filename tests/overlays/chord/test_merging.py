@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message
 from meetpoint.node.runtime.effects import CancelTimer, Effect, Send, SetTimer
 from meetpoint.node.runtime.inputs import Instant
-from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord import ChordSettings
 from meetpoint.overlays.chord.messages import AskState, Claim, Find, Hint, Located, ToldState

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from meetpoint.node.runtime.messages import Peer
+from meetpoint.api.ids import Peer
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord import ChordSettings
 from meetpoint.overlays.chord.invariant import broken

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from meetpoint.api.ids import Peer
 from meetpoint.node.runtime.inputs import Instant
-from meetpoint.node.runtime.messages import Peer
 from meetpoint.node.runtime.ring import Ring, between
 from meetpoint.overlays.chord.rules import Rules
 from meetpoint.overlays.chord.table import Table

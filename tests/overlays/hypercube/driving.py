@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.ring import NodeId, Ring
+from meetpoint.api.codec import Codec
+from meetpoint.api.ids import NodeId, Peer
+from meetpoint.api.limits import SECOND_US
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.hypercube import MESSAGES, Hypercube, HypercubeSettings
 from meetpoint.overlays.hypercube.invariant import broken, departures
 from meetpoint.overlays.hypercube.keys import point_of
-from meetpoint.wire import Codec
 from tests.overlays import driving
 from tests.overlays.driving import Text, drawn, peer
 

@@ -9,7 +9,7 @@ import random
 import sys
 from statistics import mean
 
-from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.api.limits import SECOND_US
 from meetpoint.overlays.hypercube.invariant import gap, not_hosted_once
 from tests.overlays.hypercube.driving import World, drawn
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from meetpoint.node.runtime.messages import Peer
+from meetpoint.api.ids import Peer
 from meetpoint.overlays.hypercube.heirs import Heirs
 from meetpoint.overlays.hypercube.invariant import stands
 from meetpoint.overlays.hypercube.upkeep import Upkeep

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message
 from meetpoint.node.overlay import Span
-from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.overlays.hypercube import HypercubeSettings, Region
 from meetpoint.overlays.hypercube.invariant import gap, not_hosted_once
 from meetpoint.overlays.hypercube.keys import key_of, span_of

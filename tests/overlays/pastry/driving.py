@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.ring import Key, NodeId, Ring
+from meetpoint.api.codec import Codec
+from meetpoint.api.ids import Key, NodeId, Peer
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.pastry import MESSAGES, Pastry, PastrySettings
 from meetpoint.overlays.pastry.invariant import broken, closest, departures, stands
 from meetpoint.overlays.pastry.rules import Rules
-from meetpoint.wire import Codec
 from tests.overlays import driving
 from tests.overlays.driving import Text, drawn, peer
 

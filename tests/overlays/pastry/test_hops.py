@@ -9,13 +9,14 @@ from statistics import fmean
 
 import pytest
 
+from meetpoint.api.codec import Codec
+from meetpoint.api.ids import Key, NodeId, Peer
+from meetpoint.api.messages import Message, Reply
 from meetpoint.node.runtime.effects import Effect, Send
 from meetpoint.node.runtime.inputs import Instant
-from meetpoint.node.runtime.messages import Message, Peer, Reply
-from meetpoint.node.runtime.ring import Key, NodeId, Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.pastry import MESSAGES, Pastry, PastrySettings
-from meetpoint.wire import Codec
 
 PACKER = Codec(MESSAGES)
 BITS = 128

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.api.ids import Key, Peer
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.pastry import PastrySettings
 from meetpoint.overlays.pastry.rules import LEFT, RIGHT
 from tests.overlays.pastry.driving import Text, World, drawn, peer

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from meetpoint.api.ids import Key, NodeId, Peer
+from meetpoint.api.messages import Message
 from meetpoint.node.runtime.effects import Send
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.ring import Key, NodeId
 from meetpoint.overlays.pastry import MESSAGES
 from meetpoint.overlays.pastry.messages import Find, Greet, Greeted, Join, Leaving, Located, Routed, Stranger, Welcome
 from tests.overlays.pastry.driving import PACKER, Text, World, drawn, peer

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from meetpoint.api.ids import Peer
 from meetpoint.node.runtime.inputs import Instant
-from meetpoint.node.runtime.messages import Peer
 from meetpoint.node.runtime.ring import Ring, between
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.overlays.pastry.rules import LEFT, RIGHT, Rules

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
-from meetpoint.node.runtime.records import HomeId
+from meetpoint.api.ids import HomeId
 from meetpoint.schemes.dmm.entries import read_name
 from meetpoint.schemes.dmm.entry_tables import Region
 from meetpoint.schemes.dmm.rules import Kept, State

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from heapq import heappop
 from typing import Any
 
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.requests import Subscribe, Unsubscribe
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.overlay import Overlay
-from meetpoint.node.runtime.inputs import SECOND_US, Subscribe, Unsubscribe
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.dmm import Dmm, DmmSettings
 from meetpoint.schemes.dmm.rules import Kept

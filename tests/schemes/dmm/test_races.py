@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 import pytest
 
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Stored
 from meetpoint.node.home.home import Home
-from meetpoint.node.runtime.effects import Stored
-from meetpoint.node.runtime.messages import Message
 from meetpoint.placement.messages import Done, KeyedRequest
 from meetpoint.schemes.dmm import regions
 from meetpoint.schemes.dmm.messages import Close, Dissolve, Item, Open, Sow

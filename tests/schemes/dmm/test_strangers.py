@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.api.ids import EventKey, HomeId, Peer
+from meetpoint.api.messages import Message
 from meetpoint.placement.entries.stored_entry import StoredEntry
 from meetpoint.placement.messages import Done, Entry, KeyedRequest
 from meetpoint.schemes.dmm.entries import item_name, read_body, read_kept, read_name, region_name

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from meetpoint.api.ids import HomeId
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Stored
+from meetpoint.api.requests import Leave, Subscribe, Update
 from meetpoint.language.normal import CONJUNCTIONS_MAX
-from meetpoint.node.runtime.effects import Stored
-from meetpoint.node.runtime.inputs import Leave, Subscribe, Update
-from meetpoint.node.runtime.messages import Message
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.placement.entries.entry_table import FEW_MAX
 from meetpoint.placement.entries.stored_entry import StoredEntry
 from meetpoint.placement.messages import KeyedRequest

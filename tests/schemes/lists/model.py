@@ -8,9 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
+from meetpoint.api.ids import HomeId, Key, NodeId
 from meetpoint.language import Filter
-from meetpoint.node.runtime.records import HomeId
-from meetpoint.node.runtime.ring import Key, NodeId
 from meetpoint.schemes.lists.collection import (
     AttributeOrder,
     Mode,

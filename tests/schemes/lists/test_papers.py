@@ -10,11 +10,11 @@ from statistics import fmean
 
 import pytest
 
+from meetpoint.api.ids import HomeId, Key
 from meetpoint.lab.printed.lists import PlainHash, PrintedNetwork, predicates_of
 from meetpoint.language import Attribute, Schema, SubIdLayout, Type, parse_filter
 from meetpoint.language import SubId as PackedSubId
-from meetpoint.node.runtime.records import HomeId
-from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.collection import AttributeOrder, Mode, dht_lookups, groups_of, texts_of
 from meetpoint.schemes.lists.delivering import homes_of, is_walk_cheaper
 from meetpoint.schemes.lists.entries import Entry, difference, entries_of, next_point

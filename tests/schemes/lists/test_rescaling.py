@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from meetpoint.api.ids import HomeId
+from meetpoint.api.limits import SECOND_US
 from meetpoint.catalog import NetworkConfig
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.language.filters import Filter
@@ -23,8 +25,7 @@ from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.node import Node
 from meetpoint.node.overlay import Overlay
-from meetpoint.node.runtime.inputs import SECOND_US, Instant, Measured
-from meetpoint.node.runtime.records import HomeId
+from meetpoint.node.runtime.inputs import Instant, Measured
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.messages import Entry as Placed

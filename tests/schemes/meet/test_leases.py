@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from meetpoint.node.runtime.effects import Stored
-from meetpoint.node.runtime.inputs import Subscribe, Unsubscribe, Update
-from meetpoint.node.runtime.messages import Message
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Stored
+from meetpoint.api.requests import Subscribe, Unsubscribe, Update
 from meetpoint.schemes.meet import MeetSettings
 from meetpoint.schemes.meet.entries import read_filed
 from meetpoint.schemes.meet.entry_tables import Shelves

@@ -8,13 +8,12 @@ from random import Random
 import msgspec
 import pytest
 
+from meetpoint.api.ids import HomeId, Peer
 from meetpoint.language import clean_attributes, parse_filter
 from meetpoint.language.normal import CONJUNCTIONS_MAX
 from meetpoint.matching.key_plan import KeyPlan
 from meetpoint.matching.keys import MeetKey
 from meetpoint.node.runtime.inputs import Instant
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.entries.installer import entry_name

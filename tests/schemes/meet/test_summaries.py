@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
+from meetpoint.api.ids import HomeId, Peer
 from meetpoint.catalog import make_codec
 from meetpoint.matching.key_plan import KeyPlan
 from meetpoint.matching.keys import KeySort, MeetKey
 from meetpoint.node.runtime.effects import Send
 from meetpoint.node.runtime.inputs import Instant
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.ownership.key_range import KeyRange

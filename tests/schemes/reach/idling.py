@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from meetpoint.node.runtime.messages import Message
-from meetpoint.node.runtime.ring import Key
+from meetpoint.api.ids import Key
+from meetpoint.api.messages import Message
 from meetpoint.overlays.hypercube.keys import key_of
 from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.placement.dissemination.keyed_rpc import Reached

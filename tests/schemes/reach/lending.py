@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from meetpoint.api.ids import HomeId
 from meetpoint.language import Schema, parse_filter
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.placement.entries.installer import entry_name
 from meetpoint.placement.entries.stored_entry import Item, StoredEntry
 from meetpoint.placement.messages import Entry

@@ -12,10 +12,10 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Generic, TypeVar
 
+from meetpoint.api.ids import HomeId, Peer
+from meetpoint.api.messages import Message, Reply
 from meetpoint.node.runtime.effects import CancelTimer, Observe, Send, SetTimer
 from meetpoint.node.runtime.inputs import Instant
-from meetpoint.node.runtime.messages import Message, Peer, Reply
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.ownership.key_range import KeyRange

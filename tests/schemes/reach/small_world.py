@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from meetpoint.api.ids import EventKey
+from meetpoint.api.messages import Message
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.node import Node
 from meetpoint.node.overlay import Overlay
-from meetpoint.node.runtime.messages import Message
-from meetpoint.node.runtime.records import EventKey
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube import Region
 from meetpoint.placement.messages import Done, KeyedRequest

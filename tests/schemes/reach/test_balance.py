@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from meetpoint.node.runtime.effects import Stored
-from meetpoint.node.runtime.inputs import Subscribe, Unsubscribe
-from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Stored
+from meetpoint.api.requests import Subscribe, Unsubscribe
 from meetpoint.placement.messages import Entry, KeyedRequest
 from meetpoint.schemes.reach import ReachSettings
 from meetpoint.schemes.reach.load_shedding import MARK

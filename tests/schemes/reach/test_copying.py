@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from meetpoint.node.runtime.messages import Peer, Reply
-from meetpoint.node.runtime.records import HomeId
+from meetpoint.api.ids import HomeId, Peer
+from meetpoint.api.messages import Reply
 from meetpoint.placement.messages import Entry
 from meetpoint.schemes.reach import tree_copies
 from meetpoint.schemes.reach.side_messages import Amend, Amended, Lent

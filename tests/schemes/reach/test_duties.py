@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Published, Stored
+from meetpoint.api.requests import Subscribe, Update
 from meetpoint.language import clean_attributes, parse_filter
 from meetpoint.matching.scan import Scan
-from meetpoint.node.runtime.effects import Published, Stored
-from meetpoint.node.runtime.inputs import Subscribe, Update
-from meetpoint.node.runtime.messages import Message
 from meetpoint.overlays.hypercube import Region
 from meetpoint.placement.dissemination.dissemination import ATTEMPT_US
 from meetpoint.placement.entries.placement import RETAIN_US

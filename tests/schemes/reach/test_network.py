@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from meetpoint.api.ids import EventKey, Peer
+from meetpoint.api.messages import Message
 from meetpoint.catalog import OVERLAYS, NetworkConfig
 from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.scenario import Network
 from meetpoint.node.home.subscription_table import attributes_of
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey
 from meetpoint.overlays.hypercube import Region
 from meetpoint.placement.messages import KeyedRequest
 from meetpoint.schemes.reach import ReachSettings

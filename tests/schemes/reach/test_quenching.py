@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from meetpoint.node.runtime.messages import Message
-from meetpoint.node.runtime.records import HomeId
+from meetpoint.api.ids import HomeId
+from meetpoint.api.messages import Message
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.hypercube.keys import key_of
 from meetpoint.overlays.hypercube.regions import WHOLE, Region

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from meetpoint.api.ids import EventKey, HomeId, Peer
+from meetpoint.api.messages import Message
 from meetpoint.language import Event
 from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.language.timestamps import parse_timestamp
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.placement.entries.installer import entry_name
 from meetpoint.placement.entries.stored_entry import StoredEntry, owner_of
 from meetpoint.placement.messages import Done, Entry, KeyedRequest, Put, Stored

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meetpoint.node.runtime.messages import Peer
+from meetpoint.api.ids import Peer
 from meetpoint.schemes.rebeca.contacts import (
     ABSENT_PERIODS,
     CONTACTS_MAX,

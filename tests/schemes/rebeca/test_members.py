@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Stored
+from meetpoint.api.requests import Subscribe, Unsubscribe
 from meetpoint.language import parse_filter
-from meetpoint.node.runtime.effects import Stored
-from meetpoint.node.runtime.inputs import Subscribe, Unsubscribe
-from meetpoint.node.runtime.messages import Message
 from meetpoint.placement.entries.placement import RETAIN_US
 from meetpoint.placement.messages import DeliverToHome, KeyedRequest
 from meetpoint.schemes.rebeca import ALL, Range, fingers

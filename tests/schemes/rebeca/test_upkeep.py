@@ -10,7 +10,7 @@ from random import Random
 import msgspec
 import pytest
 
-from meetpoint.node.runtime.messages import Message
+from meetpoint.api.messages import Message
 from meetpoint.schemes.rebeca import RebecaSettings, fingers
 from meetpoint.schemes.rebeca.messages import Beside, Filter, Join, Locate, Located, Want, Where, ranges_of
 from meetpoint.schemes.rebeca.node_join import TRIES_MAX

@@ -10,6 +10,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from meetpoint.api.client_messages import EVERYTHING, History, HistoryIs, Stream, Streams, StreamsAre, Word
+from meetpoint.api.ids import HomeId
+from meetpoint.api.outcomes import Refused
 from meetpoint.archive import Archive, ArchiveError
 from meetpoint.archive.pages import ArchiveShelf
 from meetpoint.broker.clients.fair_queue import FairQueue
@@ -20,9 +23,6 @@ from meetpoint.errors import FilterError
 from meetpoint.language.event import Event
 from meetpoint.language.filters import parse_filter
 from meetpoint.node.node import Node
-from meetpoint.node.runtime.effects import Refused
-from meetpoint.node.runtime.records import HomeId
-from meetpoint.wire.clients import EVERYTHING, History, HistoryIs, Stream, Streams, StreamsAre, Word
 
 __all__ = ["ArchiveQueries"]
 

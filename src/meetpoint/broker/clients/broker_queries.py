@@ -8,20 +8,7 @@ from importlib.metadata import version
 from time import monotonic
 from typing import Final
 
-from meetpoint.broker.clients.fair_queue import FairQueue
-from meetpoint.broker.clients.registry import ClientRegistry
-from meetpoint.broker.clients.session import Session
-from meetpoint.broker.clock import Clock
-from meetpoint.broker.observe.introspection import Introspection
-from meetpoint.broker.observe.metrics import Counts
-from meetpoint.broker.observe.rates import Rates
-from meetpoint.broker.storage import JournalLine, Store
-from meetpoint.node.node import Node
-from meetpoint.node.runtime.effects import Refused
-from meetpoint.node.runtime.inputs import Forget
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.ring import NodeId
-from meetpoint.wire.clients import (
+from meetpoint.api.client_messages import (
     PAGE_MAX,
     Broker,
     Brokers,
@@ -50,6 +37,18 @@ from meetpoint.wire.clients import (
     View,
     Word,
 )
+from meetpoint.api.ids import NodeId, Peer
+from meetpoint.api.outcomes import Refused
+from meetpoint.api.requests import Forget
+from meetpoint.broker.clients.fair_queue import FairQueue
+from meetpoint.broker.clients.registry import ClientRegistry
+from meetpoint.broker.clients.session import Session
+from meetpoint.broker.clock import Clock
+from meetpoint.broker.observe.introspection import Introspection
+from meetpoint.broker.observe.metrics import Counts
+from meetpoint.broker.observe.rates import Rates
+from meetpoint.broker.storage import JournalLine, Store
+from meetpoint.node.node import Node
 
 __all__ = ["BrokerQueries"]
 

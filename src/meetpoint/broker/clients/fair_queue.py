@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from meetpoint.api.client_messages import Word
 from meetpoint.broker.clients.session import Session
-from meetpoint.wire.clients import Word
 
 __all__ = ["FairQueue"]
 

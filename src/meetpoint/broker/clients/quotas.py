@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
+from meetpoint.api.requests import Subscribe
 from meetpoint.broker.clients.session_policy import DeniedError
 from meetpoint.broker.config import Limits
 from meetpoint.errors import FilterError
 from meetpoint.language.filters import parse_filter
 from meetpoint.node.node import Node
-from meetpoint.node.runtime.inputs import Subscribe
 
 __all__ = ["LABELS_CHARS_MAX", "Quotas"]
 

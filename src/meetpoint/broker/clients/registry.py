@@ -15,6 +15,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from meetpoint.api.outcomes import Outcome, Published, Refused
+from meetpoint.api.requests import Acknowledge, Attach, Detach, Publish, Reject, RequestOf, Subscribe, Unsubscribe
 from meetpoint.broker.clients.access import Access
 from meetpoint.broker.clients.quotas import Quotas
 from meetpoint.broker.clients.refusals import Refusals
@@ -24,20 +26,8 @@ from meetpoint.broker.config import Limits
 from meetpoint.broker.observe.logs import Log
 from meetpoint.broker.observe.metrics import Counts
 from meetpoint.node.node import Node
-from meetpoint.node.runtime.effects import Notify, Outcome, Published, Refused
-from meetpoint.node.runtime.inputs import (
-    Acknowledge,
-    Attach,
-    ClientRequest,
-    Detach,
-    Input,
-    Publish,
-    Reject,
-    RequestOf,
-    Subscribe,
-    Unsubscribe,
-    Withdrawn,
-)
+from meetpoint.node.runtime.effects import Notify
+from meetpoint.node.runtime.inputs import ClientRequest, Input, Withdrawn
 
 if TYPE_CHECKING:
     from meetpoint.broker.clients.session import Session

@@ -16,13 +16,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from meetpoint.broker.clients.refusals import host_of
-from meetpoint.broker.clients.registry import DISK_FULL, NOBODY, ClientRegistry
-from meetpoint.broker.clients.session_policy import NAME_MAX, DeniedError, SessionPolicy
-from meetpoint.broker.transport.connection import Connection
-from meetpoint.node.home.home import NAME_MAX as NAME_MAX_WITHIN
-from meetpoint.node.runtime.effects import Notify, Refused, Stored
-from meetpoint.node.runtime.inputs import (
+from meetpoint.api.client_messages import FROM_CLIENTS, TO_CLIENTS, Ask, Ended, GoAway, Notification, Told, Word
+from meetpoint.api.codec import Codec, WireError
+from meetpoint.api.ids import EventKey
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Refused, Stored
+from meetpoint.api.requests import (
     Acknowledge,
     Attach,
     Declare,
@@ -36,10 +35,12 @@ from meetpoint.node.runtime.inputs import (
     Unsubscribe,
     Update,
 )
-from meetpoint.node.runtime.messages import Message
-from meetpoint.node.runtime.records import EventKey
-from meetpoint.wire import Codec, WireError
-from meetpoint.wire.clients import FROM_CLIENTS, TO_CLIENTS, Ask, Ended, GoAway, Notification, Told, Word
+from meetpoint.broker.clients.refusals import host_of
+from meetpoint.broker.clients.registry import DISK_FULL, NOBODY, ClientRegistry
+from meetpoint.broker.clients.session_policy import NAME_MAX, DeniedError, SessionPolicy
+from meetpoint.broker.transport.connection import Connection
+from meetpoint.node.home.home import NAME_MAX as NAME_MAX_WITHIN
+from meetpoint.node.runtime.effects import Notify
 
 __all__ = ["CLIENT_CODEC", "Session"]
 

@@ -11,33 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from meetpoint.broker.clients.tenancy import MARK, ReservedError, Scope, event_outside
-from meetpoint.errors import EventError, FilterError
-from meetpoint.language.event import Event
-from meetpoint.language.filters import Filter, parse_filter
-from meetpoint.language.lexer import TEXT_LENGTH_MAX
-from meetpoint.language.schema import Schema
-from meetpoint.node.home.subscription_table import attributes_of, event_of
-from meetpoint.node.runtime.effects import Located, Refused
-from meetpoint.node.runtime.inputs import (
-    Acknowledge,
-    Attach,
-    Declare,
-    Detach,
-    Forget,
-    Leave,
-    Locate,
-    Lookup,
-    Publish,
-    Reject,
-    Subscribe,
-    SubscriptionOptions,
-    Unsubscribe,
-    Update,
-)
-from meetpoint.security.grants import Grant
-from meetpoint.security.permissions import Permit, reserved_name
-from meetpoint.wire.clients import (
+from meetpoint.api.client_messages import (
     Brokers,
     DeadLetterInfo,
     DeadLetters,
@@ -61,6 +35,32 @@ from meetpoint.wire.clients import (
     View,
     Word,
 )
+from meetpoint.api.outcomes import Located, Refused
+from meetpoint.api.requests import (
+    Acknowledge,
+    Attach,
+    Declare,
+    Detach,
+    Forget,
+    Leave,
+    Locate,
+    Lookup,
+    Publish,
+    Reject,
+    Subscribe,
+    SubscriptionOptions,
+    Unsubscribe,
+    Update,
+)
+from meetpoint.broker.clients.tenancy import MARK, ReservedError, Scope, event_outside
+from meetpoint.errors import EventError, FilterError
+from meetpoint.language.event import Event
+from meetpoint.language.filters import Filter, parse_filter
+from meetpoint.language.lexer import TEXT_LENGTH_MAX
+from meetpoint.language.schema import Schema
+from meetpoint.node.home.subscription_table import attributes_of, event_of
+from meetpoint.security.grants import Grant
+from meetpoint.security.permissions import Permit, reserved_name
 
 __all__ = ["NAME_MAX", "DeniedError", "SessionPolicy"]
 

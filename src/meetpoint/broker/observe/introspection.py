@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from meetpoint.api.client_messages import Follow, Followed, Recent, TreePart, View, ViewIs
+from meetpoint.api.codec import Codec
+from meetpoint.api.outcomes import Refused, Stored
 from meetpoint.broker.clients.session import Session
 from meetpoint.broker.clock import Clock
 from meetpoint.broker.config import BrokerConfig
@@ -13,9 +16,6 @@ from meetpoint.broker.observe.recent_events import RecentEvents
 from meetpoint.broker.observe.tracing import EventTracer, TracingError
 from meetpoint.catalog.views import links_of, regions_of, tree_of
 from meetpoint.node.node import Node
-from meetpoint.node.runtime.effects import Refused, Stored
-from meetpoint.wire import Codec
-from meetpoint.wire.clients import Follow, Followed, Recent, TreePart, View, ViewIs
 
 __all__ = ["Introspection"]
 

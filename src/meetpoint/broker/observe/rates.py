@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.api.limits import SECOND_US
 
 __all__ = ["Rate", "Rates"]
 

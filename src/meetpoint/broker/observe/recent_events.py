@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from meetpoint.api.client_messages import RecentEvent, RecentIs, RecentMatch
+from meetpoint.api.limits import SECOND_US
 from meetpoint.node.runtime.effects import Effect, Trace
-from meetpoint.node.runtime.inputs import SECOND_US, Input
-from meetpoint.wire.clients import RecentEvent, RecentIs, RecentMatch
+from meetpoint.node.runtime.inputs import Input
 
 __all__ = ["RecentEvents"]
 

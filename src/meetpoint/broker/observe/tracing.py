@@ -17,17 +17,20 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from meetpoint.api.client_messages import FollowedIs, Seen
+from meetpoint.api.codec import Codec, WireError
+from meetpoint.api.ids import EventKey
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message, Query, Reply
+from meetpoint.api.outcomes import Published
+from meetpoint.api.requests import Publish
 from meetpoint.catalog.purposes import PURPOSES, innermost, tag_of
 from meetpoint.catalog.signs import Signs
 from meetpoint.errors import MeetpointError
 from meetpoint.node.node import Node
-from meetpoint.node.runtime.effects import Answer, Effect, Published, Send, Trace
-from meetpoint.node.runtime.inputs import SECOND_US, ClientRequest, Input, Publish, Received
-from meetpoint.node.runtime.messages import Message, Query, Reply
-from meetpoint.node.runtime.records import EventKey
+from meetpoint.node.runtime.effects import Answer, Effect, Send, Trace
+from meetpoint.node.runtime.inputs import ClientRequest, Input, Received
 from meetpoint.placement.messages import Done, KeyedRequest, NotOwner
-from meetpoint.wire import Codec, WireError
-from meetpoint.wire.clients import FollowedIs, Seen
 
 __all__ = ["FOLLOWED_MAX", "SECONDS_MAX", "SEEN_MAX", "EventTracer", "TracingError"]
 

@@ -7,12 +7,12 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
+from meetpoint.api.codec import WireError
+from meetpoint.api.handshake import Hello, HelloRejected, Welcome
+from meetpoint.api.messages import Message
 from meetpoint.broker.config import Address, BrokerConfig, parse_address
 from meetpoint.broker.transport.connection import HANDSHAKE, Connection, FlushScheduler
 from meetpoint.broker.transport.tls import Guard, TlsError
-from meetpoint.node.runtime.messages import Message
-from meetpoint.wire import WireError
-from meetpoint.wire.handshake import Hello, HelloRejected, Welcome
 
 __all__ = ["Refusal", "dial"]
 

@@ -17,6 +17,10 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from meetpoint.api.codec import MESSAGE_MAX, Codec, WireError
+from meetpoint.api.handshake import Hello, IAm, Welcome
+from meetpoint.api.ids import NodeId, Peer
+from meetpoint.api.messages import Message
 from meetpoint.broker.clients.refusals import Refusals, host_of
 from meetpoint.broker.config import BrokerConfig
 from meetpoint.broker.file_handles import is_out_of_handles
@@ -27,11 +31,6 @@ from meetpoint.broker.transport.connection import HANDSHAKE, Connection, FlushSc
 from meetpoint.broker.transport.tls import Guard
 from meetpoint.errors import MeetpointError
 from meetpoint.node.runtime.inputs import Input, PeerUnreachable, Received
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.ring import NodeId
-from meetpoint.wire import Codec, WireError
-from meetpoint.wire.codec import MESSAGE_MAX
-from meetpoint.wire.handshake import Hello, IAm, Welcome
 
 __all__ = ["Inlet", "Links"]
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from meetpoint.api.ids import HomeId
 from meetpoint.broker.storage.changes import STATEMENTS
 from meetpoint.broker.storage.errors import StoreError
 from meetpoint.broker.storage.folder import DATABASE, sync_folder
@@ -31,7 +32,7 @@ from meetpoint.broker.storage.layout import (
 )
 from meetpoint.broker.storage.recovery import Recovered, distrust
 from meetpoint.broker.storage.wal import BUSY_S, damage_in_log
-from meetpoint.node.runtime.records import HomeId, Record
+from meetpoint.node.runtime.records import Record
 
 __all__ = [
     "WAYS_OUT",

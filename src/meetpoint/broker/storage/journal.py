@@ -19,8 +19,8 @@ from zlib import crc32
 
 import msgspec
 
+from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.node.runtime.effects import Trace
-from meetpoint.node.runtime.records import EventKey, HomeId
 
 __all__ = ["BYTES_MAX", "LINES_MAX", "Journal", "JournalLine"]
 

@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 from zlib import crc32
 
-from meetpoint.node.runtime.records import HomeId, Record
+from meetpoint.api.ids import HomeId
+from meetpoint.node.runtime.records import Record
 
 __all__ = [
     "APPLICATION",

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from meetpoint.api.ids import HomeId
 from meetpoint.node.cluster.home_manager import HOSTED
 from meetpoint.node.node import INCARNATION
-from meetpoint.node.runtime.records import LOCAL, HomeId, Record
+from meetpoint.node.runtime.records import LOCAL, Record
 
 __all__ = ["Recovered", "distrust", "vouches"]
 

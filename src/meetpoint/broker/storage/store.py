@@ -22,6 +22,7 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.api.ids import EventKey
 from meetpoint.broker.storage.changes import Changes, commit
 from meetpoint.broker.storage.database import explained, is_full, open_file, open_memory, recover
 from meetpoint.broker.storage.folder import DATABASE, JOURNAL, Lock, make_folder
@@ -30,7 +31,7 @@ from meetpoint.broker.storage.journal import LINES_MAX, Journal, JournalLine
 from meetpoint.broker.storage.recovery import Recovered
 from meetpoint.broker.storage.wal import stand_by
 from meetpoint.node.runtime.effects import Trace
-from meetpoint.node.runtime.records import EventKey, Record
+from meetpoint.node.runtime.records import Record
 
 __all__ = ["LATENCY_BOUNDS_S", "Identity", "Store", "StoreMeasures", "StoreState"]
 

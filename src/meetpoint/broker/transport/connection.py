@@ -16,12 +16,13 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Final, Protocol, cast
 
+from meetpoint.api.codec import Codec, Piece, WireError, split
+from meetpoint.api.frames import FrameReader, frames
+from meetpoint.api.handshake import HANDSHAKE_VERSION, Hello, HelloRejected, IAm, Welcome
+from meetpoint.api.messages import Message
 from meetpoint.broker.config import Limits
 from meetpoint.broker.transport.cpu_budget import DOUBTFUL, CpuBudget, doubt_after
 from meetpoint.broker.transport.tls import TLS_FIRST_BYTE, Pipe, TlsError
-from meetpoint.node.runtime.messages import Message
-from meetpoint.wire import Codec, FrameReader, Piece, WireError, frames, split
-from meetpoint.wire.handshake import HANDSHAKE_VERSION, Hello, HelloRejected, IAm, Welcome
 
 __all__ = ["HANDSHAKE", "TURN_S", "Connection", "FlushScheduler", "Role", "tune"]
 

@@ -8,6 +8,10 @@ import socket
 from collections.abc import Callable
 from typing import NamedTuple
 
+from meetpoint.api.codec import WireError
+from meetpoint.api.handshake import Hello, HelloRejected, Welcome
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message
 from meetpoint.broker.clients.refusals import host_of
 from meetpoint.broker.clients.registry import ClientRegistry
 from meetpoint.broker.clients.session import CLIENT_CODEC, Session
@@ -21,9 +25,6 @@ from meetpoint.broker.transport.connection import HANDSHAKE, Connection, FlushSc
 from meetpoint.broker.transport.cpu_budget import NEWCOMER
 from meetpoint.broker.transport.tls import Guard, TlsError
 from meetpoint.catalog import difference, make_link_codec
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.wire import WireError
-from meetpoint.wire.handshake import Hello, HelloRejected, Welcome
 
 __all__ = ["Listener", "listen_at"]
 

@@ -17,10 +17,10 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from meetpoint.api.codec import WireError
+from meetpoint.api.ids import NodeId
 from meetpoint.broker.config import BrokerConfig
 from meetpoint.broker.errors import BrokerError
-from meetpoint.node.runtime.ring import NodeId
-from meetpoint.wire import WireError
 
 if TYPE_CHECKING:  # `cryptography` is imported where there is TLS
     from meetpoint.security.certificates import BrokerIdentity

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
+from meetpoint.api.client_messages import BrokerStatus, Status, View, ViewIs
+from meetpoint.api.ids import Peer
 from meetpoint.client.network import Network
 from meetpoint.gateway.errors import ApiError
 from meetpoint.gateway.observing.shapes import BrokerIs, LinkIs, NetworkIs, TreeIs
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.wire.clients import BrokerStatus, Status, View, ViewIs
 
 __all__ = ["draw"]
 

@@ -18,6 +18,8 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.api.client_messages import BrokerStatus, Recent, RecentIs, Status
+from meetpoint.api.ids import EventKey, Peer
 from meetpoint.client.network import Network
 from meetpoint.errors import MeetpointError
 from meetpoint.gateway.connections import Connections
@@ -25,9 +27,6 @@ from meetpoint.gateway.observing.shapes import BrokerRates, EventIs, Latency, Li
 from meetpoint.language.event import Event
 from meetpoint.language.event_json import attributes_to_json
 from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import EventKey
-from meetpoint.wire.clients import BrokerStatus, Recent, RecentIs, Status
 
 __all__ = ["Observer", "Shown", "moment_text"]
 

@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.api.client_messages import FollowedIs, Seen
+from meetpoint.api.ids import Peer
 from meetpoint.catalog.purposes import WORDS
 from meetpoint.gateway.publish import Attributes
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.wire.clients import FollowedIs, Seen
 
 __all__ = ["Delivery", "Drop", "Hop", "Meeting", "Path", "Visit", "put_together"]
 

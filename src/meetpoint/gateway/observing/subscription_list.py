@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
+from meetpoint.api.client_messages import Held
+from meetpoint.api.ids import Peer
 from meetpoint.gateway.observing.observer import moment_text
 from meetpoint.gateway.observing.shapes import SubscriptionIs, SubscriptionsIs
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.wire.clients import Held
 
 __all__ = ["Hosted", "Order", "list_subscriptions"]
 

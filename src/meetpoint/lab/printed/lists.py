@@ -28,13 +28,14 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from meetpoint.api.ids import Key
 from meetpoint.errors import MeetpointError
 from meetpoint.language.constraints import EVERY_TEXT, Constraint, NumberSet, TextSet
 from meetpoint.language.grid import grid_values
 from meetpoint.language.like import Pattern, PatternSort
 from meetpoint.language.normal import Conjunction
 from meetpoint.language.schema import Schema
-from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import Real, measure
 from meetpoint.schemes.lists.collection import AttributeOrder, Mode, distributed_step, hybrid_step
 from meetpoint.schemes.lists.subids import AttributeBits, SubId, count

@@ -10,13 +10,14 @@ from typing import Any
 
 import msgspec
 
+from meetpoint.api.ids import Key, Peer
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Found, Refused, Stored
+from meetpoint.api.requests import Leave, Lookup
 from meetpoint.catalog import OVERLAYS, NetworkConfig
 from meetpoint.lab.sim.engine import Codec, SimulatedNode
 from meetpoint.node.runtime.driven import Driven
-from meetpoint.node.runtime.effects import Found, Refused, Stored
-from meetpoint.node.runtime.inputs import ClientRequest, Leave, Lookup, Started
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.ring import Key
+from meetpoint.node.runtime.inputs import ClientRequest, Started
 from meetpoint.node.runtime.runtime import Runtime
 
 __all__ = ["BareNode", "BareNodes", "BareView"]

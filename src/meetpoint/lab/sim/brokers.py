@@ -22,6 +22,8 @@ from functools import partial
 from random import Random
 from typing import Any, TypeAlias
 
+from meetpoint.api.outcomes import Found
+from meetpoint.api.requests import Lookup
 from meetpoint.client.background import Background
 from meetpoint.client.network import Network as Client
 from meetpoint.client.network import connect
@@ -37,8 +39,6 @@ from meetpoint.language.event_msgpack import to_msgpack
 from meetpoint.language.filters import parse_filter
 from meetpoint.language.values import Value, clean_attributes
 from meetpoint.local.local import LocalNetwork
-from meetpoint.node.runtime.effects import Found
-from meetpoint.node.runtime.inputs import Lookup
 
 __all__ = ["Network"]
 

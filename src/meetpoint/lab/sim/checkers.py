@@ -27,6 +27,7 @@ from typing import Any
 
 import msgspec
 
+from meetpoint.api.limits import SECOND_US
 from meetpoint.lab.sim.clock import told
 from meetpoint.lab.sim.history import (
     Change,
@@ -40,7 +41,6 @@ from meetpoint.lab.sim.history import (
     Truth,
 )
 from meetpoint.matching import Scan
-from meetpoint.node.runtime.inputs import SECOND_US
 
 __all__ = ["Judging", "Verdict", "check_lookups", "check_notifications", "check_state", "closest_to", "first_from"]
 

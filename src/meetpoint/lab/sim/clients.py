@@ -13,6 +13,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from random import Random
 
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.outcomes import Found, Outcome, Published, Refused, Stored
+from meetpoint.api.requests import Acknowledge, Lookup, Publish, RequestOf, Subscribe, Unsubscribe, Update
 from meetpoint.errors import EventError
 from meetpoint.lab.sim.cluster import LEAVE_REQUEST, Cluster
 from meetpoint.lab.sim.engine import Process
@@ -21,18 +24,8 @@ from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
 from meetpoint.language.filters import parse_filter
 from meetpoint.language.values import Value
-from meetpoint.node.runtime.effects import Answer, Found, Notify, Outcome, Published, Refused, Stored
-from meetpoint.node.runtime.inputs import (
-    SECOND_US,
-    Acknowledge,
-    ClientRequest,
-    Lookup,
-    Publish,
-    RequestOf,
-    Subscribe,
-    Unsubscribe,
-    Update,
-)
+from meetpoint.node.runtime.effects import Answer, Notify
+from meetpoint.node.runtime.inputs import ClientRequest
 
 __all__ = ["Clients"]
 

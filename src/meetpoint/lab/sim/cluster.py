@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol
 
+from meetpoint.api.ids import NodeId, Peer
+from meetpoint.api.requests import Leave
 from meetpoint.lab.sim.disk import Disk
 from meetpoint.lab.sim.engine import Codec, Engine, Process, SimulatedNode
 from meetpoint.lab.sim.history import Truth
-from meetpoint.node.runtime.inputs import ClientRequest, Leave, Started
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.ring import NodeId, Ring
+from meetpoint.node.runtime.inputs import ClientRequest, Started
+from meetpoint.node.runtime.ring import Ring
 
 __all__ = ["CONTACTS_MAX", "Cluster", "Family"]
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
+from meetpoint.api.limits import SECOND_US
 from meetpoint.catalog import NetworkConfig, network_config
 from meetpoint.catalog.catalog import OVERLAYS, SCHEMES
 from meetpoint.lab.sim.families import family_of
@@ -30,7 +31,6 @@ from meetpoint.lab.sim.report import Report, Spread, spread
 from meetpoint.lab.sim.run import finish
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.lab.sim.traffic import Meter, Purpose, Traffic
-from meetpoint.node.runtime.inputs import SECOND_US
 from meetpoint.placement.ownership.range_store import PLACED
 
 __all__ = [

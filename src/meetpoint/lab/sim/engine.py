@@ -28,6 +28,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message
 from meetpoint.lab.sim.clock import BEGINNING
 from meetpoint.lab.sim.disk import Disk
 from meetpoint.lab.sim.network import Links, Weather
@@ -45,7 +47,6 @@ from meetpoint.node.runtime.effects import (
     Trace,
 )
 from meetpoint.node.runtime.inputs import Input, Instant, PeerUnreachable, Persisted, Received, TimerFired
-from meetpoint.node.runtime.messages import Message, Peer
 
 __all__ = ["Codec", "Detector", "Engine", "Process", "SimulatedNode", "Story"]
 

@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
+from meetpoint.api.limits import SECOND_US
 from meetpoint.lab.sim.cluster import Cluster
 from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.history import History
 from meetpoint.lab.sim.network import Cut, Rates, Weather
 from meetpoint.lab.sim.plans import OF_MESSAGES, OF_MINUTES, OF_RESTARTS, PERFECT, FaultError, Plan
-from meetpoint.node.runtime.inputs import SECOND_US
 
 __all__ = ["HEALING_US", "SKEW_US_MAX", "Faults"]
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from meetpoint.api.ids import Peer
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message
+from meetpoint.api.requests import Publish, Subscribe
 from meetpoint.lab.sim.engine import Codec, Process
 from meetpoint.lab.sim.traffic import PURPOSES, Meter
 from meetpoint.node.runtime.effects import Notify
-from meetpoint.node.runtime.inputs import SECOND_US, ClientRequest, Publish, Subscribe
-from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.inputs import ClientRequest
 
 __all__ = ["ALONE", "IDLE_S", "IN_A_ROW", "Followed", "Watcher", "alone_of"]
 

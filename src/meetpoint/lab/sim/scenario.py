@@ -24,6 +24,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from meetpoint.api.limits import SECOND_US
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.sim.checkers import Judging, Verdict, check_lookups, check_notifications, check_state
 from meetpoint.lab.sim.clients import Clients
@@ -37,7 +38,6 @@ from meetpoint.lab.sim.report import PROBLEMS_SHOWN, Report, spread
 from meetpoint.lab.sim.watch import Overseer, Watch
 from meetpoint.language.filters import parse_filter
 from meetpoint.language.values import clean_attributes
-from meetpoint.node.runtime.inputs import SECOND_US
 
 __all__ = ["Kin", "Network", "Phase", "Timing"]
 

@@ -10,13 +10,15 @@ from collections.abc import Callable
 
 import msgspec
 
+from meetpoint.api.ids import EventKey, Peer
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Published
 from meetpoint.catalog.signs import Signs
 from meetpoint.lab.sim.clock import BEGINNING
 from meetpoint.lab.sim.engine import Process
-from meetpoint.node.runtime.effects import Answer, Ended, Notify, Persist, Published, Stop, Trace
-from meetpoint.node.runtime.inputs import SECOND_US, ClientRequest, Started
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey
+from meetpoint.node.runtime.effects import Answer, Ended, Notify, Persist, Stop, Trace
+from meetpoint.node.runtime.inputs import ClientRequest, Started
 
 __all__ = ["Storyteller", "shown"]
 

@@ -14,10 +14,12 @@ from typing import Any, get_args
 
 import msgspec
 
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message
+from meetpoint.api.requests import Publish
 from meetpoint.catalog.purposes import ENVELOPES, PARTS, PURPOSES, Purpose, innermost
 from meetpoint.lab.sim.engine import Codec, Process
-from meetpoint.node.runtime.inputs import ClientRequest, Publish
-from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.node.runtime.inputs import ClientRequest
 
 __all__ = ["ENVELOPES", "PARTS", "PURPOSES", "Meter", "Purpose", "Traffic"]
 

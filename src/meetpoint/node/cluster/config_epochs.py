@@ -35,12 +35,12 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from meetpoint.api.ids import HomeId, Number
+from meetpoint.api.limits import SECOND_US
 from meetpoint.node.cluster.directory import Directory, Entry
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.messages import Number
-from meetpoint.node.runtime.records import LOCAL, Epoch, HomeId, Record
+from meetpoint.node.runtime.records import LOCAL, Epoch, Record
 from meetpoint.node.runtime.runtime import Runtime
 
 __all__ = ["BASE", "ConfigEpochs", "Rank", "Version"]

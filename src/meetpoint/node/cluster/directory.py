@@ -19,10 +19,11 @@ from typing import Final, Protocol
 
 import msgspec
 
+from meetpoint.api.ids import HomeId, Peer
+from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.node.cluster.schema_gossip import SchemaGossip
 from meetpoint.node.overlay import Handler
-from meetpoint.node.runtime.messages import Message, Peer, Query, Reply
-from meetpoint.node.runtime.records import LOCAL, Epoch, HomeId, Record
+from meetpoint.node.runtime.records import LOCAL, Epoch, Record
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 

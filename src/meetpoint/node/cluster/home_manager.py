@@ -17,6 +17,8 @@ from typing import Final, Protocol
 
 import msgspec
 
+from meetpoint.api.ids import EventKey, HomeId, NodeId, Peer, home_of
+from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.node.cluster.directory import Directory, Entry
 from meetpoint.node.cluster.replication import (
     FetchReplicas,
@@ -29,9 +31,7 @@ from meetpoint.node.cluster.replication import (
 from meetpoint.node.home.home import Home
 from meetpoint.node.home.publisher_order import Watermarks
 from meetpoint.node.overlay import Handler, Overlay
-from meetpoint.node.runtime.messages import Message, Peer, Query, Reply
-from meetpoint.node.runtime.records import LOCAL, Epoch, EventKey, HomeId, Record, home_of
-from meetpoint.node.runtime.ring import NodeId
+from meetpoint.node.runtime.records import LOCAL, Epoch, Record
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 

@@ -20,12 +20,12 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.api.ids import HomeId, NodeId, Number, Peer
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.node.cluster.directory import Entry
 from meetpoint.node.overlay import Handler
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.messages import Message, Number, Peer, Query, Reply
-from meetpoint.node.runtime.records import LOCAL, VERSIONS_PER_EPOCH, Epoch, HomeId, Record
-from meetpoint.node.runtime.ring import NodeId
+from meetpoint.node.runtime.records import LOCAL, VERSIONS_PER_EPOCH, Epoch, Record
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 

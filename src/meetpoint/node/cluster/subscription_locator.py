@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from meetpoint.api.ids import NodeId, Peer
+from meetpoint.api.messages import Message, Query, Reply
+from meetpoint.api.outcomes import Located, Refused
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.overlay import Handler
-from meetpoint.node.runtime.effects import Located, Refused
-from meetpoint.node.runtime.messages import Message, Peer, Query, Reply
-from meetpoint.node.runtime.ring import NodeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from meetpoint.node.runtime.records import EventKey
+from meetpoint.api.ids import EventKey
 from meetpoint.node.runtime.runtime import Runtime
 
 __all__ = ["ArchiveBacklog"]

@@ -20,8 +20,8 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.records import EventKey
+from meetpoint.api.ids import EventKey
+from meetpoint.api.limits import SECOND_US
 
 __all__ = ["DAY_US", "ConsumerQueue", "Dead", "QueueLimits"]
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.node.runtime.records import EventKey
+from meetpoint.api.ids import EventKey
 
 __all__ = ["DEAD", "REASON_MAX", "DeadLetter", "DeadLetters", "DeadRecord"]
 

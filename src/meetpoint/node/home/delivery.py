@@ -17,6 +17,9 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.api.ids import EventKey, HomeId
+from meetpoint.api.limits import WINDOW_MAX
+from meetpoint.api.requests import SubscriptionOptions
 from meetpoint.errors import EventError
 from meetpoint.language.event import Event
 from meetpoint.node.cluster.replication import Replicator
@@ -29,8 +32,6 @@ from meetpoint.node.home.sequence_set import SequenceRecord, SequenceSet
 from meetpoint.node.home.subscription_table import event_of
 from meetpoint.node.runtime.deadlines import Deadlines
 from meetpoint.node.runtime.debounce import FLUSH_US, Debouncer
-from meetpoint.node.runtime.inputs import WINDOW_MAX, SubscriptionOptions
-from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 

@@ -25,6 +25,10 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from meetpoint.api.ids import EventKey, HomeId
+from meetpoint.api.limits import EVENT_BYTES_MAX, SECOND_US
+from meetpoint.api.outcomes import Published, Refused, Stored
+from meetpoint.api.requests import SubscriptionOptions, Update
 from meetpoint.errors import EventError, FilterError
 from meetpoint.language.filters import Filter, parse_filter
 from meetpoint.language.schema import Schema
@@ -36,9 +40,6 @@ from meetpoint.node.home.producer_sequences import PROGRESS, ProducerSequences, 
 from meetpoint.node.home.publisher_order import Watermarks
 from meetpoint.node.home.subscription_table import Subscription, SubscriptionInfo, SubscriptionTable, event_of
 from meetpoint.node.runtime.debounce import FLUSH_US, Debouncer
-from meetpoint.node.runtime.effects import Published, Refused, Stored
-from meetpoint.node.runtime.inputs import SECOND_US, SubscriptionOptions, Update
-from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 
@@ -49,8 +50,6 @@ PUBLISHED: Final = "published/"
 LAST: Final = "last"
 NAME_MAX: Final = 512
 """The longest name of a subscription, in characters: a client's own, behind whose it is (`net.tenancy`)."""
-EVENT_BYTES_MAX: Final = 256 << 10
-"""The largest event, in bytes: a message carries it, and what else is said with it."""
 BRIEF_TOMBSTONE_US: Final = 60 * SECOND_US
 """How long the end of a subscription is remembered that would end by itself, were it to come back."""
 

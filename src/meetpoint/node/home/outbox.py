@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.node.home.sequence_set import SequenceSet
-from meetpoint.node.runtime.records import EventKey, HomeId
 
 __all__ = ["Outbox"]
 

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from meetpoint.api.ids import EventKey
+from meetpoint.api.outcomes import Refused
+from meetpoint.api.requests import Publish
 from meetpoint.errors import EventError
 from meetpoint.node.home.home import Home
 from meetpoint.node.home.publisher_order import Watermark, Watermarked, Watermarks
 from meetpoint.node.home.subscription_table import event_of
-from meetpoint.node.runtime.effects import Refused
-from meetpoint.node.runtime.inputs import Publish
-from meetpoint.node.runtime.records import LOCAL, EventKey
+from meetpoint.node.runtime.records import LOCAL
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 

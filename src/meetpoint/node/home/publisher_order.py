@@ -17,12 +17,13 @@ from typing import Final, Protocol
 
 import msgspec
 
+from meetpoint.api.ids import EventKey, HomeId, Peer
+from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.node.cluster.directory import Directory
 from meetpoint.node.home.outbox import Outbox
 from meetpoint.node.home.sequence_set import SequenceSet
 from meetpoint.node.overlay import Handler
-from meetpoint.node.runtime.messages import Message, Peer, Query, Reply
-from meetpoint.node.runtime.records import LOCAL, EventKey, HomeId
+from meetpoint.node.runtime.records import LOCAL
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final
 
+from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.node.home.publisher_order import Source, Watermark, Watermarked, Watermarks
 from meetpoint.node.home.sequence_set import SequenceSet
-from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 

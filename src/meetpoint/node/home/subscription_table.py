@@ -10,12 +10,12 @@ from functools import lru_cache
 
 import msgspec
 
+from meetpoint.api.requests import SubscriptionOptions, Update
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import from_msgpack
 from meetpoint.language.filters import Filter
 from meetpoint.matching.matcher import Matcher, can_index
 from meetpoint.matching.small import SmallMatcher
-from meetpoint.node.runtime.inputs import SubscriptionOptions, Update
 
 __all__ = ["Subscription", "SubscriptionInfo", "SubscriptionTable", "attributes_of", "event_of"]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message, Reply
 from meetpoint.node.overlay import Handler, Overlay
 from meetpoint.node.runtime.effects import Effect
 from meetpoint.node.runtime.inputs import (
@@ -21,7 +23,6 @@ from meetpoint.node.runtime.inputs import (
     TimerFired,
     Withdrawn,
 )
-from meetpoint.node.runtime.messages import Message, Peer, Reply
 from meetpoint.node.runtime.runtime import Runtime
 
 __all__ = ["Driven"]

@@ -6,9 +6,11 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from meetpoint.api.ids import EventKey, HomeId, Peer
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Outcome
 from meetpoint.node.runtime.inputs import Instant
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey, HomeId, Record
+from meetpoint.node.runtime.records import Record
 
 __all__ = [
     "Accepted",
@@ -16,19 +18,13 @@ __all__ = [
     "CancelTimer",
     "Effect",
     "Ended",
-    "Found",
-    "Located",
     "Notify",
     "Observe",
-    "Outcome",
     "Persist",
-    "Published",
-    "Refused",
     "Send",
     "SetTimer",
     "Step",
     "Stop",
-    "Stored",
     "Trace",
 ]
 
@@ -67,40 +63,6 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     reason: str
-
-
-class Stored(msgspec.Struct, frozen=True, array_like=True, tag="stored", gc=False):
-    """Subscribed, updated, unsubscribed, acknowledged or left: it is kept as promised."""
-
-
-class Published(msgspec.Struct, frozen=True, array_like=True, tag="published", gc=False):
-    """The event is kept on two disks, under this key."""
-
-    event: EventKey
-
-
-class Found(msgspec.Struct, frozen=True, array_like=True, tag="found", gc=False):
-    """The node that is responsible for a key, and how many messages it took to find."""
-
-    peer: Peer
-    hops: int
-
-
-class Located(msgspec.Struct, frozen=True, array_like=True, tag="located", gc=False):
-    """Where a subscription is; None where no home has one of this name."""
-
-    host: Peer | None
-    filter: str = ""
-
-
-class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused", gc=False):
-    """It was not done. `retry` says whether the same may succeed later."""
-
-    reason: str
-    retry: bool
-
-
-Outcome: TypeAlias = Stored | Published | Found | Located | Refused
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):

@@ -8,16 +8,14 @@ of times. A record without a value says that the name was deleted. Records of th
 
 from __future__ import annotations
 
-from typing import Annotated, NewType, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
-from meetpoint.node.runtime.messages import Number
-from meetpoint.node.runtime.ring import NodeId
+from meetpoint.api.ids import HomeId, Number
 
-__all__ = ["LOCAL", "VERSIONS_PER_EPOCH", "Epoch", "EventKey", "HomeId", "Record", "home_of"]
+__all__ = ["LOCAL", "VERSIONS_PER_EPOCH", "Epoch", "Record"]
 
-HomeId = NewType("HomeId", bytes)
 
 LOCAL = HomeId(b"")
 """The home of a node's own notes, which nobody copies."""
@@ -40,16 +38,3 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def size(self) -> int:
         """About how many bytes it takes on the wire."""
         return len(self.home) + len(self.name) + len(self.value or b"") + 12
-
-
-class EventKey(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
-    """An event by where it was published: the home, its stream (another once all copies were lost), the number."""
-
-    home: HomeId
-    stream: Number
-    number: Number
-
-
-def home_of(node: NodeId) -> HomeId:
-    """The home that a node makes for itself."""
-    return HomeId(bytes(node))

@@ -10,12 +10,11 @@ whole circle but the node.
 from __future__ import annotations
 
 import hashlib
-from typing import NewType
 
-__all__ = ["BITS_MAX", "Key", "NodeId", "Ring", "between", "between_or_end"]
+from meetpoint.api.ids import Key, NodeId
 
-Key = NewType("Key", bytes)
-NodeId = NewType("NodeId", Key)
+__all__ = ["BITS_MAX", "Ring", "between", "between_or_end"]
+
 
 BITS_MAX = 160
 """The width of an id, in bits, as Chord has it; tests and the papers' examples use smaller circles."""

@@ -11,6 +11,9 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from meetpoint.api.ids import EventKey, HomeId, Peer
+from meetpoint.api.messages import Message, Reply
+from meetpoint.api.outcomes import Outcome
 from meetpoint.node.runtime.effects import (
     Accepted,
     Answer,
@@ -19,7 +22,6 @@ from meetpoint.node.runtime.effects import (
     Ended,
     Notify,
     Observe,
-    Outcome,
     Persist,
     Send,
     SetTimer,
@@ -28,8 +30,7 @@ from meetpoint.node.runtime.effects import (
     Trace,
 )
 from meetpoint.node.runtime.inputs import Instant
-from meetpoint.node.runtime.messages import Message, Peer, Reply
-from meetpoint.node.runtime.records import LOCAL, EventKey, HomeId, Record
+from meetpoint.node.runtime.records import LOCAL, Record
 from meetpoint.node.runtime.ring import Ring
 
 __all__ = ["Packing", "Runtime"]

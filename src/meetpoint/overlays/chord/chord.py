@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from meetpoint.api.ids import Key, Peer
+from meetpoint.api.messages import Message
 from meetpoint.node.overlay import Handler, Places, Upcalls
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.ring import Key
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.assembled import Assembled
 from meetpoint.overlays.chord.fingers import Fingers

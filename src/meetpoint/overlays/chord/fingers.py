@@ -21,7 +21,8 @@ from meetpoint.overlays.chord.messages import Ping, Pong
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from meetpoint.node.runtime.messages import Peer, Reply
+    from meetpoint.api.ids import Peer
+    from meetpoint.api.messages import Reply
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.chord.key_lookup import Finding
     from meetpoint.overlays.chord.settings import ChordSettings

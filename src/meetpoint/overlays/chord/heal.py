@@ -25,7 +25,7 @@ from meetpoint.node.runtime.ring import between
 from meetpoint.overlays.chord.messages import Claim, Hint
 
 if TYPE_CHECKING:
-    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.api.ids import Peer
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.chord.key_lookup import Finding
     from meetpoint.overlays.chord.settings import ChordSettings

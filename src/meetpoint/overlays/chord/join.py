@@ -19,7 +19,7 @@ from meetpoint.node.runtime.ring import between
 from meetpoint.overlays.chord.messages import Leaving, Placed, Seek
 
 if TYPE_CHECKING:
-    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.api.ids import Peer
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.chord.rules import Rules, State
     from meetpoint.overlays.chord.settings import ChordSettings

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from meetpoint.api.codec import WireError
 from meetpoint.overlays.chord.messages import Find, Located, Routed
 from meetpoint.overlays.lookups import Lookups
-from meetpoint.wire import WireError
 
 if TYPE_CHECKING:
-    from meetpoint.node.runtime.messages import Message, Peer
-    from meetpoint.node.runtime.ring import Key
+    from meetpoint.api.ids import Key, Peer
+    from meetpoint.api.messages import Message
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.chord.settings import ChordSettings
     from meetpoint.overlays.chord.table import Table

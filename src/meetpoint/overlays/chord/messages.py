@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from meetpoint.node.runtime.messages import Message, Peer, Query, Reply
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.overlays import key_lookup
 
 __all__ = [

@@ -14,9 +14,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from meetpoint.api.ids import NodeId, Peer
 from meetpoint.node.runtime.inputs import Instant
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.ring import NodeId, Ring, between
+from meetpoint.node.runtime.ring import Ring, between
 from meetpoint.overlays.chord.rules import State
 from meetpoint.overlays.contacts import Contacts
 

@@ -20,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.ring import Key, NodeId, between
+from meetpoint.api.ids import Key, NodeId, Peer
+from meetpoint.node.runtime.ring import between
 from meetpoint.overlays.chord.messages import AskState, Claim, Pending, Ping, Pong, Stranger, ToldState
 
 if TYPE_CHECKING:
-    from meetpoint.node.runtime.messages import Reply
+    from meetpoint.api.messages import Reply
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.chord.rules import Rules, State
     from meetpoint.overlays.chord.settings import ChordSettings

@@ -12,8 +12,7 @@ from meetpoint.overlays import heal
 from meetpoint.overlays.hypercube.keys import key_of
 
 if TYPE_CHECKING:
-    from meetpoint.node.runtime.messages import Peer
-    from meetpoint.node.runtime.ring import Key
+    from meetpoint.api.ids import Key, Peer
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.hypercube.key_lookup import Finding
     from meetpoint.overlays.hypercube.settings import HypercubeSettings

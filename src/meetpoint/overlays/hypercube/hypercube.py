@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from meetpoint.api.ids import Key, NodeId, Peer
+from meetpoint.api.messages import Message
 from meetpoint.node.overlay import Handler, Places, Span, Upcalls
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.ring import Key, NodeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.assembled import Assembled
 from meetpoint.overlays.contacts import Contacts

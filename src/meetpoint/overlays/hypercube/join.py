@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from meetpoint.node.runtime.ring import Key
+from meetpoint.api.ids import Key
 from meetpoint.overlays.hypercube.claims import TAKEN, UNHEARD, Claim, settled
 from meetpoint.overlays.hypercube.keys import point_of
 from meetpoint.overlays.hypercube.messages import Join, Kept, Life, Offer, Refuse, StandBy
@@ -23,7 +23,7 @@ from meetpoint.overlays.hypercube.regions import WHOLE, Region, are_neighbours, 
 from meetpoint.overlays.hypercube.rules import STANDBYS_MAX, Link, pass_join
 
 if TYPE_CHECKING:
-    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.api.ids import Peer
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.hypercube.settings import HypercubeSettings
     from meetpoint.overlays.hypercube.table import Table, Word

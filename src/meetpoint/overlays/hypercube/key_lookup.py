@@ -12,9 +12,8 @@ from meetpoint.overlays.hypercube.regions import packed, unpacked
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from meetpoint.api.ids import Key, Peer
     from meetpoint.node.overlay import Span
-    from meetpoint.node.runtime.messages import Peer
-    from meetpoint.node.runtime.ring import Key
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.hypercube.regions import Region
     from meetpoint.overlays.hypercube.settings import HypercubeSettings

@@ -7,8 +7,9 @@ two halves of a region are the two halves of its span.
 
 from __future__ import annotations
 
+from meetpoint.api.ids import Key
 from meetpoint.node.overlay import Span
-from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.hypercube.regions import Region
 
 __all__ = ["key_of", "point_of", "span_of"]

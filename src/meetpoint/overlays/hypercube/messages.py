@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.ring import Key
+from meetpoint.api.ids import Key, Peer
+from meetpoint.api.messages import Message
 from meetpoint.overlays import key_lookup
 
 __all__ = [

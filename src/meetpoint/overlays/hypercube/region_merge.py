@@ -22,7 +22,7 @@ from meetpoint.overlays.hypercube.regions import Region, packed, unpacked
 from meetpoint.overlays.hypercube.rules import pass_leave
 
 if TYPE_CHECKING:
-    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.api.ids import Peer
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.hypercube.join import Joining
     from meetpoint.overlays.hypercube.settings import HypercubeSettings

@@ -13,8 +13,7 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.ring import Key, NodeId
+from meetpoint.api.ids import Key, NodeId, Peer
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.overlays.hypercube.claims import Claim, overlap, settled
 from meetpoint.overlays.hypercube.messages import Life

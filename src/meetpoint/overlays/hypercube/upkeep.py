@@ -24,7 +24,7 @@ from meetpoint.overlays.hypercube.regions import Region, packed, unpacked
 from meetpoint.overlays.hypercube.table import Piece, Word
 
 if TYPE_CHECKING:
-    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.api.ids import Peer
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.hypercube.settings import HypercubeSettings
     from meetpoint.overlays.hypercube.table import Table

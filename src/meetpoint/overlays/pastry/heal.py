@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meetpoint.node.runtime.ring import Key
+from meetpoint.api.ids import Key
 from meetpoint.overlays import heal
 
 if TYPE_CHECKING:
-    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.api.ids import Peer
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.pastry.key_lookup import Finding
     from meetpoint.overlays.pastry.settings import PastrySettings

@@ -14,7 +14,7 @@ from meetpoint.overlays.pastry.messages import Join, Welcome
 from meetpoint.overlays.pastry.rules import LEFT
 
 if TYPE_CHECKING:
-    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.api.ids import Peer
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.pastry.rules import Rules
     from meetpoint.overlays.pastry.settings import PastrySettings

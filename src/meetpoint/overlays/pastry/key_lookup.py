@@ -13,7 +13,7 @@ from meetpoint.overlays import key_lookup
 from meetpoint.overlays.pastry.messages import Find, Located, Routed
 
 if TYPE_CHECKING:
-    from meetpoint.node.runtime.messages import Peer
+    from meetpoint.api.ids import Peer
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.pastry.settings import PastrySettings
     from meetpoint.overlays.pastry.table import Table

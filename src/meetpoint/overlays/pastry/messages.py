@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from meetpoint.node.runtime.messages import Message, Peer, Query, Reply
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.overlays import key_lookup
 
 __all__ = [

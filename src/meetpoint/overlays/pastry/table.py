@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from random import Random
 from zlib import crc32
 
+from meetpoint.api.ids import Key, NodeId, Peer
 from meetpoint.node.runtime.inputs import Instant
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.ring import Key, NodeId, Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.overlays.pastry.rules import LEFT, RIGHT, State, is_ready
 from meetpoint.overlays.pastry.settings import PastrySettings

@@ -26,7 +26,8 @@ from meetpoint.overlays.pastry.patience import Patience
 from meetpoint.overlays.pastry.rules import LEFT, RIGHT, Both, Said, Side, State, is_ready
 
 if TYPE_CHECKING:
-    from meetpoint.node.runtime.messages import Peer, Reply
+    from meetpoint.api.ids import Peer
+    from meetpoint.api.messages import Reply
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.pastry.rules import Rules
     from meetpoint.overlays.pastry.settings import PastrySettings

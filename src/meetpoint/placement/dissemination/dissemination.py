@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from meetpoint.api.ids import EventKey, HomeId
+from meetpoint.api.limits import SECOND_US
 from meetpoint.node.cluster.home_manager import HomeManager
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.entries.placement import RETAIN_US
 

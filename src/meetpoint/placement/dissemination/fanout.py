@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from meetpoint.api.ids import EventKey, HomeId
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Reply
 from meetpoint.node.cluster.home_manager import HomeManager
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.messages import Reply
-from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.dissemination.home_queries import HomeQueries
 from meetpoint.placement.messages import DeliverToHome, DeliverToHomeAck

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.overlay import Handler
-from meetpoint.node.runtime.messages import Message, Peer, Query, Reply
 from meetpoint.node.runtime.runtime import Runtime
 
 __all__ = ["Answerer", "HomeQueries", "Then"]

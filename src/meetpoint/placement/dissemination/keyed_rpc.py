@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from meetpoint.api.codec import WireError
+from meetpoint.api.ids import HomeId, Key, Peer
+from meetpoint.api.messages import Message
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.overlay import Handler, Overlay
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import HomeId
-from meetpoint.node.runtime.ring import Key
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.messages import Done, KeyedRequest, NotOwner
 from meetpoint.placement.ownership.owner_cache import OwnerCache
 from meetpoint.placement.ownership.ownership import Ownership
-from meetpoint.wire import WireError
 
 __all__ = ["Answered", "Doer", "KeyedRpc", "Reached", "Running"]
 

@@ -21,12 +21,11 @@ from functools import partial
 from itertools import pairwise
 from typing import Final, TypeAlias
 
+from meetpoint.api.ids import EventKey, HomeId, Key, NodeId, Peer
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message, Reply
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.overlay import Handler, Overlay
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.messages import Message, Peer, Reply
-from meetpoint.node.runtime.records import EventKey, HomeId
-from meetpoint.node.runtime.ring import Key, NodeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.dissemination.fanout import AGAIN_US, HomeFanout, Recipients, event_bytes
 from meetpoint.placement.messages import Spread, SpreadDone

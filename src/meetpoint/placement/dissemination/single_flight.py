@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeAlias, TypeVar
 
-from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.placement.dissemination.dissemination import ATTEMPT_US
 from meetpoint.placement.entries.entry_table import Matched
 

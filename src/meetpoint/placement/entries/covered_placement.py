@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from meetpoint.api.ids import HomeId
 from meetpoint.language.filters import Filter
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.dissemination.wait_all import when_all
 from meetpoint.placement.entries.barrier import Barrier, Lane

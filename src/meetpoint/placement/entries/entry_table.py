@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, Generic, TypeAlias, TypeVar
 
+from meetpoint.api.ids import HomeId
 from meetpoint.matching.matcher import Matcher, can_index
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.placement.entries.stored_entry import Item
 
 __all__ = ["ASKED_MAX", "FEW_MAX", "EntryTable", "Matched", "add_to", "by_home"]

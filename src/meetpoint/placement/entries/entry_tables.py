@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from meetpoint.node.runtime.records import HomeId
+from meetpoint.api.ids import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.entries.entry_table import EntryTable
 from meetpoint.placement.entries.stored_entry import Item

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from meetpoint.api.ids import HomeId
+from meetpoint.api.messages import Message
 from meetpoint.node.home.home import Home
-from meetpoint.node.runtime.messages import Message
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
 from meetpoint.placement.messages import BucketFull, Entry, Put, Removed, Stored, Withdraw

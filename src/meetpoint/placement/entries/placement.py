@@ -19,11 +19,11 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.api.ids import HomeId
+from meetpoint.api.limits import SECOND_US
 from meetpoint.language.filters import Filter
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.entries.installer import EntryInstaller, Stop
 from meetpoint.placement.messages import Entry

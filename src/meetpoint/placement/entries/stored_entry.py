@@ -6,9 +6,9 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from meetpoint.api.ids import HomeId
 from meetpoint.language.filters import Filter
 from meetpoint.language.normal import CONJUNCTIONS_MAX, Conjunction
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.placement.decode import read_body
 from meetpoint.placement.entries.conjunctions import conjunction_in
 from meetpoint.placement.entries.installer import entry_name

@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.api.ids import HomeId
+from meetpoint.api.messages import Reply
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
-from meetpoint.node.runtime.messages import Reply
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.decode import read_body

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from meetpoint.node.runtime.records import HomeId
+from meetpoint.api.ids import HomeId
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.key_range import KeyRange, meets, without

@@ -9,8 +9,8 @@ from bisect import bisect_left
 from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
+from meetpoint.api.ids import HomeId
 from meetpoint.node.cluster.directory import Directory
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.placement.ownership.key_range import KeyRange
 
 __all__ = ["OwnerCache"]

@@ -25,11 +25,10 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.api.ids import HomeId, Key, NodeId, home_of
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.overlay import Places
-from meetpoint.node.runtime.records import HomeId, home_of
-from meetpoint.node.runtime.ring import Key, NodeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.dissemination.home_queries import HomeQueries

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from meetpoint.api.ids import HomeId
+from meetpoint.api.messages import Reply
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
-from meetpoint.node.runtime.messages import Reply
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.dissemination.home_queries import HomeQueries

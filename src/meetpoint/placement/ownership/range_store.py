@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.api.ids import HomeId
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.key_range import KeyRange

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from meetpoint.api.ids import HomeId, NodeId, Peer, home_of
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.overlay import Places, Span
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import HomeId, home_of
-from meetpoint.node.runtime.ring import NodeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.messages import NotOwner
 from meetpoint.placement.ownership.key_range import KeyRange, arc_of, common, without

@@ -15,14 +15,14 @@ from functools import partial
 
 import msgspec
 
+from meetpoint.api.ids import HomeId, Peer
+from meetpoint.api.messages import Message
 from meetpoint.language.filters import Filter
 from meetpoint.language.normal import Conjunction
 from meetpoint.language.schema import Schema
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.subscription_table import attributes_of
 from meetpoint.node.overlay import Handler, Overlay
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.base import PlacementScheme

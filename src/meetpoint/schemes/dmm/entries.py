@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from meetpoint.node.runtime.records import HomeId
-from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.api.ids import HomeId, Key
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement import decode
 from meetpoint.placement.entries import stored_entry
 from meetpoint.placement.entries.installer import entry_name

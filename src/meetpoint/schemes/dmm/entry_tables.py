@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from meetpoint.node.runtime.records import HomeId
+from meetpoint.api.ids import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.entries.entry_table import EntryTable, Matched, by_home
 from meetpoint.placement.entries.stored_entry import Item, Read

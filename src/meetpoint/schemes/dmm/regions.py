@@ -13,10 +13,9 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.api.ids import EventKey, HomeId, Key, Peer
+from meetpoint.api.messages import Message
 from meetpoint.node.home.home import Home
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey, HomeId
-from meetpoint.node.runtime.ring import Key
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.decode import read_attributes
 from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached

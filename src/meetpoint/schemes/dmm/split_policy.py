@@ -11,11 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from meetpoint.api.ids import HomeId
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.messages import Message
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
 from meetpoint.schemes.dmm.entry_tables import Region, Shelves

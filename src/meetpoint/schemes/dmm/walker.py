@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.messages import Message
-from meetpoint.node.runtime.records import HomeId
+from meetpoint.api.ids import HomeId
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc
 from meetpoint.placement.entries.installer import Stop

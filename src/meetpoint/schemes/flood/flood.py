@@ -14,16 +14,15 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import islice, takewhile
 from typing import Final
 
+from meetpoint.api.ids import EventKey, HomeId, Key, NodeId, Peer
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message
 from meetpoint.matching.feedback import Feedback
 from meetpoint.node.cluster.directory import Entry
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.home.sequence_set import SequenceSet
 from meetpoint.node.overlay import Handler, Overlay
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey, HomeId
-from meetpoint.node.runtime.ring import Key, NodeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.flood.messages import Done, Flooded, Flooding
 

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.api.ids import EventKey, HomeId, Peer
+from meetpoint.api.messages import Message
 
 __all__ = ["MESSAGES", "Done", "Flooded", "Flooding"]
 

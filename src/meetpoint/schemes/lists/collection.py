@@ -23,10 +23,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from meetpoint.api.ids import Key
 from meetpoint.language.attribute import Attribute
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Kind, Type, kind_of
-from meetpoint.node.runtime.ring import Key
 from meetpoint.schemes.lists.entries import EVERY_EVENT, ListSort
 from meetpoint.schemes.lists.lines import Grid
 from meetpoint.schemes.lists.subids import AttributeSet, FlatEvent, SubId, count

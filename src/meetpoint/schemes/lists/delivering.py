@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import log2
 
-from meetpoint.node.runtime.records import HomeId
+from meetpoint.api.ids import HomeId
 from meetpoint.schemes.lists.subids import SubId
 
 __all__ = ["homes_of", "is_walk_cheaper"]

@@ -30,6 +30,7 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.api.ids import HomeId, Key
 from meetpoint.errors import FilterError
 from meetpoint.language.constraints import (
     PRESENT,
@@ -48,8 +49,6 @@ from meetpoint.language.normal import Conjunction
 from meetpoint.language.render import render_constraint
 from meetpoint.language.values import Kind
 from meetpoint.matching.keys import canonical_name
-from meetpoint.node.runtime.records import HomeId
-from meetpoint.node.runtime.ring import Key
 from meetpoint.schemes.lists.lines import Span, next_key, whole
 from meetpoint.schemes.lists.subids import Declared, SubId
 from meetpoint.schemes.lists.value_hash import PART_MAX, Hashing

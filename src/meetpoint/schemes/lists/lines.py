@@ -21,10 +21,11 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
+from meetpoint.api.ids import Key
 from meetpoint.language.attribute import Attribute
 from meetpoint.language.constraints import Constraint, NumberSet, TimestampSet, both
 from meetpoint.language.intervals import Bound, Interval, Intervals, settle
-from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import (
     WHOLE_FLOATS,
     Real,

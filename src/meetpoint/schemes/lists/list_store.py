@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from meetpoint.api.ids import Key
 from meetpoint.language.constraints import Constraint, accepts
-from meetpoint.node.runtime.ring import Key
 from meetpoint.schemes.lists.collection import Lookup
 from meetpoint.schemes.lists.entries import EVERY_EVENT, Entry, ListSort
 from meetpoint.schemes.lists.lines import Span, contains

@@ -18,6 +18,9 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.api.ids import EventKey, HomeId, Key, Peer
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message, Reply
 from meetpoint.errors import EventError
 from meetpoint.language.event_msgpack import attributes_from_msgpack, attributes_to_msgpack
 from meetpoint.language.filters import Filter
@@ -27,10 +30,6 @@ from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.home.subscription_table import attributes_of
 from meetpoint.node.overlay import Handler, Overlay
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.messages import Message, Peer, Reply
-from meetpoint.node.runtime.records import EventKey, HomeId
-from meetpoint.node.runtime.ring import Key
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.base import PlacementScheme

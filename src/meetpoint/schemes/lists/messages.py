@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from meetpoint.node.runtime.messages import Message, Peer, Query, Reply
-from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.api.ids import EventKey, HomeId, Peer
+from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.schemes.lists.entries import ListSort
 from meetpoint.schemes.lists.subids import Declared, SubId
 

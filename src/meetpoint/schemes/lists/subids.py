@@ -13,10 +13,10 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from meetpoint.api.ids import HomeId
 from meetpoint.language.normal import CONJUNCTIONS_MAX
 from meetpoint.language.schema import Schema
 from meetpoint.matching.keys import walk
-from meetpoint.node.runtime.records import HomeId
 
 __all__ = ["BITS", "AttributeBits", "AttributeSet", "Declared", "FlatEvent", "SubId", "conjunction_number", "count"]
 

@@ -21,10 +21,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+from meetpoint.api.ids import Key
 from meetpoint.language.attribute import Attribute
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Kind, Type
-from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import Codes, Linear, Scale
 from meetpoint.schemes.lists.lines import Grid, Line, OrderedLine, PlainLine
 from meetpoint.schemes.lists.subids import AttributeBits

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
+from meetpoint.api.ids import HomeId
 from meetpoint.matching.key_plan import LiveKeys
 from meetpoint.matching.keys import MeetKey
 from meetpoint.node.cluster.home_manager import HomeManager
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.entries import entry_table
 from meetpoint.placement.entries import stored_entry as common

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from meetpoint.api.ids import HomeId, NodeId, Peer
+from meetpoint.api.messages import Reply
 from meetpoint.matching.keys import MeetKey
 from meetpoint.node.cluster.home_manager import HomeManager
-from meetpoint.node.runtime.messages import Peer, Reply
-from meetpoint.node.runtime.records import HomeId
-from meetpoint.node.runtime.ring import NodeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.meet.messages import Noted, Summary, Used, grouped
 

@@ -16,6 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
+from meetpoint.api.ids import EventKey, HomeId, Peer
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message, Reply
 from meetpoint.language.filters import Filter
 from meetpoint.matching.feedback import Feedback
 from meetpoint.matching.key_plan import KeyPlan
@@ -24,9 +27,6 @@ from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.home.subscription_table import attributes_of
 from meetpoint.node.overlay import Handler, Overlay
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.messages import Message, Peer, Reply
-from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.base import PlacementScheme

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.api.ids import EventKey, HomeId
+from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.matching.keys import KeySort, MeetKey
-from meetpoint.node.runtime.messages import Message, Query, Reply
-from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.meet.entries import is_key
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.api.limits import SECOND_US
 
 __all__ = ["MeetSettings"]
 

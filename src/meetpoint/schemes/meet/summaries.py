@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Container, Iterable, Mapping, Sequence
 
+from meetpoint.api.ids import HomeId
 from meetpoint.matching.key_plan import KeyPlan, LiveKeys
 from meetpoint.matching.keys import MeetKey
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.meet.entries import place_of

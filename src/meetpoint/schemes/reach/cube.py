@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from meetpoint.api.ids import Key
 from meetpoint.language.normal import Conjunction
-from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.hypercube.keys import key_of, point_of
 from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.placement.ownership.key_range import KeyRange

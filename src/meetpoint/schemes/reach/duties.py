@@ -22,12 +22,11 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from meetpoint.api.ids import EventKey, HomeId, NodeId, Peer
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey, HomeId
-from meetpoint.node.runtime.ring import NodeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.placement.decode import read_attributes

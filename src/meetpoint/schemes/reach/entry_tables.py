@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from meetpoint.node.runtime.records import HomeId
+from meetpoint.api.ids import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.placement.entries import entry_table, entry_tables

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from meetpoint.node.runtime.messages import Peer, Query, Reply
-from meetpoint.node.runtime.records import HomeId
+from meetpoint.api.ids import HomeId, Peer
+from meetpoint.api.messages import Query, Reply
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
 

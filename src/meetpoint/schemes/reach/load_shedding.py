@@ -16,12 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from meetpoint.api.ids import HomeId, NodeId
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Reply
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.messages import Reply
-from meetpoint.node.runtime.records import HomeId
-from meetpoint.node.runtime.ring import NodeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.dissemination.home_queries import HomeQueries
 from meetpoint.placement.messages import Entry

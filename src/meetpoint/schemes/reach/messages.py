@@ -6,9 +6,8 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey, HomeId
-from meetpoint.node.runtime.ring import NodeId
+from meetpoint.api.ids import EventKey, HomeId, NodeId, Peer
+from meetpoint.api.messages import Message
 
 __all__ = ["MESSAGES", "Busy", "Handle", "Handled", "packed", "unpacked"]
 

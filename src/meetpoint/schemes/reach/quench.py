@@ -26,11 +26,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from meetpoint.api.ids import HomeId, Peer
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message, Reply
 from meetpoint.node.home.home import Home
 from meetpoint.node.overlay import Handler
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.messages import Message, Peer, Reply
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached

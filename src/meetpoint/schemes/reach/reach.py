@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from meetpoint.api.ids import HomeId
+from meetpoint.api.messages import Message
 from meetpoint.language.filters import Filter
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.home.subscription_table import attributes_of
 from meetpoint.node.overlay import Handler, Overlay
-from meetpoint.node.runtime.messages import Message
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.base import PlacementScheme

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from meetpoint.api.limits import SECOND_US
 from meetpoint.language.normal import Conjunction
 from meetpoint.language.schema import Schema
-from meetpoint.node.runtime.inputs import SECOND_US
 from meetpoint.node.runtime.ring import BITS_MAX
 from meetpoint.schemes.reach.ids import AttributeIds, Ids, SignatureIds
 

@@ -6,9 +6,8 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.node.runtime.messages import Message, Peer, Query, Reply
-from meetpoint.node.runtime.records import HomeId
-from meetpoint.node.runtime.ring import NodeId
+from meetpoint.api.ids import HomeId, NodeId, Peer
+from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.placement.messages import Entry
 from meetpoint.schemes.reach.messages import packed, unpacked

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from meetpoint.api.ids import HomeId, Peer
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message, Reply
 from meetpoint.node.overlay import Handler
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.messages import Message, Peer, Reply
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.placement.dissemination.wait_all import when_all

@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from meetpoint.api.ids import HomeId, Peer
 from meetpoint.node.cluster.directory import Directory
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.rebeca.ranges import Range
 

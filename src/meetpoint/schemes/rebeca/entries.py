@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from meetpoint.node.runtime.records import HomeId
+from meetpoint.api.ids import HomeId
 from meetpoint.placement.entries.stored_entry import Item, Read, StoredEntry, owner_of, read_filed
 from meetpoint.placement.messages import Entry
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meetpoint.node.runtime.records import HomeId
+from meetpoint.api.ids import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.entries import entry_table, entry_tables
 from meetpoint.schemes.rebeca.entries import read_entry

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, TypeAlias
 
+from meetpoint.api.ids import HomeId, Peer
+from meetpoint.api.messages import Message
 from meetpoint.language.normal import Conjunction
 from meetpoint.language.render import render
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.overlay import Handler
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.entries.conjunctions import conjunction_in
 from meetpoint.placement.ownership.ownership import Ownership

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from meetpoint.api.ids import EventKey, HomeId, Peer
+from meetpoint.api.limits import SECOND_US
+from meetpoint.api.messages import Message, Reply
 from meetpoint.node.home.home import Home
 from meetpoint.node.overlay import Handler
-from meetpoint.node.runtime.inputs import SECOND_US
-from meetpoint.node.runtime.messages import Message, Peer, Reply
-from meetpoint.node.runtime.records import EventKey, HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.decode import read_attributes
 from meetpoint.placement.dissemination.fanout import HomeFanout

@@ -8,8 +8,7 @@ another *life*.
 
 from __future__ import annotations
 
-from meetpoint.node.runtime.messages import Peer
-from meetpoint.node.runtime.records import HomeId
+from meetpoint.api.ids import HomeId, Peer
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.rebeca.contacts import Contact
 from meetpoint.schemes.rebeca.edges import Edges

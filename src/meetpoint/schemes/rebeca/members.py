@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from meetpoint.api.ids import HomeId, Peer
+from meetpoint.api.messages import Message
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.overlay import Handler, Overlay
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.entries.entry_tables import Fellow
 from meetpoint.placement.entries.stored_entry import Item

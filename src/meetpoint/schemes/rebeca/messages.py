@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from meetpoint.node.runtime.messages import Message, Peer, Query, Reply
-from meetpoint.node.runtime.records import EventKey, HomeId
+from meetpoint.api.ids import EventKey, HomeId, Peer
+from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.rebeca.contacts import Contact

@@ -17,9 +17,9 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Final
 
+from meetpoint.api.ids import HomeId, Peer
+from meetpoint.api.messages import Message, Reply
 from meetpoint.node.overlay import Handler
-from meetpoint.node.runtime.messages import Message, Peer, Reply
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.rebeca.contacts import Contact, Contacts
 from meetpoint.schemes.rebeca.graph import Part, fingered_by

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
+from meetpoint.api.ids import HomeId, Peer
+from meetpoint.api.messages import Message
 from meetpoint.node.overlay import Handler, Overlay
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.rebeca.contacts import Contacts
 from meetpoint.schemes.rebeca.edge_targets import BESIDE_MAX, EdgeTargets

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from meetpoint.node.runtime.inputs import SECOND_US
+from meetpoint.api.limits import SECOND_US
 
 __all__ = ["RebecaSettings"]
 

@@ -17,17 +17,18 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from meetpoint.api.client_messages import FROM_CLIENTS, Ask
+from meetpoint.api.codec import Codec, WireError
+from meetpoint.api.frames import frame, frames
+from meetpoint.api.handshake import Hello, HelloRejected, IAm, Welcome
+from meetpoint.api.ids import NodeId, Peer
+from meetpoint.api.messages import Message
+from meetpoint.api.requests import Declare, Publish, Unsubscribe, Update
 from meetpoint.catalog import make_link_codec
 from meetpoint.lab.bench.hostile.inventing import Inventor
 from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import to_msgpack
-from meetpoint.node.runtime.inputs import Declare, Publish, Unsubscribe, Update
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.ring import NodeId, Ring
-from meetpoint.wire import WireError, frame, frames
-from meetpoint.wire.clients import FROM_CLIENTS, Ask
-from meetpoint.wire.codec import Codec
-from meetpoint.wire.handshake import Hello, HelloRejected, IAm, Welcome
+from meetpoint.node.runtime.ring import Ring
 
 __all__ = ["ROLES", "STRANGER", "Attack", "Role", "attacks"]
 

@@ -6,6 +6,7 @@ import statistics
 from random import Random
 from typing import Any, NamedTuple
 
+from meetpoint.api.limits import SECOND_US
 from meetpoint.catalog import NetworkConfig
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.experiments.cells import Metrics, Parameters
@@ -14,7 +15,6 @@ from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.report import Report
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.lab.sim.traffic import Meter
-from meetpoint.node.runtime.inputs import SECOND_US
 from meetpoint.overlays.pastry import PastrySettings
 from meetpoint.schemes.dmm import DmmSettings
 from meetpoint.schemes.dmm.walk import LeafCache

@@ -14,13 +14,14 @@ from functools import lru_cache
 from random import Random
 from typing import TypeAlias
 
+from meetpoint.api.ids import Key
 from meetpoint.language.attribute import Attribute
 from meetpoint.language.constraints import NumberSet
 from meetpoint.language.intervals import Interval
 from meetpoint.language.normal import Conjunction
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Type
-from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.dmm.policy import Parts, Seat, ask_again_at, parts_of, should_split
 from meetpoint.schemes.dmm.settings import DmmSettings
 from meetpoint.schemes.dmm.space import ROOT, Box, Code, Space

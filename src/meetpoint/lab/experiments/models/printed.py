@@ -21,6 +21,8 @@ from random import Random
 
 import msgspec
 
+from meetpoint.api.ids import EventKey, HomeId, Key, Peer, home_of
+from meetpoint.api.messages import Message
 from meetpoint.catalog import make_codec
 from meetpoint.lab.experiments.models.gathering import GatheringModel, Sent, members, subset
 from meetpoint.lab.experiments.models.rings import IdealRing, hashed
@@ -30,9 +32,7 @@ from meetpoint.language.event import Event
 from meetpoint.language.event_msgpack import attributes_to_msgpack, to_msgpack
 from meetpoint.language.filters import Filter
 from meetpoint.language.schema import Schema
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey, HomeId, home_of
-from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord.messages import Routed
 from meetpoint.placement.messages import Done, KeyedRequest
 from meetpoint.placement.ownership.key_range import KeyRange

@@ -5,7 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from meetpoint.node.runtime.ring import NodeId, Ring
+from meetpoint.api.ids import NodeId
+from meetpoint.node.runtime.ring import Ring
 
 __all__ = ["IdealRing", "hashed", "spaced"]
 

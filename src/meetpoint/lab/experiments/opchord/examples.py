@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from meetpoint.api.ids import HomeId, Key
 from meetpoint.lab.experiments.cells import Metrics, Parameters
 from meetpoint.lab.experiments.models.rings import IdealRing
 from meetpoint.lab.experiments.models.walks import entries_for, walk
@@ -21,8 +22,7 @@ from meetpoint.language.attribute import Attribute
 from meetpoint.language.filters import parse_filter
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Kind, Type
-from meetpoint.node.runtime.records import HomeId
-from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.entries import difference
 from meetpoint.schemes.lists.subids import AttributeBits, SubId
 from meetpoint.schemes.lists.value_hash import Hashing

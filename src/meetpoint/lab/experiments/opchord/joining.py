@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from meetpoint.api.ids import Key
 from meetpoint.lab.experiments.cells import Metrics, Parameters
 from meetpoint.lab.experiments.experiment import Claim, Judged
 from meetpoint.lab.experiments.models.balance import loads, max_to_mean
@@ -23,7 +24,7 @@ from meetpoint.lab.experiments.models.rings import IdealRing, hashed, spaced
 from meetpoint.lab.experiments.results import Results
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Kind
-from meetpoint.node.runtime.ring import Key, Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.value_hash import Hashing
 
 __all__ = ["JOINING_CLAIMS", "pointing_at", "run_joins", "run_starts"]

@@ -13,6 +13,7 @@ from random import Random
 from statistics import fmean
 from typing import Final, cast
 
+from meetpoint.api.ids import HomeId, NodeId
 from meetpoint.catalog import NetworkConfig
 from meetpoint.lab.experiments.cells import Metrics, Parameters
 from meetpoint.lab.experiments.models import balance
@@ -25,8 +26,7 @@ from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.language.attribute import Attribute
 from meetpoint.language.schema import Schema
 from meetpoint.language.values import Type
-from meetpoint.node.runtime.records import HomeId
-from meetpoint.node.runtime.ring import NodeId, Ring
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists import ListsSettings
 from meetpoint.schemes.lists.collection import AttributeOrder, Mode, groups_of
 from meetpoint.schemes.lists.entries import EVERY_EVENT, Entry, difference

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from meetpoint.api.limits import SECOND_US
 from meetpoint.catalog import NetworkConfig
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.experiments.cells import Metrics, Parameters
@@ -21,7 +22,6 @@ from meetpoint.lab.experiments.results import Results
 from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.plans import Fault, Plan
 from meetpoint.lab.sim.scenario import Network, Timing
-from meetpoint.node.runtime.inputs import SECOND_US
 
 __all__ = ["CRASH_CLAIMS", "run_crashes"]
 

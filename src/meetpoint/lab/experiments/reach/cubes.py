@@ -13,6 +13,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from meetpoint.api.limits import SECOND_US
 from meetpoint.catalog import NetworkConfig
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.experiments.cells import Metrics, Parameters
@@ -23,7 +24,6 @@ from meetpoint.lab.sim.bare import BareNodes
 from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.scenario import Network, Timing
-from meetpoint.node.runtime.inputs import SECOND_US
 from meetpoint.overlays.hypercube import HypercubeSettings, Region, distance
 from meetpoint.overlays.hypercube.invariant import gap
 from meetpoint.overlays.hypercube.keys import point_of

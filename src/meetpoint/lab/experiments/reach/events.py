@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message
 from meetpoint.catalog import NetworkConfig
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.experiments.cells import Metrics, Parameters
@@ -25,7 +27,6 @@ from meetpoint.lab.sim.report import Report
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.lab.sim.traffic import Meter
 from meetpoint.node.home.subscription_table import attributes_of
-from meetpoint.node.runtime.messages import Message, Peer
 from meetpoint.overlays.hypercube import Region
 from meetpoint.schemes.reach import ReachSettings, is_required
 from meetpoint.schemes.reach.messages import Handle

@@ -14,6 +14,7 @@ from random import Random
 from statistics import mean, median
 from typing import Any, NamedTuple
 
+from meetpoint.api.limits import SECOND_US
 from meetpoint.catalog import NetworkConfig
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.experiments.cells import Metrics, Parameters
@@ -21,7 +22,6 @@ from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.history import Publication, Subscription
 from meetpoint.lab.sim.plans import Fault, Plan
 from meetpoint.lab.sim.scenario import Network, Timing
-from meetpoint.node.runtime.inputs import SECOND_US
 from meetpoint.schemes.rebeca import RebecaSettings
 from meetpoint.schemes.rebeca.edge_targets import EdgeTargets
 from meetpoint.schemes.rebeca.member import Member

@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from statistics import mean
 from typing import Literal, TypeAlias
 
+from meetpoint.api.ids import EventKey, Peer
+from meetpoint.api.messages import Message
+from meetpoint.api.requests import Publish, Subscribe, Unsubscribe
 from meetpoint.catalog import NetworkConfig
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.experiments.cells import Metrics, Parameters
@@ -22,9 +25,7 @@ from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.run import finish
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.node.runtime.effects import Notify
-from meetpoint.node.runtime.inputs import ClientRequest, Publish, Subscribe, Unsubscribe
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey
+from meetpoint.node.runtime.inputs import ClientRequest
 from meetpoint.schemes.rebeca.messages import Filter, Hand
 from meetpoint.schemes.rebeca.settings import RebecaSettings
 from meetpoint.schemes.rebeca.tables import SHARE, Rows, Strategy

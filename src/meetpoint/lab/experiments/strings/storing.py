@@ -8,6 +8,7 @@ from statistics import fmean
 from string import ascii_lowercase
 from typing import Final
 
+from meetpoint.api.ids import HomeId
 from meetpoint.lab.experiments.cells import Metrics, Parameters
 from meetpoint.lab.experiments.experiment import Claim, Judged, Verdict
 from meetpoint.lab.experiments.models.rings import IdealRing, hashed
@@ -15,7 +16,6 @@ from meetpoint.lab.experiments.models.walks import entries_for, walk
 from meetpoint.lab.experiments.results import Results
 from meetpoint.lab.printed.lists import PlainHash, PrintedNetwork, predicates_of
 from meetpoint.language.filters import parse_filter
-from meetpoint.node.runtime.records import HomeId
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.collection import AttributeOrder, Mode
 from meetpoint.schemes.lists.subids import SubId

@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meetpoint.api.codec import Codec, WireError
+from meetpoint.api.frames import FRAME_MAX, VERSION, FrameReader, frame
+from meetpoint.api.ids import HomeId, Peer
+from meetpoint.api.messages import Message
 from meetpoint.catalog import make_codec
 from meetpoint.node.cluster.directory import Entry, Sync, Synced
 from meetpoint.node.cluster.replication import Replicate
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import HomeId, Record
+from meetpoint.node.runtime.records import Record
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.wire import FRAME_MAX, VERSION, Codec, FrameReader, WireError, frame
 
 CODEC = make_codec()
 RING = Ring(16)

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, Union
 
 import msgspec
 
-from meetpoint.node.runtime.messages import Message
+from meetpoint.api.messages import Message
 
 __all__ = ["FRAME_MESSAGES_MAX", "MESSAGE_MAX", "Codec", "Piece", "WireError", "split"]
 

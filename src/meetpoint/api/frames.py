@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meetpoint.wire.codec import FRAME_MESSAGES_MAX, MESSAGE_MAX, WireError
+from meetpoint.api.codec import FRAME_MESSAGES_MAX, MESSAGE_MAX, WireError
 
 __all__ = ["FRAME_MAX", "VERSION", "FrameReader", "frame", "frames"]
 

@@ -10,7 +10,8 @@ sides understand each other at least so far. All later frames carry the version 
 
 from __future__ import annotations
 
-from meetpoint.node.runtime.messages import Message, Peer
+from meetpoint.api.ids import Peer
+from meetpoint.api.messages import Message
 
 __all__ = ["HANDSHAKE_VERSION", "SPOKEN", "Hello", "HelloRejected", "IAm", "Welcome"]
 

@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from meetpoint.node.runtime.effects import Outcome
-from meetpoint.node.runtime.inputs import RequestOf, SubscriptionOptions
-from meetpoint.node.runtime.messages import Message, Peer
-from meetpoint.node.runtime.records import EventKey
+from meetpoint.api.ids import EventKey, Peer
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Outcome
+from meetpoint.api.requests import RequestOf, SubscriptionOptions
 
 __all__ = [
     "Ask",

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meetpoint.node.runtime.messages import Peer
+from meetpoint.api.client_messages import FROM_CLIENTS, TO_CLIENTS
+from meetpoint.api.codec import FRAME_MESSAGES_MAX, MESSAGE_MAX, Codec, WireError, split
+from meetpoint.api.frames import FrameReader, frame, frames
+from meetpoint.api.handshake import Hello, IAm
+from meetpoint.api.ids import Peer
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.wire import Codec, FrameReader, WireError, frame, frames, split
-from meetpoint.wire.clients import FROM_CLIENTS, TO_CLIENTS
-from meetpoint.wire.codec import FRAME_MESSAGES_MAX, MESSAGE_MAX
-from meetpoint.wire.handshake import Hello, IAm
 
 PEER = Peer(Ring(16).node(7), "n7", 3)
 CODEC = Codec((IAm, Hello))

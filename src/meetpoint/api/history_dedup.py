@@ -12,13 +12,11 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
 
+from meetpoint.api.limits import SAME_ID_US
 from meetpoint.language.event import Event
-from meetpoint.node.settings import NodeSettings
 
-__all__ = ["SAME_ID_US", "HistoryDedup"]
+__all__ = ["HistoryDedup"]
 
-SAME_ID_US: Final = NodeSettings().recent_us
-"""Within this time two events under one id are one."""
 
 PER_ID_MAX: Final = 100
 """How many events under one id are remembered, the last ones."""
