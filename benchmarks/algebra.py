@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from benchmarks.parse import make_texts
 from meetpoint.language import FilterParser, covers, parse_filter
-from meetpoint.language.lint import lint
+from meetpoint.language.filters.lint import lint
 
 GOAL_RATIO = 12.0
 FILTERS = 50_000

@@ -40,7 +40,7 @@ from meetpoint.lab.bench.measuring import (
 )
 from meetpoint.lab.workloads.generating import MIXES, default_subscriptions, generate
 from meetpoint.lab.workloads.longform import Workload, filter_texts
-from meetpoint.language.filters import Filter, FilterParser
+from meetpoint.language.filters.filter import Filter, FilterParser
 from meetpoint.matching.index import Index
 from meetpoint.matching.index.kernels.simd import has_avx512
 

@@ -50,15 +50,15 @@ from meetpoint.catalog.scheme_names import network_config
 from meetpoint.errors import MeetpointError, SetupError
 from meetpoint.lab.experiments.models.printed import PrintedModel
 from meetpoint.lab.sim import Network, Timing
-from meetpoint.lab.sim.checkers import Judging, Verdict
+from meetpoint.lab.sim.compare.traffic import PURPOSES, Meter, Purpose, Traffic
 from meetpoint.lab.sim.engine import Codec, Process
 from meetpoint.lab.sim.families import family_of
-from meetpoint.lab.sim.history import History
-from meetpoint.lab.sim.traffic import PURPOSES, Meter, Purpose, Traffic
+from meetpoint.lab.sim.judge.checkers import Judging, Verdict
+from meetpoint.lab.sim.judge.history import History
 from meetpoint.lab.workloads.paper_b import ATTRIBUTES, EVENTS, SUBSCRIPTIONS, PaperB, Skew
-from meetpoint.language.filters import Filter, FilterParser
-from meetpoint.language.render import render_constraint
-from meetpoint.language.schema import Schema
+from meetpoint.language.filters.filter import Filter, FilterParser
+from meetpoint.language.schema.schema import Schema
+from meetpoint.language.syntax.render import render_constraint
 from meetpoint.matching import Scan
 from meetpoint.matching.index import Index
 from meetpoint.node.runtime.inputs import ClientRequest

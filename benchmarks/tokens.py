@@ -25,7 +25,7 @@ from benchmarks.tls import EVENTS, ROUNDS, SIZES, Compared, Started, compare, op
 from meetpoint.broker import run
 from meetpoint.broker.clients.session_policy import SessionPolicy
 from meetpoint.language import Event, Value
-from meetpoint.language.event_msgpack import to_msgpack
+from meetpoint.language.events.msgpack import to_msgpack
 from meetpoint.node.home.subscription_table import attributes_of
 from meetpoint.security import Issuer, Rights
 from meetpoint.security.tokens import Verifier

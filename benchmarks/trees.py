@@ -30,8 +30,8 @@ from meetpoint.api.messages import Message
 from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.lab.sim.workload import Workload
-from meetpoint.language.filters import parse_filter
-from meetpoint.language.normal import Conjunction
+from meetpoint.language.filters.filter import parse_filter
+from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.placement.entries.covering import Covering
 from meetpoint.placement.messages import DeliverToHome, Spread
 

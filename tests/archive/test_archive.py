@@ -20,9 +20,9 @@ from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.archive import Accepted, Archive, ArchiveError, list_parts, read_accepted
 from meetpoint.archive.pages import ArchiveShelf
 from meetpoint.archive.parts import WRITING
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import to_msgpack
-from meetpoint.language.schema import Schema
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import to_msgpack
+from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Value
 from tests.archive.forking import PROCESSES
 

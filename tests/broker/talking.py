@@ -17,8 +17,8 @@ from meetpoint.api.ids import Peer
 from meetpoint.api.messages import Message
 from meetpoint.api.requests import Attach, Publish, Subscribe, SubscriptionOptions
 from meetpoint.broker import Broker, BrokerConfig
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import to_msgpack
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import to_msgpack
 from meetpoint.schemes.meet import MeetSettings
 from tests.virtual_time import run
 

@@ -55,7 +55,7 @@ from meetpoint.broker import Broker
 from meetpoint.broker.clients.session_policy import SessionPolicy
 from meetpoint.broker.config import Access
 from meetpoint.lab.bench.hostile.inventing import Inventor
-from meetpoint.language.event_msgpack import from_msgpack
+from meetpoint.language.events.msgpack import from_msgpack
 from meetpoint.node.settings import NodeSettings
 from meetpoint.security import Rights
 from meetpoint.security.tokens import TOKEN_MAX, Verifier

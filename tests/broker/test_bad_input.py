@@ -33,8 +33,8 @@ from meetpoint.api.limits import WINDOW_MAX
 from meetpoint.api.outcomes import Published, Refused, Stored
 from meetpoint.api.requests import Attach, Publish, Subscribe, SubscriptionOptions, Update
 from meetpoint.broker import Broker, Limits
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import from_msgpack
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import from_msgpack
 from tests.broker.talking import HANDSHAKE, Caller, broker, calling, event, raw, run, until
 from tests.work import Calls
 

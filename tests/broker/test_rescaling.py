@@ -12,8 +12,8 @@ import pytest
 import meetpoint as mp
 from meetpoint.broker import Broker
 from meetpoint.language.values import Kind
-from meetpoint.matching.feedback import Feedback, Line
-from meetpoint.matching.statistics import Statistics
+from meetpoint.matching.keys.feedback import Feedback, Line
+from meetpoint.matching.keys.statistics import Statistics
 from meetpoint.schemes.lists import Lists, ListsSettings
 from meetpoint.schemes.lists.lists import read_entry
 from tests.broker.talking import broker, run

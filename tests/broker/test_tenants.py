@@ -18,9 +18,9 @@ from meetpoint.broker.clients.tenancy import ReservedError, Scope, event_outside
 from meetpoint.broker.config import Access
 from meetpoint.errors import EventError
 from meetpoint.language import Attributes
-from meetpoint.language.algebra import covers, overlaps
-from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
-from meetpoint.language.filters import parse_filter
+from meetpoint.language.events.msgpack import from_msgpack, to_msgpack
+from meetpoint.language.filters.algebra import covers, overlaps
+from meetpoint.language.filters.filter import parse_filter
 from meetpoint.matching import Scan
 from meetpoint.schemes.dmm.settings import DmmSettings
 from meetpoint.schemes.reach import ReachSettings

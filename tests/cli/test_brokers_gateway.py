@@ -19,9 +19,9 @@ import pytest
 
 import meetpoint as mp
 from meetpoint.broker import read_config
-from meetpoint.cli.connect import Reach
-from meetpoint.cli.flight_feed import ALERTS_BUSY, ALERTS_IDLE, BROAD, SETTINGS, Drawn, draw_flights, feeding
-from meetpoint.cli.networks import HTTP_ABOVE, _free_http
+from meetpoint.cli.network.connect import Reach
+from meetpoint.cli.network.flight_feed import ALERTS_BUSY, ALERTS_IDLE, BROAD, SETTINGS, Drawn, draw_flights, feeding
+from meetpoint.cli.network.up import HTTP_ABOVE, _free_http
 from tests.cli.conftest import Command
 from tests.cli.test_brokers_up import COMMAND, PATIENCE_S, running, until
 from tests.ports import reserve_ports

@@ -9,10 +9,10 @@ import pytest
 from meetpoint.api.client_messages import DeadLetterInfo, Held, JournalEntry
 from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.api.requests import SubscriptionOptions
-from meetpoint.cli.queries import just_before
-from meetpoint.cli.reasons import Known, Remembered, find_reason, show_time
+from meetpoint.cli.network.queries import just_before
+from meetpoint.cli.network.reasons import Known, Remembered, find_reason, show_time
 from meetpoint.language import Event
-from meetpoint.language.event_msgpack import to_msgpack
+from meetpoint.language.events.msgpack import to_msgpack
 
 HERE, THERE = HomeId(b"here-home"), HomeId(b"there-home")
 KEY = EventKey(HERE, 1, 5)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from meetpoint.cli.securing import Keys
+from meetpoint.cli.network.securing import Keys
 from tests.cli.conftest import Command
 from tests.cli.test_brokers_up import COMMAND, PATIENCE_S, Up, running, states, until
 from tests.ports import reserve_ports

@@ -12,9 +12,9 @@ import pytest
 
 from meetpoint.catalog import SCHEMES
 from meetpoint.lab.cli.costs import columns_of, told_best
-from meetpoint.lab.sim import comparing
 from meetpoint.lab.sim.clients import Clients
-from meetpoint.lab.sim.comparing import Costs, Each
+from meetpoint.lab.sim.compare import compare as comparing
+from meetpoint.lab.sim.compare.compare import Costs, Each
 from tests.cli.conftest import Command
 
 FEW = ("--nodes", 3, "--subscriptions", 6, "--events", 3)

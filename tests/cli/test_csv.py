@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import meetpoint as mp
-from meetpoint.matching.csv_source import NULL_WORDS, CsvFile, Record, csv_batches
-from meetpoint.matching.rejects import Reject, SourceError
+from meetpoint.matching.io.csv import NULL_WORDS, CsvFile, Record, csv_batches
+from meetpoint.matching.io.rejects import Reject, SourceError
 from tests.cli.conftest import Command
 
 

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import meetpoint as mp
-from meetpoint.matching.columns import Batch, Columns
 from meetpoint.matching.index import Index
+from meetpoint.matching.io.rejects import Reject
 from meetpoint.matching.jobs import matches
-from meetpoint.matching.rejects import Reject
+from meetpoint.matching.tables.column_match import Batch, Columns
 from tests.cli.conftest import Command
 
 ROWS: list[dict[str, Any]] = [{"x": 1, "k": "a"}, {"x": 2, "k": "b"}]

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from meetpoint.cli import app as cli
-from meetpoint.cli.outputs import RejectFile, TableFile, refuse_overlap, write_text
-from meetpoint.cli.streams import json_text
-from meetpoint.matching.csv_source import csv_batches
-from meetpoint.matching.rejects import RAW_MAX, REASON_MAX, Reject, SourceError, reject
+from meetpoint.cli.output.files import RejectFile, TableFile, refuse_overlap, write_text
+from meetpoint.cli.output.streams import json_text
+from meetpoint.matching.io.csv import csv_batches
+from meetpoint.matching.io.rejects import RAW_MAX, REASON_MAX, Reject, SourceError, reject
 from tests.cli.conftest import Command
 
 EVENTS = '{"x": 1}\n{"x": 2}\n'

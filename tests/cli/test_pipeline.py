@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from meetpoint.cli import spark_runs, stages
+from meetpoint.cli.pipeline import spark_runs, stages
 from meetpoint.lab.demo.demo import tell
-from meetpoint.matching.feedback import Feedback
+from meetpoint.matching.keys.feedback import Feedback
 from tests.archive.test_archive import accepted, archive
 from tests.cli.conftest import Command, Ran
 from tests.spark.conftest import spark as spark  # the one session of all tests

@@ -20,7 +20,7 @@ from meetpoint.archive import Accepted, Archive
 from meetpoint.broker.config import Access, Archiving
 from meetpoint.client import RefusedError
 from meetpoint.client.errors import NetworkError
-from meetpoint.language.event_msgpack import to_msgpack
+from meetpoint.language.events.msgpack import to_msgpack
 from tests.broker.talking import broker, network
 from tests.client.running import SILENT_S, all_of, run, take, until
 from tests.security.authorities import TestAuthority

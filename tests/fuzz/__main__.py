@@ -10,7 +10,12 @@ from pathlib import Path
 
 import atheris  # type: ignore[import-untyped]
 
-INSTRUMENTED = ("meetpoint.language", "meetpoint.api", "meetpoint.matching.scan", "meetpoint.gateway.cloud_events")
+INSTRUMENTED = (
+    "meetpoint.language",
+    "meetpoint.api",
+    "meetpoint.matching.scan",
+    "meetpoint.gateway.events.cloud_events",
+)
 
 
 def _others() -> list[str]:

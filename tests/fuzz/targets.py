@@ -14,14 +14,14 @@ from meetpoint.api.frames import FrameReader, frames
 from meetpoint.api.handshake import Hello, HelloRejected, IAm, Welcome
 from meetpoint.api.messages import Message
 from meetpoint.errors import EventError, FilterError, SchemaError
-from meetpoint.gateway.cloud_events import read_batch, read_structured, write
-from meetpoint.gateway.errors import ApiError
-from meetpoint.language.algebra import canonical
-from meetpoint.language.event import Event
-from meetpoint.language.event_json import attributes_from_json, attributes_to_json
-from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
-from meetpoint.language.filters import Filter, FilterParser
-from meetpoint.language.schema_yaml import read_schema, write_schema
+from meetpoint.gateway.events.cloud_events import read_batch, read_structured, write
+from meetpoint.gateway.http.errors import ApiError
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.json import attributes_from_json, attributes_to_json
+from meetpoint.language.events.msgpack import from_msgpack, to_msgpack
+from meetpoint.language.filters.algebra import canonical
+from meetpoint.language.filters.filter import Filter, FilterParser
+from meetpoint.language.schema.yaml import read_schema, write_schema
 from meetpoint.language.values import Value
 from meetpoint.matching.scan import evaluate
 

@@ -14,7 +14,8 @@ import pytest
 from websockets.asyncio.client import connect
 
 from meetpoint.broker.config import Access, ConfigError
-from meetpoint.gateway import GatewayLimits, GatewaySettings, Served, access
+from meetpoint.gateway import GatewayLimits, GatewaySettings, Served
+from meetpoint.gateway.http import access
 from meetpoint.local import LocalNetwork
 from meetpoint.security import Rights
 from meetpoint.security.grants import TokenError

@@ -13,10 +13,10 @@ from cloudevents.core.bindings.http import HTTPMessage, from_structured_event
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meetpoint.gateway.cloud_events import Draft, read_batch, read_binary, read_structured, write
-from meetpoint.gateway.errors import ApiError
-from meetpoint.language.event import Event
-from meetpoint.language.filters import parse_filter
+from meetpoint.gateway.events.cloud_events import Draft, read_batch, read_binary, read_structured, write
+from meetpoint.gateway.http.errors import ApiError
+from meetpoint.language.events.event import Event
+from meetpoint.language.filters.filter import parse_filter
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, 123456, tzinfo=UTC)
 

@@ -13,9 +13,10 @@ import pytest
 from aiohttp import web
 
 from meetpoint.broker.config import ConfigError
-from meetpoint.gateway import GatewayLimits, GatewaySettings, webhook_validation, webhooks
-from meetpoint.gateway.webhook_validation import Agreed, Target, Turns, read_agreement, read_retry_after
-from meetpoint.gateway.webhooks import Sender
+from meetpoint.gateway import GatewayLimits, GatewaySettings
+from meetpoint.gateway.subscriptions import webhook_validation, webhooks
+from meetpoint.gateway.subscriptions.webhook_validation import Agreed, Target, Turns, read_agreement, read_retry_after
+from meetpoint.gateway.subscriptions.webhooks import Sender
 from meetpoint.local import LocalNetwork
 from tests.gateway.running import PATIENCE_S, gateway, run, until, until_shown
 from tests.gateway.sinking import Sink, agreeing, sinking, wanted

@@ -10,10 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from meetpoint.errors import LimitError
-from meetpoint.gateway.dialects import Dialect, filter_text
-from meetpoint.gateway.errors import ApiError
-from meetpoint.language.filters import parse_filter
-from meetpoint.language.schema import Schema
+from meetpoint.gateway.http.errors import ApiError
+from meetpoint.gateway.subscriptions.dialects import Dialect, filter_text
+from meetpoint.language.filters.filter import parse_filter
+from meetpoint.language.schema.schema import Schema
 
 NAMES = ("type", "subject", "ext")
 TEXTS = ("a", "ab", "b%", "5", "-5", "true", "it's", "\\")

@@ -17,7 +17,7 @@ from meetpoint.api.client_messages import BrokerStatus, RecentEvent, RecentIs, R
 from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.broker.config import Access, Archiving
 from meetpoint.gateway import GatewaySettings, serving
-from meetpoint.gateway.errors import ApiError
+from meetpoint.gateway.http.errors import ApiError
 from meetpoint.gateway.observing import NodeIs, part
 from meetpoint.gateway.observing.filter_trials import try_filter
 from meetpoint.gateway.observing.observer import EVENTS_SHOWN, Observer

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from meetpoint.gateway.pages import page_routes
+from meetpoint.gateway.http.pages import page_routes
 
 STATIC = files("meetpoint.gateway") / "static"
 SCRIPTS = [

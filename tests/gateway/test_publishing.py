@@ -15,8 +15,8 @@ from cloudevents.core.v1.event import CloudEvent
 
 import meetpoint as mp
 from meetpoint.gateway import GatewayLimits
-from meetpoint.gateway.bodies import check_json
-from meetpoint.gateway.errors import ApiError
+from meetpoint.gateway.http.bodies import check_json
+from meetpoint.gateway.http.errors import ApiError
 from meetpoint.local import Local, LocalNetwork
 from tests.client.running import take
 from tests.gateway.running import gateway, gateway_in_thread, run

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from meetpoint.gateway.errors import ApiError
-from meetpoint.gateway.signatures import make_secret, read_secret, sign
-from meetpoint.gateway.sinks import SinkResolver, check_sink, is_public
+from meetpoint.gateway.http.errors import ApiError
+from meetpoint.gateway.subscriptions.signatures import make_secret, read_secret, sign
+from meetpoint.gateway.subscriptions.sinks import SinkResolver, check_sink, is_public
 
 
 @pytest.mark.parametrize(

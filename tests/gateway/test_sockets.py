@@ -12,7 +12,8 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from meetpoint.gateway import GatewayLimits, Served, sockets
+from meetpoint.gateway import GatewayLimits, Served
+from meetpoint.gateway.events import sockets
 from meetpoint.local import LocalNetwork
 from tests.gateway.running import PATIENCE_S, gateway, run, until
 

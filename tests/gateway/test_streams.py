@@ -13,11 +13,12 @@ from cloudevents.core.bindings.http import HTTPMessage, from_structured_event
 
 import meetpoint as mp
 from meetpoint.broker.config import Archiving
-from meetpoint.gateway import GatewayLimits, Served, feeds
-from meetpoint.gateway.feeds import Pipe
+from meetpoint.gateway import GatewayLimits, Served
+from meetpoint.gateway.events import feeds
+from meetpoint.gateway.events.feeds import Pipe
+from meetpoint.gateway.events.positions import Position
+from meetpoint.gateway.events.streams import Streams
 from meetpoint.gateway.gateway_server import CLOSE_S
-from meetpoint.gateway.positions import Position
-from meetpoint.gateway.streams import Streams
 from meetpoint.local import LocalNetwork
 from tests.gateway.running import PATIENCE_S, Reader, gateway, reading, run, until
 

@@ -13,8 +13,8 @@ from aiohttp import web
 from meetpoint.broker.storage.errors import StoreError
 from meetpoint.gateway import GatewayLimits, GatewaySettings
 from meetpoint.gateway.gateway import Gateway
-from meetpoint.gateway.signatures import read_secret, sign
-from meetpoint.gateway.subscriptions import Subscriptions
+from meetpoint.gateway.subscriptions.signatures import read_secret, sign
+from meetpoint.gateway.subscriptions.subscriptions import Subscriptions
 from meetpoint.local import LocalNetwork
 from meetpoint.security.files import FileError
 from tests.gateway.running import gateway, reading, run, until, until_shown

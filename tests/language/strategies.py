@@ -10,10 +10,10 @@ from decimal import Context, Decimal
 from hypothesis import strategies as st
 
 from meetpoint.errors import EventError
-from meetpoint.language.attribute import Attribute
-from meetpoint.language.event import Event
+from meetpoint.language.events.event import Event
 from meetpoint.language.names import join_name
-from meetpoint.language.schema import Schema
+from meetpoint.language.schema.attribute import Attribute
+from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Type, Value
 
 TRADES = """\

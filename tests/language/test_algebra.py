@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from meetpoint.errors import LimitError
 from meetpoint.language import Filter, clean_attributes, parse_filter
-from meetpoint.language.algebra import canonical, covers, equivalent, intersect, merge, overlaps, satisfiable
+from meetpoint.language.filters.algebra import canonical, covers, equivalent, intersect, merge, overlaps, satisfiable
 from tests.work import count_calls
 from tests.workloads import random_events, random_filter
 

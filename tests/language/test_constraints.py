@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 
 from meetpoint.errors import FilterError, LimitError
 from meetpoint.language import Absent, BooleanSet, FilterParser, NumberSet, Present, parse_filter
-from meetpoint.language.constraints import ABSENT, PRESENT, accepts, both
-from meetpoint.language.intervals import EVERYTHING, Interval, Intervals, complement, contains, intersect, settle, union
+from meetpoint.language.filters.constraints import ABSENT, PRESENT, accepts, both
+from meetpoint.language.filters.intervals import (
+    EVERYTHING,
+    Interval,
+    Intervals,
+    complement,
+    contains,
+    intersect,
+    settle,
+    union,
+)
 
 bounds = st.none() | st.integers(0, 8)
 intervals = st.builds(

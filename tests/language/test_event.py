@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given
 
 from meetpoint.errors import EventError
-from meetpoint.language.attribute import Attribute
-from meetpoint.language.event import Event
-from meetpoint.language.event_arrow import arrow_schema
-from meetpoint.language.event_json import attributes_to_json
-from meetpoint.language.schema import Schema
+from meetpoint.language.events.arrow import arrow_schema
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.json import attributes_to_json
+from meetpoint.language.schema.attribute import Attribute
+from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import NESTING_MAX, Type, clean_attributes, type_of
 from tests.language.strategies import ATTRIBUTES, events, exactly
 
@@ -255,7 +255,8 @@ def test_what_the_document_says_of_an_object_in_arrow_is_true() -> None:
 
 def test_importing_the_language_imports_nothing_heavy() -> None:
     code = (
-        "import sys, meetpoint.language.event_json, meetpoint.language.event_msgpack, meetpoint.language.event_arrow\n"
+        "import sys\n"
+        "from meetpoint.language.events import arrow, json, msgpack\n"
         "import meetpoint.language\n"
         "heavy = {'yaml', 'pyarrow', 'pyspark', 'pandas', 'numpy'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"

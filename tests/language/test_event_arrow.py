@@ -16,10 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meetpoint.errors import EventError, SchemaError
-from meetpoint.language.attribute import Attribute
-from meetpoint.language.columns import decimal_size
-from meetpoint.language.event import Event
-from meetpoint.language.event_arrow import (
+from meetpoint.language.events.arrow import (
     arrow_schema,
     attributes_from_arrow,
     attributes_to_arrow,
@@ -27,7 +24,10 @@ from meetpoint.language.event_arrow import (
     events_to_arrow,
     schema_from_arrow,
 )
-from meetpoint.language.schema import Schema
+from meetpoint.language.events.columns import decimal_size
+from meetpoint.language.events.event import Event
+from meetpoint.language.schema.attribute import Attribute
+from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import NESTING_MAX, Type, Value
 from tests.language.strategies import (
     COLUMN_VALUES,

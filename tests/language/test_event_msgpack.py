@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from meetpoint.errors import EventError
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import DECIMAL_EXTENSION, INTEGER_EXTENSION, from_msgpack, to_msgpack
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import DECIMAL_EXTENSION, INTEGER_EXTENSION, from_msgpack, to_msgpack
 from meetpoint.language.values import NESTING_MAX, Type, Value
 from tests.language.strategies import INTEGER_MAX, VALUES, events, exactly, refusal
 

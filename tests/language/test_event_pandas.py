@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from meetpoint.errors import MeetpointError
-from meetpoint.language.event_arrow import attributes_from_pandas
+from meetpoint.language.events.arrow import attributes_from_pandas
 from tests.language.strategies import exactly
 
 

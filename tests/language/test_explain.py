@@ -12,10 +12,10 @@ from rich.console import Console
 
 from meetpoint.errors import EventError, FilterError, LimitError
 from meetpoint.language import clean_attributes, parse_filter
-from meetpoint.language.explain import Explanation, Step, explain
-from meetpoint.language.facts import Fact, Relation, judge
-from meetpoint.language.parser import parse_tree
-from meetpoint.language.tree import Like, Literal, predicates
+from meetpoint.language.filters.explain import Explanation, Step, explain
+from meetpoint.language.filters.facts import Fact, Relation, judge
+from meetpoint.language.syntax.parser import parse_tree
+from meetpoint.language.syntax.tree import Like, Literal, predicates
 from meetpoint.language.values import kind_of
 from meetpoint.matching.scan import _order, evaluate
 from tests.workloads import random_events, random_filter

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from meetpoint.errors import SchemaError
 from meetpoint.language import Attribute, NumberSet, Type, grid_count, grid_values, parse_filter
-from meetpoint.language.constraints import accepts
+from meetpoint.language.filters.constraints import accepts
 
 PRICE = Attribute("p", Type.DECIMAL, minimum=Decimal("-1.00"), maximum=Decimal("3.00"), precision=Decimal("0.25"))
 

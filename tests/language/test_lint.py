@@ -5,8 +5,8 @@ import random
 import pytest
 
 from meetpoint.language import Schema, parse_filter
-from meetpoint.language.algebra import covers
-from meetpoint.language.lint import CANDIDATES_MAX, Oddity, Subscription, _place, lint
+from meetpoint.language.filters.algebra import covers
+from meetpoint.language.filters.lint import CANDIDATES_MAX, Oddity, Subscription, _place, lint
 
 SCHEMA = Schema.from_yaml(
     """
@@ -102,7 +102,7 @@ def make_filters(rng: random.Random, count: int) -> dict[str, str]:
 @pytest.mark.parametrize("seed", range(4))
 def test_every_covered_filter_is_found_and_nothing_else(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against all pairs. Only a covering by several alternatives together may be missed."""
-    monkeypatch.setattr("meetpoint.language.lint.CANDIDATES_MAX", 10_000)
+    monkeypatch.setattr("meetpoint.language.filters.lint.CANDIDATES_MAX", 10_000)
     texts = make_filters(random.Random(seed), 150)
     report = lint(texts)
     assert report.cut_short == 0

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meetpoint.errors import FilterError, LimitError
-from meetpoint.language.lexer import TEXT_LENGTH_MAX
 from meetpoint.language.names import NAME_LENGTH_MAX
-from meetpoint.language.parser import NESTING_MAX, parse_tree
-from meetpoint.language.tree import (
+from meetpoint.language.syntax.lexer import TEXT_LENGTH_MAX
+from meetpoint.language.syntax.parser import NESTING_MAX, parse_tree
+from meetpoint.language.syntax.tree import (
     And,
     Compare,
     Constant,

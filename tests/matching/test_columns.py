@@ -13,10 +13,10 @@ import pytest
 
 from meetpoint.errors import EventError, LimitError
 from meetpoint.language import Filter, clean_attributes, parse_filter
-from meetpoint.language.render import render_constraint
+from meetpoint.language.syntax.render import render_constraint
 from meetpoint.matching.backtest import SAMPLES_MAX, Backtest, backtest, read_width
-from meetpoint.matching.columns import Batch, Columns
 from meetpoint.matching.scan import evaluate
+from meetpoint.matching.tables.column_match import Batch, Columns
 from tests.workloads import random_events, random_filter
 
 COLUMNS = pa.schema(

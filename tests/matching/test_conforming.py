@@ -15,9 +15,9 @@ import pytest
 
 from meetpoint.errors import EventError, SchemaError
 from meetpoint.language import Attribute, Schema, Type
-from meetpoint.language.event_arrow import attributes_from_arrow, attributes_to_arrow
-from meetpoint.language.event_json import attributes_from_json, attributes_to_json
-from meetpoint.matching.conformance import Conforming, rows_as_json
+from meetpoint.language.events.arrow import attributes_from_arrow, attributes_to_arrow
+from meetpoint.language.events.json import attributes_from_json, attributes_to_json
+from meetpoint.matching.tables.conformance import Conforming, rows_as_json
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
@@ -136,7 +136,7 @@ def test_only_rows_in_doubt_are_looked_at_one_by_one(monkeypatch: pytest.MonkeyP
     def look(*_: object) -> None:
         raise AssertionError("a row was looked at")
 
-    monkeypatch.setattr("meetpoint.matching.conformance.attributes_from_arrow", look)
+    monkeypatch.setattr("meetpoint.matching.tables.conformance.attributes_from_arrow", look)
     price = Attribute("x", Type.DECIMAL, Decimal(0), Decimal(1000), Decimal("0.01"))
     ratio = Attribute("y", Type.FLOAT, Decimal(0), Decimal(1), Decimal("0.001"))
     count = 1000

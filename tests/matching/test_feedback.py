@@ -17,12 +17,12 @@ import pytest
 from meetpoint.errors import LimitError, MeetpointError
 from meetpoint.lab.workloads.generating import filter_texts, generate
 from meetpoint.language import Kind, clean_attributes, parse_filter
-from meetpoint.language.filters import Filter
-from meetpoint.matching.feedback import PARTS_MAX, VERSION, Feedback, Line
+from meetpoint.language.filters.filter import Filter
 from meetpoint.matching.index import Index
-from meetpoint.matching.key_filters import filter_of_key
-from meetpoint.matching.key_plan import KeyPlan, Statistics
-from meetpoint.matching.keys import KeySort, MeetKey
+from meetpoint.matching.keys.feedback import PARTS_MAX, VERSION, Feedback, Line
+from meetpoint.matching.keys.key_filters import filter_of_key
+from meetpoint.matching.keys.key_plan import KeyPlan, Statistics
+from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
 from meetpoint.matching.scan import Scan
 from tests.workloads import random_events, random_filter
 
@@ -96,8 +96,8 @@ def test_a_file_says_what_was_saved(tmp_path: Path) -> None:
 def test_a_file_is_read_without_spark_and_without_arrow(tmp_path: Path) -> None:
     made().save(tmp_path / "feedback")
     script = (
-        "import sys\nfrom meetpoint.matching.feedback import Feedback\n"
-        "from meetpoint.matching.key_plan import KeyPlan\n"
+        "import sys\nfrom meetpoint.matching.keys.feedback import Feedback\n"
+        "from meetpoint.matching.keys.key_plan import KeyPlan\n"
         "feedback = Feedback.load(sys.argv[1]); KeyPlan(feedback.statistics); feedback.attribute_order()\n"
         "assert not {'pyspark', 'pyarrow', 'numpy'} & set(sys.modules), sys.modules.keys()"
     )

@@ -18,11 +18,11 @@ import pytest
 
 from meetpoint.errors import LimitError
 from meetpoint.language import Attribute, Filter, Schema, Type, parse_filter
-from meetpoint.language.constraints import Absent, NumberSet, TimestampSet
-from meetpoint.language.intervals import Interval
-from meetpoint.language.normal import Conjunction
-from meetpoint.matching.key_plan import KeyPlan, LiveKeys, Statistics
-from meetpoint.matching.keys import (
+from meetpoint.language.filters.constraints import Absent, NumberSet, TimestampSet
+from meetpoint.language.filters.intervals import Interval
+from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.matching.keys.key_plan import KeyPlan, LiveKeys, Statistics
+from meetpoint.matching.keys.meet_keys import (
     ALWAYS,
     CELLS_MAX,
     LADDERS,

@@ -9,7 +9,7 @@ import pytest
 
 from meetpoint.errors import LimitError
 from meetpoint.language import Kind, clean_attributes, parse_filter
-from meetpoint.language.tree import And, Not, Or, predicates
+from meetpoint.language.syntax.tree import And, Not, Or, predicates
 from meetpoint.matching import Scan
 from meetpoint.matching.scan import evaluate
 from tests.workloads import TYPES, random_events, random_filter

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from meetpoint.language.values import Type
-from meetpoint.matching.keys import PARTS, KeySort, parts_of, shorten
-from meetpoint.matching.tallies import EventTallies, Tally, read_value, show_value
+from meetpoint.matching.keys.meet_keys import PARTS, KeySort, parts_of, shorten
+from meetpoint.matching.keys.value_counts import EventTallies, Tally, read_value, show_value
 
 TEXTS = ["", "a", "ab", "abc", "abcd", "🙂", "🙂ä🙂", "x" * 64, "x" * 65, "x" * 66, None]
 

@@ -22,8 +22,8 @@ from meetpoint.api.requests import (
     Unsubscribe,
     Update,
 )
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import to_msgpack
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import to_msgpack
 from meetpoint.language.timestamps import parse_timestamp
 from meetpoint.node.cluster.directory import Entry
 from meetpoint.node.home.subscription_table import Subscription

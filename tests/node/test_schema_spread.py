@@ -6,7 +6,7 @@ import pytest
 
 from meetpoint.api.outcomes import Outcome, Published, Refused, Stored
 from meetpoint.api.requests import Declare, Leave, Subscribe
-from meetpoint.language.schema import Schema
+from meetpoint.language.schema.schema import Schema
 from tests.node.world import World
 
 TRADES = "name: trades\nattributes:\n  stock: string\n  price: {type: decimal, min: 0}\n"

@@ -19,8 +19,8 @@ from meetpoint.api.limits import SECOND_US
 from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Outcome
 from meetpoint.api.requests import Acknowledge, Detach, Publish, RequestOf
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import from_msgpack, to_msgpack
 from meetpoint.language.timestamps import parse_timestamp
 from meetpoint.node.message_kinds import MESSAGES
 from meetpoint.node.node import Node

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from meetpoint.api.ids import HomeId, Peer
 from meetpoint.catalog import make_codec
-from meetpoint.language.algebra import covers
-from meetpoint.language.filters import Filter, parse_filter
-from meetpoint.language.render import render
+from meetpoint.language.filters.algebra import covers
+from meetpoint.language.filters.filter import Filter, parse_filter
+from meetpoint.language.syntax.render import render
 from meetpoint.node.runtime.effects import SetTimer
 from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.records import Record

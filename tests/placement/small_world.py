@@ -12,7 +12,7 @@ from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Stored
 from meetpoint.api.requests import Subscribe
 from meetpoint.catalog import make_codec
-from meetpoint.matching.keys import KeySort, MeetKey
+from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
 from meetpoint.node.node import Node
 from meetpoint.node.overlay import Upcalls
 from meetpoint.node.runtime.effects import Send, SetTimer

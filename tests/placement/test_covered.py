@@ -12,7 +12,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from meetpoint.language.render import render
+from meetpoint.language.syntax.render import render
 from meetpoint.placement.entries import covered_placement, placement
 from meetpoint.placement.entries.barrier import Barrier
 from meetpoint.placement.entries.covered_placement import CoveredPlacement

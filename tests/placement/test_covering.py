@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from meetpoint.language.algebra import covers
-from meetpoint.language.filters import Filter, parse_filter
-from meetpoint.language.normal import Conjunction
-from meetpoint.language.render import render
+from meetpoint.language.filters.algebra import covers
+from meetpoint.language.filters.filter import Filter, parse_filter
+from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.language.syntax.render import render
 from meetpoint.placement.entries import extents
 from meetpoint.placement.entries.covering import Covering
 from meetpoint.placement.entries.extents import CODE_MAX, Extents, encloses, ranges_of

@@ -11,7 +11,7 @@ import pytest
 from meetpoint.lab.sim.run import RunConfig, make_network
 from meetpoint.lab.sim.scenario import Network
 from meetpoint.lab.sim.workload import Workload
-from meetpoint.language.normal import Conjunction
+from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.overlay import Overlay
 from meetpoint.node.runtime.runtime import Runtime

@@ -8,7 +8,7 @@ from meetpoint.api.limits import SECOND_US
 from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Published, Stored
 from meetpoint.api.requests import Leave, Unsubscribe
-from meetpoint.matching.keys import KeySort, MeetKey
+from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
 from meetpoint.node.home.publisher_order import Watermark
 from meetpoint.placement.messages import DeliverToHome
 from meetpoint.schemes.meet.entries import place_of

@@ -13,7 +13,7 @@ from meetpoint.api.ids import HomeId, Peer
 from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Stored
 from meetpoint.api.requests import Leave, Subscribe, Unsubscribe, Update
-from meetpoint.matching.keys import KeySort, MeetKey
+from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
 from meetpoint.node.cluster.directory import Entry as Listed
 from meetpoint.node.cluster.directory import Sync
 from meetpoint.node.cluster.home_manager import HomeTakenOver

@@ -13,7 +13,7 @@ import msgspec
 
 from meetpoint.catalog import OVERLAYS, NetworkConfig
 from meetpoint.lab.sim.families import family_of
-from meetpoint.lab.sim.plans import read_plan
+from meetpoint.lab.sim.faults.plans import read_plan
 from meetpoint.lab.sim.scenario import Network, Phase, Timing
 from tests.tiers import SOAK
 

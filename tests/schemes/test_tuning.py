@@ -12,8 +12,8 @@ import pytest
 from meetpoint.api.limits import SECOND_US
 from meetpoint.catalog import NetworkConfig, read_scheme
 from meetpoint.lab.sim.scenario import Network
-from meetpoint.matching.feedback import Feedback
-from meetpoint.matching.statistics import Statistics
+from meetpoint.matching.keys.feedback import Feedback
+from meetpoint.matching.keys.statistics import Statistics
 from meetpoint.node.runtime.inputs import Measured
 from meetpoint.schemes.meet import MeetSettings
 from meetpoint.schemes.meet.summaries import Summaries

@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from meetpoint.language import Attribute, Schema, Type
-from meetpoint.spark.live_reach import Options
-from meetpoint.spark.live_sink import SINK_OPTIONS, LiveWriter, Sink
+from meetpoint.spark.live.options import Options
+from meetpoint.spark.live.sink import SINK_OPTIONS, LiveWriter, Sink
 from meetpoint.spark.types import spark_schema
 
 COLUMNS = spark_schema(Schema((Attribute("n", Type.INTEGER), Attribute("run", Type.INTEGER))))

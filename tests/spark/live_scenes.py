@@ -12,9 +12,9 @@ from typing import Any
 import meetpoint as mp
 from meetpoint.broker.config import Archiving
 from meetpoint.client import SyncDelivery, SyncSubscription
-from meetpoint.language.event_json import attributes_from_json
+from meetpoint.language.events.json import attributes_from_json
 from meetpoint.local import Local
-from meetpoint.spark.live_source import LiveStreamReader, MeetpointDataSource
+from meetpoint.spark.live.source import LiveStreamReader, MeetpointDataSource
 
 PATIENCE_S = 180.0
 """How long a test waits for what must come."""

@@ -16,10 +16,12 @@ from typing import Any
 import pyarrow as pa
 
 from meetpoint.language import Attribute, Schema, Type, parse_filter
-from meetpoint.language.event_json import attributes_from_json
+from meetpoint.language.events.json import attributes_from_json
 from meetpoint.matching import Scan
-from meetpoint.spark import Subscriptions, batches, session, store
-from meetpoint.spark.stream_job import stream
+from meetpoint.spark import Subscriptions, session
+from meetpoint.spark.streaming import batches
+from meetpoint.spark.streaming.job import stream
+from meetpoint.spark.subscriptions import store
 from tests.spark.quick_java import quick_java
 
 SCHEMA = Schema(

@@ -13,9 +13,9 @@ import pytest
 import meetpoint as mp
 from meetpoint.archive import ArchiveError, list_parts, read_archive
 from meetpoint.archive.compaction import GRACE_S
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import to_msgpack
-from meetpoint.language.schema import Schema
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import to_msgpack
+from meetpoint.language.schema.schema import Schema
 from meetpoint.spark import backtest, compact_archive
 from meetpoint.spark.archives import read_archive as read_on_spark
 from meetpoint.spark.reader import read_events

@@ -15,9 +15,9 @@ import pytest
 import meetpoint as mp
 from meetpoint.errors import EventError, FilterError, MeetpointError
 from meetpoint.language import Attribute, Attributes, Schema, Type, parse_filter
-from meetpoint.language.event_arrow import attributes_to_arrow
+from meetpoint.language.events.arrow import attributes_to_arrow
 from meetpoint.matching.backtest import SAMPLES_MAX, Backtest
-from meetpoint.spark.backtest_job import _added_up, _Part, backtest
+from meetpoint.spark.matching.backtest import _added_up, _Part, backtest
 from meetpoint.spark.types import spark_schema
 from tests.workloads import TYPES, random_events, random_filter
 

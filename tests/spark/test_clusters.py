@@ -28,7 +28,7 @@ from meetpoint.lab.experiments.cells import run_cell
 from meetpoint.lab.experiments.experiment import Experiment
 from meetpoint.language import parse_filter
 from meetpoint.matching import Scan
-from meetpoint.matching.arrow_columns import read_batch
+from meetpoint.matching.tables.arrow_columns import read_batch
 from meetpoint.spark.session import _java_home, _launch_environment, _settings
 from tests.spark.cluster_job import (
     BACKTESTED,

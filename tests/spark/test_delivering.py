@@ -17,9 +17,9 @@ from pyspark.errors import PythonException
 import meetpoint as mp
 from meetpoint.errors import MeetpointError
 from meetpoint.language import Attribute, Schema, Type
-from meetpoint.language.event_arrow import attributes_from_arrow, attributes_to_arrow
-from meetpoint.matching.rejects import Reject, SourceError
-from meetpoint.spark.sinks import Delivered, deliver
+from meetpoint.language.events.arrow import attributes_from_arrow, attributes_to_arrow
+from meetpoint.matching.io.rejects import Reject, SourceError
+from meetpoint.spark.streaming.sinks import Delivered, deliver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,8 +21,19 @@ import pytest
 
 from meetpoint.errors import LimitError
 from meetpoint.language import Kind, Type, clean_attributes, parse_filter
-from meetpoint.language.filters import Filter
-from meetpoint.language.tree import And, Between, Compare, Constant, In, Not, Or, Predicate, literals_of, predicates
+from meetpoint.language.filters.filter import Filter
+from meetpoint.language.syntax.tree import (
+    And,
+    Between,
+    Compare,
+    Constant,
+    In,
+    Not,
+    Or,
+    Predicate,
+    literals_of,
+    predicates,
+)
 from meetpoint.matching.scan import evaluate
 from tests.tiers import SOAK
 from tests.workloads import TYPES, random_events, random_filter

@@ -24,12 +24,12 @@ from meetpoint.broker.config import Archiving
 from meetpoint.client.errors import NetworkError
 from meetpoint.errors import FilterError, MeetpointError, SchemaError
 from meetpoint.language import parse_filter
-from meetpoint.language.event_json import attributes_from_json
+from meetpoint.language.events.json import attributes_from_json
 from meetpoint.matching import Scan
-from meetpoint.spark import live_offsets
-from meetpoint.spark.live_offsets import UNHOSTED_S, Place, Watch, advance, ranges_between
-from meetpoint.spark.live_rows import columns_of
-from meetpoint.spark.live_source import LiveReader, LiveStreamReader, MeetpointDataSource
+from meetpoint.spark.live import offsets as live_offsets
+from meetpoint.spark.live.offsets import UNHOSTED_S, Place, Watch, advance, ranges_between
+from meetpoint.spark.live.rows import columns_of
+from meetpoint.spark.live.source import LiveReader, LiveStreamReader, MeetpointDataSource
 from tests.broker.talking import broker
 from tests.spark.live_scenes import (
     SCHEMA,

@@ -16,8 +16,10 @@ import pytest
 from meetpoint.errors import FilterError, MeetpointError, SchemaError, SetupError
 from meetpoint.language import Attributes, parse_filter
 from meetpoint.matching.index import Index
-from meetpoint.spark import Subscriptions, broadcast_match, match, match_job, plan
-from meetpoint.spark.store import FileNote, Manifest, Version
+from meetpoint.spark import Subscriptions, match, plan
+from meetpoint.spark.matching import broadcast as broadcast_match
+from meetpoint.spark.matching import job as match_job
+from meetpoint.spark.subscriptions.store import FileNote, Manifest, Version
 from tests.spark.scenes import (
     frame_of,
     pairs_in,

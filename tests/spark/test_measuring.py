@@ -20,18 +20,18 @@ import pytest
 from meetpoint.errors import LimitError, MeetpointError
 from meetpoint.lab.workloads.generating import filter_texts, generate
 from meetpoint.language import Kind, clean_attributes, parse_filter
-from meetpoint.language.filters import Filter
+from meetpoint.language.filters.filter import Filter
 from meetpoint.language.names import find, split_name
-from meetpoint.language.render import render_constraint
-from meetpoint.matching.feedback import Feedback
+from meetpoint.language.syntax.render import render_constraint
 from meetpoint.matching.index import Index
-from meetpoint.matching.key_plan import KeyPlan, Statistics
-from meetpoint.matching.keys import KeySort, MeetKey
+from meetpoint.matching.keys.feedback import Feedback
+from meetpoint.matching.keys.key_plan import KeyPlan, Statistics
+from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
 from meetpoint.matching.scan import Scan
-from meetpoint.spark import measurement
-from meetpoint.spark.measured import Measured
-from meetpoint.spark.measurement import measure
-from meetpoint.spark.subscriptions import Subscriptions
+from meetpoint.spark.statistics import measurement
+from meetpoint.spark.statistics.measurement import measure
+from meetpoint.spark.statistics.report import Measured
+from meetpoint.spark.subscriptions.subscriptions import Subscriptions
 from tests.matching.test_feedback import candidates
 from tests.workloads import START, TYPES, random_events, random_filter
 

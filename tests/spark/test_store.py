@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from meetpoint.matching.rejects import SourceError
-from meetpoint.spark import store
-from meetpoint.spark.store import INDEX_FILE, Contents, Use, Version
+from meetpoint.matching.io.rejects import SourceError
+from meetpoint.spark.subscriptions import store
+from meetpoint.spark.subscriptions.store import INDEX_FILE, Contents, Use, Version
 
 
 def contents(subscriptions: int = 1) -> Contents:

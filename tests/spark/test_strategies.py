@@ -16,18 +16,14 @@ import pytest
 from meetpoint.errors import MeetpointError
 from meetpoint.language import Attributes, parse_filter
 from meetpoint.matching.index import Index
-from meetpoint.matching.key_plan import KeyPlan
-from meetpoint.matching.rejects import SourceError
-from meetpoint.spark import (
-    Subscriptions,
-    broadcast_match,
-    join_match,
-    key_routes,
-    list_assembly,
-    match,
-    partitioned_match,
-)
-from meetpoint.spark.store import Version
+from meetpoint.matching.io.rejects import SourceError
+from meetpoint.matching.keys.key_plan import KeyPlan
+from meetpoint.spark import Subscriptions, match
+from meetpoint.spark.matching import broadcast as broadcast_match
+from meetpoint.spark.matching import join as join_match
+from meetpoint.spark.matching import key_routes, list_assembly
+from meetpoint.spark.matching import partitioned as partitioned_match
+from meetpoint.spark.subscriptions.store import Version
 from meetpoint.spark.worker_files import ship
 from tests.spark.scenes import (
     frame_of,

@@ -22,10 +22,12 @@ import pyarrow.dataset as ds
 import pytest
 
 from meetpoint.errors import FilterError, MeetpointError
-from meetpoint.matching.rejects import SourceError
-from meetpoint.spark import Subscriptions, batches, micro_batch, store
-from meetpoint.spark.batches import Batch, Folder, Table, read
-from meetpoint.spark.stream_job import Stream, stream
+from meetpoint.matching.io.rejects import SourceError
+from meetpoint.spark import Subscriptions
+from meetpoint.spark.streaming import batches, micro_batch
+from meetpoint.spark.streaming.batches import Batch, Folder, Table, read
+from meetpoint.spark.streaming.job import Stream, stream
+from meetpoint.spark.subscriptions import store
 from tests.spark import stream_job
 from tests.spark.lives import Life
 from tests.spark.stream_job import FILTERS, SCHEMA, Pairs, batches_of_files, poison_in, scanned, write_file
@@ -258,7 +260,7 @@ def test_a_batch_cut_short_at_any_step_is_replayed_with_its_version(
 
 
 def copy_of(version: store.Version) -> store.Write:
-    from meetpoint.spark.stream_job import _copy_of
+    from meetpoint.spark.streaming.job import _copy_of
 
     return _copy_of(version)
 

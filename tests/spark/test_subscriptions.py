@@ -12,9 +12,10 @@ import pytest
 import meetpoint as mp
 from meetpoint.errors import MeetpointError
 from meetpoint.language import Type
-from meetpoint.matching.rejects import Reject, SourceError
-from meetpoint.spark import Subscriptions, compilation, match
-from meetpoint.spark.store import versions
+from meetpoint.matching.io.rejects import Reject, SourceError
+from meetpoint.spark import Subscriptions, match
+from meetpoint.spark.subscriptions import compilation
+from meetpoint.spark.subscriptions.store import versions
 
 ROWS: list[tuple[str | None, str | None]] = [
     ("ann", "price > 1"),
@@ -210,7 +211,7 @@ def test_progress_is_logged_and_nothing_is_printed(
 
 
 def test_chunks_are_together_what_one_chunk_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    from meetpoint.spark.compilation import _chunks, _joined, _parse_chunk, _WatchingParser
+    from meetpoint.spark.subscriptions.compilation import _chunks, _joined, _parse_chunk, _WatchingParser
 
     monkeypatch.setattr(compilation, "CHUNK", 2)
     table = rows_table(ROWS)

@@ -15,7 +15,7 @@ from pyspark.sql import types as column
 
 from meetpoint.errors import SchemaError
 from meetpoint.language import Attribute, Schema, Type, Value
-from meetpoint.language.event_arrow import attributes_from_arrow, attributes_to_arrow
+from meetpoint.language.events.arrow import attributes_from_arrow, attributes_to_arrow
 from meetpoint.language.timestamps import parse_timestamp
 from meetpoint.spark import schema_from_spark, spark_schema, unusable_columns
 from tests.language.strategies import COLUMN_VALUES, TRADES, exactly, rows_of

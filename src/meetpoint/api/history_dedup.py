@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from typing import Final
 
 from meetpoint.api.limits import SAME_ID_US
-from meetpoint.language.event import Event
+from meetpoint.language.events.event import Event
 
 __all__ = ["HistoryDedup"]
 

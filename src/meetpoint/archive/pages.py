@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from meetpoint.api.ids import HomeId
 from meetpoint.archive.parts import Part, hour_name, hours, opened, overlapping, parts_within
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import from_msgpack
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import from_msgpack
 
 __all__ = ["ArchiveShelf", "Page", "Row", "StreamKey"]
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 from meetpoint.api.history_dedup import HistoryDedup
 from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.archive.parts import ArchiveError, check_archive, list_parts, opened
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import from_msgpack
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import from_msgpack
 
 __all__ = ["Archived", "micros_of", "read_accepted", "read_archive"]
 

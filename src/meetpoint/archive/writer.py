@@ -26,10 +26,10 @@ import pyarrow.parquet as pq
 from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.archive.parts import NOTE, WRITING, ArchiveError, hour_name, list_parts, opened, part_name
 from meetpoint.errors import EventError
-from meetpoint.language.event import Event
-from meetpoint.language.event_arrow import events_to_arrow
-from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.language.schema import Schema
+from meetpoint.language.events.arrow import events_to_arrow
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import from_msgpack
+from meetpoint.language.schema.schema import Schema
 
 __all__ = ["COLUMNS", "Accepted", "Archive", "sync_folder", "write_synced"]
 

@@ -20,7 +20,7 @@ from meetpoint.broker.clock import Clock
 from meetpoint.broker.config import Archiving
 from meetpoint.broker.observe.logs import Log
 from meetpoint.broker.observe.metrics import Counts
-from meetpoint.language.schema import Schema
+from meetpoint.language.schema.schema import Schema
 from meetpoint.node.runtime import effects
 from meetpoint.node.runtime.inputs import Archived, Input
 

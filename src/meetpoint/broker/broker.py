@@ -49,7 +49,7 @@ from meetpoint.broker.transport.tls import Guard
 from meetpoint.broker.tuner import Tuner
 from meetpoint.catalog import make_codec, make_node
 from meetpoint.errors import MeetpointError
-from meetpoint.language.schema import Schema
+from meetpoint.language.schema.schema import Schema
 from meetpoint.node.cluster.directory import PREFIX
 from meetpoint.node.node import Node
 from meetpoint.node.runtime.inputs import ContactsFound, Started

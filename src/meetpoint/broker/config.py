@@ -22,7 +22,7 @@ from meetpoint.api.handshake import SPOKEN
 from meetpoint.broker.config_tables import Access, Archiving, Limits, Logging, Tls
 from meetpoint.catalog import NetworkConfig, read_scheme, way_of
 from meetpoint.errors import MeetpointError, SchemaError
-from meetpoint.language.schema import Schema
+from meetpoint.language.schema.schema import Schema
 from meetpoint.node.settings import NodeSettings
 from meetpoint.overlays.chord import ChordSettings
 from meetpoint.overlays.hypercube.settings import HypercubeSettings

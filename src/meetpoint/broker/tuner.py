@@ -13,7 +13,7 @@ from collections.abc import Callable
 from meetpoint.broker.observe.logs import Log
 from meetpoint.broker.observe.metrics import Counts
 from meetpoint.errors import MeetpointError
-from meetpoint.matching.feedback import Feedback
+from meetpoint.matching.keys.feedback import Feedback
 from meetpoint.node.runtime.inputs import Input, Measured
 
 __all__ = ["Tuner"]

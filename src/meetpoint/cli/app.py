@@ -15,29 +15,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meetpoint.cli.brokers import broker, leave
 from meetpoint.cli.certificates import ca_app
-from meetpoint.cli.dead_letters import dead_app
 from meetpoint.cli.gateway import gateway
 from meetpoint.cli.lab import WithLab
-from meetpoint.cli.messages import pub, sub
-from meetpoint.cli.networks import up
+from meetpoint.cli.network.brokers import broker, leave
+from meetpoint.cli.network.dead_letters import dead_app
+from meetpoint.cli.network.messages import pub, sub
+from meetpoint.cli.network.schemas import add, show
+from meetpoint.cli.network.stores import store_app
+from meetpoint.cli.network.subscriptions import subs_app
+from meetpoint.cli.network.top import top, why
+from meetpoint.cli.network.up import up
 from meetpoint.cli.options import LOCAL, AsJson, Master, SchemaFile, Settings, need_arrow, read_schema, read_settings
-from meetpoint.cli.pipeline import pipeline_app
-from meetpoint.cli.schemas import add, show
-from meetpoint.cli.spark_runs import running, said_by_spark, waiting
-from meetpoint.cli.stages import need_spark
-from meetpoint.cli.stores import store_app
-from meetpoint.cli.streams import EXIT_REFUSED, EXIT_STOPPED, QuietConsole, complain, finish, print_json, tell
-from meetpoint.cli.subscriptions import subs_app
+from meetpoint.cli.output.streams import EXIT_REFUSED, EXIT_STOPPED, QuietConsole, complain, finish, print_json, tell
+from meetpoint.cli.pipeline.commands import pipeline_app
+from meetpoint.cli.pipeline.spark_runs import running, said_by_spark, waiting
+from meetpoint.cli.pipeline.stages import need_spark
 from meetpoint.cli.tokens import token_app
-from meetpoint.cli.top import top, why
 from meetpoint.errors import EventError, FilterError, MeetpointError
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from meetpoint.cli.outputs import RejectFile
+    from meetpoint.cli.output.files import RejectFile
     from meetpoint.language import Schema
     from meetpoint.language.values import Kind
     from meetpoint.matching.backtest import Backtest
@@ -107,8 +107,8 @@ def match(
 ) -> None:
     """Which subscription accepts which event: a row per pair, with the columns event and subscription."""
     need_arrow()
-    from meetpoint.cli.outputs import RejectFile, TableFile, refuse_overlap
-    from meetpoint.cli.progress import progress
+    from meetpoint.cli.output.files import RejectFile, TableFile, refuse_overlap
+    from meetpoint.cli.output.progress import progress
     from meetpoint.matching.jobs import Mismatch, load_events, load_subscriptions, matches, watched
 
     refuse_overlap({"--out": out, "--rejects": rejects}, {"EVENTS": events, "--subs": subs, "--schema": schema})
@@ -136,9 +136,9 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Why a filter accepts an event, or why not."""
-    from meetpoint.language.event_json import attributes_from_json
-    from meetpoint.language.explain import explain as explain_event
-    from meetpoint.language.filters import parse_filter
+    from meetpoint.language.events.json import attributes_from_json
+    from meetpoint.language.filters.explain import explain as explain_event
+    from meetpoint.language.filters.filter import parse_filter
 
     declared = read_schema(schema)
     wanted = parse_filter(filter_text, declared)
@@ -160,8 +160,8 @@ def lint(
 ) -> None:
     """What is odd about subscriptions: refused, duplicate, covered, never or always true, outside the schema."""
     need_arrow()
-    from meetpoint.cli.outputs import RejectFile, refuse_overlap
-    from meetpoint.cli.reports import lint_to_dict, show_lint
+    from meetpoint.cli.output.files import RejectFile, refuse_overlap
+    from meetpoint.cli.output.reports import lint_to_dict, show_lint
     from meetpoint.matching.jobs import lint_rows
 
     refuse_overlap({_REPORT: "-", "--rejects": rejects}, {"SUBS": subs, "--schema": schema})
@@ -196,10 +196,10 @@ def backtest(
     """What a filter would have done on history: hits, when, on what, and what nearly fired."""
     need_arrow()
     from meetpoint.archive import is_archive, read_archive
-    from meetpoint.cli.outputs import RejectFile, refuse_overlap
-    from meetpoint.cli.progress import progress
-    from meetpoint.cli.reports import show_backtest
-    from meetpoint.language.filters import parse_filter
+    from meetpoint.cli.output.files import RejectFile, refuse_overlap
+    from meetpoint.cli.output.progress import progress
+    from meetpoint.cli.output.reports import show_backtest
+    from meetpoint.language.filters.filter import parse_filter
     from meetpoint.matching.backtest import backtest as run
     from meetpoint.matching.backtest import read_width
     from meetpoint.matching.jobs import Mismatch, load_events, watched
@@ -238,7 +238,7 @@ def _backtest_on_spark(
     """The same from a table of any size; rows that are no events are set aside, numbered as they come."""
     need_spark()
     with running(master, settings) as session:
-        from meetpoint.matching.rejects import Reject
+        from meetpoint.matching.io.rejects import Reject
         from meetpoint.spark import backtest
         from meetpoint.spark.reader import read_history
 
@@ -256,10 +256,10 @@ def infer(events: EventFile, out: OutFile = "-", rejects: RejectsFile = None) ->
     """A schema in YAML that all the events conform to."""
     need_arrow()
     from meetpoint.archive import is_archive, read_archive
-    from meetpoint.cli.outputs import RejectFile, refuse_overlap, write_text
+    from meetpoint.cli.output.files import RejectFile, refuse_overlap, write_text
     from meetpoint.language import Schema
+    from meetpoint.matching.io.files import clean_rows
     from meetpoint.matching.jobs import load_events
-    from meetpoint.matching.sources import clean_rows
 
     refuse_overlap({"--out": out, "--rejects": rejects}, {"EVENTS": events})
     with RejectFile(rejects) as aside:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from meetpoint.cli.options import AsJson, NetworkName
-from meetpoint.cli.streams import print_json
+from meetpoint.cli.output.streams import print_json
 
 __all__ = ["ca_app"]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meetpoint.cli.connect import HERE, Reach, reaching
+from meetpoint.cli.network.connect import HERE, Reach, reaching
+from meetpoint.cli.network.queries import run
 from meetpoint.cli.options import Insecure, RevokedTokens, TokenKeys
-from meetpoint.cli.queries import run
 from meetpoint.errors import MeetpointError
 
 if TYPE_CHECKING:

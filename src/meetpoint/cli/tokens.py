@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meetpoint.cli.options import AsJson, NetworkName
-from meetpoint.cli.streams import EXIT_SET_ASIDE, complain, print_json
+from meetpoint.cli.output.streams import EXIT_SET_ASIDE, complain, print_json
 from meetpoint.errors import MeetpointError
 
 if TYPE_CHECKING:

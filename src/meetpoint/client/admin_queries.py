@@ -53,10 +53,10 @@ from meetpoint.client.connection import Connection
 from meetpoint.client.connection_pool import ConnectionPool
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.client.subscription_options import labels_of
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.language.schema import Schema
-from meetpoint.language.schema_yaml import read_schema, write_schema
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import from_msgpack
+from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.yaml import read_schema, write_schema
 
 __all__ = ["AdminQueries", "DeadLetter"]
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from meetpoint.api.ids import EventKey
-from meetpoint.language.event import Event
+from meetpoint.language.events.event import Event
 from meetpoint.language.values import Value
 
 if TYPE_CHECKING:

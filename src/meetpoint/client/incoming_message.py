@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from meetpoint.api.client_messages import Notification
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import from_msgpack
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import from_msgpack
 
 __all__ = ["IncomingMessage"]
 

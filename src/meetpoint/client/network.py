@@ -24,10 +24,10 @@ from meetpoint.client.replay import Replay
 from meetpoint.client.subscription import EPHEMERAL_WINDOW, WINDOW, Ack, Subscription
 from meetpoint.client.subscription_options import Lifetime, labels_of, lifetime_us_of, moment_us_of, window_of
 from meetpoint.errors import FilterError
-from meetpoint.language.event import Event
-from meetpoint.language.explain import Explanation, explain
-from meetpoint.language.filters import Filter, parse_filter
-from meetpoint.language.schema import Schema
+from meetpoint.language.events.event import Event
+from meetpoint.language.filters.explain import Explanation, explain
+from meetpoint.language.filters.filter import Filter, parse_filter
+from meetpoint.language.schema.schema import Schema
 
 __all__ = ["TIMEOUT_S", "Connecting", "Network", "Publishable", "connect"]
 

@@ -23,8 +23,8 @@ from meetpoint.client.connection import Connection
 from meetpoint.client.connection_pool import ConnectionPool
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.errors import EventError, MeetpointError
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import to_msgpack
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import to_msgpack
 
 __all__ = ["IN_FLIGHT", "Publisher"]
 

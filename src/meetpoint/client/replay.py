@@ -23,8 +23,8 @@ from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.client.admin_queries import AdminQueries
 from meetpoint.client.backoff import Backoff
 from meetpoint.client.errors import NetworkError, RefusedError
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import from_msgpack
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import from_msgpack
 
 __all__ = ["Replay", "Replayed"]
 

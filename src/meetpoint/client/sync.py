@@ -27,10 +27,10 @@ from meetpoint.client.network import TIMEOUT_S, Connecting, Network, Publishable
 from meetpoint.client.publisher import IN_FLIGHT
 from meetpoint.client.subscription import Ack, Subscription
 from meetpoint.client.subscription_options import Lifetime
-from meetpoint.language.event import Event
-from meetpoint.language.explain import Explanation
-from meetpoint.language.filters import Filter
-from meetpoint.language.schema import Schema
+from meetpoint.language.events.event import Event
+from meetpoint.language.filters.explain import Explanation
+from meetpoint.language.filters.filter import Filter
+from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Value
 
 __all__ = ["SyncDelivery", "SyncNetwork", "SyncSubscription", "connect_sync"]

@@ -11,10 +11,10 @@ import msgspec
 from starlette.responses import Response
 
 from meetpoint.client.errors import NetworkError
-from meetpoint.gateway.errors import ApiError
 from meetpoint.gateway.gateway import Gateway
-from meetpoint.gateway.openapi import describe
-from meetpoint.gateway.routes import Answer, Call, Route, answer
+from meetpoint.gateway.http.errors import ApiError
+from meetpoint.gateway.http.openapi import describe
+from meetpoint.gateway.http.routes import Answer, Call, Route, answer
 
 __all__ = ["About", "State"]
 

@@ -20,10 +20,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from meetpoint.gateway.config import GatewaySettings
-from meetpoint.gateway.errors import ApiError, problem_of
 from meetpoint.gateway.gateway import Gateway, Part
+from meetpoint.gateway.http.errors import ApiError, problem_of
+from meetpoint.gateway.http.routes import Route, prepare
 from meetpoint.gateway.parts import default_parts, other_routes
-from meetpoint.gateway.routes import Route, prepare
 
 __all__ = ["create_app"]
 

@@ -8,7 +8,7 @@ from typing import Final, get_args
 import msgspec
 
 from meetpoint.broker.config import Address, ConfigError, is_loopback, parse_address
-from meetpoint.gateway.webhook_validation import Consent
+from meetpoint.gateway.subscriptions.webhook_validation import Consent
 
 __all__ = ["GatewayLimits", "GatewaySettings"]
 

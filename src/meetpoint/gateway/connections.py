@@ -18,8 +18,8 @@ import msgspec
 from meetpoint.client.dialer import Token
 from meetpoint.client.network import Network, connect
 from meetpoint.gateway.config import GatewaySettings
-from meetpoint.gateway.errors import ApiError, unauthorised
-from meetpoint.language.schema import Schema
+from meetpoint.gateway.http.errors import ApiError, unauthorised
+from meetpoint.language.schema.schema import Schema
 from meetpoint.security.grants import Grant
 
 __all__ = ["Caller", "Connections", "Lease"]

@@ -12,15 +12,15 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from meetpoint.errors import EventError, FilterError
-from meetpoint.gateway.errors import ApiError
+from meetpoint.gateway.events.publish import Attributes
 from meetpoint.gateway.gateway import Gateway
-from meetpoint.gateway.publish import Attributes
-from meetpoint.gateway.routes import JSON, Answer, Body, Call, Route, answer
-from meetpoint.language.event_json import attributes_from_json
-from meetpoint.language.explain import explain
-from meetpoint.language.filters import Filter, FilterParser, parse_filter
-from meetpoint.language.lint import lint
-from meetpoint.language.schema import Schema
+from meetpoint.gateway.http.errors import ApiError
+from meetpoint.gateway.http.routes import JSON, Answer, Body, Call, Route, answer
+from meetpoint.language.events.json import attributes_from_json
+from meetpoint.language.filters.explain import explain
+from meetpoint.language.filters.filter import Filter, FilterParser, parse_filter
+from meetpoint.language.filters.lint import lint
+from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Value
 
 __all__ = ["DryRuns"]

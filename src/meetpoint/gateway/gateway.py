@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from meetpoint.gateway.access import Door
 from meetpoint.gateway.config import GatewaySettings
 from meetpoint.gateway.connections import Connections
 from meetpoint.gateway.counts import Counts
-from meetpoint.gateway.routes import Route
-from meetpoint.gateway.stream_limits import Slots
+from meetpoint.gateway.http.access import Door
+from meetpoint.gateway.http.routes import Route
+from meetpoint.gateway.http.stream_limits import Slots
 
 __all__ = ["Gateway", "Part"]
 

@@ -15,7 +15,7 @@ from meetpoint.broker.transport.listener import listen_at
 from meetpoint.gateway.app import create_app
 from meetpoint.gateway.config import GatewaySettings
 from meetpoint.gateway.gateway import Gateway, Part
-from meetpoint.gateway.http_timeouts import impatient
+from meetpoint.gateway.http.timeouts import impatient
 
 __all__ = ["Served", "serve", "serving"]
 

@@ -9,13 +9,13 @@ from starlette.routing import BaseRoute
 from meetpoint.gateway.about import About
 from meetpoint.gateway.config import GatewaySettings
 from meetpoint.gateway.dry_runs import DryRuns
+from meetpoint.gateway.events.publish import Publishing
+from meetpoint.gateway.events.sockets import socket_routes
+from meetpoint.gateway.events.streams import Streams
 from meetpoint.gateway.gateway import Gateway, Part
+from meetpoint.gateway.http.pages import page_routes
 from meetpoint.gateway.observing import Manager, Observing, report_routes
-from meetpoint.gateway.pages import page_routes
-from meetpoint.gateway.publish import Publishing
-from meetpoint.gateway.sockets import socket_routes
-from meetpoint.gateway.streams import Streams
-from meetpoint.gateway.subscriptions import Subscriptions
+from meetpoint.gateway.subscriptions.subscriptions import Subscriptions
 
 __all__ = ["default_parts", "other_routes"]
 

@@ -1,7 +1,8 @@
 """Events, schemas and filters: what is published, what it may look like, and what a subscriber says of it."""
 
-from meetpoint.language.algebra import canonical, covers, equivalent, intersect, merge, overlaps, satisfiable
-from meetpoint.language.constraints import (
+from meetpoint.language.events.event import Event
+from meetpoint.language.filters.algebra import canonical, covers, equivalent, intersect, merge, overlaps, satisfiable
+from meetpoint.language.filters.constraints import (
     Absent,
     BooleanSet,
     Constraint,
@@ -10,16 +11,15 @@ from meetpoint.language.constraints import (
     TextSet,
     TimestampSet,
 )
-from meetpoint.language.event import Event
-from meetpoint.language.explain import Explanation, explain
-from meetpoint.language.filters import Filter, FilterParser, parse_filter
-from meetpoint.language.grid import grid_count, grid_values
-from meetpoint.language.intervals import Interval
-from meetpoint.language.like import Pattern, PatternSort
+from meetpoint.language.filters.explain import Explanation, explain
+from meetpoint.language.filters.filter import Filter, FilterParser, parse_filter
+from meetpoint.language.filters.grid import grid_count, grid_values
+from meetpoint.language.filters.intervals import Interval
+from meetpoint.language.filters.like import Pattern, PatternSort
+from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.language.filters.subid import SubId, SubIdLayout, attribute_bits
 from meetpoint.language.names import join_name, split_name
-from meetpoint.language.normal import Conjunction
-from meetpoint.language.schema import Attribute, Schema
-from meetpoint.language.subid import SubId, SubIdLayout, attribute_bits
+from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.values import Attributes, Kind, Type, Value, clean_attributes, kind_of, type_of
 
 __all__ = [

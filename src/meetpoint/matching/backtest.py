@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from meetpoint.errors import EventError
-from meetpoint.language.filters import Filter
+from meetpoint.language.filters.filter import Filter
 from meetpoint.language.names import split_name
-from meetpoint.language.render import render_constraint
-from meetpoint.matching.columns import BATCH_ROWS, Batch, Columns
+from meetpoint.language.syntax.render import render_constraint
+from meetpoint.matching.tables.column_match import BATCH_ROWS, Batch, Columns
 
 __all__ = [
     "Backtest",

@@ -11,20 +11,19 @@ import numpy as np
 import pyarrow as pa
 
 from meetpoint.errors import EventError, MeetpointError
-from meetpoint.language.attribute import show_value
-from meetpoint.language.constraints import kind_accepted
-from meetpoint.language.filters import Filter, parse_filter
-from meetpoint.language.lint import Oddity, Report, Subscription
-from meetpoint.language.lint import lint as lint_filters
-from meetpoint.language.schema import Schema
+from meetpoint.language.filters.constraints import kind_accepted
+from meetpoint.language.filters.filter import Filter, parse_filter
+from meetpoint.language.filters.lint import Oddity, Report, Subscription
+from meetpoint.language.filters.lint import lint as lint_filters
+from meetpoint.language.schema.attribute import show_value
+from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Kind
 from meetpoint.matching import backtest as core
 from meetpoint.matching.backtest import Backtest, check_name
-from meetpoint.matching.columns import Batch, Columns
-from meetpoint.matching.events import Events, load_events
 from meetpoint.matching.index import Index
-from meetpoint.matching.rejects import Reject, Rejected, reject
-from meetpoint.matching.subscriptions import (
+from meetpoint.matching.io.events import Events, load_events
+from meetpoint.matching.io.rejects import Reject, Rejected, reject
+from meetpoint.matching.io.subscriptions import (
     LoadedSubscription,
     Subscriptions,
     Unread,
@@ -32,6 +31,7 @@ from meetpoint.matching.subscriptions import (
     load_subscriptions,
     unread_subscriptions,
 )
+from meetpoint.matching.tables.column_match import Batch, Columns
 
 __all__ = [
     "Mismatch",

@@ -12,7 +12,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Protocol, TypeVar
 
-from meetpoint.language.filters import Filter
+from meetpoint.language.filters.filter import Filter
 
 __all__ = ["Matcher", "can_index", "postponed_index"]
 

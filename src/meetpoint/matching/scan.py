@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from meetpoint.language.names import find, split_name
-from meetpoint.language.tree import (
+from meetpoint.language.syntax.tree import (
     And,
     Between,
     Compare,
@@ -33,7 +33,7 @@ from meetpoint.language.tree import (
 from meetpoint.language.values import Kind, kind_of
 
 if TYPE_CHECKING:
-    from meetpoint.language.filters import Filter
+    from meetpoint.language.filters.filter import Filter
 
 __all__ = ["Mismatch", "Scan", "evaluate"]
 

@@ -12,11 +12,11 @@ from collections.abc import Hashable, Iterable, Mapping
 from decimal import Decimal
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from meetpoint.language.constraints import Constraint, NumberSet, TextSet
-from meetpoint.language.filters import Filter
-from meetpoint.language.intervals import Intervals
+from meetpoint.language.filters.constraints import Constraint, NumberSet, TextSet
+from meetpoint.language.filters.filter import Filter
+from meetpoint.language.filters.intervals import Intervals
+from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.language.names import find, split_name
-from meetpoint.language.normal import Conjunction
 
 __all__ = ["SmallMatcher"]
 

@@ -29,7 +29,7 @@ from meetpoint.api.ids import EventKey, HomeId, Key, NodeId, Peer, home_of
 from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Refused, Stored
 from meetpoint.api.requests import Acknowledge, Attach, Detach, Leave, Reject
-from meetpoint.language.schema import Schema
+from meetpoint.language.schema.schema import Schema
 from meetpoint.node.client_requests import ClientRequests
 from meetpoint.node.cluster.directory import Directory, Entry, Synced
 from meetpoint.node.cluster.home_manager import HOSTED, MOVING, WITNESSES, HomeManager, HomeMove

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from meetpoint.api.ids import EventKey, HomeId, Key, Peer
 from meetpoint.api.messages import Message
-from meetpoint.matching.feedback import Feedback
+from meetpoint.matching.keys.feedback import Feedback
 from meetpoint.node.home.home import Home
 from meetpoint.node.overlay import Handler
 

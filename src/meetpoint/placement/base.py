@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from meetpoint.api.ids import EventKey, HomeId, Key, Peer
 from meetpoint.api.messages import Message
-from meetpoint.language.filters import Filter
-from meetpoint.matching.feedback import Feedback
+from meetpoint.language.filters.filter import Filter
+from meetpoint.matching.keys.feedback import Feedback
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.overlay import Handler, Overlay

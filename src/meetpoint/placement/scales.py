@@ -24,9 +24,9 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from meetpoint.errors import MeetpointError
-from meetpoint.language.attribute import Attribute
+from meetpoint.language.schema.attribute import Attribute
 from meetpoint.language.values import Kind, Type
-from meetpoint.matching.keys import ENDS, code_of, place_of
+from meetpoint.matching.keys.meet_keys import ENDS, code_of, place_of
 
 __all__ = [
     "WHOLE_FLOATS",

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from meetpoint.errors import FilterError, one_line
-from meetpoint.language.algebra import covers, overlaps
-from meetpoint.language.filters import Filter, on_one_line, parse_filter
+from meetpoint.language.filters.algebra import covers, overlaps
+from meetpoint.language.filters.filter import Filter, on_one_line, parse_filter
 from meetpoint.language.names import split_name
 from meetpoint.security.grants import EVERYTHING, FILTERS_MAX, Grant, Rights, TokenError
 

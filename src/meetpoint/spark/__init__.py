@@ -9,15 +9,15 @@ from meetpoint.spark.session import session
 
 if TYPE_CHECKING:
     from meetpoint.spark.archives import compact_archive, read_archive
-    from meetpoint.spark.backtest_job import backtest
     from meetpoint.spark.checks import check_filter
     from meetpoint.spark.java import find_java
-    from meetpoint.spark.live_source import register
-    from meetpoint.spark.match_job import Plan, match, plan
-    from meetpoint.spark.measurement import measure
-    from meetpoint.spark.sinks import deliver
-    from meetpoint.spark.stream_job import stream
-    from meetpoint.spark.subscriptions import Subscriptions
+    from meetpoint.spark.live.source import register
+    from meetpoint.spark.matching.backtest import backtest
+    from meetpoint.spark.matching.job import Plan, match, plan
+    from meetpoint.spark.statistics.measurement import measure
+    from meetpoint.spark.streaming.job import stream
+    from meetpoint.spark.streaming.sinks import deliver
+    from meetpoint.spark.subscriptions.subscriptions import Subscriptions
     from meetpoint.spark.types import schema_from_spark, spark_schema, unusable_columns
     from meetpoint.spark.validation import Validated, validate
 
@@ -44,22 +44,22 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Plan": "match_job",
-    "Subscriptions": "subscriptions",
+    "Plan": "matching.job",
+    "Subscriptions": "subscriptions.subscriptions",
     "Validated": "validation",
-    "backtest": "backtest_job",
+    "backtest": "matching.backtest",
     "check_filter": "checks",
     "compact_archive": "archives",
-    "deliver": "sinks",
+    "deliver": "streaming.sinks",
     "find_java": "java",
-    "match": "match_job",
-    "measure": "measurement",
-    "plan": "match_job",
-    "register": "live_source",
+    "match": "matching.job",
+    "measure": "statistics.measurement",
+    "plan": "matching.job",
+    "register": "live.source",
     "read_archive": "archives",
     "schema_from_spark": "types",
     "spark_schema": "types",
-    "stream": "stream_job",
+    "stream": "streaming.job",
     "unusable_columns": "types",
     "validate": "validation",
 }

@@ -24,9 +24,9 @@ from meetpoint.archive.compaction import Merged, closed_hours, expired_hours, fo
 from meetpoint.archive.parts import ArchiveError, check_archive, list_parts
 from meetpoint.archive.reader import micros_of
 from meetpoint.archive.writer import COLUMNS
-from meetpoint.language.event_json import attributes_to_json
-from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.language.schema import Schema
+from meetpoint.language.events.json import attributes_to_json
+from meetpoint.language.events.msgpack import from_msgpack
+from meetpoint.language.schema.schema import Schema
 from meetpoint.spark.event_files import EventFiles
 from meetpoint.spark.types import schema_from_spark, spark_schema
 from meetpoint.spark.validation import DEAD_COLUMNS, validate

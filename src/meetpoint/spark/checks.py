@@ -6,7 +6,7 @@ from typing import Any
 
 from meetpoint.errors import FilterError, MeetpointError
 from meetpoint.language import Filter, parse_filter
-from meetpoint.language.tree import predicates
+from meetpoint.language.syntax.tree import predicates
 from meetpoint.spark.types import schema_from_spark, unusable_columns
 
 __all__ = ["check_choice", "check_filter", "check_frame"]

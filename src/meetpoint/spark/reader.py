@@ -2,7 +2,7 @@
 
 Parquet has its types. A line of JSON is read as it is everywhere in Meetpoint (see `attributes_from_json`), with the
 schema that is given or else with the types that Spark finds in all lines. CSV is split by Spark, and its fields are
-read as `meetpoint.matching.csv_source` reads them, all but the nested ones. Whatever is no event is a dead letter with
+read as `meetpoint.matching.io.csv` reads them, all but the nested ones. Whatever is no event is a dead letter with
 its reason: good + dead = in, as in `validate`, which checks what is read here if there is a schema.
 """
 
@@ -17,13 +17,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as spark
 
 from meetpoint.archive import is_archive
-from meetpoint.language.attribute import Attribute, with_article
 from meetpoint.language.names import join_name, show_name
-from meetpoint.language.schema import Schema
+from meetpoint.language.schema.attribute import Attribute, with_article
+from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Type
-from meetpoint.matching.csv_source import NULL_WORDS
-from meetpoint.matching.rejects import STANDARD_STREAM, SourceError
-from meetpoint.matching.sources import SUFFIXES, format_of
+from meetpoint.matching.io.csv import NULL_WORDS
+from meetpoint.matching.io.files import SUFFIXES, format_of
+from meetpoint.matching.io.rejects import STANDARD_STREAM, SourceError
 from meetpoint.spark.archives import read_archive
 from meetpoint.spark.event_files import EventFiles
 from meetpoint.spark.types import schema_from_spark, spark_schema

@@ -16,10 +16,10 @@ from typing import Any
 from pyspark.sql import types as spark
 
 from meetpoint.errors import SchemaError
-from meetpoint.language.attribute import Attribute
-from meetpoint.language.columns import attribute_from_column, decimal_size, is_long_integer, notes_of
+from meetpoint.language.events.columns import attribute_from_column, decimal_size, is_long_integer, notes_of
 from meetpoint.language.names import join_name, show_name
-from meetpoint.language.schema import Schema, Tree
+from meetpoint.language.schema.attribute import Attribute
+from meetpoint.language.schema.schema import Schema, Tree
 from meetpoint.language.values import Type
 
 __all__ = ["schema_from_spark", "spark_schema", "unusable_columns"]

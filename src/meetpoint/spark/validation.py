@@ -25,12 +25,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as spark
 
 from meetpoint.errors import EventError, SchemaError
-from meetpoint.language.attribute import Attribute
 from meetpoint.language.names import show_name
-from meetpoint.language.schema import Schema, Tree
+from meetpoint.language.schema.attribute import Attribute
+from meetpoint.language.schema.schema import Schema, Tree
 from meetpoint.language.values import Type
-from meetpoint.matching.conformance import Conforming, rows_as_json
-from meetpoint.matching.rejects import RAW_MAX, reject
+from meetpoint.matching.io.rejects import RAW_MAX, reject
+from meetpoint.matching.tables.conformance import Conforming, rows_as_json
 from meetpoint.spark.checks import check_frame
 from meetpoint.spark.types import schema_from_spark, spark_schema
 from meetpoint.spark.worker_files import check_workers

@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import msgspec
 
 from meetpoint.errors import MeetpointError, SetupError
-from meetpoint.matching.rejects import SourceError
+from meetpoint.matching.io.rejects import SourceError
 
 if TYPE_CHECKING:
     from meetpoint.matching.index import Index
@@ -130,7 +130,7 @@ def _question() -> Callable[[int], str]:
         from importlib import metadata
 
         try:
-            importlib.import_module("meetpoint.spark.broadcast_match")
+            importlib.import_module("meetpoint.spark.matching.broadcast")
             there = metadata.version("meetpoint")
         except metadata.PackageNotFoundError:  # it came as mere files
             return ""

@@ -14,8 +14,8 @@ import pytest
 from meetpoint.api.ids import EventKey
 from meetpoint.broker.storage import journal as journal_module
 from meetpoint.broker.storage.journal import Journal, JournalLine
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import to_msgpack
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import to_msgpack
 from meetpoint.node.runtime.effects import Trace
 from tests.broker.storage.opened import HOME, OTHER, WAIT_S, opened, record
 

@@ -20,7 +20,7 @@ from meetpoint.lab.bench.plain import plain_events
 from meetpoint.lab.workloads.generating import generate
 from meetpoint.lab.workloads.longform import LONG_FORM, Workload, filter_texts
 from meetpoint.lab.workloads.mixes import MIXES
-from meetpoint.language.filters import parse_filter
+from meetpoint.language.filters.filter import parse_filter
 from meetpoint.language.values import clean_attributes
 from meetpoint.matching.index import Index
 from meetpoint.matching.index.kernels.simd import has_avx512

@@ -29,10 +29,10 @@ from benchmarks.schemes import (
 from meetpoint.catalog import NetworkConfig
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.sim.clients import EPOCH
-from meetpoint.lab.sim.history import Change, Delivery, History, Publication, Subscription
-from meetpoint.lab.sim.traffic import Purpose, Traffic
-from meetpoint.language.event import Event
-from meetpoint.language.filters import parse_filter
+from meetpoint.lab.sim.compare.traffic import Purpose, Traffic
+from meetpoint.lab.sim.judge.history import Change, Delivery, History, Publication, Subscription
+from meetpoint.language.events.event import Event
+from meetpoint.language.filters.filter import parse_filter
 from meetpoint.matching.index import Index
 
 SIX = ("missing", "duplicate", "spurious", "out_of_order", "invariants_broken", "lookups_wrong")

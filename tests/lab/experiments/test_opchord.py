@@ -39,7 +39,7 @@ from meetpoint.lab.experiments.opchord.measuring import (
 from meetpoint.lab.experiments.results import Results
 from meetpoint.lab.printed.lists import OrderPreservingHash, PlainHash
 from meetpoint.lab.sim.scenario import Network
-from meetpoint.language.schema import Schema
+from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Kind
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.collection import AttributeOrder, groups_of

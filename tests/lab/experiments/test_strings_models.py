@@ -13,11 +13,11 @@ from meetpoint.lab.experiments.models.gathering import Sent, members, subset
 from meetpoint.lab.experiments.models.printed import PrintedGathering, PrintedModel
 from meetpoint.lab.experiments.models.rings import IdealRing, hashed
 from meetpoint.lab.sim import Network, Timing
+from meetpoint.lab.sim.compare.traffic import Meter
 from meetpoint.lab.sim.families import ChordFamily
-from meetpoint.lab.sim.traffic import Meter
 from meetpoint.lab.workloads.paper_b import PaperB
-from meetpoint.language.filters import Filter, parse_filter
-from meetpoint.language.schema import Schema
+from meetpoint.language.filters.filter import Filter, parse_filter
+from meetpoint.language.schema.schema import Schema
 from meetpoint.matching.index import Index
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists import ListsSettings

@@ -15,9 +15,9 @@ from meetpoint.lab.experiments.results import Results
 from meetpoint.lab.experiments.together import EXPERIMENT, measuring
 from meetpoint.lab.experiments.together.figures import BASE
 from meetpoint.lab.experiments.together.measuring import given_for, run_costs
-from meetpoint.lab.sim.comparing import Costs, Trial, measure, measure_with_report
-from meetpoint.lab.sim.given import Given
-from meetpoint.lab.sim.report import Report
+from meetpoint.lab.sim.compare.compare import Costs, Trial, measure, measure_with_report
+from meetpoint.lab.sim.compare.given import Given
+from meetpoint.lab.sim.judge.report import Report
 
 SMALL: Parameters = {"nodes": 6, "subscriptions": 40, "width": 0.2, "held": 8, "events": 30}
 SEEDS = (1, 2)

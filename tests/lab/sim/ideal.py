@@ -10,8 +10,8 @@ import msgspec
 from meetpoint.api.codec import Codec
 from meetpoint.api.ids import Key, Peer
 from meetpoint.api.messages import Message
-from meetpoint.lab.sim.checkers import first_from
-from meetpoint.lab.sim.history import Members
+from meetpoint.lab.sim.judge.checkers import first_from
+from meetpoint.lab.sim.judge.history import Members
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.message_kinds import MESSAGES
 from meetpoint.node.node import Node

@@ -12,13 +12,29 @@ from hypothesis import strategies as st
 
 from meetpoint.api.ids import EventKey, Peer
 from meetpoint.lab.sim import Network, Report
-from meetpoint.lab.sim.checkers import Judging, Verdict, check_lookups, check_notifications, closest_to, first_from
 from meetpoint.lab.sim.clients import EPOCH
-from meetpoint.lab.sim.history import Change, Delivery, History, LookedUp, Members, Publication, Subscription, Truth
+from meetpoint.lab.sim.judge.checkers import (
+    Judging,
+    Verdict,
+    check_lookups,
+    check_notifications,
+    closest_to,
+    first_from,
+)
+from meetpoint.lab.sim.judge.history import (
+    Change,
+    Delivery,
+    History,
+    LookedUp,
+    Members,
+    Publication,
+    Subscription,
+    Truth,
+)
 from meetpoint.lab.sim.workload import Workload
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
-from meetpoint.language.filters import parse_filter
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import from_msgpack, to_msgpack
+from meetpoint.language.filters.filter import parse_filter
 from meetpoint.node.runtime.effects import Effect, Notify
 from meetpoint.node.runtime.inputs import Input, Instant, TimerFired
 from tests.lab.sim.toy import ToyFamily, ToyNode, ToyView

@@ -13,9 +13,10 @@ from meetpoint.api.limits import SECOND_US
 from meetpoint.api.messages import Message
 from meetpoint.api.requests import Publish, Subscribe
 from meetpoint.catalog import SCHEMES, make_codec
-from meetpoint.lab.sim import Network, Report, Timing, comparing, run
+from meetpoint.lab.sim import Network, Report, Timing, run
 from meetpoint.lab.sim.clients import Clients
-from meetpoint.lab.sim.comparing import (
+from meetpoint.lab.sim.compare import compare as comparing
+from meetpoint.lab.sim.compare.compare import (
     CAUSED,
     SETTLE_S,
     Costs,
@@ -27,11 +28,11 @@ from meetpoint.lab.sim.comparing import (
     measure,
     overlay_of,
 )
+from meetpoint.lab.sim.compare.event_meter import ALONE, IDLE_S, IN_A_ROW, Followed, Watcher, alone_of
+from meetpoint.lab.sim.compare.given import Given, drawn
 from meetpoint.lab.sim.engine import Process
-from meetpoint.lab.sim.following import ALONE, IDLE_S, IN_A_ROW, Followed, Watcher, alone_of
-from meetpoint.lab.sim.given import Given, drawn
 from meetpoint.lab.sim.workload import SCHEMA
-from meetpoint.language.filters import parse_filter
+from meetpoint.language.filters.filter import parse_filter
 from meetpoint.matching import Scan
 from meetpoint.node.runtime.effects import Notify
 from meetpoint.node.runtime.inputs import ClientRequest

@@ -11,10 +11,10 @@ from meetpoint.catalog import BITS, OVERLAYS, NetworkConfig
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.sim import Network, Timing
 from meetpoint.lab.sim.families import FAMILIES, family_of, simulated
-from meetpoint.lab.sim.history import Members, Moment
+from meetpoint.lab.sim.judge.history import Members, Moment
 from meetpoint.lab.sim.run import RunConfig, make_network, run
 from meetpoint.lab.sim.workload import Workload
-from meetpoint.language.schema import Schema
+from meetpoint.language.schema.schema import Schema
 from meetpoint.overlays.chord import ChordView
 from meetpoint.overlays.hypercube import HypercubeSettings, HypercubeView, Region
 from meetpoint.overlays.hypercube.keys import key_of

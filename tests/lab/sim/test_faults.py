@@ -11,7 +11,7 @@ import pytest
 from meetpoint.api.limits import SECOND_US
 from meetpoint.lab.sim import PLANS, Fault, FaultError, Network, Plan, Timing, read_plan
 from meetpoint.lab.sim.engine import Process
-from meetpoint.lab.sim.plans import KINDS, PERFECT, parse_plan
+from meetpoint.lab.sim.faults.plans import KINDS, PERFECT, parse_plan
 from meetpoint.lab.sim.workload import Workload
 from tests.lab.sim.toy import ToyFamily
 

@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 from msgspec import structs
 
-from meetpoint.lab.sim.report import Report
+from meetpoint.lab.sim.judge.report import Report
 from meetpoint.lab.sim.run import RunConfig, run
 from meetpoint.node.home.publisher_order import Source
 from tests.tiers import SOAK

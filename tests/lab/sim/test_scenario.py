@@ -9,10 +9,10 @@ from meetpoint.api.ids import EventKey, HomeId, Key, NodeId, Peer
 from meetpoint.errors import EventError, FilterError, MeetpointError
 from meetpoint.lab.sim import Network, Timing
 from meetpoint.lab.sim.engine import Process
+from meetpoint.lab.sim.judge.trace import LINE_MAX, Storyteller, shown
 from meetpoint.lab.sim.run import RunConfig, command, make_network, run
-from meetpoint.lab.sim.trace import LINE_MAX, Storyteller, shown
 from meetpoint.lab.sim.workload import Workload
-from meetpoint.language.filters import parse_filter
+from meetpoint.language.filters.filter import parse_filter
 from meetpoint.matching import Scan
 from tests.lab.sim.toy import Carry, ToyFamily, ToyNode
 

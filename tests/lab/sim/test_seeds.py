@@ -15,7 +15,7 @@ import pytest
 from meetpoint.catalog import OVERLAYS
 from meetpoint.catalog import SCHEMES as KNOWN
 from meetpoint.lab.sim.engine import Detector
-from meetpoint.lab.sim.report import Report
+from meetpoint.lab.sim.judge.report import Report
 from meetpoint.lab.sim.run import RunConfig, command, run
 from tests.tiers import SOAK
 

@@ -13,8 +13,8 @@ from meetpoint.api.messages import Message
 from meetpoint.api.requests import Publish, RequestOf, Subscribe
 from meetpoint.catalog import make_codec
 from meetpoint.lab.sim import Network
+from meetpoint.lab.sim.compare.traffic import ENVELOPES, PARTS, PURPOSES, Meter, Purpose, Traffic
 from meetpoint.lab.sim.engine import Process
-from meetpoint.lab.sim.traffic import ENVELOPES, PARTS, PURPOSES, Meter, Purpose, Traffic
 from meetpoint.node.runtime.inputs import ClientRequest
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord.messages import Find, Routed

@@ -15,10 +15,10 @@ from meetpoint.api.ids import EventKey, Peer, home_of
 from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Found, Published, Stored
 from meetpoint.api.requests import Leave, Lookup, Publish, Subscribe, Unsubscribe, Update
-from meetpoint.lab.sim.checkers import first_from
-from meetpoint.lab.sim.history import Members
-from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.language.filters import Filter, parse_filter
+from meetpoint.lab.sim.judge.checkers import first_from
+from meetpoint.lab.sim.judge.history import Members
+from meetpoint.language.events.msgpack import from_msgpack
+from meetpoint.language.filters.filter import Filter, parse_filter
 from meetpoint.node.runtime.effects import Answer, Effect, Notify, Persist, Send, SetTimer, Stop
 from meetpoint.node.runtime.inputs import ClientRequest, Input, Instant, Persisted, Received, Started, TimerFired
 from meetpoint.node.runtime.records import Record

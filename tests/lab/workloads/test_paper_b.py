@@ -18,10 +18,10 @@ from meetpoint.lab.workloads.paper_b import (
     VALUES,
     PaperB,
 )
-from meetpoint.language.constraints import EVERY_TEXT, TextSet, accepts
-from meetpoint.language.filters import FilterParser
-from meetpoint.language.like import PatternSort
-from meetpoint.language.schema import Schema
+from meetpoint.language.filters.constraints import EVERY_TEXT, TextSet, accepts
+from meetpoint.language.filters.filter import FilterParser
+from meetpoint.language.filters.like import PatternSort
+from meetpoint.language.schema.schema import Schema
 from meetpoint.matching import Scan
 from meetpoint.matching.index import Index
 from tests.work import count_calls

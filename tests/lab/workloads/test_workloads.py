@@ -22,7 +22,7 @@ from meetpoint.lab.workloads.generating import (
     generate,
     long_form,
 )
-from meetpoint.language.filters import FilterParser, parse_filter
+from meetpoint.language.filters.filter import FilterParser, parse_filter
 from meetpoint.matching.index import Index
 from tests.work import count_calls
 

@@ -10,8 +10,8 @@ import pytest
 
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.workloads.generating import Workload, Zipf, event_rows, filter_texts, generate
-from meetpoint.language.filters import FilterParser
-from meetpoint.language.schema import Schema
+from meetpoint.language.filters.filter import FilterParser
+from meetpoint.language.schema.schema import Schema
 from meetpoint.matching import Scan
 from meetpoint.matching.index import Index
 

@@ -22,12 +22,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from meetpoint.errors import EventError, LimitError, MeetpointError, SchemaError, SetupError
 from meetpoint.language import Attribute, Filter, Schema, Type, clean_attributes, parse_filter
-from meetpoint.language.like import Pattern
+from meetpoint.language.filters.like import Pattern
 from meetpoint.matching.index import Index, JsonEvents, live, state
 from meetpoint.matching.index.kernels.simd import has_avx512
 from meetpoint.matching.index.state import PATH_VARIABLE
-from meetpoint.matching.parts import parts_of_rows
 from meetpoint.matching.scan import Scan
+from meetpoint.matching.tables.column_parts import parts_of_rows
 from tests.matching.test_columns import COLUMNS, OTHER_TYPES, rows_of, table_of
 from tests.tiers import SOAK
 from tests.workloads import random_events, random_filter
@@ -189,7 +189,7 @@ def test_outputs_of_two_sizes_are_not_mixed_up() -> None:
 
 def test_patterns_that_begin_alike_are_told_apart_by_their_ends() -> None:
     """An event must not try all of them only because its text begins like theirs."""
-    from meetpoint.matching.index.grams import build_grams
+    from meetpoint.matching.index.compile.grams import build_grams
 
     patterns = [("u", Pattern(("", f"https://example.org/item/{n:06}", ""))) for n in range(5000)]
     grams = build_grams(patterns)["u"]

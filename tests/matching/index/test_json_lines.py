@@ -18,14 +18,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from meetpoint.language import Attribute, Schema, Type
-from meetpoint.language.event_json import attributes_from_json, attributes_to_json
+from meetpoint.language.events.json import attributes_from_json, attributes_to_json
 from meetpoint.language.names import find, split_name
-from meetpoint.matching import sources
 from meetpoint.matching.index import json_lines
 from meetpoint.matching.index.json_lines import JsonLines, LineReader, parse_lines
-from meetpoint.matching.parts import Part, PartSort
-from meetpoint.matching.prepared import EPOCH
-from meetpoint.matching.rejects import Reject, reject
+from meetpoint.matching.io import files as sources
+from meetpoint.matching.io.rejects import Reject, reject
+from meetpoint.matching.tables.column_parts import Part, PartSort
+from meetpoint.matching.tables.prepared_columns import EPOCH
 from tests.workloads import random_events
 
 NAMES = [

@@ -30,17 +30,18 @@ from numba import njit
 from numba.core.dispatcher import Dispatcher
 
 from meetpoint.language import clean_attributes
-from meetpoint.language.constraints import EVERY_TEXT, PRESENT, BooleanSet, NumberSet, TextSet, TimestampSet
-from meetpoint.language.filters import Filter, parse_filter
-from meetpoint.language.intervals import Interval
-from meetpoint.language.like import ANY_CHAR, Pattern, PatternSort, parse_like
-from meetpoint.language.normal import Conjunction
-from meetpoint.language.patterns import prefix_interval
+from meetpoint.language.filters.constraints import EVERY_TEXT, PRESENT, BooleanSet, NumberSet, TextSet, TimestampSet
+from meetpoint.language.filters.filter import Filter, parse_filter
+from meetpoint.language.filters.intervals import Interval
+from meetpoint.language.filters.like import ANY_CHAR, Pattern, PatternSort, parse_like
+from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.language.filters.patterns import prefix_interval
 from meetpoint.matching.index import Index, few, live
-from meetpoint.matching.index.bulk import read_chunk
+from meetpoint.matching.index.compile.bulk import read_chunk
+from meetpoint.matching.index.compile.grams import build_grams
+from meetpoint.matching.index.compile.rows import group_starts
 from meetpoint.matching.index.encode import read_only
 from meetpoint.matching.index.few import Card, Few, Found, Together, match_few
-from meetpoint.matching.index.grams import build_grams
 from meetpoint.matching.index.kernels import (
     bucket_scan,
     build,
@@ -80,9 +81,8 @@ from meetpoint.matching.index.kernels.patterns import FEW_FITS
 from meetpoint.matching.index.kernels.ranks import EIGHT
 from meetpoint.matching.index.kernels.simd import PADDING, has_avx512
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort, Thresholds, text_line
-from meetpoint.matching.index.rows import group_starts
-from meetpoint.matching.parts import Part, PartSort, parts_of_rows
 from meetpoint.matching.scan import Scan
+from meetpoint.matching.tables.column_parts import Part, PartSort, parts_of_rows
 from tests.tiers import SOAK
 from tests.workloads import random_events, random_filter
 

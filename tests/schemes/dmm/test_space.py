@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from meetpoint.errors import LimitError
 from meetpoint.language import Attribute, Schema, Type, Value, clean_attributes, parse_filter
-from meetpoint.language.algebra import covers
-from meetpoint.language.constraints import NumberSet, TextSet, accepts
-from meetpoint.language.filters import Filter
-from meetpoint.language.intervals import Interval
-from meetpoint.language.normal import Conjunction
+from meetpoint.language.filters.algebra import covers
+from meetpoint.language.filters.constraints import NumberSet, TextSet, accepts
+from meetpoint.language.filters.filter import Filter
+from meetpoint.language.filters.intervals import Interval
+from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.schemes.dmm.dimensions import ABSENT_CELL, SPANS_MAX, Dimension
 from meetpoint.schemes.dmm.space import ROOT, Box, Code, Point, Space, parent
 from tests.language.strategies import SCALARS

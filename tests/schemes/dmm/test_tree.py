@@ -9,7 +9,7 @@ from meetpoint.api.ids import HomeId
 from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Stored
 from meetpoint.api.requests import Leave, Subscribe, Update
-from meetpoint.language.normal import CONJUNCTIONS_MAX
+from meetpoint.language.filters.normal_form import CONJUNCTIONS_MAX
 from meetpoint.placement.entries.entry_table import FEW_MAX
 from meetpoint.placement.entries.stored_entry import StoredEntry
 from meetpoint.placement.messages import KeyedRequest

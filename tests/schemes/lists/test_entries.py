@@ -9,8 +9,8 @@ import pytest
 
 from meetpoint.errors import LimitError
 from meetpoint.language import Attribute, Schema, Type, clean_attributes, parse_filter
-from meetpoint.language.constraints import ABSENT
-from meetpoint.language.normal import Conjunction
+from meetpoint.language.filters.constraints import ABSENT
+from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.collection import (
     AttributeOrder,

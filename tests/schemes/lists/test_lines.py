@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from meetpoint.errors import MeetpointError
 from meetpoint.language import Attribute, Interval, Kind, NumberSet, Schema, TimestampSet, Type
-from meetpoint.language.constraints import accepts, all_common, any_common
-from meetpoint.language.intervals import complement, point
-from meetpoint.matching.feedback import Feedback, Line
-from meetpoint.matching.statistics import Statistics
+from meetpoint.language.filters.constraints import accepts, all_common, any_common
+from meetpoint.language.filters.intervals import complement, point
+from meetpoint.matching.keys.feedback import Feedback, Line
+from meetpoint.matching.keys.statistics import Statistics
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import Codes, Linear, Quantiles, Scale, measure
 from meetpoint.schemes.lists.lines import Grid, Ordered, Piece, contains

@@ -16,10 +16,10 @@ from meetpoint.api.ids import HomeId
 from meetpoint.api.limits import SECOND_US
 from meetpoint.catalog import NetworkConfig
 from meetpoint.lab.sim.scenario import Network, Timing
-from meetpoint.language.filters import Filter
+from meetpoint.language.filters.filter import Filter
 from meetpoint.language.values import Kind
-from meetpoint.matching.feedback import Feedback, Line
-from meetpoint.matching.statistics import Statistics
+from meetpoint.matching.keys.feedback import Feedback, Line
+from meetpoint.matching.keys.statistics import Statistics
 from meetpoint.node.cluster.config_epochs import BASE, ConfigEpochs, Stage
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home

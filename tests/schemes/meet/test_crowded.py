@@ -10,7 +10,7 @@ from meetpoint.api.messages import Message
 from meetpoint.api.requests import Subscribe
 from meetpoint.catalog import NetworkConfig
 from meetpoint.lab.sim.scenario import Network, Timing
-from meetpoint.matching.keys import KeySort, MeetKey
+from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.meet import MeetSettings
 from meetpoint.schemes.meet.entries import Filed, place_of, read_filed

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meetpoint.language.filters import parse_filter
-from meetpoint.matching.key_plan import KeyPlan, LiveKeys
-from meetpoint.matching.keys import ALWAYS, KeySort, MeetKey
+from meetpoint.language.filters.filter import parse_filter
+from meetpoint.matching.keys.key_plan import KeyPlan, LiveKeys
+from meetpoint.matching.keys.meet_keys import ALWAYS, KeySort, MeetKey
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.entries.conjunctions import conjunction_in
 from meetpoint.schemes.meet.entries import (

@@ -10,9 +10,9 @@ import pytest
 
 from meetpoint.api.ids import HomeId, Peer
 from meetpoint.language import clean_attributes, parse_filter
-from meetpoint.language.normal import CONJUNCTIONS_MAX
-from meetpoint.matching.key_plan import KeyPlan
-from meetpoint.matching.keys import MeetKey
+from meetpoint.language.filters.normal_form import CONJUNCTIONS_MAX
+from meetpoint.matching.keys.key_plan import KeyPlan
+from meetpoint.matching.keys.meet_keys import MeetKey
 from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime

@@ -8,8 +8,8 @@ import pytest
 
 from meetpoint.api.ids import HomeId, Peer
 from meetpoint.catalog import make_codec
-from meetpoint.matching.key_plan import KeyPlan
-from meetpoint.matching.keys import KeySort, MeetKey
+from meetpoint.matching.keys.key_plan import KeyPlan
+from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
 from meetpoint.node.runtime.effects import Send
 from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.ring import Ring

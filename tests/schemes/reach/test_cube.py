@@ -10,7 +10,7 @@ import pytest
 from meetpoint.api.ids import HomeId
 from meetpoint.errors import SchemaError
 from meetpoint.language import Schema, clean_attributes, parse_filter
-from meetpoint.language.normal import CONJUNCTIONS_MAX
+from meetpoint.language.filters.normal_form import CONJUNCTIONS_MAX
 from meetpoint.node.runtime.ring import BITS_MAX, Ring
 from meetpoint.overlays.hypercube import WHOLE, Region
 from meetpoint.placement.entries.installer import entry_name

@@ -10,7 +10,7 @@ import pytest
 from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.api.messages import Message
 from meetpoint.language import Event
-from meetpoint.language.event_msgpack import to_msgpack
+from meetpoint.language.events.msgpack import to_msgpack
 from meetpoint.language.timestamps import parse_timestamp
 from meetpoint.placement.entries.stored_entry import StoredEntry
 from meetpoint.placement.messages import Entry, KeyedRequest, Put

@@ -20,8 +20,8 @@ from meetpoint.broker.clients.registry import ClientRegistry
 from meetpoint.broker.clients.session import Session
 from meetpoint.broker.clients.session_policy import SessionPolicy
 from meetpoint.errors import FilterError
-from meetpoint.language.event import Event
-from meetpoint.language.filters import parse_filter
+from meetpoint.language.events.event import Event
+from meetpoint.language.filters.filter import parse_filter
 from meetpoint.node.node import Node
 
 __all__ = ["ArchiveQueries"]

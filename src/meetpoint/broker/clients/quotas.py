@@ -14,7 +14,7 @@ from meetpoint.api.requests import Subscribe
 from meetpoint.broker.clients.session_policy import DeniedError
 from meetpoint.broker.config import Limits
 from meetpoint.errors import FilterError
-from meetpoint.language.filters import parse_filter
+from meetpoint.language.filters.filter import parse_filter
 from meetpoint.node.node import Node
 
 __all__ = ["LABELS_CHARS_MAX", "Quotas"]

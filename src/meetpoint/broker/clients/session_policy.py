@@ -54,10 +54,10 @@ from meetpoint.api.requests import (
 )
 from meetpoint.broker.clients.tenancy import MARK, ReservedError, Scope, event_outside
 from meetpoint.errors import EventError, FilterError
-from meetpoint.language.event import Event
-from meetpoint.language.filters import Filter, parse_filter
-from meetpoint.language.lexer import TEXT_LENGTH_MAX
-from meetpoint.language.schema import Schema
+from meetpoint.language.events.event import Event
+from meetpoint.language.filters.filter import Filter, parse_filter
+from meetpoint.language.schema.schema import Schema
+from meetpoint.language.syntax.lexer import TEXT_LENGTH_MAX
 from meetpoint.node.home.subscription_table import attributes_of, event_of
 from meetpoint.security.grants import Grant
 from meetpoint.security.permissions import Permit, reserved_name

@@ -25,9 +25,9 @@ from typing import Any, Final
 import msgspec
 
 from meetpoint.errors import EventError
-from meetpoint.language.event_msgpack import from_msgpack
+from meetpoint.language.events.msgpack import from_msgpack
 from meetpoint.language.names import TENANT, join_name
-from meetpoint.language.render import literal_text
+from meetpoint.language.syntax.render import literal_text
 from meetpoint.security.permissions import RESERVED_PREFIX
 
 __all__ = ["MARK", "ReservedError", "Scope", "event_outside"]

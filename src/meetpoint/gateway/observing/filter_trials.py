@@ -12,7 +12,7 @@ from meetpoint.client.errors import RefusedError
 from meetpoint.client.network import Network
 from meetpoint.client.replay import Replayed
 from meetpoint.errors import FilterError, LimitError
-from meetpoint.gateway.errors import ApiError
+from meetpoint.gateway.http.errors import ApiError
 from meetpoint.gateway.observing.observer import Shown, moment_text
 from meetpoint.gateway.observing.shapes import (
     BacktestIs,
@@ -24,11 +24,11 @@ from meetpoint.gateway.observing.shapes import (
     Slice,
     TryIs,
 )
-from meetpoint.language.algebra import canonical
-from meetpoint.language.explain import explain
-from meetpoint.language.filters import Filter, parse_filter
-from meetpoint.language.lint import lint
-from meetpoint.language.schema import Schema
+from meetpoint.language.filters.algebra import canonical
+from meetpoint.language.filters.explain import explain
+from meetpoint.language.filters.filter import Filter, parse_filter
+from meetpoint.language.filters.lint import lint
+from meetpoint.language.schema.schema import Schema
 
 __all__ = ["run_backtest", "try_filter"]
 

@@ -9,7 +9,7 @@ from typing import Final
 from meetpoint.api.client_messages import BrokerStatus, Status, View, ViewIs
 from meetpoint.api.ids import Peer
 from meetpoint.client.network import Network
-from meetpoint.gateway.errors import ApiError
+from meetpoint.gateway.http.errors import ApiError
 from meetpoint.gateway.observing.shapes import BrokerIs, LinkIs, NetworkIs, TreeIs
 
 __all__ = ["draw"]

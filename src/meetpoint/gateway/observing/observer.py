@@ -24,9 +24,9 @@ from meetpoint.client.network import Network
 from meetpoint.errors import MeetpointError
 from meetpoint.gateway.connections import Connections
 from meetpoint.gateway.observing.shapes import BrokerRates, EventIs, Latency, LiveIs
-from meetpoint.language.event import Event
-from meetpoint.language.event_json import attributes_to_json
-from meetpoint.language.event_msgpack import from_msgpack
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.json import attributes_to_json
+from meetpoint.language.events.msgpack import from_msgpack
 
 __all__ = ["Observer", "Shown", "moment_text"]
 

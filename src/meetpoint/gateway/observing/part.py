@@ -15,9 +15,11 @@ from starlette.responses import Response
 
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.gateway.connections import Caller
-from meetpoint.gateway.errors import ApiError, ProblemIs
-from meetpoint.gateway.feeds import notice
+from meetpoint.gateway.events.feeds import notice
+from meetpoint.gateway.events.streams import EVENT_STREAM, EventStream
 from meetpoint.gateway.gateway import Gateway
+from meetpoint.gateway.http.errors import ApiError, ProblemIs
+from meetpoint.gateway.http.routes import JSON, Answer, Body, Call, Query, Route, answer
 from meetpoint.gateway.observing.filter_trials import run_backtest, try_filter
 from meetpoint.gateway.observing.manager import Manager
 from meetpoint.gateway.observing.network_map import draw
@@ -37,9 +39,7 @@ from meetpoint.gateway.observing.shapes import (
 )
 from meetpoint.gateway.observing.sharing import Shared
 from meetpoint.gateway.observing.subscription_list import Hosted, Order, list_subscriptions
-from meetpoint.gateway.routes import JSON, Answer, Body, Call, Query, Route, answer
-from meetpoint.gateway.streams import EVENT_STREAM, EventStream
-from meetpoint.language.event_json import attributes_from_json, attributes_to_json
+from meetpoint.language.events.json import attributes_from_json, attributes_to_json
 
 __all__ = ["Observing"]
 

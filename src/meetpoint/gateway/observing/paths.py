@@ -16,7 +16,7 @@ import msgspec
 from meetpoint.api.client_messages import FollowedIs, Seen
 from meetpoint.api.ids import Peer
 from meetpoint.catalog.purposes import WORDS
-from meetpoint.gateway.publish import Attributes
+from meetpoint.gateway.events.publish import Attributes
 
 __all__ = ["Delivery", "Drop", "Hop", "Meeting", "Path", "Visit", "put_together"]
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from meetpoint.gateway.errors import refuse
+from meetpoint.gateway.http.errors import refuse
 
 __all__ = ["report_routes"]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from meetpoint.gateway.publish import Attributes
+from meetpoint.gateway.events.publish import Attributes
 
 __all__ = [
     "Backtest", "BacktestIs", "BrokerIs", "BrokerRates", "EventIs", "Explained", "FilterProblem", "Finding", "Followed",

@@ -38,7 +38,7 @@ from meetpoint.lab.bench.numpy_peer import NumpyPeer
 from meetpoint.lab.bench.peers import Peer
 from meetpoint.lab.bench.plain import plain_events
 from meetpoint.lab.workloads.longform import Workload, long_form
-from meetpoint.language.filters import Filter
+from meetpoint.language.filters.filter import Filter
 
 __all__ = ["PEERS", "MismatchError", "Rates", "Report", "Side", "check_peers", "measure", "measure_filters"]
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.bench.peers import Digest, digest_of
 from meetpoint.lab.workloads.drafts import Array
-from meetpoint.language.event_arrow import attributes_from_arrow
+from meetpoint.language.events.arrow import attributes_from_arrow
 
 if TYPE_CHECKING:
     from meetpoint.matching.index import Index

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meetpoint.cli.streams import QuietConsole, json_text
+from meetpoint.cli.output.streams import QuietConsole, json_text
 from meetpoint.errors import MeetpointError, SetupError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
-    from meetpoint.cli.outputs import RejectFile
+    from meetpoint.cli.output.files import RejectFile
     from meetpoint.lab.bench.matcher import Report, Side
-    from meetpoint.language.filters import Filter
+    from meetpoint.language.filters.filter import Filter
 
 __all__ = ["bench_app"]
 
@@ -76,7 +76,7 @@ def matcher(
     """Loading, memory, events a second and latency of the index; its answers are compared with those of the peers."""
     names = [name.strip() for name in peers.split(",") if name.strip() not in ("", "none")]
     _need("pyarrow", "numpy", "numba", *(["duckdb"] if any(name.startswith("duckdb") for name in names) else []))
-    from meetpoint.cli.outputs import RejectFile, refuse_overlap
+    from meetpoint.cli.output.files import RejectFile, refuse_overlap
     from meetpoint.lab.bench.matcher import MismatchError, measure, measure_filters
     from meetpoint.lab.workloads.generating import default_subscriptions, generate
 
@@ -116,11 +116,11 @@ def _read(subs: str, events: str, aside: RejectFile) -> tuple[list[Filter], pa.T
     """The filters and the events of files; bad rows are set aside."""
     import pyarrow as pa
 
-    from meetpoint.language.event_arrow import attributes_to_arrow
-    from meetpoint.matching.arrow_columns import check_arrow_kinds
-    from meetpoint.matching.events import load_events
-    from meetpoint.matching.sources import clean_rows, format_of, open_parquet, parquet_batches
-    from meetpoint.matching.subscriptions import load_subscriptions
+    from meetpoint.language.events.arrow import attributes_to_arrow
+    from meetpoint.matching.io.events import load_events
+    from meetpoint.matching.io.files import clean_rows, format_of, open_parquet, parquet_batches
+    from meetpoint.matching.io.subscriptions import load_subscriptions
+    from meetpoint.matching.tables.arrow_columns import check_arrow_kinds
 
     held = load_subscriptions(subs, aside.add, None)
     if format_of(events) == "parquet":  # columns already

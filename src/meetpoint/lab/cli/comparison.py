@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from meetpoint.cli.options import need_arrow
-from meetpoint.cli.streams import EXIT_SET_ASIDE, QuietConsole, complain, print_json
+from meetpoint.cli.output.streams import EXIT_SET_ASIDE, QuietConsole, complain, print_json
 from meetpoint.errors import MeetpointError
 from meetpoint.wording import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from meetpoint.cli.outputs import RejectFile
+    from meetpoint.cli.output.files import RejectFile
     from meetpoint.lab.cli.costs import Column
-    from meetpoint.lab.sim.comparing import Costs, Trial
-    from meetpoint.lab.sim.given import Given
+    from meetpoint.lab.sim.compare.compare import Costs, Trial
+    from meetpoint.lab.sim.compare.given import Given
 
 __all__ = ["Wanted", "compare_schemes"]
 
@@ -67,8 +67,8 @@ class Wanted(NamedTuple):
 
 def compare_schemes(wanted: Wanted, as_json: bool) -> None:
     """Run all of them, and tell; exit with 1 if any was wrong, or rows were set aside."""
-    from meetpoint.cli.progress import progress
-    from meetpoint.lab.sim.comparing import compare, configured
+    from meetpoint.cli.output.progress import progress
+    from meetpoint.lab.sim.compare.compare import compare, configured
 
     given, aside = _given(wanted)
     trials = _trials(wanted)
@@ -98,7 +98,7 @@ def compare_schemes(wanted: Wanted, as_json: bool) -> None:
 
 
 def _trials(wanted: Wanted) -> list[Trial]:
-    from meetpoint.lab.sim.comparing import Trial, everything, overlay_of
+    from meetpoint.lab.sim.compare.compare import Trial, everything, overlay_of
     from meetpoint.lab.sim.scenario import NO_SCHEME
 
     schemes = list(dict.fromkeys(wanted.schemes)) or everything()
@@ -134,7 +134,7 @@ def _given(wanted: Wanted) -> tuple[Given, RejectFile | None]:
 
 
 def _drawn(wanted: Wanted, seed: int) -> Given:
-    from meetpoint.lab.sim.given import drawn
+    from meetpoint.lab.sim.compare.given import drawn
 
     return drawn(seed, wanted.subscriptions, wanted.events)
 
@@ -142,8 +142,8 @@ def _drawn(wanted: Wanted, seed: int) -> Given:
 def _read(wanted: Wanted, filters: str, data: str) -> tuple[Given, RejectFile]:
     need_arrow()
     from meetpoint.cli.options import read_schema
-    from meetpoint.cli.outputs import RejectFile, refuse_overlap
-    from meetpoint.lab.sim.given import read_given
+    from meetpoint.cli.output.files import RejectFile, refuse_overlap
+    from meetpoint.lab.sim.compare.given import read_given
 
     refuse_overlap(
         {"the report": "-", "--rejects": wanted.rejects},

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from meetpoint.lab.sim.comparing import Costs, Each
-    from meetpoint.lab.sim.report import Spread
+    from meetpoint.lab.sim.compare.compare import Costs, Each
+    from meetpoint.lab.sim.judge.report import Spread
 
 __all__ = ["Column", "columns_of", "matches_told", "show_costs", "told_alone", "told_best", "wrong_told"]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from meetpoint.cli.options import need_arrow
-from meetpoint.cli.streams import QuietConsole
+from meetpoint.cli.output.streams import QuietConsole
 
 __all__ = ["demo"]
 

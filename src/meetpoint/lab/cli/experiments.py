@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meetpoint.cli.options import LOCAL, AsJson, Master, Settings, need_arrow, read_settings
-from meetpoint.cli.progress import progress
-from meetpoint.cli.spark_runs import running
-from meetpoint.cli.stages import need_spark
-from meetpoint.cli.streams import EXIT_SET_ASIDE, QuietConsole, complain, print_json, tell
+from meetpoint.cli.output.progress import progress
+from meetpoint.cli.output.streams import EXIT_SET_ASIDE, QuietConsole, complain, print_json, tell
+from meetpoint.cli.pipeline.spark_runs import running
+from meetpoint.cli.pipeline.stages import need_spark
 
 if TYPE_CHECKING:
     from meetpoint.lab.experiments.experiment import Scale

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from meetpoint.cli.options import LOCAL, AsJson, Master, Settings
-from meetpoint.cli.spark_runs import waiting
-from meetpoint.cli.stages import Mode, Work, WriteMode
+from meetpoint.cli.pipeline.spark_runs import waiting
+from meetpoint.cli.pipeline.stages import Mode, Work, WriteMode
 
 __all__ = ["generate"]
 

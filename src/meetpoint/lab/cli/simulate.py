@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from meetpoint.cli.options import AsJson
-from meetpoint.cli.streams import EXIT_SET_ASIDE, QuietConsole, complain, print_json
+from meetpoint.cli.output.streams import EXIT_SET_ASIDE, QuietConsole, complain, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -188,8 +188,8 @@ def read_seeds(text: str, seed: int) -> range:
 
 
 def _one(config: RunConfig, seed: int, story: str | None, as_json: bool) -> None:
+    from meetpoint.lab.sim.judge.trace import Storyteller
     from meetpoint.lab.sim.run import run
-    from meetpoint.lab.sim.trace import Storyteller
 
     teller = None
     if story is not None:
@@ -208,7 +208,7 @@ def _one(config: RunConfig, seed: int, story: str | None, as_json: bool) -> None
 
 
 def _many(config: RunConfig, seeds: range, as_json: bool) -> None:
-    from meetpoint.cli.progress import progress
+    from meetpoint.cli.output.progress import progress
     from meetpoint.lab.sim.run import run_many
 
     reports = []

@@ -13,17 +13,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from meetpoint.cli.flights import make_alerts, read_flights
-from meetpoint.cli.progress import progress
-from meetpoint.cli.reports import show_backtest
+from meetpoint.cli.output.progress import progress
+from meetpoint.cli.output.reports import show_backtest
 from meetpoint.errors import FilterError
 from meetpoint.lab.demo.network import tell_network
 from meetpoint.language import parse_filter
-from meetpoint.language.explain import explain
-from meetpoint.language.lint import Subscription, lint
+from meetpoint.language.filters.explain import explain
+from meetpoint.language.filters.lint import Subscription, lint
 from meetpoint.matching import Scan
 from meetpoint.matching.backtest import Backtest, backtest, read_width
+from meetpoint.matching.io.rejects import Reject
 from meetpoint.matching.jobs import load_events, load_subscriptions, matches
-from meetpoint.matching.rejects import Reject
 
 __all__ = ["tell"]
 

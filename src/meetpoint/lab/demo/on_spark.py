@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from meetpoint.cli.spark_runs import running
+from meetpoint.cli.pipeline.spark_runs import running
 from meetpoint.lab.demo.live import tell_live
 from meetpoint.lab.demo.papers import tell_papers
 from meetpoint.matching.backtest import Backtest

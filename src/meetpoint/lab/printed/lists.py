@@ -30,11 +30,11 @@ import msgspec
 
 from meetpoint.api.ids import Key
 from meetpoint.errors import MeetpointError
-from meetpoint.language.constraints import EVERY_TEXT, Constraint, NumberSet, TextSet
-from meetpoint.language.grid import grid_values
-from meetpoint.language.like import Pattern, PatternSort
-from meetpoint.language.normal import Conjunction
-from meetpoint.language.schema import Schema
+from meetpoint.language.filters.constraints import EVERY_TEXT, Constraint, NumberSet, TextSet
+from meetpoint.language.filters.grid import grid_values
+from meetpoint.language.filters.like import Pattern, PatternSort
+from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.language.schema.schema import Schema
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import Real, measure
 from meetpoint.schemes.lists.collection import AttributeOrder, Mode, distributed_step, hybrid_step

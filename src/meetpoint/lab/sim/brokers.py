@@ -29,14 +29,14 @@ from meetpoint.client.network import Network as Client
 from meetpoint.client.network import connect
 from meetpoint.client.subscription import Subscription as Subscribed
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.sim.checkers import Judging, Verdict, check_lookups, check_notifications
 from meetpoint.lab.sim.families import family_of, simulated
-from meetpoint.lab.sim.history import Change, Delivery, History, LookedUp, Publication, Subscription, Truth
-from meetpoint.lab.sim.report import PROBLEMS_SHOWN, Report
+from meetpoint.lab.sim.judge.checkers import Judging, Verdict, check_lookups, check_notifications
+from meetpoint.lab.sim.judge.history import Change, Delivery, History, LookedUp, Publication, Subscription, Truth
+from meetpoint.lab.sim.judge.report import PROBLEMS_SHOWN, Report
 from meetpoint.lab.sim.scenario import Phase
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import to_msgpack
-from meetpoint.language.filters import parse_filter
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import to_msgpack
+from meetpoint.language.filters.filter import parse_filter
 from meetpoint.language.values import Value, clean_attributes
 from meetpoint.local.local import LocalNetwork
 

@@ -19,10 +19,10 @@ from meetpoint.api.requests import Acknowledge, Lookup, Publish, RequestOf, Subs
 from meetpoint.errors import EventError
 from meetpoint.lab.sim.cluster import LEAVE_REQUEST, Cluster
 from meetpoint.lab.sim.engine import Process
-from meetpoint.lab.sim.history import Change, Delivery, History, LookedUp, Publication, Subscription
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import from_msgpack, to_msgpack
-from meetpoint.language.filters import parse_filter
+from meetpoint.lab.sim.judge.history import Change, Delivery, History, LookedUp, Publication, Subscription
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import from_msgpack, to_msgpack
+from meetpoint.language.filters.filter import parse_filter
 from meetpoint.language.values import Value
 from meetpoint.node.runtime.effects import Answer, Notify
 from meetpoint.node.runtime.inputs import ClientRequest

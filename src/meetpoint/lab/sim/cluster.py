@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from meetpoint.api.ids import NodeId, Peer
 from meetpoint.api.requests import Leave
-from meetpoint.lab.sim.disk import Disk
 from meetpoint.lab.sim.engine import Codec, Engine, Process, SimulatedNode
-from meetpoint.lab.sim.history import Truth
+from meetpoint.lab.sim.faults.disk import Disk
+from meetpoint.lab.sim.judge.history import Truth
 from meetpoint.node.runtime.inputs import ClientRequest, Started
 from meetpoint.node.runtime.ring import Ring
 

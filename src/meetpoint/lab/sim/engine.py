@@ -31,7 +31,7 @@ import msgspec
 from meetpoint.api.ids import Peer
 from meetpoint.api.messages import Message
 from meetpoint.lab.sim.clock import BEGINNING
-from meetpoint.lab.sim.disk import Disk
+from meetpoint.lab.sim.faults.disk import Disk
 from meetpoint.lab.sim.network import Links, Weather
 from meetpoint.node.runtime.effects import (
     Answer,

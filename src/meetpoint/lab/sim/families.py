@@ -13,9 +13,9 @@ import msgspec
 
 from meetpoint.api.ids import Peer
 from meetpoint.catalog import NetworkConfig, make_codec, make_node, network_config
-from meetpoint.lab.sim.checkers import closest_to, first_from
 from meetpoint.lab.sim.engine import Codec, SimulatedNode
-from meetpoint.lab.sim.history import Members
+from meetpoint.lab.sim.judge.checkers import closest_to, first_from
+from meetpoint.lab.sim.judge.history import Members
 from meetpoint.lab.sim.scenario import Kin
 from meetpoint.lab.sim.workload import SCHEMA
 from meetpoint.overlays.chord import invariant as chord_invariant

@@ -18,9 +18,9 @@ import msgspec
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.sim.clock import told
 from meetpoint.lab.sim.engine import Detector, Story
-from meetpoint.lab.sim.plans import Plan, read_plan
+from meetpoint.lab.sim.faults.plans import Plan, read_plan
+from meetpoint.lab.sim.judge.report import Report
 from meetpoint.lab.sim.pool import cores, in_processes
-from meetpoint.lab.sim.report import Report
 from meetpoint.lab.sim.scenario import Kin, Network, Phase, Timing
 from meetpoint.lab.sim.workload import Workload
 

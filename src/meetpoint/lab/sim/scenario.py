@@ -26,17 +26,17 @@ import msgspec
 
 from meetpoint.api.limits import SECOND_US
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.sim.checkers import Judging, Verdict, check_lookups, check_notifications, check_state
 from meetpoint.lab.sim.clients import Clients
 from meetpoint.lab.sim.clock import BEGINNING, told
 from meetpoint.lab.sim.cluster import Cluster, Family
 from meetpoint.lab.sim.engine import Detector, Engine, Process, Story
-from meetpoint.lab.sim.faults import HEALING_US, Faults
-from meetpoint.lab.sim.history import History, Members
-from meetpoint.lab.sim.plans import Plan, read_plan
-from meetpoint.lab.sim.report import PROBLEMS_SHOWN, Report, spread
-from meetpoint.lab.sim.watch import Overseer, Watch
-from meetpoint.language.filters import parse_filter
+from meetpoint.lab.sim.faults.injection import HEALING_US, Faults
+from meetpoint.lab.sim.faults.plans import Plan, read_plan
+from meetpoint.lab.sim.judge.checkers import Judging, Verdict, check_lookups, check_notifications, check_state
+from meetpoint.lab.sim.judge.history import History, Members
+from meetpoint.lab.sim.judge.report import PROBLEMS_SHOWN, Report, spread
+from meetpoint.lab.sim.judge.watch import Overseer, Watch
+from meetpoint.language.filters.filter import parse_filter
 from meetpoint.language.values import clean_attributes
 
 __all__ = ["Kin", "Network", "Phase", "Timing"]

@@ -19,10 +19,10 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from meetpoint.language.constraints import EVERY_TEXT, Constraint, NumberSet, TextSet
-from meetpoint.language.filters import Filter
-from meetpoint.language.like import Pattern, PatternSort
-from meetpoint.language.render import literal_text
+from meetpoint.language.filters.constraints import EVERY_TEXT, Constraint, NumberSet, TextSet
+from meetpoint.language.filters.filter import Filter
+from meetpoint.language.filters.like import Pattern, PatternSort
+from meetpoint.language.syntax.render import literal_text
 
 __all__ = ["LONG_FORM", "OPS", "Workload", "filter_texts", "long_form"]
 

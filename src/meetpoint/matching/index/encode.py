@@ -13,7 +13,7 @@ from meetpoint.matching.index.kernels.jit import suited
 from meetpoint.matching.index.kernels.patterns import FEW_FITS, Grams, fitting_patterns, sort_runs
 from meetpoint.matching.index.kernels.ranks import TextCache, double_ranks, line_ranks, text_ranks
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort, Thresholds, read_only
-from meetpoint.matching.parts import Part, Parts, PartSort
+from meetpoint.matching.tables.column_parts import Part, Parts, PartSort
 
 __all__ = ["Encoded", "Encoder", "Scratch", "read_only", "ready"]
 

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from meetpoint.errors import EventError
-from meetpoint.language.event import Event
-from meetpoint.language.event_json import attributes_from_json
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.json import attributes_from_json
 from meetpoint.language.names import join_name
-from meetpoint.language.schema import Schema
-from meetpoint.matching.columns import Columns
-from meetpoint.matching.parts import Parts, parts_of_batch, parts_of_rows
-from meetpoint.matching.rejects import Reject, reject
+from meetpoint.language.schema.schema import Schema
+from meetpoint.matching.io.rejects import Reject, reject
+from meetpoint.matching.tables.column_match import Columns
+from meetpoint.matching.tables.column_parts import Parts, parts_of_batch, parts_of_rows
 
 if TYPE_CHECKING:
     from meetpoint.matching.index.json_lines import JsonLines

@@ -35,8 +35,8 @@ from meetpoint.matching.index.kernels.ranks import (
     ZERO_STEP,
 )
 from meetpoint.matching.index.lines import Array, Line, LineSort
-from meetpoint.matching.parts import Parts, PartSort
-from meetpoint.matching.prepared import EPOCH, WORD
+from meetpoint.matching.tables.column_parts import Parts, PartSort
+from meetpoint.matching.tables.prepared_columns import EPOCH, WORD
 
 if TYPE_CHECKING:
     from meetpoint.matching.index.state import Held

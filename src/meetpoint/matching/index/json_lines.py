@@ -18,9 +18,9 @@ import msgspec
 import numpy as np
 
 from meetpoint.errors import EventError
-from meetpoint.language.event_json import attributes_from_json
+from meetpoint.language.events.json import attributes_from_json
 from meetpoint.language.names import find, split_name
-from meetpoint.language.schema import Attribute, Schema, Tree
+from meetpoint.language.schema.schema import Attribute, Schema, Tree
 from meetpoint.matching.index.kernels.json_scan import (
     COLUMN,
     KEY_MAX,
@@ -35,8 +35,8 @@ from meetpoint.matching.index.kernels.json_scan import (
     plant_key,
     scan_lines,
 )
-from meetpoint.matching.parts import Part, PartSort
-from meetpoint.matching.prepared import EPOCH, WORD, Array, Mask
+from meetpoint.matching.tables.column_parts import Part, PartSort
+from meetpoint.matching.tables.prepared_columns import EPOCH, WORD, Array, Mask
 
 __all__ = ["JsonLines", "LineReader", "parse_lines"]
 

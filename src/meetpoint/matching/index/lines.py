@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from meetpoint.matching.index.arrays import arrow_bits
 from meetpoint.matching.index.kernels.ranks import EIGHT
-from meetpoint.matching.prepared import WORD
+from meetpoint.matching.tables.prepared_columns import WORD
 
 __all__ = [
     "Array",

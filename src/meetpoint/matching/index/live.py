@@ -19,9 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from meetpoint.errors import EventError, MeetpointError, SchemaError
-from meetpoint.language.filters import Filter
-from meetpoint.language.schema import Schema
-from meetpoint.matching.columns import Columns
+from meetpoint.language.filters.filter import Filter
+from meetpoint.language.schema.schema import Schema
 from meetpoint.matching.index.events import JsonEvents
 from meetpoint.matching.index.serials import Serials
 from meetpoint.matching.index.state import (
@@ -46,6 +45,7 @@ from meetpoint.matching.index.state import (
     to_merge,
     young_ids,
 )
+from meetpoint.matching.tables.column_match import Columns
 
 if TYPE_CHECKING:
     from meetpoint.matching.index.segment import Sample, Segment
@@ -109,7 +109,7 @@ class Index(Generic[Id]):
     def from_columns(table: pa.Table, *, sample: Any = None) -> Index[Any]:
         """An index of constraints in columns: see `longform.gather_columns`."""
         need_compiler()
-        from meetpoint.matching.index.longform import gather_columns
+        from meetpoint.matching.index.compile.longform import gather_columns
 
         index: Index[Any] = Index(sample=sample)
         rows, ids = gather_columns(table)
@@ -314,7 +314,7 @@ class Index(Generic[Id]):
         return Segment.of_rows(rows, self._sampled())
 
     def _compile_some(self, some: Arrivals, *, hurried: bool = False) -> Held:
-        from meetpoint.matching.index.gather import gather
+        from meetpoint.matching.index.compile.gather import gather
         from meetpoint.matching.index.segment import Segment
 
         rows = gather(some.filters)
@@ -354,7 +354,7 @@ class Index(Generic[Id]):
 
     def _merged(self, some: tuple[Held, ...], kept: list[Array], *, hurried: bool = False) -> Held | None:
         """Those that are kept of neighbouring segments as one, compiled well or in a hurry; None for none."""
-        from meetpoint.matching.index.rows import keep, merge
+        from meetpoint.matching.index.compile.rows import keep, merge
         from meetpoint.matching.index.segment import Segment
 
         if not any(k.any() for k in kept):

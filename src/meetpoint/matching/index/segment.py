@@ -10,10 +10,11 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from meetpoint.matching.index.build import Layout, build, build_flat
+from meetpoint.matching.index.compile.build import Layout, build, build_flat
+from meetpoint.matching.index.compile.grams import build_grams
+from meetpoint.matching.index.compile.rows import NESTED, PackedRows, Rows
 from meetpoint.matching.index.encode import Encoded, Encoder, Scratch
 from meetpoint.matching.index.few import Card, Key
-from meetpoint.matching.index.grams import build_grams
 from meetpoint.matching.index.kernels.bucket_scan import (
     BLOCK,
     finish,
@@ -27,8 +28,7 @@ from meetpoint.matching.index.kernels.jit import FEW_EVENTS, suited
 from meetpoint.matching.index.kernels.results import drop_doubles, group_by_event
 from meetpoint.matching.index.kernels.simd import PADDING
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort
-from meetpoint.matching.index.rows import NESTED, PackedRows, Rows
-from meetpoint.matching.parts import Part, Parts, PartSort
+from meetpoint.matching.tables.column_parts import Part, Parts, PartSort
 
 __all__ = ["Found", "Sample", "Segment"]
 

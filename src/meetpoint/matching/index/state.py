@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from meetpoint.errors import MeetpointError, SetupError
-from meetpoint.language.filters import Filter
+from meetpoint.language.filters.filter import Filter
 from meetpoint.matching.index.arrays import arrow_bits
-from meetpoint.matching.prepared import WORD
+from meetpoint.matching.tables.prepared_columns import WORD
 
 if TYPE_CHECKING:
     from meetpoint.matching.index.events import EventBatch

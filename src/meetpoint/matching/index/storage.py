@@ -19,16 +19,16 @@ import numpy as np
 import pyarrow as pa
 
 from meetpoint.errors import MeetpointError
-from meetpoint.language.like import Pattern
-from meetpoint.matching.index.build import Access, Layout
+from meetpoint.language.filters.like import Pattern
+from meetpoint.matching.index.compile.build import Access, Layout
+from meetpoint.matching.index.compile.grams import build_grams
+from meetpoint.matching.index.compile.rows import PackedRows
 from meetpoint.matching.index.encode import Encoder
-from meetpoint.matching.index.grams import build_grams
 from meetpoint.matching.index.kernels.bucket_scan import Buckets, Sides
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort
-from meetpoint.matching.index.rows import PackedRows
 from meetpoint.matching.index.segment import Sample, Segment
 from meetpoint.matching.index.state import arrow_ids
-from meetpoint.matching.parts import Part, PartSort
+from meetpoint.matching.tables.column_parts import Part, PartSort
 
 __all__ = ["VERSION", "load", "save"]
 

@@ -18,7 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from meetpoint.language.filters import parse_filter
+from meetpoint.language.filters.filter import parse_filter
 from meetpoint.language.timestamps import parse_timestamp
 from meetpoint.matching.index.live import SMALL, WAITING, Index
 

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from meetpoint.errors import SchemaError
-from meetpoint.language.schema import Schema
+from meetpoint.language.schema.schema import Schema
 from meetpoint.node.runtime.records import LOCAL, Record
 from meetpoint.node.runtime.runtime import Runtime
 

@@ -21,7 +21,7 @@ from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.api.limits import WINDOW_MAX
 from meetpoint.api.requests import SubscriptionOptions
 from meetpoint.errors import EventError
-from meetpoint.language.event import Event
+from meetpoint.language.events.event import Event
 from meetpoint.node.cluster.replication import Replicator
 from meetpoint.node.home.consumer_queue import ConsumerQueue, Dead
 from meetpoint.node.home.dead_letters import DEAD, REASON_MAX, DeadLetter, DeadLetters, DeadRecord

@@ -30,8 +30,8 @@ from meetpoint.api.limits import EVENT_BYTES_MAX, SECOND_US
 from meetpoint.api.outcomes import Published, Refused, Stored
 from meetpoint.api.requests import SubscriptionOptions, Update
 from meetpoint.errors import EventError, FilterError
-from meetpoint.language.filters import Filter, parse_filter
-from meetpoint.language.schema import Schema
+from meetpoint.language.filters.filter import Filter, parse_filter
+from meetpoint.language.schema.schema import Schema
 from meetpoint.node.cluster.replication import Replicator
 from meetpoint.node.home.archive_backlog import ArchiveBacklog
 from meetpoint.node.home.delivery import Deliveries

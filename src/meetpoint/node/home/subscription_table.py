@@ -11,9 +11,9 @@ from functools import lru_cache
 import msgspec
 
 from meetpoint.api.requests import SubscriptionOptions, Update
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import from_msgpack
-from meetpoint.language.filters import Filter
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import from_msgpack
+from meetpoint.language.filters.filter import Filter
 from meetpoint.matching.matcher import Matcher, can_index
 from meetpoint.matching.small import SmallMatcher
 

@@ -9,7 +9,7 @@ import msgspec
 from meetpoint.api.ids import EventKey, Peer
 from meetpoint.api.messages import Message
 from meetpoint.api.requests import RequestOf
-from meetpoint.matching.feedback import Feedback
+from meetpoint.matching.keys.feedback import Feedback
 from meetpoint.node.runtime.records import Record
 
 __all__ = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from meetpoint.errors import FilterError
-from meetpoint.language.filters import parse_filter
-from meetpoint.language.normal import Conjunction
+from meetpoint.language.filters.filter import parse_filter
+from meetpoint.language.filters.normal_form import Conjunction
 
 __all__ = ["conjunction_in"]
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final
 
 from meetpoint.api.ids import HomeId
-from meetpoint.language.filters import Filter
+from meetpoint.language.filters.filter import Filter
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.runtime.runtime import Runtime

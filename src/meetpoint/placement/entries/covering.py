@@ -16,10 +16,10 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import Protocol
 
-from meetpoint.language.algebra import covers
-from meetpoint.language.filters import Filter
-from meetpoint.language.normal import Conjunction
-from meetpoint.language.render import render
+from meetpoint.language.filters.algebra import covers
+from meetpoint.language.filters.filter import Filter
+from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.language.syntax.render import render
 from meetpoint.placement.entries.extents import Extents, Range, encloses, ranges_of
 
 __all__ = ["Coverage", "Covering"]

@@ -17,10 +17,18 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 from zlib import crc32
 
-from meetpoint.language.constraints import Absent, BooleanSet, Constraint, NumberSet, Present, TextSet, TimestampSet
-from meetpoint.language.intervals import Bound
-from meetpoint.language.like import ANY_CHAR
-from meetpoint.language.normal import Conjunction
+from meetpoint.language.filters.constraints import (
+    Absent,
+    BooleanSet,
+    Constraint,
+    NumberSet,
+    Present,
+    TextSet,
+    TimestampSet,
+)
+from meetpoint.language.filters.intervals import Bound
+from meetpoint.language.filters.like import ANY_CHAR
+from meetpoint.language.filters.normal_form import Conjunction
 
 if TYPE_CHECKING:
     import numpy as np

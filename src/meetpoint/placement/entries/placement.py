@@ -21,7 +21,7 @@ import msgspec
 
 from meetpoint.api.ids import HomeId
 from meetpoint.api.limits import SECOND_US
-from meetpoint.language.filters import Filter
+from meetpoint.language.filters.filter import Filter
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.runtime.runtime import Runtime

@@ -7,8 +7,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from meetpoint.api.ids import HomeId
-from meetpoint.language.filters import Filter
-from meetpoint.language.normal import CONJUNCTIONS_MAX, Conjunction
+from meetpoint.language.filters.filter import Filter
+from meetpoint.language.filters.normal_form import CONJUNCTIONS_MAX, Conjunction
 from meetpoint.placement.decode import read_body
 from meetpoint.placement.entries.conjunctions import conjunction_in
 from meetpoint.placement.entries.installer import entry_name

@@ -21,8 +21,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Protocol, TypeAlias, cast
 
-from meetpoint.language.attribute import Attribute
-from meetpoint.language.constraints import (
+from meetpoint.language.filters.constraints import (
     Absent,
     BooleanSet,
     Constraint,
@@ -32,11 +31,12 @@ from meetpoint.language.constraints import (
     TimestampSet,
     kind_accepted,
 )
-from meetpoint.language.intervals import Interval, Intervals, intersect
-from meetpoint.language.like import ANY_CHAR
-from meetpoint.language.patterns import prefix_interval
+from meetpoint.language.filters.intervals import Interval, Intervals, intersect
+from meetpoint.language.filters.like import ANY_CHAR
+from meetpoint.language.filters.patterns import prefix_interval
+from meetpoint.language.schema.attribute import Attribute
 from meetpoint.language.values import Kind, kind_of
-from meetpoint.matching.keys import joined
+from meetpoint.matching.keys.meet_keys import joined
 from meetpoint.placement.scales import WHOLE_FLOATS, Codes, Linear, Real, measure, step_of, whole_parts
 
 __all__ = ["ABSENT_CELL", "SPANS_MAX", "Dimension", "Span", "Spans"]

@@ -17,9 +17,9 @@ import msgspec
 
 from meetpoint.api.ids import HomeId, Peer
 from meetpoint.api.messages import Message
-from meetpoint.language.filters import Filter
-from meetpoint.language.normal import Conjunction
-from meetpoint.language.schema import Schema
+from meetpoint.language.filters.filter import Filter
+from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.language.schema.schema import Schema
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.subscription_table import attributes_of
 from meetpoint.node.overlay import Handler, Overlay

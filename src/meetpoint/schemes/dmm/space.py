@@ -15,9 +15,9 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple, NewType, TypeAlias
 
+from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.language.names import find
-from meetpoint.language.normal import Conjunction
-from meetpoint.language.schema import Schema
+from meetpoint.language.schema.schema import Schema
 from meetpoint.schemes.dmm.dimensions import Dimension, Span, Spans
 
 __all__ = ["ROOT", "Box", "Code", "Point", "Region", "Space", "parent"]

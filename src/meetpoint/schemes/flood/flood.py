@@ -17,7 +17,7 @@ from typing import Final
 from meetpoint.api.ids import EventKey, HomeId, Key, NodeId, Peer
 from meetpoint.api.limits import SECOND_US
 from meetpoint.api.messages import Message
-from meetpoint.matching.feedback import Feedback
+from meetpoint.matching.keys.feedback import Feedback
 from meetpoint.node.cluster.directory import Entry
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home

@@ -24,8 +24,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from meetpoint.api.ids import Key
-from meetpoint.language.attribute import Attribute
-from meetpoint.language.schema import Schema
+from meetpoint.language.schema.attribute import Attribute
+from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Kind, Type, kind_of
 from meetpoint.schemes.lists.entries import EVERY_EVENT, ListSort
 from meetpoint.schemes.lists.lines import Grid

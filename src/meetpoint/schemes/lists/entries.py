@@ -32,7 +32,7 @@ import msgspec
 
 from meetpoint.api.ids import HomeId, Key
 from meetpoint.errors import FilterError
-from meetpoint.language.constraints import (
+from meetpoint.language.filters.constraints import (
     PRESENT,
     Absent,
     BooleanSet,
@@ -43,12 +43,12 @@ from meetpoint.language.constraints import (
     TimestampSet,
     kind_accepted,
 )
-from meetpoint.language.filters import parse_filter
-from meetpoint.language.like import ANY_CHAR
-from meetpoint.language.normal import Conjunction
-from meetpoint.language.render import render_constraint
+from meetpoint.language.filters.filter import parse_filter
+from meetpoint.language.filters.like import ANY_CHAR
+from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.language.syntax.render import render_constraint
 from meetpoint.language.values import Kind
-from meetpoint.matching.keys import canonical_name
+from meetpoint.matching.keys.meet_keys import canonical_name
 from meetpoint.schemes.lists.lines import Span, next_key, whole
 from meetpoint.schemes.lists.subids import Declared, SubId
 from meetpoint.schemes.lists.value_hash import PART_MAX, Hashing

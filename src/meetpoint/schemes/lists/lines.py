@@ -22,9 +22,9 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
 from meetpoint.api.ids import Key
-from meetpoint.language.attribute import Attribute
-from meetpoint.language.constraints import Constraint, NumberSet, TimestampSet, both
-from meetpoint.language.intervals import Bound, Interval, Intervals, settle
+from meetpoint.language.filters.constraints import Constraint, NumberSet, TimestampSet, both
+from meetpoint.language.filters.intervals import Bound, Interval, Intervals, settle
+from meetpoint.language.schema.attribute import Attribute
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import (
     WHOLE_FLOATS,

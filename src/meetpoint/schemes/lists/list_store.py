@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from meetpoint.api.ids import Key
-from meetpoint.language.constraints import Constraint, accepts
+from meetpoint.language.filters.constraints import Constraint, accepts
 from meetpoint.schemes.lists.collection import Lookup
 from meetpoint.schemes.lists.entries import EVERY_EVENT, Entry, ListSort
 from meetpoint.schemes.lists.lines import Span, contains

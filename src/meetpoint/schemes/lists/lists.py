@@ -22,9 +22,9 @@ from meetpoint.api.ids import EventKey, HomeId, Key, Peer
 from meetpoint.api.limits import SECOND_US
 from meetpoint.api.messages import Message, Reply
 from meetpoint.errors import EventError
-from meetpoint.language.event_msgpack import attributes_from_msgpack, attributes_to_msgpack
-from meetpoint.language.filters import Filter
-from meetpoint.matching.feedback import Feedback
+from meetpoint.language.events.msgpack import attributes_from_msgpack, attributes_to_msgpack
+from meetpoint.language.filters.filter import Filter
+from meetpoint.matching.keys.feedback import Feedback
 from meetpoint.node.cluster.config_epochs import ConfigEpochs
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home

@@ -22,8 +22,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from meetpoint.language.schema import Schema
-from meetpoint.matching.feedback import Line
+from meetpoint.language.schema.schema import Schema
+from meetpoint.matching.keys.feedback import Line
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import Quantiles, Scale, crowding
 from meetpoint.schemes.lists.settings import ListsSettings

@@ -14,9 +14,9 @@ from typing import Final, TypeAlias
 import msgspec
 
 from meetpoint.api.ids import HomeId
-from meetpoint.language.normal import CONJUNCTIONS_MAX
-from meetpoint.language.schema import Schema
-from meetpoint.matching.keys import walk
+from meetpoint.language.filters.normal_form import CONJUNCTIONS_MAX
+from meetpoint.language.schema.schema import Schema
+from meetpoint.matching.keys.meet_keys import walk
 
 __all__ = ["BITS", "AttributeBits", "AttributeSet", "Declared", "FlatEvent", "SubId", "conjunction_number", "count"]
 

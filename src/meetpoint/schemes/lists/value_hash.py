@@ -22,8 +22,8 @@ from functools import lru_cache
 from typing import Final
 
 from meetpoint.api.ids import Key
-from meetpoint.language.attribute import Attribute
-from meetpoint.language.schema import Schema
+from meetpoint.language.schema.attribute import Attribute
+from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Kind, Type
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import Codes, Linear, Scale

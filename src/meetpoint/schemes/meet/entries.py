@@ -7,10 +7,10 @@ from functools import lru_cache
 import msgspec
 
 from meetpoint.api.ids import Key
-from meetpoint.language.filters import Filter
+from meetpoint.language.filters.filter import Filter
 from meetpoint.language.names import split_name
-from meetpoint.matching.key_plan import KeyPlan
-from meetpoint.matching.keys import KeySort, MeetKey
+from meetpoint.matching.keys.key_plan import KeyPlan
+from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.decode import read_body
 from meetpoint.placement.entries.conjunctions import conjunction_in

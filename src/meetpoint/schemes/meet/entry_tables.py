@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from meetpoint.api.ids import HomeId
-from meetpoint.matching.key_plan import LiveKeys
-from meetpoint.matching.keys import MeetKey
+from meetpoint.matching.keys.key_plan import LiveKeys
+from meetpoint.matching.keys.meet_keys import MeetKey
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.entries import entry_table

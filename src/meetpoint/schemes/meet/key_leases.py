@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from meetpoint.api.ids import HomeId, NodeId, Peer
 from meetpoint.api.messages import Reply
-from meetpoint.matching.keys import MeetKey
+from meetpoint.matching.keys.meet_keys import MeetKey
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.meet.messages import Noted, Summary, Used, grouped

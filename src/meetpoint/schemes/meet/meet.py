@@ -19,9 +19,9 @@ from typing import Final
 from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.api.limits import SECOND_US
 from meetpoint.api.messages import Message, Reply
-from meetpoint.language.filters import Filter
-from meetpoint.matching.feedback import Feedback
-from meetpoint.matching.key_plan import KeyPlan
+from meetpoint.language.filters.filter import Filter
+from meetpoint.matching.keys.feedback import Feedback
+from meetpoint.matching.keys.key_plan import KeyPlan
 from meetpoint.node.cluster.directory import Entry as DirectoryEntry
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home

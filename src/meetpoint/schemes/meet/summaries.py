@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from meetpoint.api.ids import HomeId
-from meetpoint.matching.key_plan import KeyPlan, LiveKeys
-from meetpoint.matching.keys import MeetKey
+from meetpoint.matching.keys.key_plan import KeyPlan, LiveKeys
+from meetpoint.matching.keys.meet_keys import MeetKey
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.meet.entries import place_of

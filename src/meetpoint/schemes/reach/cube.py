@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from meetpoint.api.ids import Key
-from meetpoint.language.normal import Conjunction
+from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.hypercube.keys import key_of, point_of
 from meetpoint.overlays.hypercube.regions import Region

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from meetpoint.language.normal import Conjunction
+from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.placement.entries.stored_entry import Item, Read, StoredEntry, owner_of, read_filed
 from meetpoint.placement.messages import Entry
 from meetpoint.schemes.reach.cube import Cube

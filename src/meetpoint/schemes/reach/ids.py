@@ -30,9 +30,18 @@ from typing import Final, Protocol
 
 from meetpoint.errors import SchemaError
 from meetpoint.language import Absent, Conjunction, Kind, Schema
-from meetpoint.language.constraints import Constraint
+from meetpoint.language.filters.constraints import Constraint
 from meetpoint.language.names import find, split_name
-from meetpoint.matching.keys import CELLS_MAX, KeySort, MeetKey, Sizes, candidates, canonical_name, keys_of_event, walk
+from meetpoint.matching.keys.meet_keys import (
+    CELLS_MAX,
+    KeySort,
+    MeetKey,
+    Sizes,
+    candidates,
+    canonical_name,
+    keys_of_event,
+    walk,
+)
 from meetpoint.overlays.hypercube import DIMENSIONS_MAX
 
 __all__ = ["AttributeIds", "Ids", "SignatureIds", "is_subset"]

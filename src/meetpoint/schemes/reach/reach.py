@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from meetpoint.api.ids import HomeId
 from meetpoint.api.messages import Message
-from meetpoint.language.filters import Filter
+from meetpoint.language.filters.filter import Filter
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.home.subscription_table import attributes_of

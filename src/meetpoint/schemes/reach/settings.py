@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from meetpoint.api.limits import SECOND_US
-from meetpoint.language.normal import Conjunction
-from meetpoint.language.schema import Schema
+from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.language.schema.schema import Schema
 from meetpoint.node.runtime.ring import BITS_MAX
 from meetpoint.schemes.reach.ids import AttributeIds, Ids, SignatureIds
 

@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 
 from meetpoint.api.ids import HomeId, Peer
 from meetpoint.api.messages import Message
-from meetpoint.language.normal import Conjunction
-from meetpoint.language.render import render
+from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.language.syntax.render import render
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.overlay import Handler
 from meetpoint.node.runtime.runtime import Runtime

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from meetpoint.language.algebra import covers
-from meetpoint.language.filters import Filter
+from meetpoint.language.filters.algebra import covers
+from meetpoint.language.filters.filter import Filter
 from meetpoint.schemes.rebeca.edges import Edges
 from meetpoint.schemes.rebeca.tables import Rows
 

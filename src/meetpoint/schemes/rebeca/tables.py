@@ -23,9 +23,9 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from meetpoint.errors import LimitError
-from meetpoint.language.algebra import covers, merge
-from meetpoint.language.filters import Filter
-from meetpoint.language.normal import Conjunction
+from meetpoint.language.filters.algebra import covers, merge
+from meetpoint.language.filters.filter import Filter
+from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.placement.entries.covering import Covering
 
 __all__ = ["ALL", "SAMPLE_MAX", "STRATEGIES", "Change", "Rows", "Sample", "Strategy", "Table", "accepts", "make_table"]

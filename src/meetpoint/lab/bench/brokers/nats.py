@@ -18,7 +18,7 @@ import msgspec
 from meetpoint.lab.bench.brokers.offered import Offered, filter_text
 from meetpoint.lab.bench.brokers.servers import HOST, run_nats
 from meetpoint.lab.bench.brokers.sides import Address, Publishing, Seen
-from meetpoint.language.filters import FilterParser
+from meetpoint.language.filters.filter import FilterParser
 from meetpoint.matching.index import Index
 
 __all__ = ["NATS"]

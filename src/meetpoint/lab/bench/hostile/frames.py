@@ -26,8 +26,8 @@ from meetpoint.api.messages import Message
 from meetpoint.api.requests import Declare, Publish, Unsubscribe, Update
 from meetpoint.catalog import make_link_codec
 from meetpoint.lab.bench.hostile.inventing import Inventor
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import to_msgpack
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import to_msgpack
 from meetpoint.node.runtime.ring import Ring
 
 __all__ = ["ROLES", "STRANGER", "Attack", "Role", "attacks"]

@@ -11,10 +11,10 @@ from meetpoint.catalog import NetworkConfig
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.experiments.cells import Metrics, Parameters
 from meetpoint.lab.sim.bare import BareNodes
+from meetpoint.lab.sim.compare.traffic import Meter
 from meetpoint.lab.sim.families import family_of
-from meetpoint.lab.sim.report import Report
+from meetpoint.lab.sim.judge.report import Report
 from meetpoint.lab.sim.scenario import Network, Timing
-from meetpoint.lab.sim.traffic import Meter
 from meetpoint.overlays.pastry import PastrySettings
 from meetpoint.schemes.dmm import DmmSettings
 from meetpoint.schemes.dmm.walk import LeafCache

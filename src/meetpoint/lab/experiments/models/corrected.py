@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from meetpoint.api.ids import home_of
 from meetpoint.lab.experiments.models.gathering import GatheringModel, Lookups, Sent, members, subset
 from meetpoint.lab.experiments.models.rings import IdealRing
-from meetpoint.language.filters import Filter
-from meetpoint.language.schema import Schema
+from meetpoint.language.filters.filter import Filter
+from meetpoint.language.schema.schema import Schema
 from meetpoint.schemes.lists.collection import AttributeOrder, groups_of
 from meetpoint.schemes.lists.delivering import is_walk_cheaper
 from meetpoint.schemes.lists.entries import EVERY_EVENT, entries_of

@@ -15,11 +15,11 @@ from random import Random
 from typing import TypeAlias
 
 from meetpoint.api.ids import Key
-from meetpoint.language.attribute import Attribute
-from meetpoint.language.constraints import NumberSet
-from meetpoint.language.intervals import Interval
-from meetpoint.language.normal import Conjunction
-from meetpoint.language.schema import Schema
+from meetpoint.language.filters.constraints import NumberSet
+from meetpoint.language.filters.intervals import Interval
+from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.language.schema.attribute import Attribute
+from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Type
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.dmm.policy import Parts, Seat, ask_again_at, parts_of, should_split

@@ -27,11 +27,11 @@ from meetpoint.catalog import make_codec
 from meetpoint.lab.experiments.models.gathering import GatheringModel, Sent, members, subset
 from meetpoint.lab.experiments.models.rings import IdealRing, hashed
 from meetpoint.lab.printed.lists import PlainHash, PrintedNetwork, Sending, Sort, predicates_of
-from meetpoint.lab.sim.traffic import Traffic
-from meetpoint.language.event import Event
-from meetpoint.language.event_msgpack import attributes_to_msgpack, to_msgpack
-from meetpoint.language.filters import Filter
-from meetpoint.language.schema import Schema
+from meetpoint.lab.sim.compare.traffic import Traffic
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.msgpack import attributes_to_msgpack, to_msgpack
+from meetpoint.language.filters.filter import Filter
+from meetpoint.language.schema.schema import Schema
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord.messages import Routed
 from meetpoint.placement.messages import Done, KeyedRequest

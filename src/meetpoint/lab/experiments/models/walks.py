@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from meetpoint.api.ids import HomeId, Key
 from meetpoint.lab.experiments.models.rings import IdealRing, hashed, spaced
-from meetpoint.language.filters import parse_filter
+from meetpoint.language.filters.filter import parse_filter
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.entries import Entry, entries_of, next_point
 from meetpoint.schemes.lists.lines import next_key

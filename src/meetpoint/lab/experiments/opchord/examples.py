@@ -18,9 +18,9 @@ from meetpoint.lab.printed.lists import (
     Sort,
     predicates_of,
 )
-from meetpoint.language.attribute import Attribute
-from meetpoint.language.filters import parse_filter
-from meetpoint.language.schema import Schema
+from meetpoint.language.filters.filter import parse_filter
+from meetpoint.language.schema.attribute import Attribute
+from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Kind, Type
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.entries import difference

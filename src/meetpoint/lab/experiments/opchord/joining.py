@@ -22,7 +22,7 @@ from meetpoint.lab.experiments.experiment import Claim, Judged
 from meetpoint.lab.experiments.models.balance import loads, max_to_mean
 from meetpoint.lab.experiments.models.rings import IdealRing, hashed, spaced
 from meetpoint.lab.experiments.results import Results
-from meetpoint.language.schema import Schema
+from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Kind
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.value_hash import Hashing

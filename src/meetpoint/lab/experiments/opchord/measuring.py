@@ -21,10 +21,10 @@ from meetpoint.lab.experiments.models.rings import IdealRing, hashed, spaced
 from meetpoint.lab.experiments.models.walks import Ids, Walked, entries_for, ideal_ring, walk
 from meetpoint.lab.printed.lists import OrderPreservingHash, PlainHash, Predicate, PrintedNetwork, Sort
 from meetpoint.lab.sim.families import ChordFamily
-from meetpoint.lab.sim.report import Report
+from meetpoint.lab.sim.judge.report import Report
 from meetpoint.lab.sim.scenario import Network, Timing
-from meetpoint.language.attribute import Attribute
-from meetpoint.language.schema import Schema
+from meetpoint.language.schema.attribute import Attribute
+from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Type
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists import ListsSettings

@@ -20,7 +20,7 @@ from meetpoint.lab.experiments.experiment import Claim, Judged
 from meetpoint.lab.experiments.reach.events import PLAIN, named
 from meetpoint.lab.experiments.results import Results
 from meetpoint.lab.sim.families import family_of
-from meetpoint.lab.sim.plans import Fault, Plan
+from meetpoint.lab.sim.faults.plans import Fault, Plan
 from meetpoint.lab.sim.scenario import Network, Timing
 
 __all__ = ["CRASH_CLAIMS", "run_crashes"]

@@ -21,11 +21,11 @@ from meetpoint.errors import MeetpointError
 from meetpoint.lab.experiments.cells import Metrics, Parameters
 from meetpoint.lab.experiments.models.cubes import Cube
 from meetpoint.lab.printed.reach import printed_reach
+from meetpoint.lab.sim.compare.traffic import Meter
 from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.families import family_of
-from meetpoint.lab.sim.report import Report
+from meetpoint.lab.sim.judge.report import Report
 from meetpoint.lab.sim.scenario import Network, Timing
-from meetpoint.lab.sim.traffic import Meter
 from meetpoint.node.home.subscription_table import attributes_of
 from meetpoint.overlays.hypercube import Region
 from meetpoint.schemes.reach import ReachSettings, is_required

@@ -19,8 +19,8 @@ from meetpoint.catalog import NetworkConfig
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.experiments.cells import Metrics, Parameters
 from meetpoint.lab.sim.families import family_of
-from meetpoint.lab.sim.history import Publication, Subscription
-from meetpoint.lab.sim.plans import Fault, Plan
+from meetpoint.lab.sim.faults.plans import Fault, Plan
+from meetpoint.lab.sim.judge.history import Publication, Subscription
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.schemes.rebeca import RebecaSettings
 from meetpoint.schemes.rebeca.edge_targets import EdgeTargets

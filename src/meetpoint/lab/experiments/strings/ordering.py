@@ -13,8 +13,8 @@ from meetpoint.lab.experiments.models.corrected import CorrectedModel
 from meetpoint.lab.experiments.models.rings import IdealRing, hashed
 from meetpoint.lab.experiments.results import Results, Spread
 from meetpoint.lab.workloads.paper_b import PaperB
-from meetpoint.language.filters import FilterParser
-from meetpoint.language.schema import Schema
+from meetpoint.language.filters.filter import FilterParser
+from meetpoint.language.schema.schema import Schema
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.collection import Mode
 

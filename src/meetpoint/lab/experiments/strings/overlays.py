@@ -8,8 +8,8 @@ from meetpoint.errors import MeetpointError
 from meetpoint.lab.experiments.cells import Metrics, Parameters
 from meetpoint.lab.experiments.experiment import Claim, Judged
 from meetpoint.lab.experiments.results import NotMeasured, Results
-from meetpoint.lab.sim.comparing import Trial, measure_with_report
-from meetpoint.lab.sim.given import Given
+from meetpoint.lab.sim.compare.compare import Trial, measure_with_report
+from meetpoint.lab.sim.compare.given import Given
 from meetpoint.lab.workloads.paper_b import PaperB
 
 __all__ = ["OVERLAY_CLAIMS", "run_overlays"]

@@ -15,7 +15,7 @@ from meetpoint.lab.experiments.models.rings import IdealRing, hashed
 from meetpoint.lab.experiments.models.walks import entries_for, walk
 from meetpoint.lab.experiments.results import Results
 from meetpoint.lab.printed.lists import PlainHash, PrintedNetwork, predicates_of
-from meetpoint.language.filters import parse_filter
+from meetpoint.language.filters.filter import parse_filter
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.collection import AttributeOrder, Mode
 from meetpoint.schemes.lists.subids import SubId

@@ -19,8 +19,8 @@ from meetpoint.lab.experiments.models.gathering import GatheringModel, subset
 from meetpoint.lab.experiments.models.printed import PrintedGathering
 from meetpoint.lab.experiments.models.rings import IdealRing, hashed
 from meetpoint.lab.workloads.paper_b import PaperB
-from meetpoint.language.filters import Filter, FilterParser
-from meetpoint.language.schema import Schema
+from meetpoint.language.filters.filter import Filter, FilterParser
+from meetpoint.language.schema.schema import Schema
 from meetpoint.matching.index import Index
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.collection import Mode

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.experiments.cells import Metrics, Parameters
-from meetpoint.lab.sim.comparing import Costs, Trial, measure_with_report, overlay_of
-from meetpoint.lab.sim.given import Given
+from meetpoint.lab.sim.compare.compare import Costs, Trial, measure_with_report, overlay_of
+from meetpoint.lab.sim.compare.given import Given
 from meetpoint.lab.workloads.generating import event_rows, filter_texts, generate
 from meetpoint.lab.workloads.zipf import Zipf
 

@@ -1,0 +1,1 @@
+"""Commands on brokers: run them, ask them, publish to them, subscribe at them."""

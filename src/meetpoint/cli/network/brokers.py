@@ -1,0 +1,186 @@
+"""`meetpoint broker` and `meetpoint leave`: one broker that runs, and one that goes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from meetpoint.cli.network.connect import HERE, Reach, reaching
+from meetpoint.cli.network.queries import answered, run
+from meetpoint.cli.options import Insecure, RevokedTokens, TokenKeys
+
+__all__ = ["broker", "leave", "leave_network"]
+
+LEAVE_S = 120.0
+"""How long a broker may take to hand everything over."""
+
+
+def broker(
+    join: Annotated[
+        list[str] | None,
+        typer.Option("--join", metavar="HOST:PORT", help="A broker of the network to join; repeatable."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", metavar="HOST:PORT", help="Where it listens.", show_default="127.0.0.1:7400"),
+    ] = None,
+    advertise: Annotated[
+        str | None, typer.Option("--advertise", metavar="HOST:PORT", help="The address that others are told.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="Where it keeps what must survive; else in memory.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="A TOML file; options count more than it does.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Its name for as long as its data lives.", show_default="its address")
+    ] = None,
+    network: Annotated[
+        str | None, typer.Option("--network", help="The network's name.", show_default="meetpoint")
+    ] = None,
+    scheme: Annotated[
+        str | None,
+        typer.Option("--scheme", metavar="NAME[:OPTION…]", help="How events find subscriptions.", show_default="meet"),
+    ] = None,
+    overlay: Annotated[
+        str | None,
+        typer.Option("--overlay", metavar="NAME", help="How brokers find each other.", show_default="chord"),
+    ] = None,
+    admin: Annotated[
+        str | None,
+        typer.Option(
+            "--admin",
+            metavar="HOST:PORT",
+            help="Where /healthz, /readyz and /metrics are; none: nowhere.",
+            show_default="127.0.0.1:7480",
+        ),
+    ] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option("--archive", metavar="DIR", help="Where all that it accepts is kept for good, as Parquet."),
+    ] = None,
+    schema: Annotated[
+        Path | None, typer.Option("--schema", metavar="FILE", help="Attributes that the network's schema shall have.")
+    ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option("--certificate", metavar="FILE", help="Its certificate: then all connections are TLS."),
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="FILE", help="The private key of its certificate.")
+    ] = None,
+    ca: Annotated[
+        Path | None, typer.Option("--ca", metavar="FILE", help="The certificate of the network's authority.")
+    ] = None,
+    revoked: Annotated[
+        Path | None, typer.Option("--revoked", metavar="FILE", help="The authority's list of revoked certificates.")
+    ] = None,
+    token_keys: TokenKeys = None,
+    revoked_tokens: RevokedTokens = None,
+    insecure: Insecure = False,
+    log_level: Annotated[
+        str | None,
+        typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.", show_default="info"),
+    ] = None,
+    log_format: Annotated[
+        str | None, typer.Option("--log-format", metavar="FORMAT", help="text or json.", show_default="text")
+    ] = None,
+    attached: Annotated[
+        bool, typer.Option("--attached", hidden=True, help="Stop when standard input is closed.")
+    ] = False,
+) -> None:
+    """Run a broker until Ctrl-C or SIGTERM, which drain it: it answers what it was asked, and stops.
+
+    Without --join, and without data of an earlier run, it begins a network of its own. Every key of the file is in
+    docs/configuration.md.
+    """
+    from meetpoint.broker import make_config, read_config, run_broker
+
+    said: dict[str, Any] = {
+        "join": join or None,
+        "listen": listen,
+        "advertise": advertise,
+        "data": _text(data),
+        "name": name,
+        "network": network,
+        "scheme": scheme,
+        "overlay": overlay,
+        "admin": admin,
+        "schema": _text(schema),
+        "insecure": insecure or None,
+        "archive": {"folder": _text(archive)},
+        "log": {"level": log_level, "format": log_format},
+        "tls": {"certificate": _text(certificate), "key": _text(key), "ca": _text(ca), "revoked": _text(revoked)},
+        "access": {"keys": _text(token_keys), "revoked": _text(revoked_tokens)},
+    }
+    said = _without_nothing(said)
+    made = make_config(said) if config is None else read_config(config, **said)
+    if attached:
+        threading.Thread(target=_stop_with_input, name="attached", daemon=True).start()
+    if made.data is None and sys.stderr.isatty():
+        sys.stderr.write("without --data what it keeps is gone when it stops\n")
+    code = run_broker(made)
+    if code:
+        raise typer.Exit(code)
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _without_nothing(said: dict[str, Any]) -> dict[str, Any]:
+    """What was said, without what was not."""
+    found = {key: _without_nothing(value) if isinstance(value, dict) else value for key, value in said.items()}
+    return {key: value for key, value in found.items() if value not in (None, {})}
+
+
+def _stop_with_input() -> None:
+    """Drain when whoever started this process is gone."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+_Gone = Annotated[str, typer.Argument(metavar="HOST:PORT", help="The broker that shall go; with TLS mps://HOST:PORT.")]
+
+
+@reaching(_Gone, ...)
+def leave(at: Reach = HERE) -> None:
+    """Have a broker hand everything over to the others, and stop: nothing is lost, and its data is not needed again."""
+    run(leave_network(at))
+    sys.stdout.write(f"{at.url} has handed everything over, and stops\n")
+
+
+async def leave_network(at: Reach) -> None:
+    """Have one broker go; NetworkError where it does not."""
+    import asyncio
+
+    from meetpoint.api.outcomes import Stored
+    from meetpoint.api.requests import Leave
+    from meetpoint.client.errors import ConnectionLostError, NetworkError
+
+    dialler, address = at.dialler(), at.url
+    addresses = dialler.url.addresses
+    if len(addresses) > 1:
+        raise NetworkError(f"{address}: these are {len(addresses)} brokers; name the one that shall go")
+    link = await dialler.dial(addresses[0])
+    try:
+        async with asyncio.timeout(LEAVE_S):
+            await answered(link, Leave(), Stored)
+    except ConnectionLostError:
+        raise NetworkError(
+            f"broker {address} closed the connection before it said that it has left; see its log, and: meetpoint top"
+        ) from None
+    except TimeoutError:
+        raise NetworkError(
+            f"broker {address} has not left within {LEAVE_S:g} s, and goes on trying; see its log, and: meetpoint top"
+        ) from None
+    finally:
+        await link.close()

@@ -1,0 +1,293 @@
+"""Why a subscription got an event, or did not: from what brokers remember of both, in plain sentences.
+
+Nothing here asks anyone: `watching` collects what is known, this says what follows from it, and what is not known.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import msgspec
+
+from meetpoint.api.client_messages import DeadLetterInfo, Held, JournalEntry
+from meetpoint.api.ids import EventKey
+from meetpoint.errors import MeetpointError, one_line
+from meetpoint.language.filters.explain import Explanation, explain
+
+if TYPE_CHECKING:
+    from meetpoint.language import Event
+
+__all__ = ["Known", "Reason", "Remembered", "Verdict", "find_reason", "show_time"]
+
+Verdict: TypeAlias = Literal[
+    "delivered", "sent", "brought", "waiting", "dead", "not_accepted", "too_early", "under_way", "no_subscription",
+    "no_event", "unknown",
+]  # fmt: skip
+"""What became of the event for the subscription. `sent`: to one that takes events at most once, and says nothing."""
+
+CLOCKS_US = 2_000_000
+"""Brokers have clocks of their own: two times that are closer than this do not say what was first."""
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """A line of one broker's journal."""
+
+    broker: str
+    line: JournalEntry
+
+
+class Known(msgspec.Struct, kw_only=True):
+    """All that could be learnt."""
+
+    event: str
+    """The event's id, as it was asked for."""
+    name: str
+    lines: list[Remembered] = []
+    held: Held | None = None
+    host: str = ""
+    """The address of the broker that has the subscription."""
+    letters: list[DeadLetterInfo] = []
+    homes: dict[bytes, str] = {}
+    """Addresses by the ids of homes."""
+    silent: list[str] = []
+    """Why some brokers did not say what they know, a sentence each."""
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """The answer: in one word, in one sentence, and what it follows from."""
+
+    verdict: Verdict
+    headline: str
+    story: tuple[tuple[int, str], ...]
+    """When (microseconds since 1970), and what happened."""
+    explanation: Explanation | None
+    unknown: tuple[str, ...]
+    """What is not known, a sentence each."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is more than a guess."""
+        return self.verdict not in ("unknown", "no_event")
+
+    def text(self) -> str:
+        """All of it, as lines."""
+        lines = [self.headline]
+        lines += [f"  {show_time(at)}  {what}" for at, what in self.story]
+        if self.explanation is not None:
+            lines += ["the filter as it is now:", *("  " + line for line in self.explanation.text().splitlines())]
+        lines += [f"not known: {what}" for what in self.unknown]
+        return "\n".join(map(one_line, lines))  # names, ids and reasons are whatever somebody wrote
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same for a program, ready for JSON."""
+        return {
+            "verdict": self.verdict,
+            "headline": self.headline,
+            "story": [{"time": show_time(at), "what": what} for at, what in self.story],
+            "filter": None if self.explanation is None else self.explanation.to_dict(),
+            "unknown": list(self.unknown),
+        }
+
+
+def show_time(at_us: int) -> str:
+    """A time as people and programs read it, to the millisecond, in UTC."""
+    try:
+        return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, OSError, ValueError):
+        return f"{at_us} µs"
+
+
+def find_reason(known: Known) -> Reason:
+    """What follows from what is known."""
+    return _Case(known).close()
+
+
+class _Case:
+    """One question, with the facts laid out."""
+
+    def __init__(self, known: Known) -> None:
+        self.known = known
+        self.name = known.name
+        self.event: Event | None = None
+        self.unknown = list(known.silent)
+        self.lines = sorted(known.lines, key=lambda one: one.line.at_us)
+        self.published = self._steps("published")
+        self.keys: set[EventKey] = {one.line.event for one in self.published}
+        self.settled = {one.line.event for one in self._steps("settled")}
+        self.taken = self._steps("taken", mine=True)
+        self.notified = self._steps("notified", mine=True)
+        self.acknowledged = self._steps("acknowledged", mine=True)
+        self.rejected = self._steps("rejected", mine=True)
+        self.dead = self._steps("dead", mine=True)
+        self.explanation = self._explain()
+
+    def _steps(self, step: str, *, mine: bool = False) -> list[Remembered]:
+        return [one for one in self.lines if one.line.step == step and (not mine or self.name in one.line.names)]
+
+    def _explain(self) -> Explanation | None:
+        from meetpoint.language.events.msgpack import from_msgpack
+
+        contents = [one.line.content for one in self.published if one.line.content]
+        contents += [letter.content for letter in self.known.letters]
+        for content in contents:
+            try:
+                self.event = from_msgpack(content)
+                break
+            except MeetpointError:
+                self.unknown.append("what is kept of the event cannot be read")
+        if self.event is None or self.known.held is None:
+            return None
+        try:
+            return explain(self.known.held.filter, self.event)
+        except MeetpointError as error:  # a broker of another version may take filters that are refused here
+            self.unknown.append(f"whether the filter accepts it ({error})")
+            return None
+
+    # -- the verdict, the surest first ---------------------------------------------------------------------------------
+
+    def close(self) -> Reason:
+        """The verdict."""
+        verdict, headline = self._verdict()
+        return Reason(verdict, headline, tuple(self._story()), self.explanation, tuple(self.unknown))
+
+    def _verdict(self) -> tuple[Verdict, str]:
+        event, name = self.known.event, self.name
+        if self.acknowledged:
+            return "delivered", f"✓ {name} has it: acknowledged at {self._when(self.acknowledged)}"
+        if self.dead or self.known.letters:
+            reason, at = self._last_words()
+            return "dead", f"✗ it is a dead letter of {name} since {at}: {reason or 'no reason was given'}"
+        if self.notified:
+            return self._was_notified()
+        if self.taken:
+            return "waiting", f"… it waits for {name}, {self._why_it_waits()}"
+        if not self.published and not self.lines:
+            self.unknown.append("what happened longer ago than the last 200,000 steps or so that a broker remembers")
+            return "no_event", (
+                f"? no broker knows an event {event}: it was not published, its publishing was never acknowledged, "
+                "or that was too long ago"
+            )
+        if self.known.held is None:
+            return self._no_subscription()
+        return self._never_came(self.known.held)
+
+    def _was_notified(self) -> tuple[Verdict, str]:
+        held = self.known.held
+        if held is not None and not held.terms.durable:
+            return "sent", (
+                f"✓ it was sent to {self.name} at {self._when(self.notified)}; that one is not durable, takes "
+                "events at most once and acknowledges nothing"
+            )
+        times = len(self.notified)
+        said = f"{times} times" if times > 1 else "once"
+        last = f"the last time at {self._when(self.notified)}" if times > 1 else f"at {self._when(self.notified)}"
+        if self.rejected and self.rejected[-1].line.at_us >= self.notified[-1].line.at_us:
+            reason = self.rejected[-1].line.detail or "no reason was given"
+            return "brought", f"… it was brought to {self.name} {said} and rejected, {last}: {reason}; it comes again"
+        return "brought", f"… it was brought to {self.name} {said}, {last}, and is not acknowledged yet"
+
+    def _no_subscription(self) -> tuple[Verdict, str]:
+        if self.known.silent:
+            return "unknown", f"? no broker that answers has a subscription {self.name}, and not all answer"
+        return "no_subscription", (
+            f"✗ there is no subscription {self.name}: it was never made, or it has ended (meetpoint subs list)"
+        )
+
+    def _never_came(self, held: Held) -> tuple[Verdict, str]:
+        if not self.published:
+            return "unknown", "? the broker where it was published does not remember it any more"
+        name, first = self.name, self.published[0].line.at_us
+        if held.subscribed_us > first + CLOCKS_US:
+            late = (held.subscribed_us - first) / 1e6
+            return "too_early", f"✗ {name} was made {late:,.0f} s after it was published, and gets what comes later"
+        if self.explanation is not None and not self.explanation.accepted:
+            return "not_accepted", f"✗ the filter of {name} does not accept it: {self.explanation.reason}"
+        if held.subscribed_us > first - CLOCKS_US:
+            return "too_early", (
+                f"✗ {name} was made when it was published, at about the same moment: such an event may come or not"
+            )
+        if not self.keys <= self.settled:
+            self.unknown.append("how far it has come: the broker that published it asks until all homes have answered")
+            return "under_way", f"… it is on its way to {name}: published, and not yet brought to all who may want it"
+        came = [one for one in self._steps("taken") if one.broker == self.known.host]
+        if came:
+            return "not_accepted", (
+                f"✗ it came to the broker of {name} at {self._when(came)}, and the filter of that moment did not "
+                "accept it; it was changed since"
+            )
+        self.unknown.append("which filter it had then, and what its broker did: it remembers nothing of this event")
+        return "unknown", f"? the filter that {name} has now accepts it, and nothing tells whether it came"
+
+    # -- in words ------------------------------------------------------------------------------------------------------
+
+    def _when(self, of: list[Remembered]) -> str:
+        return show_time(of[-1].line.at_us)
+
+    def _last_words(self) -> tuple[str, str]:
+        if self.dead:
+            return self.dead[-1].line.detail or self._letter_reason(), self._when(self.dead)
+        return self._letter_reason(), show_time(self.known.letters[-1].at_us)
+
+    def _letter_reason(self) -> str:
+        return self.known.letters[-1].reason if self.known.letters else ""
+
+    def _why_it_waits(self) -> str:
+        held = self.known.held
+        if held is None:
+            return "which has no broker that answers at present"
+        if held.terms.paused:
+            return "which is paused"
+        if not held.is_present:
+            return "which nobody takes at present: connect, or meetpoint sub … --durable"
+        return f"with {held.queued:,} in line: it comes in its turn, after earlier events of its publisher"
+
+    def _place(self, home: bytes) -> str:
+        known = self.known.homes.get(home)
+        return known if known is not None else f"home {home.hex()[:8]}"
+
+    def _story(self) -> list[tuple[int, str]]:
+        held = self.known.held
+        story = [(one.line.at_us, self._sentence(one)) for one in self.lines if self._concerns(one)]
+        if held is not None:
+            kind = "subscription" if held.terms.durable else "subscription (not durable)"
+            story.append((held.subscribed_us, f"{kind} {self.name} was made; it is at {self.known.host}"))
+        if not self.dead:
+            story += [(letter.at_us, f"became a dead letter: {letter.reason}") for letter in self.known.letters]
+        return sorted(story, key=lambda step: step[0])
+
+    def _concerns(self, one: Remembered) -> bool:
+        if one.line.step in ("notified", "acknowledged", "rejected", "dead"):
+            return self.name in one.line.names
+        return True
+
+    def _sentence(self, one: Remembered) -> str:
+        line, at = one.line, one.broker
+        more = f" ({line.detail})" if line.detail else ""
+        match line.step:
+            case "published":
+                again = ", again" if self.published and one is not self.published[0] else ""
+                return f"published at {at}{again}, as number {line.event.number} of its stream{more}"
+            case "visited":
+                return f"{at} asked {self._place(line.home)} who wants it{more}"
+            case "brought":
+                return f"{at} brought it to {self._place(line.home)}{more}"
+            case "settled":
+                return f"settled: every home that may want it has it, says {at}{more}"
+            case "taken" if self.name in line.names:
+                others = len(line.names) - 1
+                return f"queued at {at} for {self.name}{f' and {others:,} more' if others else ''}{more}"
+            case "taken":
+                whom = f"for {len(line.names):,} others" if line.names else "where nobody wants it"
+                return f"came to {at}, {whom}{more}"
+            case "repeated":
+                return f"came to {at} a second time, under the same id: dropped{more}"
+            case "notified":
+                return f"sent to {self.name} by {at}{more}"
+            case "acknowledged":
+                return f"acknowledged by {self.name} at {at}{more}"
+            case "rejected":
+                return f"rejected by {self.name} at {at}: {line.detail or 'no reason was given'}"
+            case "dead":
+                return f"became a dead letter at {at}: {line.detail or 'no reason was given'}"
+        return f"{line.step} at {at}{more}"

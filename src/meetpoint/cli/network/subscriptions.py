@@ -1,0 +1,386 @@
+"""`meetpoint subs`: the subscriptions of a network, out to a file and back in."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from meetpoint.cli.network.connect import HERE, Reach, reaching
+from meetpoint.cli.network.queries import Brokers, Reached, all_held, answered, brokers_at, labels_of, run
+from meetpoint.cli.options import AsJson, need_arrow
+from meetpoint.cli.output.streams import QuietConsole, complain, finish, json_text, print_json
+from meetpoint.errors import EventError, FilterError, MeetpointError, one_line
+
+if TYPE_CHECKING:
+    from meetpoint.api.client_messages import Held
+    from meetpoint.api.requests import Subscribe, Update
+    from meetpoint.language import Schema
+    from meetpoint.matching.io.rejects import Rejected
+
+__all__ = ["subs_app"]
+
+AT_ONCE = 256
+"""How many subscriptions are under way to brokers at one time."""
+PATIENCE_S = 30.0
+"""How long a broker may take that refuses for now."""
+SHOWN = 60
+"""How many characters of a filter stand in a table."""
+
+subs_app = typer.Typer(no_args_is_help=True, help="The subscriptions of a network: list, export, import, end.")
+
+Owner = Annotated[str, typer.Option("--owner", metavar="NAME", help="Only this owner's.")]
+Labels = Annotated[
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Only those that have it; repeatable.")
+]
+
+
+# -- list and export ---------------------------------------------------------------------------------------------------
+
+
+@subs_app.command("list")
+@reaching()
+def list_(at: Reach = HERE, owner: Owner = "", label: Labels = None, as_json: AsJson = False) -> None:
+    """All subscriptions: at which broker, how many events wait, whether somebody takes them, the filter."""
+    found, silent = run(_held(at, owner, labels_of(label)))
+    if as_json:
+        rows = [
+            {
+                **_row(held),
+                "durable": held.terms.durable,
+                "broker": host,
+                "queued": held.queued,
+                "taken": held.is_present,
+            }
+            for host, held in found
+        ]
+        print_json({"subscriptions": rows, "silent": silent})
+    else:
+        _show(found)
+    _tell_silent(silent)
+
+
+@subs_app.command("export")
+@reaching()
+def export(
+    out: Annotated[str, typer.Option("--out", metavar="FILE", help="A .jsonl file; - is standard output.")] = "-",
+    at: Reach = HERE,
+    owner: Owner = "",
+    label: Labels = None,
+) -> None:
+    """Durable subscriptions as JSON lines: name, filter, owner, labels, durable. `subs import` reads them back."""
+    from meetpoint.matching.io.rejects import SourceError
+
+    if out != "-" and not out.endswith((".jsonl", ".ndjson", ".json")):
+        raise SourceError(f"{out}: subscriptions are written as JSON lines; name the file .jsonl")
+    found, silent = run(_held(at, owner, labels_of(label)))
+    if silent:
+        raise MeetpointError(f"the list would not be complete, and is not written: {'; '.join(silent)}")
+    lines = [json_text({**_row(held), "durable": True}) for _, held in found if held.terms.durable]
+    text = "".join(line + "\n" for line in lines)
+    if out == "-":
+        sys.stdout.write(text)
+    else:
+        need_arrow()
+        from meetpoint.cli.output.files import write_text
+
+        write_text(out, text)
+    passing = sum(not held.terms.durable for _, held in found)
+    if passing:
+        complain(f"{passing:,} that are not durable are left out: they live as long as their clients")
+
+
+async def _held(at: Reach, owner: str, labels: dict[str, str]) -> tuple[list[tuple[str, Held]], list[str]]:
+    """All subscriptions with the addresses of their brokers, by name; and which brokers did not say theirs."""
+    async with brokers_at(at) as brokers:
+        return await _collect(brokers, await brokers.all(), owner, labels)
+
+
+async def _collect(
+    brokers: Brokers, everyone: list[Reached], owner: str = "", labels: dict[str, str] | None = None
+) -> tuple[list[tuple[str, Held]], list[str]]:
+    wanted = tuple(sorted((labels or {}).items()))
+    answers = await asyncio.gather(*(all_held(brokers, one, owner, wanted) for one in everyone))
+    found = [(one.peer.address, held) for one, answer in zip(everyone, answers, strict=True) for held in answer or ()]
+    found.sort(key=lambda pair: pair[1].name)
+    return found, [one.problem for one, answer in zip(everyone, answers, strict=True) if answer is None]
+
+
+def _row(held: Held) -> dict[str, Any]:
+    """A subscription as it stands in a file."""
+    row: dict[str, Any] = {
+        "name": held.name,
+        "filter": held.filter,
+        "owner": held.terms.owner,
+        "labels": dict(held.terms.labels),
+    }
+    if held.terms.paused:
+        row["paused"] = True
+    if held.terms.lifetime_us is not None:
+        row["lifetime_s"] = held.terms.lifetime_us / 1e6
+    return row
+
+
+def _show(found: list[tuple[str, Held]]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = QuietConsole(soft_wrap=not sys.stdout.isatty())
+    if found:
+        table = Table(box=None, pad_edge=False)
+        for column in ("name", "broker", "state", "owner"):
+            table.add_column(column, overflow="fold")
+        table.add_column("queued", justify="right")
+        table.add_column("filter", overflow="fold")
+        for host, held in found:
+            text = held.filter if len(held.filter) <= SHOWN else held.filter[: SHOWN - 1] + "…"
+            name, owner, text = (escape(one_line(each)) for each in (held.name, held.terms.owner, text))
+            table.add_row(name, host, _state(held), owner, f"{held.queued:,}", text)
+        console.print(table)
+    console.print("1 subscription" if len(found) == 1 else f"{len(found):,} subscriptions", highlight=False)
+
+
+def _state(held: Held) -> str:
+    if held.terms.paused:
+        return "paused"
+    if not held.terms.durable:
+        return "passing"
+    return "taken" if held.is_present else "waiting"
+
+
+def _tell_silent(silent: list[str]) -> None:
+    for problem in silent:
+        complain(f"not complete: {problem}")
+    if silent:
+        raise typer.Exit(1)
+
+
+# -- import ------------------------------------------------------------------------------------------------------------
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """A subscription as a file has it."""
+
+    row: int
+    name: str
+    filter: str
+    owner: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    paused: bool = False
+    lifetime_us: int | None = None
+
+
+@subs_app.command("import")
+@reaching()
+def import_(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="What `subs export` wrote, .jsonl or -; or .csv or .parquet with the columns id, filter, subscriber.",
+        ),
+    ],
+    at: Reach = HERE,
+    rejects: Annotated[
+        str | None, typer.Option("--rejects", metavar="FILE", help="Where rows that are set aside go, with reasons.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the durable subscriptions of a file, or change those that differ; the same file again changes nothing."""
+    need_arrow()
+    from meetpoint.cli.output.files import RejectFile, refuse_overlap
+    from meetpoint.matching.io.files import format_of
+
+    refuse_overlap({"--rejects": rejects}, {"FILE": file})
+    format_of(file)
+    with RejectFile(rejects) as aside:
+        counts = run(_import(at, file, aside.add))
+    told = {what: counts[what] for what in ("new", "changed", "same")} | {"refused": aside.count}
+    if as_json:
+        print_json(told)
+    else:
+        sys.stdout.write(", ".join(f"{count:,} {what}" for what, count in told.items()) + "\n")
+        sys.stdout.flush()
+    finish(aside.summary())
+
+
+async def _import(at: Reach, file: str, rejected: Rejected) -> Counter[str]:
+    from meetpoint.api.client_messages import SchemaIs, SchemaOf
+    from meetpoint.cli.output.progress import progress
+    from meetpoint.client import NetworkError
+    from meetpoint.language import Schema
+    from meetpoint.matching.io.rejects import reject
+
+    counts: Counter[str] = Counter()
+    async with brokers_at(at) as brokers:
+        everyone = await brokers.all()
+        found, silent = await _collect(brokers, everyone)
+        if silent:
+            raise NetworkError(
+                f"nothing is imported while a broker is silent, since what it holds would be made twice: {silent[0]}"
+            )
+        there = {held.name: (host, held) for host, held in found}
+        by_address = {one.peer.address: one for one in everyone}
+        text = (await answered(brokers.first, SchemaOf(), SchemaIs)).schema
+        rows = _read(file, rejected, Schema.from_yaml(text) if text else None)
+        turn = 0
+        with progress(f"importing to {len(everyone)} brokers") as step:
+            while chunk := list(islice(rows, AT_ONCE)):
+                under_way = []
+                for wanted in chunk:
+                    if wanted.name in there:
+                        host, held = there[wanted.name]
+                        under_way.append(_change(by_address[host], held, wanted))
+                    else:
+                        under_way.append(_make(everyone[turn % len(everyone)], wanted))
+                        turn += 1
+                outcomes = await asyncio.gather(*under_way)
+                for wanted, (outcome, reason) in zip(chunk, outcomes, strict=True):
+                    if outcome == "refused":
+                        rejected(reject("subscriptions", wanted.row, f"{wanted.name}: {reason}", wanted.filter))
+                    else:
+                        counts[outcome] += 1
+                step(len(chunk))
+    return counts
+
+
+def _read(file: str, rejected: Rejected, schema: Schema | None) -> Iterator[_Wanted]:
+    """The rows of a file whose names and filters are good; the others are set aside."""
+    from meetpoint.language.filters.filter import FilterParser
+    from meetpoint.matching.io.files import format_of, json_rows
+    from meetpoint.matching.io.rejects import reject
+
+    parser = FilterParser(schema)
+    seen: set[str] = set()
+    rows: Iterable[tuple[int, dict[str, Any]]]
+    rows = json_rows(file, "subscriptions", rejected, None) if format_of(file) == "jsonl" else _table(file, rejected)
+    for number, row in rows:
+        try:
+            wanted = _wanted(number, row)
+            if wanted.name in seen:
+                raise EventError(f"{wanted.name}: occurs a second time; rename it")
+            seen.add(wanted.name)
+            parser.parse(wanted.filter)
+        except (EventError, FilterError) as error:
+            shown = row.get("filter")
+            rejected(reject("subscriptions", number, str(error), shown if isinstance(shown, str) else json_text(row)))
+            continue
+        yield wanted
+
+
+def _table(file: str, rejected: Rejected) -> Iterator[tuple[int, dict[str, Any]]]:
+    """A file as `meetpoint match --subs` reads it."""
+    from meetpoint.matching.io.subscriptions import unread_subscriptions
+
+    for one in unread_subscriptions(file, rejected):
+        yield (
+            one.row,
+            {"name": str(one.id), "filter": one.text, "owner": "" if one.subscriber is None else str(one.subscriber)},
+        )
+
+
+def _wanted(number: int, row: dict[str, Any]) -> _Wanted:
+    name = row.get("name", row.get("id"))
+    if isinstance(name, int) and not isinstance(name, bool):
+        name = str(name)
+    if not isinstance(name, str) or not name:
+        raise EventError("the subscription has no name; give it one that is a string")
+    text = row.get("filter")
+    if not isinstance(text, str):
+        raise EventError(f"{name}: the subscription has no filter; write one, or TRUE for all events")
+    if row.get("durable", True) is not True:
+        raise EventError(
+            f"{name}: is not durable, and lives only as long as its client; leave it out, or make it durable"
+        )
+    labels, owner = row.get("labels") or {}, row.get("owner", row.get("subscriber")) or ""
+    if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
+        raise EventError(f'{name}: its labels are no object of strings; write them as {{"team": "night"}}')
+    if not isinstance(owner, str):
+        raise EventError(f"{name}: its owner is no string; write its name")
+    lifetime = row.get("lifetime_s")
+    if lifetime is not None and (isinstance(lifetime, bool) or not isinstance(lifetime, int | float) or lifetime <= 0):
+        raise EventError(f"{name}: its lifetime_s is no number of seconds above 0; leave it out for ever")
+    lifetime_us = None if lifetime is None else int(lifetime * 1e6)
+    return _Wanted(number, name, text, owner, tuple(sorted(labels.items())), row.get("paused") is True, lifetime_us)
+
+
+async def _make(one: Reached, wanted: _Wanted) -> tuple[str, str]:
+    from meetpoint.api.requests import Detach, Subscribe, SubscriptionOptions
+
+    terms = SubscriptionOptions(True, wanted.owner, wanted.labels, wanted.lifetime_us, wanted.paused)
+    made = await _ask(one, Subscribe(wanted.name, wanted.filter, terms), "new")
+    if one.link is not None:
+        one.link.tell(Detach(wanted.name))  # a home takes it that whoever subscribes is there
+    return made
+
+
+async def _change(one: Reached, held: Held, wanted: _Wanted) -> tuple[str, str]:
+    from meetpoint.api.requests import Update
+
+    if not held.terms.durable:
+        return "refused", "there is one of this name that is not durable; wait until its client has gone"
+    if held.terms.owner != wanted.owner:
+        return "refused", f"its owner is {held.terms.owner!r} there, which cannot be changed; end it first (subs end)"
+    filter_ = None if held.filter == wanted.filter else wanted.filter
+    labels = None if tuple(sorted(held.terms.labels)) == wanted.labels else wanted.labels
+    paused = None if held.terms.paused == wanted.paused else wanted.paused
+    if filter_ is None and labels is None and paused is None:
+        return "same", ""
+    return await _ask(one, Update(wanted.name, filter_, labels, None, paused), "changed")
+
+
+async def _ask(one: Reached, what: Subscribe | Update, done: str) -> tuple[str, str]:
+    """Ask until it is done or refused for good; NetworkError where the broker does neither."""
+    from meetpoint.api.outcomes import Stored
+    from meetpoint.client.backoff import Backoff
+    from meetpoint.client.errors import NetworkError, RefusedError
+
+    assert one.link is not None
+    backoff, problem = Backoff(), "no answer"
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    await answered(one.link, what, Stored)
+                    return done, ""
+                except RefusedError as error:
+                    return "refused", str(error)
+                except NetworkError as error:
+                    problem = str(error)
+                    if not one.link.is_open:
+                        raise
+                await backoff.wait()
+    except TimeoutError:
+        raise NetworkError(f"{what.name}: not done within {PATIENCE_S:g} s: {problem}; import the file again") from None
+
+
+# -- ending one --------------------------------------------------------------------------------------------------------
+
+
+@subs_app.command("end")
+@reaching()
+def end(name: Annotated[str, typer.Argument(metavar="NAME", help="A durable subscription.")], at: Reach = HERE) -> None:
+    """End a durable subscription, with all that waits for it."""
+
+    async def unsubscribe() -> None:
+        from meetpoint.api.outcomes import Located, Stored
+        from meetpoint.api.requests import Locate, Unsubscribe
+        from meetpoint.client.errors import NetworkError
+
+        async with brokers_at(at) as brokers:
+            located = await answered(brokers.first, Locate(name), Located)
+            if located.host is None:
+                raise MeetpointError(f"there is no subscription {name}; see: meetpoint subs list")
+            one = await brokers.to(located.host)
+            if one.link is None:
+                raise NetworkError(f"{name} is at a broker that does not answer: {one.problem}")
+            await answered(one.link, Unsubscribe(name), Stored)
+
+    run(unsubscribe())
+    sys.stdout.write(f"{name} has ended\n")

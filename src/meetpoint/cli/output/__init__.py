@@ -1,0 +1,1 @@
+"""Output of commands: files, tables for people, standard streams and progress."""

@@ -1,0 +1,1 @@
+"""`meetpoint pipeline`: the stages of the data pipeline on Spark, as commands."""

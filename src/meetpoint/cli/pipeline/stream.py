@@ -1,0 +1,157 @@
+"""`meetpoint pipeline stream`: match what is added to a folder, until it is stopped.
+
+Ctrl-C and SIGTERM let the batch that runs come to its end; a second Ctrl-C does not wait. Either way the same command
+takes the stream up where it was, and no event is lost or matched twice.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from meetpoint.cli.options import LOCAL, AsJson, Master, SchemaFile, Settings, read_schema
+from meetpoint.cli.output.streams import finish, tell
+from meetpoint.cli.pipeline.spark_runs import waiting
+from meetpoint.cli.pipeline.stages import (
+    DeadPath,
+    Kept,
+    Missing,
+    MissingColumns,
+    Result,
+    ResultShape,
+    Strategy,
+    StrategyName,
+    SubsPath,
+    Work,
+    read_subscriptions,
+    were,
+)
+from meetpoint.wording import counted
+
+if TYPE_CHECKING:
+    from meetpoint.spark.streaming.batches import Batch
+    from meetpoint.spark.streaming.job import Stream
+
+__all__ = ["stream"]
+
+_POLL_SECONDS = 1
+_SHOWN = 10
+_SOURCE = "_metadata.file_path"
+
+
+def stream(
+    events: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="The folder to follow: .parquet files, or .jsonl with a schema.")
+    ],
+    subs: SubsPath,
+    out: Annotated[str, typer.Option("--out", metavar="FOLDER", help="Where hits go, a folder for each batch.")],
+    checkpoint: Annotated[
+        str, typer.Option("--checkpoint", metavar="FOLDER", help="What is done: a stream is taken up from there.")
+    ],
+    schema: SchemaFile = None,
+    dead: DeadPath = None,
+    keep: Kept = None,
+    trigger: Annotated[
+        str | None, typer.Option("--trigger", metavar="INTERVAL", help="How often, such as '10 seconds'.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Stop after all that is there now.")] = False,
+    files: Annotated[
+        int | None, typer.Option("--files-per-batch", min=1, help="At most so many files in one batch.")
+    ] = None,
+    format_: Annotated[str, typer.Option("--format", metavar="NAME", help="parquet, orc or jsonl.")] = "parquet",
+    strategy: StrategyName = Strategy.AUTO,
+    result: ResultShape = Result.PAIRS,
+    missing: MissingColumns = Missing.ERROR,
+    master: Master = LOCAL,
+    config: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Match what is added to a folder, exactly once, until Ctrl-C; compile to the directory changes subscriptions."""
+    if once and trigger is not None:
+        raise typer.BadParameter("--once stops at the end; leave one of the two out.", param_hint="--trigger")
+    inputs = {"FOLDER": events, "--subs": subs, "--schema": schema}
+    outputs = {"--out": out, "--dead": dead, "--checkpoint": checkpoint}
+    work = Work(master, config, as_json, inputs, outputs, None)
+    declared = read_schema(schema)
+    before = -1
+    with work.running() as spark:
+        from meetpoint.matching.io.rejects import SourceError
+        from meetpoint.spark import stream as start
+        from meetpoint.spark.reader import follow_events
+        from meetpoint.spark.streaming.batches import batches
+
+        rows, column = follow_events(spark, events, declared, files)
+        with suppress(SourceError, ValueError):  # nothing is there yet; what else may be there is told by the start
+            before = max(batch.batch for batch in batches(out, spark))
+        with waiting(spark, "compiling"):
+            running = start(
+                rows,
+                read_subscriptions(spark, subs, declared),
+                out,
+                checkpoint=checkpoint,
+                dead=dead,
+                schema=declared,
+                column=column,
+                keep=keep or (),
+                source=_SOURCE if declared is not None else None,
+                trigger="availableNow" if once else trigger,
+                format=format_,
+                strategy=str(strategy),
+                result=str(result),
+                missing=str(missing),
+            )
+        with waiting(spark, f"following {events}"), _asked_to_stop() as asked:
+            _follow(running, asked, before)
+        told = _sums(batches(out, spark), before)
+    work.report(
+        {**told, "out": out, "stopped": asked.is_set()},
+        f"{counted(told['batches'], 'batch')}: {counted(told['events'], 'event')}, "
+        f"{counted(told['dead'], 'dead letter')}, {counted(told['hits'], str(result)[:-1])} in {out}",
+    )
+    if asked.is_set():
+        raise KeyboardInterrupt
+    finish(f"{were(told['dead'], 'row')} set aside; see {dead}" if told["dead"] else None)
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[threading.Event]:
+    """Set by Ctrl-C or SIGTERM, the first time; Spark itself would give up the batch that runs."""
+    asked = threading.Event()
+
+    def note(number: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _follow(running: Stream, asked: threading.Event, last: int) -> None:
+    """Wait for the end, and tell a person who looks on of each batch after the last of an earlier run."""
+    while not running.await_done(_POLL_SECONDS):
+        for batch in running.progress(_SHOWN):
+            if batch.batch > last:
+                last = batch.batch
+                tell(
+                    f"batch {last}: {batch.events:,} events, {batch.hits:,} hits, {batch.dead:,} dead letters, "
+                    f"{batch.events_per_second:,.0f} events/s"
+                )
+        if asked.is_set():
+            running.stop()
+
+
+def _sums(out: list[Batch], last: int) -> dict[str, int]:
+    """What the batches after the last of an earlier run came to."""
+    new = [batch for batch in out if batch.batch > last]
+    sums = {name: sum(getattr(batch, name) for batch in new) for name in ("events", "dead", "hits")}
+    return {"batches": len(new), **sums}

@@ -1,0 +1,1 @@
+"""Events over HTTP: publishing, server-sent events, WebSockets, CloudEvents."""

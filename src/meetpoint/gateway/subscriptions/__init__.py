@@ -1,0 +1,1 @@
+"""Durable subscriptions over HTTP: the REST resource, and webhooks to its sinks."""

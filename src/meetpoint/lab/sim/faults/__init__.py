@@ -1,0 +1,1 @@
+"""Fault injection: plans of faults, when each comes, and disks that fail."""

@@ -1,0 +1,1 @@
+"""Events as Python's values, JSON, MessagePack and Arrow."""

@@ -1,0 +1,1 @@
+"""Schemas: attributes and their types, their YAML form, and their inference from events."""

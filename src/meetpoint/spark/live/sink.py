@@ -1,0 +1,276 @@
+"""`writeStream.format("meetpoint")`: rows become events of a network, each once, whatever dies and is started again.
+
+Workers turn rows into events, and hand them to the driver, which keeps the batch on its disk (`live_staging`) before it
+publishes. Each event has the next number of the query's publisher, and brokers remember the highest number that they
+accepted of it, however long ago. So a batch that is run again goes on where it was cut short; one that is done is
+dropped. Events are published in the order of rows within a partition, and partition by partition.
+
+What a broker or the schema refuses is an error that shows the row, or a dead letter where there is a folder for them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import types as spark
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from meetpoint.api.limits import EVENT_BYTES_MAX
+from meetpoint.client.network import Network
+from meetpoint.errors import EventError, MeetpointError, one_line
+from meetpoint.language.events.arrow import attributes_from_arrow
+from meetpoint.language.events.event import Event
+from meetpoint.language.events.json import attributes_to_json
+from meetpoint.language.events.msgpack import from_msgpack, to_msgpack
+from meetpoint.language.schema.schema import Schema
+from meetpoint.language.values import Value
+from meetpoint.matching.io.rejects import reject
+from meetpoint.matching.tables.conformance import rows_as_json
+from meetpoint.spark.live.options import Client, Options, Reach
+from meetpoint.spark.live.stage import Batch, Staging, write_whole
+from meetpoint.spark.types import unusable_columns
+
+__all__ = ["SINK_OPTIONS", "LiveWriter", "Sink"]
+
+SINK_OPTIONS: Final = ("publisher", "time", "deadLetters", "staging", "checkpointLocation")
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_ENVELOPE_BYTES: Final = 400
+"""More than id, publisher and sequence of an event take."""
+_SHOWN_MAX: Final = 200
+
+
+class Sink(msgspec.Struct, frozen=True):
+    """What is to be done with rows."""
+
+    reach: Reach
+    name: str
+    staging: str
+    query: str
+    """Spark's id of the query, where it can be known."""
+    dead: str
+    time: str
+    """The column of the events' time; without one it is when a row was taken."""
+    schema: Schema | None
+
+    @classmethod
+    def of(cls, options: Options, columns: spark.StructType) -> Sink:
+        """From what the options say, for rows of these columns."""
+        reach = options.reach()
+        name = options.text("publisher")
+        if not _NAME.fullmatch(name):
+            raise MeetpointError(
+                f"option publisher: is {one_line(name)[:_SHOWN_MAX]!r}; give the query a name of letters, digits, . _ -"
+            )
+        checkpoint = _local(options.text("checkpointLocation"))
+        staging = options.text("staging") or ("" if checkpoint is None else str(checkpoint / "meetpoint"))
+        if not staging:
+            raise MeetpointError(
+                "option staging: the checkpoint is on no disk of the driver; name a folder that is, and stays"
+            )
+        time = options.text("time")
+        with Client(reach, patient=True) as client:
+            schema = client.run(client.asking.schema())
+        _check_columns(columns, time, schema)
+        return cls(reach, name, staging, _query_of(checkpoint), options.text("deadLetters"), time, schema)
+
+
+class Written(WriterCommitMessage):  # type: ignore[misc]
+    """What one task made of its rows."""
+
+    def __init__(self, events: list[bytes], dead: list[str]) -> None:
+        self.events = events
+        self.dead = dead
+
+
+class LiveWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """What Spark calls: `write` in workers, `commit` in a process of the driver."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Rows become events that have no number yet."""
+        events: list[bytes] = []
+        dead: list[str] = []
+        for batch in iterator:
+            for at, (made, problem) in enumerate(_events(batch, self._sink)):
+                if made is not None:
+                    events.append(made)
+                    continue
+                raw = rows_as_json(batch.slice(at, 1))[0]
+                if not self._sink.dead:
+                    raise EventError(f"row {raw[:_SHOWN_MAX]}: {problem}; or set option deadLetters to a folder")
+                dead.append(_letter(raw, problem))
+        return Written(events, dead)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Publish a batch, unless that is done."""
+        sink = self._sink
+        staging = Staging(Path(sink.staging))
+        with staging.locked(sink.reach.timeout_s):
+            state = staging.state(sink.name, sink.query)
+            if batchId < state.done:
+                raise MeetpointError(
+                    f"{sink.staging}: batch {batchId} comes, and {state.done} is done: it belongs to another query; "
+                    "name a folder of this query's own (option staging)"
+                )
+            if batchId == state.done:
+                return
+            batch = staging.batch(batchId)
+            is_again = batch is not None
+            if batch is None:
+                made = [each for each in messages if isinstance(each, Written)]
+                batch = Batch(
+                    batchId, state.next, [one for each in made for one in each.events],
+                    [one for each in made for one in each.dead],
+                )  # fmt: skip
+                if not batch.events and not batch.dead:
+                    return
+                staging.put_batch(batch)
+            batch = self._publish(staging, batch, state.publisher, is_again=is_again)
+            staging.put_state(msgspec.structs.replace(state, done=batchId, next=batch.first + len(batch.events)))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Nothing was done yet."""
+
+    def _publish(self, staging: Staging, batch: Batch, publisher: str, *, is_again: bool) -> Batch:
+        with Client(self._sink.reach, patient=True) as client:
+            accepted = client.run(client.net.progress(publisher)) if is_again else 0
+            refused = client.run(_put(client.net, batch, publisher, accepted))
+        if refused:
+            batch = self._set_aside(staging, batch, refused)
+        if batch.dead:
+            folder = Path(self._sink.dead)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / f"batch-{batch.number}.jsonl", "".join(f"{one}\n" for one in batch.dead).encode())
+        return batch
+
+    def _set_aside(self, staging: Staging, batch: Batch, refused: dict[int, str]) -> Batch:
+        """Brokers took the batch without some rows. Where there are no dead letters, those are tried again, under new
+        numbers, when the query is started again.
+        """
+        rows = {sequence: batch.events[sequence - batch.first] for sequence in refused}
+        events = [b"" if at in refused else made for at, made in enumerate(batch.events, batch.first)]
+        if self._sink.dead:
+            letters = [_letter(_shown(rows[sequence]), reason) for sequence, reason in refused.items()]
+            batch = msgspec.structs.replace(batch, events=events, dead=[*batch.dead, *letters])
+            staging.put_batch(batch)
+            return batch
+        staging.put_batch(msgspec.structs.replace(batch, events=[*events, *rows.values()]))
+        sequence, reason = next(iter(refused.items()))
+        raise EventError(
+            f"{len(refused)} rows were refused, the first is {_shown(rows[sequence])[:_SHOWN_MAX]}: {reason}; "
+            "see to it, or set option deadLetters to a folder, and start the query again"
+        )
+
+
+async def _put(net: Network, batch: Batch, publisher: str, accepted: int) -> dict[int, str]:
+    """Publish the events of a batch beyond a number; those that were refused for good, with reasons."""
+    refused: dict[int, str] = {}
+    waiting: deque[tuple[int, Any]] = deque()
+
+    async def wait_for_first() -> None:
+        sequence, future = waiting.popleft()
+        try:
+            await future
+        except EventError as error:
+            refused[sequence] = str(error)
+
+    for sequence, made in enumerate(batch.events, batch.first):
+        if made and sequence > accepted:
+            event = msgspec.structs.replace(
+                from_msgpack(made), id=f"{publisher}/{sequence}", publisher=publisher, sequence=sequence
+            )
+            waiting.append((sequence, net.put(event)))
+        while len(waiting) >= net.in_flight:
+            await wait_for_first()
+    while waiting:
+        await wait_for_first()
+    return refused
+
+
+# -- rows to events ----------------------------------------------------------------------------------------------------
+
+
+def _events(batch: pa.RecordBatch, sink: Sink) -> Iterator[tuple[bytes | None, str]]:
+    """For each row its event, or None and why there is none."""
+    try:
+        rows: list[dict[str, Value] | str] = list(attributes_from_arrow(batch, sink.schema))
+    except EventError:  # a row cannot even be read: which?
+        rows = [_row(batch.slice(at, 1), sink.schema) for at in range(batch.num_rows)]
+    for row in rows:
+        if isinstance(row, str):
+            yield None, row
+            continue
+        try:
+            yield _event(row, sink), ""
+        except EventError as error:
+            yield None, str(error)
+
+
+def _row(slice_: pa.RecordBatch, schema: Schema | None) -> dict[str, Value] | str:
+    try:
+        return attributes_from_arrow(slice_, schema)[0]
+    except EventError as error:
+        return str(error).removeprefix("row 1: ")
+
+
+def _event(row: dict[str, Value], sink: Sink) -> bytes:
+    at: Any = row.pop(sink.time) if sink.time else datetime.now(UTC)
+    if at is None:
+        raise EventError(f"event: its time, column {sink.time}, is NULL; give each row a time")
+    attributes = row if sink.schema is None else sink.schema.conform(row)
+    made = to_msgpack(Event("-", sink.name, 0, at, attributes))
+    if len(made) + _ENVELOPE_BYTES > EVENT_BYTES_MAX:
+        raise EventError(f"event: is {len(made)} bytes long; at most {EVENT_BYTES_MAX} are carried, so split it")
+    return made
+
+
+def _letter(raw: str, reason: str) -> str:
+    letter = reject("rows", 0, reason, raw)
+    return json.dumps({"raw": letter.raw, "reason": letter.reason, "source": None}, ensure_ascii=False)
+
+
+def _shown(made: bytes) -> str:
+    return attributes_to_json(from_msgpack(made).attributes).decode()
+
+
+# -- checks before any row ---------------------------------------------------------------------------------------------
+
+
+def _check_columns(columns: spark.StructType, time: str, schema: Schema | None) -> None:
+    for name, type_name in unusable_columns(columns).items():
+        raise MeetpointError(f"column {name}: is of type {type_name}, which no attribute is; cast it, or drop it")
+    if time:
+        types = [field.dataType for field in columns.fields if field.name == time]
+        if not types or not isinstance(types[0], spark.TimestampType | spark.TimestampNTZType):
+            raise MeetpointError(f"option time: {time!r} is no column of timestamps; name one, or leave it out")
+    if schema is not None:
+        for name in columns.names:
+            if name not in schema.tree and name != time:
+                raise MeetpointError(
+                    f"column {name}: the network's schema has no such attribute; drop it, or declare it there"
+                )
+
+
+def _local(location: str) -> Path | None:
+    """A checkpoint's folder, if it is on a disk of this machine."""
+    path = re.sub("^file:(//)?", "", location)
+    return None if not path or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path) else Path(path)
+
+
+def _query_of(checkpoint: Path | None) -> str:
+    if checkpoint is None:
+        return ""
+    try:
+        return str(json.loads((checkpoint / "metadata").read_bytes())["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""  # it is not there yet, or somewhere else

@@ -1,0 +1,1 @@
+"""`match` and `backtest`: the three strategies, and the choice between them."""

@@ -1,0 +1,1 @@
+"""`measure`: counts of values, keys and matches, made by Spark."""

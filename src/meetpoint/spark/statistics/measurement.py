@@ -1,0 +1,286 @@
+"""How events and subscriptions are: what values occur, what constraints accept, where many meet, who hears nothing.
+
+Events are read twice, and a third time where subscriptions are measured too; cache them if reading them takes long.
+What is counted is exact, but for: how many distinct values there are; quantiles, which are off by at most a
+ten-thousandth of all values; common values of attributes with very many (see `matching.keys.value_counts`). Constraints
+and keys are counted for those that matter most, `CONSTRAINTS_MAX` and `KEYS_MAX` of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+from meetpoint.errors import MeetpointError
+from meetpoint.matching.keys.feedback import Feedback
+from meetpoint.matching.keys.key_plan import KeyPlan
+from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
+from meetpoint.matching.keys.value_counts import read_value
+from meetpoint.spark.checks import check_frame
+from meetpoint.spark.statistics.counts import AskedRows, MetRows
+from meetpoint.spark.statistics.event_counts import (
+    ACCURACY,
+    QUARTILES,
+    Column,
+    Tallies,
+    columns_of,
+    selected,
+    statistics_of,
+    tallies_of,
+)
+from meetpoint.spark.statistics.report import (
+    AttributeMeasure,
+    ConstraintMeasure,
+    KeyMeasure,
+    MatchMeasure,
+    Measured,
+    ValueShare,
+)
+from meetpoint.spark.types import schema_from_spark
+from meetpoint.spark.worker_files import check_workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["CONSTRAINTS_MAX", "KEYS_MAX", "measure"]
+
+CONSTRAINTS_MAX = 1000
+"""Constraints that are counted: those that most subscriptions have."""
+DRAWN_MAX = 32
+"""Constraints of each attribute that are counted beside those, drawn from the rest, to tell what the rest is like."""
+KEYS_MAX = 1000
+"""Meet keys that are counted: those at which most pairs are expected."""
+
+
+def measure(events: DataFrame, subscriptions: Any = None, hits: DataFrame | None = None, *, top: int = 20) -> Measured:
+    """Measure events; what subscriptions (`id`, `filter`) ask of them; and matches, as `match` gives them.
+
+    `top` is how many common values, busy and silent subscriptions are named.
+    """
+    _check(events, "events")
+    texts = None if subscriptions is None else _texts_of(subscriptions)
+    counted = None if hits is None else _hits_of(hits, texts)
+    if top < 1:
+        raise MeetpointError(f"measure: top is {top}; ask for 1 or more")
+    check_workers(events.sparkSession)
+    schema = schema_from_spark(events.schema)
+    rows, columns = columns_of(events, schema)
+    tallies = tallies_of(events, schema, rows)
+    statistics = statistics_of(rows, columns, tallies)
+    asked = _Asked() if texts is None else _asked_of(texts, KeyPlan(statistics, names=columns))
+    met = _met_of(events, asked)
+    lines = {name: column.line for name, column in columns.items() if column.line is not None}
+    return Measured(
+        events=rows,
+        attributes=tuple(_attribute_measure(name, column, tallies, rows, top) for name, column in columns.items()),
+        subscriptions=None if texts is None else asked.filters + asked.refused,
+        refused=asked.refused,
+        constraints=_constraint_measures(asked, met, rows),
+        keys=_key_measures(asked, met),
+        matches=None if counted is None else _matches_of(counted, texts, top),
+        feedback=Feedback(statistics, selectivity=_selectivity(asked, met, rows), lines=lines, sample=tallies.sample),
+        top=top,
+    )
+
+
+# -- what is given -----------------------------------------------------------------------------------------------------
+
+
+def _check(frame: Any, what: str) -> None:
+    check_frame(frame, what)
+    if frame.isStreaming:
+        raise MeetpointError(f"{what}: the DataFrame is a stream; measure what a stream has written")
+
+
+def _texts_of(subscriptions: Any) -> DataFrame:
+    """The ids and filters of a DataFrame, or of `Subscriptions`."""
+    frame = getattr(subscriptions, "filters", subscriptions) if not _is_frame(subscriptions) else subscriptions
+    _check(frame, "subscriptions")
+    for wanted in ("id", "filter"):
+        if wanted not in frame.columns:
+            shown = ", ".join(frame.columns)
+            raise MeetpointError(f"subscriptions: there is no column {wanted}; the columns are {shown}")
+    type_ = frame.schema["filter"].dataType.simpleString()
+    if type_ != "string":
+        raise MeetpointError(f"subscriptions: column filter is of type {type_}; give the filters as texts")
+    return frame.select("id", "filter")
+
+
+def _is_frame(given: Any) -> bool:
+    from pyspark.sql import DataFrame
+
+    return isinstance(given, DataFrame)
+
+
+def _hits_of(hits: DataFrame, texts: DataFrame | None) -> DataFrame:
+    """The ids of matches, one a pair, of pairs or of lists."""
+    _check(hits, "hits")
+    if "subscription" in hits.columns:
+        ids = hits.select("subscription")
+    elif "subscriptions" in hits.columns:
+        ids = hits.select(F.explode("subscriptions").alias("subscription"))
+    else:
+        raise MeetpointError(
+            f"hits: there is no column subscription; the columns are {', '.join(hits.columns)}: give what match gave"
+        )
+    if texts is not None:
+        found, wanted = (frame.schema[0].dataType.simpleString() for frame in (ids, texts))
+        if found != wanted:
+            raise MeetpointError(
+                f"hits: column subscription is of type {found}, and the ids of subscriptions are of type {wanted}; "
+                "give the subscriptions that were matched"
+            )
+    return ids
+
+
+# -- what subscriptions ask --------------------------------------------------------------------------------------------
+
+
+class _Thing(msgspec.Struct, frozen=True):
+    """A constraint or a key, and how many subscriptions have it; drawn, where it is not one of the first."""
+
+    attribute: str
+    thing: bytes
+    uses: int
+    is_drawn: bool = False
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """What filters ask; `uses` are how many subscriptions constrain an attribute."""
+
+    filters: int = 0
+    refused: int = 0
+    uses: dict[str, int] = {}
+    constraints: tuple[_Thing, ...] = ()
+    keys: tuple[_Thing, ...] = ()
+
+
+def _asked_of(texts: DataFrame, plan: KeyPlan) -> _Asked:
+    """The constraints that most filters have, some of the others, and the keys where most pairs are expected."""
+    filters = texts.select(F.coalesce("filter", F.lit("")).alias("filter"))
+    each = filters.mapInArrow(AskedRows(plan.to_bytes()), AskedRows.SCHEMA)
+    each = each.groupBy("sort", "attribute", "thing").agg(F.sum("uses").alias("uses"), F.max("share").alias("share"))
+    each = each.persist()
+    try:
+        totals = each.groupBy("sort", "attribute").agg(F.sum("uses").alias("uses")).toArrow().to_pylist()
+        constraints, keys = each.where("sort = 'constraint'"), each.where("sort = 'key'")
+        first = _things(constraints.orderBy(F.desc("uses"), "thing").limit(CONSTRAINTS_MAX))
+        by_chance = Window.partitionBy("attribute").orderBy(F.xxhash64("thing"), "thing")
+        drawn = _things(constraints.withColumn("draw", F.row_number().over(by_chance)).where(f"draw <= {DRAWN_MAX}"))
+        busy = _things(keys.orderBy((F.col("uses") * F.col("share")).desc(), "thing").limit(KEYS_MAX))
+    finally:
+        each.unpersist()
+    seen = {thing.thing for thing in first}
+    others = [msgspec.structs.replace(thing, is_drawn=True) for thing in drawn if thing.thing not in seen]
+    sums = {(row["sort"], row["attribute"]): row["uses"] for row in totals}
+    return _Asked(
+        sums.get(("filter", ""), 0),
+        sums.get(("refused", ""), 0),
+        {attribute: uses for (sort, attribute), uses in sums.items() if sort == "constraint"},
+        (*first, *others),
+        tuple(busy),
+    )
+
+
+def _things(frame: DataFrame) -> list[_Thing]:
+    rows = frame.select("attribute", "thing", "uses").toArrow().to_pylist()
+    return sorted((_Thing(**row) for row in rows), key=lambda thing: (-thing.uses, thing.thing))
+
+
+def _met_of(events: DataFrame, asked: _Asked) -> list[int]:
+    """How many events satisfy each constraint, then how many have each key."""
+    things = (*asked.constraints, *asked.keys)
+    if not things:
+        return []
+    names = [thing.attribute for thing in things if thing.attribute]
+    count = MetRows(tuple(t.thing for t in asked.constraints), tuple(t.thing for t in asked.keys))
+    mapped = selected(events, names).mapInArrow(count, MetRows.SCHEMA)
+    found = mapped.groupBy("number").agg(F.sum("events").alias("events")).toArrow()
+    met = dict(zip(found["number"].to_pylist(), found["events"].to_pylist(), strict=True))
+    return [met.get(number, 0) for number in range(len(things))]
+
+
+def _selectivity(asked: _Asked, met: Sequence[int], rows: int) -> dict[str, float]:
+    """The share of events that satisfy a constraint on an attribute, on average over its subscriptions.
+
+    Those counted because they are common stand for themselves, those drawn from the rest for all the rest.
+    """
+    first, drawn = (dict.fromkeys(asked.uses, (0, 0.0)) for _ in range(2))
+    for thing, events in zip(asked.constraints, met, strict=False):
+        sums = drawn if thing.is_drawn else first
+        uses, satisfied = sums[thing.attribute]
+        sums[thing.attribute] = (uses + thing.uses, satisfied + thing.uses * events / max(rows, 1))
+    shares = {}
+    for name, all_uses in asked.uses.items():
+        (uses, satisfied), (drawn_uses, drawn_satisfied) = first[name], drawn[name]
+        rest = (all_uses - uses) * drawn_satisfied / drawn_uses if drawn_uses else 0.0
+        shares[name] = (satisfied + rest) / all_uses
+    return shares
+
+
+# -- the measures ------------------------------------------------------------------------------------------------------
+
+
+def _attribute_measure(name: str, column: Column, tallies: Tallies, rows: int, top: int) -> AttributeMeasure:
+    there = column.there / max(rows, 1)
+    attribute = column.attribute
+    common = () if attribute is None else list(tallies.of(name, KeySort.VALUE).common.items())[:top]
+    return AttributeMeasure(
+        name=name,
+        type=column.type,
+        there=there,
+        kinds={} if attribute is None else {attribute.type.kind: there},
+        distinct=column.distinct,
+        common=tuple(
+            ValueShare(read_value(text, attribute.type), uses, uses / max(rows, 1))  # type: ignore[union-attr]
+            for text, uses in common
+        ),
+        quantiles=column.quartiles,
+    )
+
+
+def _constraint_measures(asked: _Asked, met: Sequence[int], rows: int) -> tuple[ConstraintMeasure, ...]:
+    return tuple(
+        ConstraintMeasure(thing.thing.decode(), thing.attribute, thing.uses, events, events / max(rows, 1))
+        for thing, events in zip(asked.constraints, met, strict=False)
+        if not thing.is_drawn
+    )
+
+
+def _key_measures(asked: _Asked, met: Sequence[int]) -> tuple[KeyMeasure, ...]:
+    keys = [
+        KeyMeasure(str(msgspec.msgpack.decode(thing.thing, type=MeetKey)), thing.uses, events)
+        for thing, events in zip(asked.keys, met[len(asked.constraints) :], strict=True)
+    ]
+    return tuple(sorted(keys, key=lambda one: (-one.candidates, -one.subscriptions, one.key)))
+
+
+def _matches_of(ids: DataFrame, texts: DataFrame | None, top: int) -> MatchMeasure:
+    """Matches by subscription: hits, which may be dear, are gone through once."""
+    counts = ids.groupBy("subscription").agg(F.count(F.lit(1)).alias("pairs"))
+    if texts is not None:
+        held = texts.select(F.col("id").alias("subscription")).distinct()
+        counts = held.join(counts, "subscription", "full").na.fill(0, ["pairs"])
+    counts = counts.persist()
+    try:
+        asked = {
+            "pairs": F.sum("pairs"),
+            "silent": F.count_if(F.col("pairs") == 0),
+            "quantiles": F.percentile_approx("pairs", list(QUARTILES), ACCURACY),
+        }
+        said = counts.agg(*[one.alias(name) for name, one in asked.items()]).toArrow().to_pylist()[0]
+        busy = counts.where("pairs > 0").orderBy(F.desc("pairs"), "subscription").limit(top).toArrow().to_pylist()
+        silent = counts.where("pairs = 0").orderBy("subscription").limit(top).toArrow()["subscription"].to_pylist()
+    finally:
+        counts.unpersist()
+    return MatchMeasure(
+        pairs=said["pairs"] or 0,
+        top=tuple((row["subscription"], row["pairs"]) for row in busy),
+        quantiles=tuple(said["quantiles"] or ()),
+        silent=None if texts is None else said["silent"],
+        silent_ids=tuple(silent),
+    )

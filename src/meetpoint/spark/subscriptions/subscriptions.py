@@ -1,0 +1,310 @@
+"""`Subscriptions`: a table of filters, and the index that it is compiled to.
+
+Nothing is lost silently: a row without a good id or filter is set aside with its reason, in `rejected`, and whoever
+matches is told how many there are.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from meetpoint.client.dialer import Token
+from meetpoint.client.sync import connect_sync
+from meetpoint.errors import MeetpointError, SchemaError
+from meetpoint.language.filters.lint import Oddity, Report
+from meetpoint.language.schema.schema import Schema
+from meetpoint.matching import jobs
+from meetpoint.matching.io.files import format_of
+from meetpoint.matching.io.rejects import Reject, SourceError
+from meetpoint.spark.checks import check_choice, check_frame
+from meetpoint.spark.reader import BROKEN, CSV_OPTIONS, opened
+from meetpoint.spark.session import session
+from meetpoint.spark.subscriptions import compilation, store
+from meetpoint.spark.subscriptions.store import Version
+
+__all__ = ["ON_BAD", "Subscriptions", "is_temporary", "refuse_bad", "sample_rows"]
+
+ON_BAD = ("warn", "error")
+SAMPLE_ROWS = 10_000
+"""Events that are looked at to tell which constraints few events satisfy."""
+_temporary: set[str] = set()
+"""Directories that go when this process ends."""
+
+_log = logging.getLogger("meetpoint.spark")
+
+
+class Subscriptions:
+    """Filters under ids, from a DataFrame, from files, from brokers, or from a directory that they were compiled to.
+
+    Make them with `from_dataframe`, `read`, `from_network` or `open`. What needs the filters parsed (`count`,
+    `rejected`, `match`) compiles them when it is first asked for, into a directory that goes with this process;
+    `compile` says where.
+    """
+
+    def __init__(
+        self, spark: Any, source: Any | None, id_type: str, schema: Schema | None, version: Version | None
+    ) -> None:
+        self._spark = spark
+        self._source = source
+        self._id_type = id_type
+        self._schema = schema
+        self._version = version
+
+    # -- making --------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def from_dataframe(
+        frame: Any,
+        id: str = "id",  # noqa: A002
+        where: str = "filter",
+        subscriber: str | None = None,
+        schema: Schema | None = None,
+    ) -> Subscriptions:
+        """The rows of a DataFrame: `id`, `where` and `subscriber` name its columns.
+
+        Ids are strings or integers. `subscriber` says whose a filter is: `lint` compares only those of one. A `schema`
+        is what filters are checked against.
+        """
+        check_frame(frame, "subscriptions")
+        if frame.isStreaming:
+            raise MeetpointError("subscriptions: the DataFrame is a stream; compile the subscriptions of one moment")
+        if schema is not None and not isinstance(schema, Schema):
+            raise SchemaError(f"schema: given an object of class {type(schema).__name__}; give a Schema")
+        id_type = _checked_type(frame, "id", id)
+        _checked_type(frame, "where", where)
+        if subscriber is not None:
+            _checked_type(frame, "subscriber", subscriber)
+        return Subscriptions(frame.sparkSession, _selected(frame, id, where, subscriber), id_type, schema, None)
+
+    @staticmethod
+    def read(path: str | os.PathLike[str], spark: Any = None, schema: Schema | None = None) -> Subscriptions:
+        """A .parquet, .jsonl or .csv with the columns id, filter and maybe subscriber.
+
+        Lines that are no rows are set aside like bad filters.
+        """
+        where = os.fspath(path)
+        running = spark or session()
+        frame = _read(running, where)
+        for wanted in ("id", "filter"):
+            if wanted not in frame.columns:
+                shown = ", ".join(name for name in frame.columns if name != BROKEN)
+                raise SourceError(f"{where}: there is no column {wanted}; the columns are {shown}")
+        subscriber = "subscriber" if "subscriber" in frame.columns else None
+        return Subscriptions.from_dataframe(frame, subscriber=subscriber, schema=schema)
+
+    @staticmethod
+    def from_network(
+        url: str,
+        *,
+        token: Token = "",
+        ca: str | os.PathLike[str] | None = None,
+        owner: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        spark: Any = None,
+    ) -> Subscriptions:
+        """All subscriptions of a network of brokers as they are now, or those of an owner, or with some labels.
+
+        Their ids are their names, their subscribers their owners. Filters are checked against the network's schema.
+        """
+        with connect_sync(url, token=token, ca=ca) as net:
+            schema = net.schema()
+            found = net.subscriptions(owner, dict(labels or {}))
+        rows = {
+            "id": pa.array([each.name for each in found], pa.string()),
+            "filter": pa.array([each.filter for each in found], pa.string()),
+            "subscriber": pa.array([each.terms.owner for each in found], pa.string()),
+        }
+        frame = (spark or session()).createDataFrame(pa.table(rows))
+        return Subscriptions.from_dataframe(frame, subscriber="subscriber", schema=schema)
+
+    @staticmethod
+    def open(directory: str | os.PathLike[str], version: int | None = None, spark: Any = None) -> Subscriptions:
+        """What was compiled to a directory: the current version, or one by its number."""
+        found = store.current(directory) if version is None else store.open_version(directory, version)
+        return Subscriptions(spark, None, found.manifest.id_type, None, found)
+
+    # -- what there is -------------------------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> Version | None:
+        """The compiled version; None as long as there is none."""
+        return self._version
+
+    @property
+    def compiled(self) -> Version:
+        """The same, compiled now if need be."""
+        if self._version is None:
+            self._version = self._compile_to(_temporary_directory(), None, store.KEPT)
+        return self._version
+
+    @property
+    def count(self) -> int:
+        """How many subscriptions there are, without those set aside."""
+        return self.compiled.manifest.subscriptions
+
+    @property
+    def rejected(self) -> Any:
+        """A DataFrame of what was set aside: row, id, filter (as it was given) and reason."""
+        return self._session.createDataFrame(pq.read_table(self.compiled.rejected_path))
+
+    @property
+    def filters(self) -> Any:
+        """A DataFrame of what was not: id, filter and subscriber."""
+        return self._session.createDataFrame(pq.read_table(self.compiled.filters_path))
+
+    @property
+    def id_type(self) -> str:
+        """Spark's name of the type of the ids."""
+        return self._id_type
+
+    def lint(self) -> Report:
+        """What is odd about the filters: refused, never or always true, duplicate, covered, outside the schema."""
+        rejects: list[Reject] = []
+        report = jobs.lint(self._frame().drop("broken").toArrow(), schema=self._schema, rejects=rejects)
+        nameless = len(rejects) - report.counts().get(Oddity.REFUSED, 0)
+        if nameless:
+            _log.warning("lint: %s rows have no good id or no filter: see rejected", f"{nameless:,}")
+        return report
+
+    # -- compiling -----------------------------------------------------------------------------------------------------
+
+    def compile(
+        self,
+        directory: str | os.PathLike[str] | None = None,
+        sample: Any = None,
+        *,
+        on_bad: str = "warn",
+        keep: int = store.KEPT,
+    ) -> Subscriptions:
+        """Parse all filters in parallel, and publish an index of them as a new version in a directory.
+
+        `sample` are events like those to come, a DataFrame or an Arrow table: filters are then filed under what few of
+        them satisfy. `keep` is how many versions the directory holds. `on_bad="error"` publishes nothing where a row is
+        set aside.
+        """
+        where = _temporary_directory() if directory is None else directory
+        rows = sample_rows(sample)
+        version = self._compile_to(where, rows, keep, on_bad)
+        return Subscriptions(self._spark, self._source, self._id_type, self._schema, version)
+
+    def _compile_to(
+        self, directory: str | os.PathLike[str], sample: pa.Table | None, keep: int, on_bad: str = "warn"
+    ) -> Version:
+        check_choice("on_bad", on_bad, ON_BAD)
+        parsed = compilation.parse(self._frame(), self._id_type, self._schema)
+        if on_bad == "error" and parsed.rejected.num_rows:
+            refuse_bad(parsed.rejected.num_rows, parsed.rejected["reason"][0].as_py())
+        return store.publish(
+            directory,
+            lambda folder: compilation.write_version(folder, parsed, sample=sample, schema=self._schema),
+            keep=keep,
+        )
+
+    def _frame(self) -> Any:
+        """The rows with the columns that `compiling.parse` takes, good and bad."""
+        if self._source is not None:
+            return self._source
+        tables = [pq.read_table(path) for path in (self.compiled.filters_path, self.compiled.rejected_path)]
+        rows = pa.concat_tables(tables, promote_options="default").select(["id", "filter", "subscriber"])
+        return _selected(self._session.createDataFrame(rows), "id", "filter", "subscriber")
+
+    @property
+    def _session(self) -> Any:
+        return self._spark or session()
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------
+
+
+def refuse_bad(count: int, reason: str) -> None:
+    """MeetpointError for subscriptions of which some were set aside, where that was not wanted."""
+    raise MeetpointError(
+        f"subscriptions: {count:,} cannot be used, the first because: {reason}; correct them, or leave on_bad='warn'"
+    )
+
+
+def _checked_type(frame: Any, argument: str, name: str) -> str:
+    """Spark's name of a column's type; MeetpointError where there is no such column, or not one of its kind."""
+    fields = [field for field in frame.schema.fields if field.name == name]
+    if len(fields) != 1:
+        near = get_close_matches(str(name), frame.columns, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"the columns are {', '.join(frame.columns)}"
+        told = "there are two columns" if fields else "there is no column"
+        raise MeetpointError(f"subscriptions: {told} {name!r}, which {argument}= names; {hint}")
+    type_name = str(fields[0].dataType.simpleString()).partition(" ")[0].partition("(")[0]
+    type_name = {"char": "string", "varchar": "string"}.get(type_name, type_name)
+    wanted = ("string",) if argument == "where" else tuple(compilation.ID_TYPES)
+    if type_name not in wanted:
+        what = "a filter is a text" if argument == "where" else f"{argument} is a string or an integer"
+        raise MeetpointError(f"subscriptions: column {name!r} is of type {type_name}, and {what}; cast it")
+    return type_name
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def _selected(frame: Any, id_: str, where: str, subscriber: str | None) -> Any:
+    """The columns that `compiling.parse` takes; by their place, since Spark reads a dot in a name as a path."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = list(frame.columns)
+    placed = frame.toDF(*(f"c{at}" for at in range(len(names))))
+
+    def column(name: str | None) -> Any:
+        return F.lit(None) if name is None else F.col(f"c{names.index(name)}")
+
+    broken = column(BROKEN if BROKEN in names else None)
+    return placed.select(
+        column(id_).alias("id"),
+        column(where).alias("filter"),
+        column(subscriber).cast("string").alias("subscriber"),
+        broken.cast("string").alias("broken"),
+    )
+
+
+def _read(spark: Any, path: str) -> Any:
+    """The rows of a file or folder; lines that are no rows have only a text in the column for broken ones."""
+    from pyspark.sql import types
+
+    kind = format_of(path.rstrip("/"))  # whether it is there only Spark knows
+    if kind == "parquet":
+        return opened(path, spark.read.parquet)
+    if kind == "jsonl":
+        return opened(path, lambda where: spark.read.json(where, columnNameOfCorruptRecord=BROKEN))
+    header = opened(path, lambda where: spark.read.options(**CSV_OPTIONS).csv(where)).columns
+    columns = types.StructType([types.StructField(name, types.StringType()) for name in (*header, BROKEN)])
+    # all as text: an id that looks like a number is still a name
+    return opened(path, lambda where: spark.read.schema(columns).options(**CSV_OPTIONS).csv(where, enforceSchema=False))
+
+
+def sample_rows(sample: Any) -> pa.Table | None:
+    """Some events, from a DataFrame or an Arrow table."""
+    if sample is None or isinstance(sample, pa.Table):
+        return sample
+    check_frame(sample, "sample")
+    if sample.isStreaming:
+        raise MeetpointError("sample: the DataFrame is a stream; give a table of events like those to come")
+    return sample.limit(SAMPLE_ROWS).toArrow()
+
+
+def _temporary_directory() -> str:
+    """A directory that goes when this process ends."""
+    directory = tempfile.mkdtemp(prefix="meetpoint-index-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    _temporary.add(directory)
+    return directory
+
+
+def is_temporary(version: Version) -> bool:
+    """Whether a version goes when this process ends."""
+    return version.directory in _temporary
