@@ -61,8 +61,8 @@ def modules() -> list[Module]:
 
 def sizes(all_: list[Module]) -> Iterator[Measure]:
     for name, some, lines, count in (
-        ("product", [m for m in all_ if not m.is_lab], 84_000, 505),
-        ("lab", [m for m in all_ if m.is_lab], 22_600, 144),
+        ("product", [m for m in all_ if not m.is_lab], 84_100, 524),
+        ("lab", [m for m in all_ if m.is_lab], 22_600, 147),
     ):
         yield Measure(f"{name}: lines", sum(m.lines for m in some), lines)
         yield Measure(f"{name}: modules", len(some), count)
@@ -71,7 +71,7 @@ def sizes(all_: list[Module]) -> Iterator[Measure]:
 def flat(all_: list[Module]) -> Measure:
     folders = Counter(m.path.parent for m in all_ if m.path.name != "__init__.py")
     crowded = tuple(f"{folder}: {count}" for folder, count in folders.most_common() if count > 16)
-    return Measure("most modules in one folder", max(folders.values()), 34, crowded)
+    return Measure("most modules in one folder", max(folders.values()), 20, crowded)
 
 
 def gerunds(all_: list[Module]) -> Measure:
@@ -96,7 +96,7 @@ def class_names(all_: list[Module]) -> Measure:
     for module, node in _classes(all_):
         packages[node.name].add(module.path.parent)
     found = tuple(f"{name}: {len(at)}" for name, at in sorted(packages.items()) if len(at) >= FLAT_FROM)
-    return Measure("class names in more than 2 packages", len(found), 51, found)
+    return Measure("class names in more than 2 packages", len(found), 53, found)
 
 
 def banned(all_: list[Module]) -> Measure:
