@@ -1,1 +1,1 @@
-"""Filters on Arrow columns: columns prepared once, whole columns tested at a time, and rows checked against a schema."""
+"""Filters on Arrow columns: columns prepared once, tested whole columns at a time, and checked against a schema."""
