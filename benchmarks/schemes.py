@@ -62,7 +62,7 @@ from meetpoint.language.syntax.render import render_constraint
 from meetpoint.matching import Scan
 from meetpoint.matching.index import Index
 from meetpoint.node.runtime.inputs import ClientRequest
-from meetpoint.schemes.lists.collection import AttributeOrder, Mode
+from meetpoint.schemes.lists.collection import AttributeOrder, CollectionMode
 
 COMPARED = (
     "flood",
@@ -276,13 +276,15 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-def read_scheme(scheme: str, order: tuple[str, ...] = ()) -> NetworkConfig | Mode:
+def read_scheme(scheme: str, order: tuple[str, ...] = ()) -> NetworkConfig | CollectionMode:
     """The network of a scheme, with what it is given of the workload; the mode of one as printed."""
     name, *words = scheme.split(":")
     if name == PRINTED:
-        if len(words) != 1 or words[0] not in [*Mode]:
-            raise SetupError(f"{scheme}: as printed there are {', '.join(f'{PRINTED}:{mode}' for mode in Mode)}")
-        return Mode(words[0])
+        if len(words) != 1 or words[0] not in [*CollectionMode]:
+            raise SetupError(
+                f"{scheme}: as printed there are {', '.join(f'{PRINTED}:{mode}' for mode in CollectionMode)}"
+            )
+        return CollectionMode(words[0])
     config = network_config("chord", scheme)
     lists = msgspec.structs.replace(config.lists, schema=SCHEMA, first=order)
     return msgspec.structs.replace(config, lists=lists)
@@ -291,7 +293,7 @@ def read_scheme(scheme: str, order: tuple[str, ...] = ()) -> NetworkConfig | Mod
 def measure(scheme: str, case: Case, truth: Truth) -> Row:
     """One scheme from its beginning to its end."""
     config = read_scheme(scheme, truth.order)
-    if isinstance(config, Mode):
+    if isinstance(config, CollectionMode):
         return measure_printed(scheme, config, case, truth)
     expected: dict[str, set[str]] = {}
 
@@ -333,7 +335,7 @@ def measure(scheme: str, case: Case, truth: Truth) -> Row:
     )
 
 
-def measure_printed(scheme: str, mode: Mode, case: Case, truth: Truth) -> Row:
+def measure_printed(scheme: str, mode: CollectionMode, case: Case, truth: Truth) -> Row:
     """What a model of the papers as printed says."""
     began, spent = time.perf_counter(), time.process_time()
     schema, parser = Schema.from_yaml(SCHEMA), FilterParser()

@@ -34,11 +34,11 @@ from meetpoint.node.runtime.inputs import ClientRequest, Persisted, Received
 from meetpoint.placement.messages import DeliverToHome, Done, KeyedRequest
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.dmm import DmmSettings
-from meetpoint.schemes.dmm.entry_tables import Region
+from meetpoint.schemes.dmm.entry_tables import StoredRegion
 from meetpoint.schemes.dmm.regions import Regions
-from meetpoint.schemes.dmm.rules import Kept, State
+from meetpoint.schemes.dmm.rules import RegionRecord, RegionState
 from meetpoint.schemes.dmm.space import ROOT, Code
-from meetpoint.schemes.lists.messages import Collect, Collected
+from meetpoint.schemes.lists.messages import ListQuery, ListReply
 from meetpoint.schemes.rebeca import RebecaSettings
 from tests.broker.talking import broker, calling, event, network, run, until
 from tests.security.authorities import TestAuthority
@@ -117,16 +117,21 @@ def test_the_tree_of_regions_is_seen_in_parts() -> None:
 
 def test_of_a_tree_only_what_serves_or_is_split_is_shown_and_only_where_it_is_held() -> None:
     regions = []
-    for number, state in enumerate(State):
-        region = Region(Code(f"{number:04b}"))
-        region.record = Kept(state=state)
+    for number, state in enumerate(RegionState):
+        region = StoredRegion(Code(f"{number:04b}"))
+        region.record = RegionRecord(state=state)
         regions += [(HomeId(b"here"), region), (HomeId(b"gone"), region)]
     held = SimpleNamespace(
         holder=lambda code: None if code == ROOT else SimpleNamespace(id=b"here"),
         _shelves=SimpleNamespace(regions=lambda: regions),
     )
-    shown = {State.LEAF: False, State.SPLITTING: False, State.INTERIOR: True, State.MERGING: True}
-    wanted = [(f"{number:04b}", 0, shown[state]) for number, state in enumerate(State) if state in shown]
+    shown = {
+        RegionState.LEAF: False,
+        RegionState.SPLITTING: False,
+        RegionState.INTERIOR: True,
+        RegionState.MERGING: True,
+    }
+    wanted = [(f"{number:04b}", 0, shown[state]) for number, state in enumerate(RegionState) if state in shown]
     assert Regions.held(held) == wanted  # type: ignore[arg-type]
 
 
@@ -320,8 +325,8 @@ def test_questions_that_name_no_event_are_known_by_their_step_and_by_their_answe
     codec = make_codec()
     follower = EventTracer(Standing(), codec)  # type: ignore[arg-type]
     follower.follow("e1", 10, 0)
-    asked = codec.encode(Collect("price", (), b"1", ()))
-    answered = codec.encode(Collected(()))
+    asked = codec.encode(ListQuery("price", (), b"1", ()))
+    answered = codec.encode(ListReply(()))
     arc = KeyRange(b"k" * 20, b"k" * 20)
 
     def errand(number: int) -> Send:

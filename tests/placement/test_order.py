@@ -12,7 +12,7 @@ from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
 from meetpoint.node.home.publisher_order import Watermark
 from meetpoint.placement.messages import DeliverToHome
 from meetpoint.schemes.meet.entries import place_of
-from meetpoint.schemes.meet.messages import Visit
+from meetpoint.schemes.meet.messages import MatchRequest
 from tests.node.world import RING
 from tests.placement.small_world import MeetWorld, home, symbols_between
 
@@ -31,7 +31,7 @@ def world_with(count: int, *places: int) -> MeetWorld:
 VALUE, OTHER, *_ = symbols_between(2000, 3000)
 
 
-def lose(world: MeetWorld, id_: str, kind: type[Message] = Visit, to: int | None = None) -> None:
+def lose(world: MeetWorld, id_: str, kind: type[Message] = MatchRequest, to: int | None = None) -> None:
     """What brings one event is lost."""
 
     def weather(source: int, target: int, message: Message) -> tuple[int, ...] | None:

@@ -23,7 +23,7 @@ from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.messages import DeliverToHome, Done, KeyedRequest, Pull, Pulled, Put, Seek, Sought, Take, Took
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.meet.entries import place_of
-from meetpoint.schemes.meet.messages import Visit, Visited
+from meetpoint.schemes.meet.messages import MatchReply, MatchRequest
 from tests.placement.small_world import CODEC, RING, MeetWorld, free, home, symbols_between
 
 US = 1_000_000
@@ -74,7 +74,8 @@ def test_a_visit_counts_for_what_was_held_when_it_began(publisher: int) -> None:
     one = on(world, 2, 4000, 1000, "one")
     other = on(world, 3, 3000, 4000, "other", "color")
     lost = Lost(
-        world, lambda _, to, message: isinstance(message, DeliverToHome) or (isinstance(message, Visit) and to == 4)
+        world,
+        lambda _, to, message: isinstance(message, DeliverToHome) or (isinstance(message, MatchRequest) and to == 4),
     )
     world.weather = lost
     world.publish(publisher, "e", symbol=one, color=other)
@@ -98,9 +99,9 @@ def test_an_answer_counts_for_what_was_known_when_it_was_asked() -> None:
     held: list[int] = []
 
     def weather(source: int, to: int, message: Message) -> Iterable[int] | None:
-        if isinstance(message, Visit) and to == 4:
+        if isinstance(message, MatchRequest) and to == 4:
             return ()
-        if isinstance(message, Visited) and source == 1 and not held:
+        if isinstance(message, MatchReply) and source == 1 and not held:
             held.append(world.now)
             return (1_700_000,)
         return None
@@ -151,7 +152,7 @@ def test_a_home_that_got_more_is_visited_again() -> None:
     world.run(2)
     one = on(world, 2, 4000, 1000, "one")
     other = on(world, 3, 3000, 4000, "other", "color")
-    lost = Lost(world, lambda _, to, message: isinstance(message, Visit) and to == 4)
+    lost = Lost(world, lambda _, to, message: isinstance(message, MatchRequest) and to == 4)
     world.weather = lost
     world.publish(3, "first", symbol=one, color=other)
     world.run(0.3)
@@ -170,7 +171,7 @@ def test_a_summary_that_came_during_a_tour_does_not_shorten_it() -> None:
     other = on(world, 3, 3000, 4000, "other", "color")
     world.publish(2, "before", symbol=one, color=other)
     world.run(2)
-    lost = Lost(world, lambda _, to, message: isinstance(message, Visit) and to == 4)
+    lost = Lost(world, lambda _, to, message: isinstance(message, MatchRequest) and to == 4)
     world.weather = lost
     world.publish(2, "first", color=other)
     world.run(0.3)
@@ -214,7 +215,7 @@ def test_events_that_were_not_settled_come_after_a_restart_in_whatever_order_the
     value = on(world, 2, 2000, 3000, "s")
 
     def is_late(source: int, to: int, message: Message) -> bool:
-        return isinstance(message, Visit) and any(id_ in message.content for id_ in (b"e2x", b"e10x"))
+        return isinstance(message, MatchRequest) and any(id_ in message.content for id_ in (b"e2x", b"e10x"))
 
     world.weather = Lost(world, is_late)
     for number in range(1, 13):

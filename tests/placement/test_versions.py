@@ -12,7 +12,7 @@ from meetpoint.api.requests import Leave, Subscribe, Unsubscribe, Update
 from meetpoint.placement.dissemination import dissemination
 from meetpoint.placement.entries import placement
 from meetpoint.placement.messages import DeliverToHome
-from meetpoint.schemes.meet.messages import Used, Visit
+from meetpoint.schemes.meet.messages import MatchRequest, SummaryUpdate
 from tests.placement.small_world import MeetWorld, free, home
 from tests.placement.test_races import US, Lost, on, value_between
 
@@ -26,7 +26,7 @@ def overtaken(seconds: float) -> bool:
     world.run(2)
     old, new = value_between(4000, 1000, "symbol"), value_between(3000, 4000, "color")
     world.subscribed(2, "s", f"symbol = '{old}'")
-    lost = Lost(world, lambda _, to, message: isinstance(message, Visit) and to == 1)
+    lost = Lost(world, lambda _, to, message: isinstance(message, MatchRequest) and to == 1)
     world.weather = lost
     world.publish(3, "e", symbol=old, color=new)
     world.run(0.5)
@@ -103,7 +103,7 @@ def test_who_is_down_is_not_asked_as_fast_as_messages_go() -> None:
 
     def count(source: int, to: int, message: Message) -> None:
         nonlocal sent
-        sent += to == 3 and isinstance(message, Used | DeliverToHome)
+        sent += to == 3 and isinstance(message, SummaryUpdate | DeliverToHome)
 
     world.weather = count
     world.crash(3)

@@ -16,7 +16,7 @@ from meetpoint.matching.keys.feedback import Feedback
 from meetpoint.matching.keys.statistics import Statistics
 from meetpoint.node.runtime.inputs import Measured
 from meetpoint.schemes.meet import MeetSettings
-from meetpoint.schemes.meet.summaries import Summaries
+from meetpoint.schemes.meet.summaries import SummaryCache
 from tests.schemes.busy import Busy, judge, network
 
 SYMBOLS = 40
@@ -113,7 +113,7 @@ def test_children_of_a_key_that_was_crowded_are_not_visited_in_vain(monkeypatch:
         return run_once(lambda net, random: tune(net, 20, share, random), crowded, events=250)
 
     before, after = visited(0), visited(1)
-    monkeypatch.setattr(Summaries, "arcs_without", lambda self, wanted: [])
+    monkeypatch.setattr(SummaryCache, "arcs_without", lambda self, wanted: [])
     in_vain = visited(1)
     assert after < 0.85 * before
     assert in_vain > 0.95 * before

@@ -26,7 +26,7 @@ from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.language import parse_filter
-from meetpoint.schemes.rebeca.messages import Hand
+from meetpoint.schemes.rebeca.messages import ForwardEvent
 from meetpoint.schemes.rebeca.tables import STRATEGIES, Strategy
 
 SEEDS = (1, 2, 3)
@@ -40,7 +40,7 @@ class Handed:
         self.edges: dict[object, set[tuple[str, str]]] = defaultdict(set)
 
     def sent(self, now: int, source: Process, to: Peer, message: Message, payload: bytes) -> None:
-        if isinstance(message, Hand):
+        if isinstance(message, ForwardEvent):
             self.edges[message.event].add((source.address, to.address))
 
     def received(self, now: int, source: Process, target: Process, message: Message, payload: bytes) -> None:

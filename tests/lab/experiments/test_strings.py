@@ -22,7 +22,7 @@ from meetpoint.lab.experiments.strings.delivering import measure_crossover, meas
 from meetpoint.lab.experiments.strings.lookups import count_keys, count_lookups
 from meetpoint.lab.experiments.strings.traffic import run as run_traffic
 from meetpoint.lab.experiments.strings.traffic import workload_of
-from meetpoint.schemes.lists.collection import Mode
+from meetpoint.schemes.lists.collection import CollectionMode
 from tests.lab.experiments.judging import made_up
 
 SMALL: dict[str, Parameter] = {"nodes": 16, "subscriptions": 1200, "events": 400}
@@ -50,7 +50,7 @@ def sent(figure: int, theta: float, attributes: int, constraints: str, seed: int
 def test_distributed_sends_most_with_fifty_attributes_and_hybrid_least_with_ten(seed: int) -> None:
     """Figure 9, values only: its direction turns round with the schema."""
     many, few = (sent(9, 1.0, attributes, "equality", seed) for attributes in (50, 10))
-    coordinated, distributed, hybrid = (many[f"corrected_{mode}_subids"] for mode in Mode)
+    coordinated, distributed, hybrid = (many[f"corrected_{mode}_subids"] for mode in CollectionMode)
     assert distributed > 1.5 * coordinated
     assert hybrid < 0.7 * distributed
     assert few["corrected_hybrid_subids"] < 0.9 * few["corrected_coordinated_subids"]
@@ -73,7 +73,7 @@ def test_hybrid_wins_where_popular_attributes_have_uniform_values(seed: int) -> 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_as_printed_more_is_sent_and_wrong_ones_are_reached(seed: int) -> None:
     found = sent(9, 1.0, 10, "mixed", seed)
-    for mode in Mode:
+    for mode in CollectionMode:
         assert found[f"printed_{mode}_subids"] > 3 * found[f"corrected_{mode}_subids"]
         assert found[f"printed_{mode}_missing"] == 0
     assert found["printed_distributed_spurious"] == found["printed_hybrid_spurious"]
@@ -255,8 +255,8 @@ def test_balance_is_judged_on_both_placements(spaced: float, hashed: float, verd
 )
 def test_faults_and_messages_are_judged(spurious: float, messages: float, verdict: str) -> None:
     metrics = {"matches": 2.0, "printed_coordinated_lookups": 40.0}
-    metrics |= {f"printed_{mode}_spurious": spurious for mode in Mode} | {
-        f"printed_{mode}_missing": 0.0 for mode in Mode
+    metrics |= {f"printed_{mode}_spurious": spurious for mode in CollectionMode} | {
+        f"printed_{mode}_missing": 0.0 for mode in CollectionMode
     }
     metrics |= {f"{version}_coordinated_messages": messages for version in ("corrected", "printed")}
     cell: dict[str, Parameter] = {"figure": 9, "theta": 0.1, "attributes": 50, "constraints": "mixed", "nodes": 64}

@@ -21,7 +21,7 @@ from meetpoint.language.schema.schema import Schema
 from meetpoint.matching.index import Index
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists import ListsSettings
-from meetpoint.schemes.lists.collection import AttributeOrder, Mode
+from meetpoint.schemes.lists.collection import AttributeOrder, CollectionMode
 
 SCHEMA = Schema.from_yaml("attributes: {a: string, b: string}")
 SENT = ("collect", "collected", "chain", "accepted", "told", "heard", "carry", "carried")
@@ -35,7 +35,7 @@ def filters_of(workload: PaperB, count: int) -> list[Filter]:
 # -- corrected: simulated brokers --------------------------------------------------------------------------------------
 
 
-def compare_with_brokers(mode: Mode, nodes: int, workload: PaperB, subscriptions: int, events: int) -> Sent:
+def compare_with_brokers(mode: CollectionMode, nodes: int, workload: PaperB, subscriptions: int, events: int) -> Sent:
     """Run a network and the model with the same homes and origins; whatever differs fails."""
     settings = ListsSettings(mode=mode.value, schema=workload.schema, first=tuple(reversed(workload.names)))
     net = Network(
@@ -61,22 +61,22 @@ def compare_with_brokers(mode: Mode, nodes: int, workload: PaperB, subscriptions
     for id_, event in published:
         found = model.publish(event, sorted(event, reverse=True), at[history.publications[id_].address])
         came = [number for number, name in enumerate(names) if id_ in net.notifications[name]]
-        assert found == dict.fromkeys(Mode, subset(came))
+        assert found == dict.fromkeys(CollectionMode, subset(came))
     sent = model.sent[mode]
     assert sent.subids + sent.delivered_subids == report.subids
     assert sent.messages == sum(meter.by_kind[kind].messages for kind in SENT if kind in meter.by_kind)
     return sent
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_the_corrected_model_sends_what_simulated_brokers_send(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", CollectionMode)
+def test_the_corrected_model_sends_what_simulated_brokers_send(mode: CollectionMode) -> None:
     workload = PaperB(seed=3, attributes=10, values_theta=1.0)
     sent = compare_with_brokers(mode, 16, workload, 120, 50)
     assert sent.subids > 25
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_so_it_does_where_events_go_round_the_ring(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", CollectionMode)
+def test_so_it_does_where_events_go_round_the_ring(mode: CollectionMode) -> None:
     workload = PaperB(seed=5, attributes=2, values_theta=2.0, constraints="equality")
     sent = compare_with_brokers(mode, 5, workload, 100, 25)
     assert sent.walks > 5
@@ -114,8 +114,8 @@ def test_the_quick_model_counts_what_the_algorithms_as_printed_send(workload: Pa
     origins = [random.randrange(nodes) for _ in events]
     quick = PrintedGathering(IdealRing(Ring(), hashed(Ring(), nodes, seed)), schema, filters, homes)
     order = AttributeOrder(schema, tuple(reversed(workload.names)))
-    slow = {mode: PrintedModel(nodes, seed, mode, schema, order, filters) for mode in Mode}
-    wrong = {mode: [0, 0] for mode in Mode}
+    slow = {mode: PrintedModel(nodes, seed, mode, schema, order, filters) for mode in CollectionMode}
+    wrong = {mode: [0, 0] for mode in CollectionMode}
     for event, origin, numbers in zip(events, origins, expected, strict=True):
         right = subset(numbers)
         for mode, found in quick.publish(event, sorted(event, reverse=True), origin).items():
@@ -127,19 +127,19 @@ def test_the_quick_model_counts_what_the_algorithms_as_printed_send(workload: Pa
         assert (sent.subids + sent.delivered_subids, sent.delivered_subids) == (told.subids, told.delivered_subids)
         assert (sent.walks, wrong[mode]) == (told.walks, [told.missing, told.spurious])
         assert sent.messages == sum(traffic.messages for traffic in told.kinds.values())
-    assert wrong[Mode.DISTRIBUTED][1] > wrong[Mode.COORDINATED][1]
-    assert workload.attributes > 10 or quick.sent[Mode.DISTRIBUTED].walks > 0
+    assert wrong[CollectionMode.DISTRIBUTED][1] > wrong[CollectionMode.COORDINATED][1]
+    assert workload.attributes > 10 or quick.sent[CollectionMode.DISTRIBUTED].walks > 0
 
 
 # -- as printed, with bytes --------------------------------------------------------------------------------------------
 
 
-def model(mode: Mode, *filters: str, nodes: int = 64) -> PrintedModel:
+def model(mode: CollectionMode, *filters: str, nodes: int = 64) -> PrintedModel:
     return PrintedModel(nodes, 7, mode, SCHEMA, AttributeOrder(SCHEMA, ["a", "b"]), map(parse_filter, filters))
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_what_is_found_is_compared_with_the_oracle(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", CollectionMode)
+def test_what_is_found_is_compared_with_the_oracle(mode: CollectionMode) -> None:
     made = model(mode, "a LIKE 'N%E'", "a = 'NASDAQ'", "a LIKE 'NAS%'", "a LIKE '%'")
     made.publish({"a": "NASDAQ"}, [1, 2, 3])
     assert (made.found.missing, made.found.spurious) == (1, 1), "* alone is never found, and half an affix counts"
@@ -147,14 +147,18 @@ def test_what_is_found_is_compared_with_the_oracle(mode: Mode) -> None:
 
 def test_distributed_takes_subids_along_that_the_event_cannot_satisfy() -> None:
     filters = ("a = 'x' AND b = 'y'", "a = 'x'")
-    for mode, spurious in ((Mode.COORDINATED, 0), (Mode.DISTRIBUTED, 1), (Mode.HYBRID, 1)):
+    for mode, spurious in (
+        (CollectionMode.COORDINATED, 0),
+        (CollectionMode.DISTRIBUTED, 1),
+        (CollectionMode.HYBRID, 1),
+    ):
         made = model(mode, *filters)
         made.publish({"a": "x"}, [1])
         assert (made.found.missing, made.found.spurious) == (0, spurious)
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_messages_are_counted_at_each_hop_and_answers_once(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", CollectionMode)
+def test_messages_are_counted_at_each_hop_and_answers_once(mode: CollectionMode) -> None:
     made = model(mode, "a = 'xy' AND b = 'z'", nodes=128)
     for _ in range(50):
         made.publish({"a": "xy", "b": "z"}, [0])
@@ -164,20 +168,20 @@ def test_messages_are_counted_at_each_hop_and_answers_once(mode: Mode) -> None:
     assert answers.messages <= 50 * lookups, "one for each lookup, but where a node asks itself"
     assert 3 < asked.messages / answers.messages < 6, "½ log2 N and the last step"
     assert 100 < asked.bytes / asked.messages < 200
-    if mode is Mode.COORDINATED:
+    if mode is CollectionMode.COORDINATED:
         assert set(kinds) == {"collect", "collected", "carry"}
         assert made.found.subids == pytest.approx(50 * 3, abs=6), "one under each attribute, and one to its home"
     else:
         assert set(kinds) == {"collect", "collected", "chain", "told", "carry"}
         # The nodes of xy and z find it themselves: it is passed on, told and delivered.
         assert made.found.subids == pytest.approx(50 * 3, abs=6)
-        assert kinds["told"].messages <= 50 * (2 if mode is Mode.HYBRID else 1)
+        assert kinds["told"].messages <= 50 * (2 if mode is CollectionMode.HYBRID else 1)
     assert made.found.delivered_subids <= 50
     assert made.found.missing == made.found.spurious == made.found.walks == 0
 
 
 def test_an_event_for_many_goes_round_the_ring() -> None:
-    made = model(Mode.COORDINATED, *["a = 'x'"] * 30, nodes=8)
+    made = model(CollectionMode.COORDINATED, *["a = 'x'"] * 30, nodes=8)
     made.publish({"a": "x"}, range(30))
     assert made.found.walks == 1
     assert made.found.kinds["carry"].messages == 7

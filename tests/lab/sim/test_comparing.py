@@ -37,7 +37,7 @@ from meetpoint.matching import Scan
 from meetpoint.node.runtime.effects import Notify
 from meetpoint.node.runtime.inputs import ClientRequest
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.flood.messages import Flooded, Flooding
+from meetpoint.schemes.flood.messages import FloodAck, FloodEvent
 from tests.lab.sim.toy import ToyFamily
 
 NODES = 6
@@ -260,7 +260,7 @@ class Spoken:
 
 def test_an_event_counts_as_alone_if_it_was_still_before_and_until_the_next() -> None:
     spoken = Spoken(1, 2, 3)
-    carry = Flooding(KEY, A.peer, 0, 0, None, b"content")
+    carry = FloodEvent(KEY, A.peer, 0, 0, None, b"content")
     spoken.publish(1.0, b"zero")
     spoken.say(1.5, A, B, carry)
     spoken.publish(1.51, b"one")  # too soon after the last message
@@ -278,7 +278,7 @@ def test_an_event_counts_as_alone_if_it_was_still_before_and_until_the_next() ->
 
 def test_what_comes_before_the_first_event_is_for_subscriptions() -> None:
     spoken = Spoken()
-    answer = Flooded(b"", ())
+    answer = FloodAck(b"", ())
     spoken.say(0.5, A, B, answer)  # before anyone subscribes
     spoken.watcher.happened(SECOND_US, A, ClientRequest(1, Subscribe("s1", "a > 1")))
     spoken.say(1.5, A, B, answer)
@@ -296,9 +296,9 @@ def test_what_goes_on_when_nobody_asks_anything_is_upkeep_and_taken_from_the_res
     for at_s in range(1, 60):  # again and again, and once more for the subscription and the event
         if at_s == 10:
             spoken.publish(at_s, b"one")
-        spoken.say(at_s, A, B, Flooded(b"", ()))
+        spoken.say(at_s, A, B, FloodAck(b"", ()))
         if at_s in (5, 15):
-            spoken.say(at_s, B, A, Flooded(b"", ()))
+            spoken.say(at_s, B, A, FloodAck(b"", ()))
     end = 60 * SECOND_US
     idle = _Idle(spoken.watcher.idle, end)
     assert spoken.watcher.idle.began == (10 + int(IDLE_S)) * SECOND_US

@@ -18,7 +18,7 @@ from meetpoint.lab.sim.engine import Process
 from meetpoint.node.runtime.inputs import ClientRequest
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord.messages import Find, Routed
-from meetpoint.schemes.flood.messages import Flooding
+from meetpoint.schemes.flood.messages import FloodEvent
 from tests.lab.sim.toy import ToyFamily
 
 RING = Ring()
@@ -67,7 +67,7 @@ def test_what_is_said_of_the_inside_of_messages_is_so() -> None:
 
 def test_a_routed_message_is_for_what_it_brings() -> None:
     codec = make_codec()
-    event = Flooding(EventKey(HomeId(b"h"), 1, 1), PEER, 0, 0, b"", b"content")
+    event = FloodEvent(EventKey(HomeId(b"h"), 1, 1), PEER, 0, 0, b"", b"content")
     for body, tag in ((event, "flooding"), (Find(RING.key(1), PEER, 1, 1), "c.fi")):
         once = Routed(RING.key(1), PEER, 1, codec.encode(body))
         twice = Routed(RING.key(1), PEER, 1, codec.encode(once))

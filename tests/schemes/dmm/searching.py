@@ -15,11 +15,11 @@ from random import Random
 from typing import Any, NamedTuple
 
 from meetpoint.schemes.dmm import rules
-from meetpoint.schemes.dmm.rules import ROOT_KEPT, Kept, State
+from meetpoint.schemes.dmm.rules import ROOT_RECORD, RegionRecord, RegionState
 
 MEETS = {"p": "p01", "0": "p0", "1": "p1"}
 Entries = frozenset[str]
-Version = tuple[Kept | None, Entries]
+Version = tuple[RegionRecord | None, Entries]
 
 
 class World(NamedTuple):
@@ -39,18 +39,18 @@ Step = tuple[str, World]
 
 def beginning() -> World:
     nothing: Version = (None, frozenset())
-    return World((((ROOT_KEPT, frozenset()),), (nothing,), (nothing,)), frozenset(), frozenset(), frozenset())
+    return World((((ROOT_RECORD, frozenset()),), (nothing,), (nothing,)), frozenset(), frozenset(), frozenset())
 
 
 class Rules(NamedTuple):
     """What is searched; mutants have others."""
 
-    sow: Callable[[Kept | None, int], Kept | None] = rules.sow
-    open_: Callable[[Kept | None, int], Kept | None] = rules.open_
-    close: Callable[[Kept | None, int], Kept | None] = rules.close
-    dissolve: Callable[[Kept | None, int], Kept | None] = rules.dissolve
-    give_up: Callable[[Kept], Kept] = rules.give_up
-    finish_merge: Callable[[Kept], Kept] = rules.finish_merge
+    sow: Callable[[RegionRecord | None, int], RegionRecord | None] = rules.preload
+    open_: Callable[[RegionRecord | None, int], RegionRecord | None] = rules.open_
+    close: Callable[[RegionRecord | None, int], RegionRecord | None] = rules.close
+    dissolve: Callable[[RegionRecord | None, int], RegionRecord | None] = rules.dissolve
+    give_up: Callable[[RegionRecord], RegionRecord] = rules.give_up
+    finish_merge: Callable[[RegionRecord], RegionRecord] = rules.finish_merge
     waits: bool = True
     """Whether a state is safe before anyone hears of it."""
 
@@ -94,7 +94,7 @@ class Search:
         regions = (*world.regions[:at], versions, *world.regions[at + 1 :])
         return world._replace(regions=regions)
 
-    def _write(self, world: World, at: int, kept: Kept | None, entries: Entries) -> World | None:
+    def _write(self, world: World, at: int, kept: RegionRecord | None, entries: Entries) -> World | None:
         versions = world.regions[at]
         if versions[-1] == (kept, entries):
             return world
@@ -110,7 +110,12 @@ class Search:
             if entry not in self.puts:
                 continue
             kept, entries = world.regions[at][-1]
-            if kept is not None and kept.state is State.LEAF and entry not in entries and entry not in world.acked:
+            if (
+                kept is not None
+                and kept.state is RegionState.LEAF
+                and entry not in entries
+                and entry not in world.acked
+            ):
                 after = self._write(world, at, kept, entries | {entry})
                 if after is not None:
                     yield f"{entry} is put at {at}", after
@@ -120,7 +125,12 @@ class Search:
     def _is_for(self, world: World, message: tuple[Any, ...]) -> bool:
         kept = world.regions[0][-1][0]
         assert kept is not None
-        wanted = {State.SPLITTING: "sown", State.INTERIOR: "opened", State.MERGING: "closed", State.LEAF: "dissolved"}
+        wanted = {
+            RegionState.SPLITTING: "sown",
+            RegionState.INTERIOR: "opened",
+            RegionState.MERGING: "closed",
+            RegionState.LEAF: "dissolved",
+        }
         return message[:2] == (wanted[kept.state], kept.turn)
 
     def _parent(self, world: World) -> Iterator[Step]:
@@ -128,25 +138,28 @@ class Search:
         assert kept is not None
         if kept.is_at_rest and kept.turn < self.turns:
             yield from self._turn(world, "split", rules.begin_split(kept), entries)
-        if kept.state is State.INTERIOR and kept.settled and kept.turn < self.turns:
+        if kept.state is RegionState.INTERIOR and kept.settled and kept.turn < self.turns:
             yield from self._turn(world, "merge", rules.begin_merge(kept), entries)
             yield from self._turn(world, "reopen", rules.reopen(kept), entries)
-        if kept.state in (State.SPLITTING, State.MERGING):
+        if kept.state in (RegionState.SPLITTING, RegionState.MERGING):
             yield from self._turn(world, "give up", self.which.give_up(kept), entries)
         if self._is_safe(world, 0):
             yield from self._commands(world, kept, entries)
         yield from self._finish(world, kept, entries)
 
-    def _turn(self, world: World, what: str, kept: Kept, entries: Entries) -> Iterator[Step]:
+    def _turn(self, world: World, what: str, kept: RegionRecord, entries: Entries) -> Iterator[Step]:
         after = self._write(world, 0, kept, entries)
         if after is not None:
             yield f"parent: {what} {kept.turn}", after._replace(heard=frozenset())
 
-    def _commands(self, world: World, kept: Kept, entries: Entries) -> Iterator[Step]:
-        kind = {State.SPLITTING: "sow", State.INTERIOR: "open", State.MERGING: "close", State.LEAF: "dissolve"}[
-            kept.state
-        ]
-        if kept.state in (State.LEAF, State.INTERIOR) and kept.settled:
+    def _commands(self, world: World, kept: RegionRecord, entries: Entries) -> Iterator[Step]:
+        kind = {
+            RegionState.SPLITTING: "sow",
+            RegionState.INTERIOR: "open",
+            RegionState.MERGING: "close",
+            RegionState.LEAF: "dissolve",
+        }[kept.state]
+        if kept.state in (RegionState.LEAF, RegionState.INTERIOR) and kept.settled:
             return
         for child in (1, 2):
             lot = frozenset(each for each in entries if each in MEETS[str(child - 1)]) if kind == "sow" else frozenset()
@@ -154,17 +167,17 @@ class Search:
             if message not in world.sent:
                 yield f"sent {message}", world._replace(sent=world.sent | {message})
 
-    def _finish(self, world: World, kept: Kept, entries: Entries) -> Iterator[Step]:
+    def _finish(self, world: World, kept: RegionRecord, entries: Entries) -> Iterator[Step]:
         if {message[2] for message in world.heard} != {1, 2}:
             return
-        if kept.state is State.SPLITTING:
+        if kept.state is RegionState.SPLITTING:
             yield from self._turn(world, "has split", rules.finish_split(kept), frozenset())
-        elif kept.state is State.MERGING:
+        elif kept.state is RegionState.MERGING:
             if all(message[3] is not None for message in world.heard):
                 union = frozenset[str]().union(*(message[3] for message in world.heard))
                 yield from self._turn(world, "has merged", self.which.finish_merge(kept), union)
         elif not kept.settled:
-            yield from self._turn(world, "settles", rules.settle(kept), entries)
+            yield from self._turn(world, "settles", rules.informed(kept), entries)
 
     # -- the children --------------------------------------------------------------------------------------------------
 
@@ -179,7 +192,7 @@ class Search:
             if kind != "sow":
                 yield f"{child} refuses {message}", self._answer(world, (done, turn, child, None))
             return
-        if kind == "sow" and after.state is State.EMBRYO:
+        if kind == "sow" and after.state is RegionState.EMBRYO:
             entries = entries | lot if after == kept else lot
         elif kind == "dissolve":
             entries = frozenset()
@@ -206,9 +219,11 @@ def wrong(world: World) -> str | None:
         return "a region and its half both serve"
     parent, states = memory[0][0], [kept.state if kept is not None else None for kept, _ in memory[1:]]
     assert parent is not None
-    if parent.settled and parent.turn and parent.state in (State.LEAF, State.INTERIOR):
+    if parent.settled and parent.turn and parent.state in (RegionState.LEAF, RegionState.INTERIOR):
         for state in states:
-            if (state is State.LEAF) is not parent.is_split or (state is not State.GONE and not parent.is_split):
+            if (state is RegionState.LEAF) is not parent.is_split or (
+                state is not RegionState.GONE and not parent.is_split
+            ):
                 return f"the parent is settled as {parent.state}, and a half is {state}"
     for at, (_, entries) in enumerate(memory):
         if serving[at]:
@@ -242,7 +257,7 @@ def story(came: dict[World, tuple[World, str] | None], world: World) -> list[str
     return told[::-1]
 
 
-def wander(searched: Search, seed: int, length: int, seen: set[State] | None = None) -> list[str] | None:
+def wander(searched: Search, seed: int, length: int, seen: set[RegionState] | None = None) -> list[str] | None:
     """A long way through worlds that no search comes to; told where it leads to one that is wrong."""
     random, world, told = Random(seed), beginning(), list[str]()
     for _ in range(length):

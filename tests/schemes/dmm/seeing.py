@@ -8,12 +8,12 @@ from typing import Any
 
 from meetpoint.api.ids import HomeId
 from meetpoint.schemes.dmm.entries import read_name
-from meetpoint.schemes.dmm.entry_tables import Region
-from meetpoint.schemes.dmm.rules import Kept, State
+from meetpoint.schemes.dmm.entry_tables import StoredRegion
+from meetpoint.schemes.dmm.rules import RegionRecord, RegionState
 from meetpoint.schemes.dmm.space import ROOT, Box, Code
 
 
-def held(scheme: Any) -> Iterator[Region]:
+def held(scheme: Any) -> Iterator[StoredRegion]:
     """The regions that homes at a node answer for; the root too where nothing is kept of it."""
     yield from _root(scheme)
     for home, region in scheme._shelves.regions():
@@ -23,7 +23,7 @@ def held(scheme: Any) -> Iterator[Region]:
                 yield region
 
 
-def kept_of(all_schemes: Iterable[Any]) -> dict[Code, Kept]:
+def kept_of(all_schemes: Iterable[Any]) -> dict[Code, RegionRecord]:
     """Where all regions stand that anyone answers for."""
     regions = [region for scheme in all_schemes for region in held(scheme)]
     return {region.code: region.kept for region in regions if region.kept is not None}
@@ -40,19 +40,19 @@ def served_twice(all_schemes: Iterable[Any]) -> list[str]:
     return _overlaps(region for scheme in everyone for region in held(scheme))
 
 
-def _known(scheme: Any) -> Iterator[Region]:
+def _known(scheme: Any) -> Iterator[StoredRegion]:
     """The regions of which a node knows anything, held or not, and the root where it is held."""
     yield from _root(scheme)
     yield from (region for _, region in scheme._shelves.regions() if region.code)
 
 
-def _root(scheme: Any) -> Iterator[Region]:
+def _root(scheme: Any) -> Iterator[StoredRegion]:
     at_root = scheme._regions.holder(ROOT)
     if at_root is not None:
         yield scheme._shelves.region(at_root.id, ROOT)
 
 
-def _overlaps(regions: Iterable[Region]) -> list[str]:
+def _overlaps(regions: Iterable[StoredRegion]) -> list[str]:
     serving = sorted(region.code for region in regions if region.kept is not None and region.kept.serves)
     # what lies around another comes right before the first of those
     return [f"{one!r} and {other!r} both serve" for one, other in pairwise(serving) if other.startswith(one)]
@@ -64,7 +64,7 @@ def served_by_nobody(all_schemes: Iterable[Any]) -> list[str]:
     wrong = [
         f"{code!r} is {kept}"
         for code, kept in there.items()
-        if kept.state not in (State.LEAF, State.INTERIOR, State.GONE) or not kept.settled
+        if kept.state not in (RegionState.LEAF, RegionState.INTERIOR, RegionState.GONE) or not kept.settled
     ]
     leaves = [code for code, kept in there.items() if kept.serves]
     served = sum(2.0 ** -len(code) for code in leaves)

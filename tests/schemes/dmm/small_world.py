@@ -12,7 +12,7 @@ from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.overlay import Overlay
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.dmm import Dmm, DmmSettings
-from meetpoint.schemes.dmm.rules import Kept
+from meetpoint.schemes.dmm.rules import RegionRecord
 from meetpoint.schemes.dmm.space import ROOT, Code
 from tests.schemes.dmm.seeing import kept_of, misplaced, served_by_nobody, served_twice
 from tests.schemes.small_world import SchemeWorld
@@ -53,7 +53,7 @@ class DmmWorld(SchemeWorld):
             if scheme is not None:
                 yield scheme
 
-    def kept(self, code: Code = ROOT) -> Kept | None:
+    def kept(self, code: Code = ROOT) -> RegionRecord | None:
         """Where a region stands, if anyone holds it."""
         return kept_of(self.schemes()).get(code)
 

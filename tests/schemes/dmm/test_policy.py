@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meetpoint.language import Attribute, Schema, Type
-from meetpoint.schemes.dmm.policy import Seat, ask_again_at, fullest_after, parts_of, should_split
+from meetpoint.schemes.dmm.policy import HolderLoad, ask_again_at, fullest_after, should_split, split_counts
 from meetpoint.schemes.dmm.settings import DmmSettings
 from meetpoint.schemes.dmm.space import ROOT, Box, Code, Space
 
 SETTINGS = DmmSettings(threshold=100, growth=0.125, relief=0.2)
-HERE = Seat(b"here", 200)
-EMPTY = (Seat(b"one", 0), Seat(b"other", 0))
+HERE = HolderLoad(b"here", 200)
+EMPTY = (HolderLoad(b"one", 0), HolderLoad(b"other", 0))
 
 
 def delegation(how: Literal["probed", "always", "never"]) -> DmmSettings:
@@ -29,14 +29,14 @@ def test_what_is_not_over_the_threshold_is_not_split(how: Literal["probed", "alw
 
 
 def test_never_means_never_and_always_looks_at_nothing_but_the_threshold() -> None:
-    full = (Seat(b"one", 10**6), Seat(b"one", 10**6))
+    full = (HolderLoad(b"one", 10**6), HolderLoad(b"one", 10**6))
     assert not should_split(10**6, 1, 10**6, HERE, EMPTY, delegation("never"))
     assert should_split(200, 200, 200, HERE, full, delegation("always"))
     assert should_split(200, 200, 200, HERE, None, delegation("always"))
 
 
 def test_a_split_that_adds_next_to_nothing_needs_no_probe() -> None:
-    full = (Seat(b"one", 10**6), Seat(b"one", 10**6))
+    full = (HolderLoad(b"one", 10**6), HolderLoad(b"one", 10**6))
     for halves in (None, full):
         assert should_split(160, 90, 90, HERE, halves, SETTINGS)  # an eighth more
         assert not should_split(160, 90, 91, HERE, halves, SETTINGS)
@@ -44,20 +44,20 @@ def test_a_split_that_adds_next_to_nothing_needs_no_probe() -> None:
 
 def test_a_costly_split_is_made_where_the_fullest_peer_is_left_a_fifth_less_full() -> None:
     for load, expected in ((10, True), (11, False)):
-        seats = (Seat(b"one", load), Seat(b"other", 0))
+        seats = (HolderLoad(b"one", load), HolderLoad(b"other", 0))
         assert should_split(200, 150, 150, HERE, seats, SETTINGS) == expected  # 160 of 200
         assert should_split(200, 150, 150, HERE, seats[::-1], SETTINGS) == expected
 
 
 def test_two_halves_at_one_peer_count_together() -> None:
-    both = (Seat(b"one", 0), Seat(b"one", 0))
+    both = (HolderLoad(b"one", 0), HolderLoad(b"one", 0))
     assert fullest_after(200, 150, 150, HERE, both) == 300
     assert not should_split(200, 150, 150, HERE, both, SETTINGS)
-    assert should_split(200, 150, 150, Seat(b"here", 400), both, SETTINGS) is (300 <= 0.8 * 400)
+    assert should_split(200, 150, 150, HolderLoad(b"here", 400), both, SETTINGS) is (300 <= 0.8 * 400)
 
 
 def test_a_half_that_stays_here_takes_the_place_of_the_region() -> None:
-    seats = (Seat(b"here", 200), Seat(b"other", 0))
+    seats = (HolderLoad(b"here", 200), HolderLoad(b"other", 0))
     assert fullest_after(200, 150, 140, HERE, seats) == 150
     assert fullest_after(150, 100, 100, HERE, seats) == 150, "with 50 entries of other regions"
 
@@ -75,8 +75,8 @@ def test_no_costly_split_makes_the_fullest_of_the_peers_concerned_fuller(entries
         load[holder] = data.draw(loads)
     load[b"here"] += entries
     halves = (data.draw(holders), data.draw(holders))
-    low, high = [Seat(half, load[half]) for half in halves]
-    here = Seat(b"here", load[b"here"])
+    low, high = [HolderLoad(half, load[half]) for half in halves]
+    here = HolderLoad(b"here", load[b"here"])
     before = max(load[holder] for holder in {b"here", *halves})
     load[b"here"] -= entries
     load[halves[0]] += left
@@ -103,20 +103,20 @@ def boxes(*spans: tuple[int, int]) -> list[Box]:
 
 
 def test_entries_part_where_the_first_halves_do() -> None:
-    assert parts_of(SPACE, ROOT, boxes((1, 1), (2, 9), (12, 15))) == (("0", "1"), 2, 2)
+    assert split_counts(SPACE, ROOT, boxes((1, 1), (2, 9), (12, 15))) == (("0", "1"), 2, 2)
 
 
 def test_while_all_lie_in_one_half_its_halves_count() -> None:
     for code in ("", "1", "10"):
-        assert parts_of(SPACE, Code(code), boxes((8, 8), (8, 9), (10, 10))) == (("100", "101"), 2, 1)
+        assert split_counts(SPACE, Code(code), boxes((8, 8), (8, 9), (10, 10))) == (("100", "101"), 2, 1)
 
 
 def test_what_is_alike_never_parts() -> None:
-    assert parts_of(SPACE, ROOT, boxes((8, 8), (8, 8))) is None
-    assert parts_of(Space.of(None, 16), ROOT, [(), ()]) is None
+    assert split_counts(SPACE, ROOT, boxes((8, 8), (8, 8))) is None
+    assert split_counts(Space.of(None, 16), ROOT, [(), ()]) is None
 
 
 def test_what_parts_below_the_depth_limit_only_does_not() -> None:
     shallow = Space.of(Schema((Attribute("a", Type.INTEGER, minimum=1, maximum=15),)), 2)
-    assert parts_of(shallow, ROOT, boxes((8, 8), (10, 10))) is None
-    assert parts_of(shallow, ROOT, boxes((8, 8), (12, 12))) == (("10", "11"), 1, 1)
+    assert split_counts(shallow, ROOT, boxes((8, 8), (10, 10))) is None
+    assert split_counts(shallow, ROOT, boxes((8, 8), (12, 12))) == (("10", "11"), 1, 1)

@@ -14,10 +14,10 @@ from meetpoint.api.outcomes import Stored
 from meetpoint.node.home.home import Home
 from meetpoint.placement.messages import Done, KeyedRequest
 from meetpoint.schemes.dmm import regions
-from meetpoint.schemes.dmm.messages import Close, Dissolve, Item, Open, Sow
-from meetpoint.schemes.dmm.region_changes import RegionChanges, Task
+from meetpoint.schemes.dmm.messages import CloseHalf, DissolveHalf, OpenHalf, Preload, RegionEntry
+from meetpoint.schemes.dmm.region_changes import RegionChanges, RegionTask
 from meetpoint.schemes.dmm.regions import Regions
-from meetpoint.schemes.dmm.rules import Kept, State
+from meetpoint.schemes.dmm.rules import RegionRecord, RegionState
 from meetpoint.schemes.dmm.space import ROOT, Code
 from meetpoint.schemes.dmm.walk import Verdict
 from tests.placement.small_world import CODEC, free
@@ -69,13 +69,13 @@ class Scene:
 
     def merge_to(self, reached: Callable[[], bool]) -> None:
         """And then too empty."""
-        self.split_to(lambda: self.is_at(State.INTERIOR, settled=True))
+        self.split_to(lambda: self.is_at(RegionState.INTERIOR, settled=True))
         self.world.run(10)
         for number in range(STAY, len(POINTS)):
             self.end(f"s{number}")
         self.world.run_until(reached)
 
-    def is_at(self, state: State, *, settled: bool | None = None, turn: int = 0) -> bool:
+    def is_at(self, state: RegionState, *, settled: bool | None = None, turn: int = 0) -> bool:
         kept = self.world.kept()
         if kept is None or kept.state is not state or kept.turn < turn:
             return False
@@ -101,12 +101,12 @@ class Scene:
 
 
 MOMENTS: dict[str, Callable[[Scene], None]] = {
-    "splitting": lambda scene: scene.split_to(lambda: scene.is_at(State.SPLITTING)),
-    "opening": lambda scene: scene.split_to(lambda: scene.is_at(State.INTERIOR, settled=False)),
-    "split": lambda scene: scene.split_to(lambda: scene.is_at(State.INTERIOR, settled=True)),
-    "merging": lambda scene: scene.merge_to(lambda: scene.is_at(State.MERGING)),
-    "dissolving": lambda scene: scene.merge_to(lambda: scene.is_at(State.LEAF, settled=False, turn=2)),
-    "merged": lambda scene: scene.merge_to(lambda: scene.is_at(State.LEAF, settled=True, turn=2)),
+    "splitting": lambda scene: scene.split_to(lambda: scene.is_at(RegionState.SPLITTING)),
+    "opening": lambda scene: scene.split_to(lambda: scene.is_at(RegionState.INTERIOR, settled=False)),
+    "split": lambda scene: scene.split_to(lambda: scene.is_at(RegionState.INTERIOR, settled=True)),
+    "merging": lambda scene: scene.merge_to(lambda: scene.is_at(RegionState.MERGING)),
+    "dissolving": lambda scene: scene.merge_to(lambda: scene.is_at(RegionState.LEAF, settled=False, turn=2)),
+    "merged": lambda scene: scene.merge_to(lambda: scene.is_at(RegionState.LEAF, settled=True, turn=2)),
 }
 DELAYS = [0, 0.003, 0.02, 0.06]
 """A write takes 2 ms, a message 5 to 50."""
@@ -180,10 +180,10 @@ def _inner(message: Message) -> Message | None:
 
 def _grow_and_shrink(scene: Scene) -> None:
     """Through all states, and to a split again."""
-    scene.merge_to(lambda: scene.is_at(State.LEAF, settled=True, turn=2))
+    scene.merge_to(lambda: scene.is_at(RegionState.LEAF, settled=True, turn=2))
     for number, point in enumerate(POINTS):
         scene.want(f"again {number}", point)
-    scene.world.run_until(lambda: scene.is_at(State.INTERIOR, settled=True, turn=3), 90)
+    scene.world.run_until(lambda: scene.is_at(RegionState.INTERIOR, settled=True, turn=3), 90)
     scene.world.run(30)
     scene.judge()
 
@@ -203,11 +203,12 @@ def test_errands_that_come_twice_and_late_do_nothing() -> None:
 
     scene.world.weather = weather
     _grow_and_shrink(scene)
-    assert {"Sow", "Open", "Close", "Dissolve", "Plant", "Uproot", "Match"} <= doubled.keys()
+    expected = {"Preload", "OpenHalf", "CloseHalf", "DissolveHalf", "AddEntry", "RemoveEntry", "MatchRequest"}
+    assert expected <= doubled.keys()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Sow, Open, Close, Dissolve])
+@pytest.mark.parametrize("kind", [Preload, OpenHalf, CloseHalf, DissolveHalf])
 def test_one_command_that_comes_when_all_is_over_does_nothing(kind: type[Message]) -> None:
     """It comes first as it should, and again in each later state."""
     scene = Scene()
@@ -244,8 +245,10 @@ def test_answers_that_are_lost_are_asked_for_again() -> None:
 def test_a_split_that_cannot_be_finished_is_given_up_and_does_not_hold_up_subscribers() -> None:
     scene = Scene()
     lost = scene.children[1]
-    scene.world.weather = lambda source, to, message: () if isinstance(_inner(message), Sow) and to == lost else None
-    scene.split_to(lambda: scene.is_at(State.SPLITTING))
+    scene.world.weather = lambda source, to, message: (
+        () if isinstance(_inner(message), Preload) and to == lost else None
+    )
+    scene.split_to(lambda: scene.is_at(RegionState.SPLITTING))
     scene.world.run(12)
     assert scene.world.observed["region_splitting_given_up"] == 1
     assert {scene.world.answers.get(request) for request in scene.requests.values()} == {Stored()}
@@ -257,23 +260,25 @@ def test_a_split_that_cannot_be_finished_is_given_up_and_does_not_hold_up_subscr
     assert scene.world.answers.get(scene.requests["more 2"]) == Stored()
     scene.world.weather = lambda source, to, message: None
     scene.world.run(90)
-    assert scene.is_at(State.INTERIOR, settled=True)
+    assert scene.is_at(RegionState.INTERIOR, settled=True)
     scene.judge()
 
 
 def test_a_merge_that_cannot_be_finished_is_given_up_and_what_was_closed_opens_again() -> None:
     scene = Scene()
     lost = scene.children[1]
-    scene.world.weather = lambda source, to, message: () if isinstance(_inner(message), Close) and to == lost else None
-    scene.merge_to(lambda: scene.is_at(State.MERGING))
+    scene.world.weather = lambda source, to, message: (
+        () if isinstance(_inner(message), CloseHalf) and to == lost else None
+    )
+    scene.merge_to(lambda: scene.is_at(RegionState.MERGING))
     scene.world.run(0.3)
     assert scene.world.kept(LOW) is not None
-    assert scene.world.kept(LOW).state is State.FROZEN  # type: ignore[union-attr]
+    assert scene.world.kept(LOW).state is RegionState.FROZEN  # type: ignore[union-attr]
     scene.publish("meanwhile", POINTS[0])
     scene.want("new", POINTS[0])
     scene.world.run(6)
     assert scene.world.observed["region_merging_given_up"] == 1
-    assert scene.is_at(State.INTERIOR, settled=True)
+    assert scene.is_at(RegionState.INTERIOR, settled=True)
     assert scene.world.leaves() == [LOW, HIGH]
     assert ("s0", "meanwhile") in scene.world.came()
     assert scene.world.answers.get(scene.requests["new"]) == Stored()
@@ -286,9 +291,9 @@ def test_a_half_that_knows_of_later_turns_than_its_parent_is_caught_up_with() ->
     """As where a region was dissolved and forgotten, and its halves were not."""
     scene = Scene()
     key = bytes(scene.world.scheme(scene.parent)._regions.key(HIGH))
-    errand = KeyedRequest(key, key, scene.world.nodes[scene.at].me, 1, 0, CODEC.encode(Dissolve(HIGH, 50)))
+    errand = KeyedRequest(key, key, scene.world.nodes[scene.at].me, 1, 0, CODEC.encode(DissolveHalf(HIGH, 50)))
     scene.world.say(scene.children[1], errand)
-    scene.split_to(lambda: scene.is_at(State.INTERIOR, settled=True))
+    scene.split_to(lambda: scene.is_at(RegionState.INTERIOR, settled=True))
     kept = scene.world.kept()
     assert kept is not None
     assert kept.turn == 51
@@ -318,7 +323,7 @@ def test_a_leaf_that_is_lost_with_all_copies_begins_anew_empty() -> None:
     """Its subscriptions are lost, as promised for one lost disk only; but nobody waits for it for ever."""
     scene = Scene()
     world = scene.world
-    scene.split_to(lambda: scene.is_at(State.INTERIOR, settled=True))
+    scene.split_to(lambda: scene.is_at(RegionState.INTERIOR, settled=True))
     world.run(10)
     number = scene.children[1]
     node = world.nodes[number]
@@ -348,11 +353,11 @@ def _at_once(self: Regions, home: Home, then: Callable[[], None]) -> None:
     then()
 
 
-def _half_of_it(self: RegionChanges, task: Task, items: Sequence[Item]) -> None:
+def _half_of_it(self: RegionChanges, task: RegionTask, items: Sequence[RegionEntry]) -> None:
     TAKE(self, task, items[1:])
 
 
-def _never_busy(kept: Kept | None, *, is_change: bool) -> Verdict:
+def _never_busy(kept: RegionRecord | None, *, is_change: bool) -> Verdict:
     return VERDICT(kept, is_change=False)
 
 

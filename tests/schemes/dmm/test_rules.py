@@ -6,84 +6,100 @@ import msgspec
 import pytest
 
 from meetpoint.schemes.dmm import rules
-from meetpoint.schemes.dmm.rules import ROOT_KEPT, Kept, State
+from meetpoint.schemes.dmm.rules import ROOT_RECORD, RegionRecord, RegionState
 from tests.schemes.dmm.searching import Rules, Search, beginning, search, wander, wrong
 
 
-def child(state: State, told: int, *, settled: bool = True) -> Kept:
-    return Kept(state, turn=5, told=told, settled=settled)
+def child(state: RegionState, told: int, *, settled: bool = True) -> RegionRecord:
+    return RegionRecord(state, turn=5, told=told, settled=settled)
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_split_and_a_merge_go_through_all_states() -> None:
-    kept = rules.begin_split(ROOT_KEPT)
-    assert (kept.state, kept.turn, kept.serves) == (State.SPLITTING, 1, True)
+    kept = rules.begin_split(ROOT_RECORD)
+    assert (kept.state, kept.turn, kept.serves) == (RegionState.SPLITTING, 1, True)
     kept = rules.finish_split(kept)
-    assert (kept.state, kept.turn, kept.settled, kept.is_split) == (State.INTERIOR, 1, False, True)
-    kept = rules.begin_merge(rules.settle(kept))
-    assert (kept.state, kept.turn, kept.is_split) == (State.MERGING, 2, True)
+    assert (kept.state, kept.turn, kept.settled, kept.is_split) == (RegionState.INTERIOR, 1, False, True)
+    kept = rules.begin_merge(rules.informed(kept))
+    assert (kept.state, kept.turn, kept.is_split) == (RegionState.MERGING, 2, True)
     kept = rules.finish_merge(kept)
-    assert (kept.state, kept.turn, kept.settled, kept.serves, kept.is_at_rest) == (State.LEAF, 2, False, True, False)
-    assert rules.settle(kept).is_at_rest
-    assert rules.reopen(Kept(State.INTERIOR, 3)) == Kept(State.INTERIOR, 4, settled=False)
+    assert (kept.state, kept.turn, kept.settled, kept.serves, kept.is_at_rest) == (
+        RegionState.LEAF,
+        2,
+        False,
+        True,
+        False,
+    )
+    assert rules.informed(kept).is_at_rest
+    assert rules.reopen(RegionRecord(RegionState.INTERIOR, 3)) == RegionRecord(RegionState.INTERIOR, 4, settled=False)
 
 
 def test_what_is_given_up_goes_back_in_a_way_that_children_can_tell() -> None:
-    splitting = rules.begin_split(ROOT_KEPT)
-    assert rules.give_up(splitting) == Kept(State.LEAF, 1, 0, settled=False)
-    assert rules.give_up(splitting, told=7) == Kept(State.LEAF, 7, 0, settled=False), "next time it begins with 8"
-    merging = rules.begin_merge(rules.settle(rules.finish_split(splitting)))
-    assert rules.give_up(merging) == Kept(State.INTERIOR, 3, 0, settled=False)
-    assert rules.give_up(merging, told=7) == Kept(State.INTERIOR, 8, 0, settled=False)
+    splitting = rules.begin_split(ROOT_RECORD)
+    assert rules.give_up(splitting) == RegionRecord(RegionState.LEAF, 1, 0, settled=False)
+    assert rules.give_up(splitting, told=7) == RegionRecord(RegionState.LEAF, 7, 0, settled=False), (
+        "next time it begins with 8"
+    )
+    merging = rules.begin_merge(rules.informed(rules.finish_split(splitting)))
+    assert rules.give_up(merging) == RegionRecord(RegionState.INTERIOR, 3, 0, settled=False)
+    assert rules.give_up(merging, told=7) == RegionRecord(RegionState.INTERIOR, 8, 0, settled=False)
 
 
-@pytest.mark.parametrize("state", [State.EMBRYO, State.FROZEN, State.GONE])
-def test_what_does_not_serve_is_sown_anew_in_a_later_turn_only(state: State) -> None:
-    assert rules.sow(child(state, 3), 4) == child(State.EMBRYO, 4)
-    assert rules.sow(child(state, 3), 2) is None
-    again = rules.sow(child(state, 3), 3)
-    assert again == (None if state is State.GONE else child(state, 3)), "a split that was given up does not come back"
+@pytest.mark.parametrize("state", [RegionState.EMBRYO, RegionState.FROZEN, RegionState.GONE])
+def test_what_does_not_serve_is_sown_anew_in_a_later_turn_only(state: RegionState) -> None:
+    assert rules.preload(child(state, 3), 4) == child(RegionState.EMBRYO, 4)
+    assert rules.preload(child(state, 3), 2) is None
+    again = rules.preload(child(state, 3), 3)
+    assert again == (None if state is RegionState.GONE else child(state, 3)), (
+        "a split that was given up does not come back"
+    )
 
 
-@pytest.mark.parametrize("state", [State.LEAF, State.SPLITTING, State.INTERIOR, State.MERGING])
-def test_what_is_open_is_not_sown(state: State) -> None:
-    assert rules.sow(child(state, 3), 3) == child(state, 3), "a late message, which did what it should"
-    assert rules.sow(child(state, 3), 2) is None
-    assert rules.sow(child(state, 3), 4) is None
+@pytest.mark.parametrize("state", [RegionState.LEAF, RegionState.SPLITTING, RegionState.INTERIOR, RegionState.MERGING])
+def test_what_is_open_is_not_sown(state: RegionState) -> None:
+    assert rules.preload(child(state, 3), 3) == child(state, 3), "a late message, which did what it should"
+    assert rules.preload(child(state, 3), 2) is None
+    assert rules.preload(child(state, 3), 4) is None
 
 
 def test_open_opens_what_waits_and_says_so_to_what_is_open() -> None:
-    for state in (State.EMBRYO, State.FROZEN):
-        assert rules.open_(child(state, 3), 3) == child(State.LEAF, 3)
-        assert rules.open_(child(state, 3), 4) == child(State.LEAF, 4)
+    for state in (RegionState.EMBRYO, RegionState.FROZEN):
+        assert rules.open_(child(state, 3), 3) == child(RegionState.LEAF, 3)
+        assert rules.open_(child(state, 3), 4) == child(RegionState.LEAF, 4)
         assert rules.open_(child(state, 3), 2) is None
-    for state in (State.LEAF, State.SPLITTING, State.INTERIOR, State.MERGING):
+    for state in (RegionState.LEAF, RegionState.SPLITTING, RegionState.INTERIOR, RegionState.MERGING):
         assert rules.open_(child(state, 3, settled=False), 4) == child(state, 4, settled=False)
         assert rules.open_(child(state, 3), 2) is None
-    assert rules.open_(child(State.GONE, 3), 4) is None
-    assert rules.open_(None, 4) == Kept(State.LEAF, 0, 4), "what was lost begins anew"
+    assert rules.open_(child(RegionState.GONE, 3), 4) is None
+    assert rules.open_(None, 4) == RegionRecord(RegionState.LEAF, 0, 4), "what was lost begins anew"
 
 
 def test_only_a_leaf_at_rest_is_closed_and_only_by_a_later_turn_than_it_was_opened_in() -> None:
-    assert rules.close(child(State.LEAF, 3), 4) == child(State.FROZEN, 4)
-    assert rules.close(child(State.LEAF, 3), 3) is None
-    assert rules.close(child(State.FROZEN, 4), 4) == child(State.FROZEN, 4)
-    assert rules.close(child(State.FROZEN, 4), 3) is None
-    assert rules.close(child(State.LEAF, 3, settled=False), 4) is None
-    for state in (State.SPLITTING, State.INTERIOR, State.MERGING, State.EMBRYO, State.GONE):
+    assert rules.close(child(RegionState.LEAF, 3), 4) == child(RegionState.FROZEN, 4)
+    assert rules.close(child(RegionState.LEAF, 3), 3) is None
+    assert rules.close(child(RegionState.FROZEN, 4), 4) == child(RegionState.FROZEN, 4)
+    assert rules.close(child(RegionState.FROZEN, 4), 3) is None
+    assert rules.close(child(RegionState.LEAF, 3, settled=False), 4) is None
+    for state in (
+        RegionState.SPLITTING,
+        RegionState.INTERIOR,
+        RegionState.MERGING,
+        RegionState.EMBRYO,
+        RegionState.GONE,
+    ):
         assert rules.close(child(state, 3), 4) is None
     assert rules.close(None, 4) is None
 
 
 def test_what_is_open_is_never_dissolved() -> None:
-    for state in (State.EMBRYO, State.FROZEN, State.GONE):
-        assert rules.dissolve(child(state, 3), 3) == child(State.GONE, 3)
+    for state in (RegionState.EMBRYO, RegionState.FROZEN, RegionState.GONE):
+        assert rules.dissolve(child(state, 3), 3) == child(RegionState.GONE, 3)
         assert rules.dissolve(child(state, 3), 2) is None
-    for state in (State.LEAF, State.SPLITTING, State.INTERIOR, State.MERGING):
+    for state in (RegionState.LEAF, RegionState.SPLITTING, RegionState.INTERIOR, RegionState.MERGING):
         assert rules.dissolve(child(state, 3), 4) is None
-    assert rules.dissolve(None, 4) == Kept(State.GONE, 0, 4), "so that what is late does not make it"
+    assert rules.dissolve(None, 4) == RegionRecord(RegionState.GONE, 0, 4), "so that what is late does not make it"
 
 
 # -- all orders of steps -----------------------------------------------------------------------------------------------
@@ -100,33 +116,33 @@ def test_no_order_of_steps_goes_wrong(turns: int, puts: str, lag: int, worlds: i
 
 @pytest.mark.slow
 def test_no_long_way_has_two_serve_or_loses_an_entry() -> None:
-    seen: set[State] = set()
+    seen: set[RegionState] = set()
     for seed in range(60):
         told = wander(Search(9), seed, 300, seen)
         assert told is None, told
-    assert seen == set(State)
+    assert seen == set(RegionState)
 
 
-def _open_late(kept: Kept | None, turn: int) -> Kept | None:
+def _open_late(kept: RegionRecord | None, turn: int) -> RegionRecord | None:
     """Opens whatever waits, whenever it was told."""
-    if kept is not None and kept.state in (State.EMBRYO, State.FROZEN):
-        return msgspec.structs.replace(kept, state=State.LEAF)
+    if kept is not None and kept.state in (RegionState.EMBRYO, RegionState.FROZEN):
+        return msgspec.structs.replace(kept, state=RegionState.LEAF)
     return rules.open_(kept, turn)
 
 
-def _close_late(kept: Kept | None, turn: int) -> Kept | None:
+def _close_late(kept: RegionRecord | None, turn: int) -> RegionRecord | None:
     """Closes what was opened again."""
     if kept is not None and kept.is_at_rest:
-        return msgspec.structs.replace(kept, state=State.FROZEN)
+        return msgspec.structs.replace(kept, state=RegionState.FROZEN)
     return rules.close(kept, turn)
 
 
-def _sow_late(kept: Kept | None, turn: int) -> Kept | None:
+def _sow_late(kept: RegionRecord | None, turn: int) -> RegionRecord | None:
     """Takes what is open for an embryo."""
-    return None if kept is not None and turn < kept.told else Kept(State.EMBRYO, told=turn)
+    return None if kept is not None and turn < kept.told else RegionRecord(RegionState.EMBRYO, told=turn)
 
 
-def _give_up_silently(kept: Kept) -> Kept:
+def _give_up_silently(kept: RegionRecord) -> RegionRecord:
     """Begins no new turn."""
     given = rules.give_up(kept)
     return msgspec.structs.replace(given, turn=kept.turn)

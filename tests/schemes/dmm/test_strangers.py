@@ -11,27 +11,27 @@ from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.api.messages import Message
 from meetpoint.placement.entries.stored_entry import StoredEntry
 from meetpoint.placement.messages import Done, Entry, KeyedRequest
-from meetpoint.schemes.dmm.entries import item_name, read_body, read_kept, read_name, region_name
+from meetpoint.schemes.dmm.entries import read_body, read_name, read_record, region_entry_name, region_name
 from meetpoint.schemes.dmm.messages import (
-    Close,
-    Closed,
-    Dissolve,
-    Heeded,
-    Item,
-    Low,
-    Match,
-    Matched,
-    Obeyed,
-    Open,
-    Plant,
-    Planted,
-    Reaching,
-    Sow,
-    Uproot,
-    Weigh,
-    Weighed,
+    AddEntry,
+    CloseHalf,
+    CloseReply,
+    CommandReply,
+    DissolveHalf,
+    EntryReply,
+    LoadQuery,
+    LoadReply,
+    MatchPending,
+    MatchReply,
+    MatchRequest,
+    OpenHalf,
+    Preload,
+    RegionEntry,
+    RemoveEntry,
+    ReviewHalves,
+    ReviewHalvesAck,
 )
-from meetpoint.schemes.dmm.rules import Kept, State
+from meetpoint.schemes.dmm.rules import RegionRecord, RegionState
 from meetpoint.schemes.dmm.space import ROOT, Code
 from meetpoint.schemes.dmm.walk import Verdict
 from tests.placement.small_world import CODEC, RING, home
@@ -41,14 +41,14 @@ from tests.schemes.dmm.test_races import Scene
 NOBODY = Peer(RING.node(1), "nowhere", 1)
 LOW = Code("0")
 BODY = msgspec.msgpack.encode(StoredEntry(1, 0, "a = 1"))
-ITEM = Item(home(10), 1, BODY)
+ITEM = RegionEntry(home(10), 1, BODY)
 EVENT = EventKey(home(10), 1, 1)
 
 
 def settled() -> Scene:
     """A network whose root has been split."""
     scene = Scene()
-    scene.split_to(lambda: scene.is_at(State.INTERIOR, settled=True))
+    scene.split_to(lambda: scene.is_at(RegionState.INTERIOR, settled=True))
     scene.world.run(5)
     return scene
 
@@ -62,32 +62,38 @@ def send(world: DmmWorld, body: Message | bytes, code: Code = ROOT) -> None:
 
 
 WRONG: dict[str, tuple[Message, Code, str]] = {
-    "a code of other letters": (Plant("2", ITEM), ROOT, "region_malformed"),
-    "a code that is too long": (Plant("0" * 65, ITEM), ROOT, "region_malformed"),
-    "a region whose key this is not": (Plant("1", ITEM), LOW, "region_malformed"),
-    "a walk to another key": (Match("1", NOBODY, 1, EVENT, 0, b""), LOW, "region_malformed"),
-    "a question to another key": (Weigh("1"), LOW, "region_malformed"),
-    "a word to another key": (Low("1"), LOW, "region_malformed"),
-    "no entry": (Plant("0", Item(home(10), 1, b"what")), LOW, "entry_malformed"),
-    "an entry without a body": (Plant("0", Item(home(10), 1, b"")), LOW, "entry_malformed"),
-    "a number below 0": (Plant("0", Item(home(10), -1, BODY)), LOW, "entry_malformed"),
-    "a number to uproot below 0": (Uproot("0", home(10), -1), LOW, "entry_malformed"),
+    "a code of other letters": (AddEntry("2", ITEM), ROOT, "region_malformed"),
+    "a code that is too long": (AddEntry("0" * 65, ITEM), ROOT, "region_malformed"),
+    "a region whose key this is not": (AddEntry("1", ITEM), LOW, "region_malformed"),
+    "a walk to another key": (MatchRequest("1", NOBODY, 1, EVENT, 0, b""), LOW, "region_malformed"),
+    "a question to another key": (LoadQuery("1"), LOW, "region_malformed"),
+    "a word to another key": (ReviewHalves("1"), LOW, "region_malformed"),
+    "no entry": (AddEntry("0", RegionEntry(home(10), 1, b"what")), LOW, "entry_malformed"),
+    "an entry without a body": (AddEntry("0", RegionEntry(home(10), 1, b"")), LOW, "entry_malformed"),
+    "a number below 0": (AddEntry("0", RegionEntry(home(10), -1, BODY)), LOW, "entry_malformed"),
+    "a number to uproot below 0": (RemoveEntry("0", home(10), -1), LOW, "entry_malformed"),
     "no filter": (
-        Plant("0", Item(home(10), 1, msgspec.msgpack.encode(StoredEntry(1, 0, "a =")))), LOW, "entry_malformed",
+        AddEntry("0", RegionEntry(home(10), 1, msgspec.msgpack.encode(StoredEntry(1, 0, "a =")))),
+        LOW,
+        "entry_malformed",
     ),
     "no such conjunction": (
-        Plant("0", Item(home(10), 1, msgspec.msgpack.encode(StoredEntry(1, 3, "a = 1")))), LOW, "entry_malformed",
+        AddEntry("0", RegionEntry(home(10), 1, msgspec.msgpack.encode(StoredEntry(1, 3, "a = 1")))),
+        LOW,
+        "entry_malformed",
     ),
     "an entry that does not meet the region": (
-        Plant("0", Item(home(10), 1, msgspec.msgpack.encode(StoredEntry(1, 0, "a = 14")))), LOW, "entry_malformed",
+        AddEntry("0", RegionEntry(home(10), 1, msgspec.msgpack.encode(StoredEntry(1, 0, "a = 14")))),
+        LOW,
+        "entry_malformed",
     ),
-    "no event": (Match("0", NOBODY, 1, EVENT, 0, b"what"), LOW, "event_malformed"),
-    "a command to the root": (Open("", 1), ROOT, "region_malformed"),
-    "entries for the root": (Sow("", 1, (ITEM,)), ROOT, "region_malformed"),
-    "a command of no turn": (Close("0", 0, ""), LOW, "region_malformed"),
-    "a command of a turn before all": (Dissolve("0", -1), LOW, "region_malformed"),
-    "a command of a turn that never comes": (Dissolve("0", 1 << 62), LOW, "region_malformed"),
-    "an answer as an errand": (Obeyed(True, 1), LOW, "errand_malformed"),
+    "no event": (MatchRequest("0", NOBODY, 1, EVENT, 0, b"what"), LOW, "event_malformed"),
+    "a command to the root": (OpenHalf("", 1), ROOT, "region_malformed"),
+    "entries for the root": (Preload("", 1, (ITEM,)), ROOT, "region_malformed"),
+    "a command of no turn": (CloseHalf("0", 0, ""), LOW, "region_malformed"),
+    "a command of a turn before all": (DissolveHalf("0", -1), LOW, "region_malformed"),
+    "a command of a turn that never comes": (DissolveHalf("0", 1 << 62), LOW, "region_malformed"),
+    "an answer as an errand": (CommandReply(True, 1), LOW, "errand_malformed"),
 }  # fmt: skip
 
 
@@ -107,7 +113,7 @@ def test_what_makes_no_sense_is_counted_and_changes_nothing(what: str) -> None:
 
 def test_bytes_that_are_no_message_are_counted() -> None:
     scene = settled()
-    for body in (b"", b"\xc1", CODEC.encode(Weigh("0"))[:-1], msgspec.msgpack.encode(["d.plant", 7])):
+    for body in (b"", b"\xc1", CODEC.encode(LoadQuery("0"))[:-1], msgspec.msgpack.encode(["d.plant", 7])):
         send(scene.world, body)
     assert scene.world.observed["errand_malformed"] == 4
     scene.judge()
@@ -116,17 +122,19 @@ def test_bytes_that_are_no_message_are_counted() -> None:
 def test_of_entries_that_are_sown_those_that_are_none_are_left_out() -> None:
     world = DmmWorld()
     world.run(2)
-    bad = (Item(home(10), -1, BODY), Item(home(10), 1, b"what"), Item(home(10), 1 << 63, b""))
-    send(world, Sow("0", 1, (ITEM, *bad)), LOW)
+    bad = (RegionEntry(home(10), -1, BODY), RegionEntry(home(10), 1, b"what"), RegionEntry(home(10), 1 << 63, b""))
+    send(world, Preload("0", 1, (ITEM, *bad)), LOW)
     world.run(1)
     assert world.observed["entry_malformed"] == 3
     region = world.scheme(world.holder(LOW))._shelves.region(home(20), LOW)
-    assert list(region.items) == [item_name(home(10), 1, LOW)]
-    assert region.kept == Kept(State.EMBRYO, 0, 1)
+    assert list(region.items) == [region_entry_name(home(10), 1, LOW)]
+    assert region.kept == RegionRecord(RegionState.EMBRYO, 0, 1)
     assert world.leaves() == [ROOT], "it serves nobody"
 
 
-@pytest.mark.parametrize("answer", [Obeyed(True, 1), Heeded(), Weighed(None, NOBODY.id, 0), Planted(Verdict.BUSY)])
+@pytest.mark.parametrize(
+    "answer", [CommandReply(True, 1), ReviewHalvesAck(), LoadReply(None, NOBODY.id, 0), EntryReply(Verdict.BUSY)]
+)
 def test_a_walk_that_gets_another_answer_goes_on_after_a_pause(answer: Message) -> None:
     """Whoever answers an errand may say anything: here once, in place of the holder."""
     world = DmmWorld()
@@ -135,7 +143,7 @@ def test_a_walk_that_gets_another_answer_goes_on_after_a_pause(answer: Message) 
     asked: list[Any] = []
 
     def weather(source: int, to: int, message: Message) -> tuple[int, ...] | None:
-        if isinstance(message, KeyedRequest) and not asked and isinstance(CODEC.decode(message.body), Match):
+        if isinstance(message, KeyedRequest) and not asked and isinstance(CODEC.decode(message.body), MatchRequest):
             asked.append(message)
             return ()
         return None
@@ -152,7 +160,9 @@ def test_a_walk_that_gets_another_answer_goes_on_after_a_pause(answer: Message) 
     assert world.came() == [("s", "e")]
 
 
-@pytest.mark.parametrize("answer", [Matched(Verdict.SERVED), Closed(None, True, 0), Closed((), True, 1), Heeded()])
+@pytest.mark.parametrize(
+    "answer", [MatchReply(Verdict.SERVED), CloseReply(None, True, 0), CloseReply((), True, 1), ReviewHalvesAck()]
+)
 def test_a_child_that_answers_something_else_ends_no_split_wrongly(answer: Message) -> None:
     """What is no answer to a command is a refusal: the split is given up, and tried again."""
     scene = Scene()
@@ -160,7 +170,7 @@ def test_a_child_that_answers_something_else_ends_no_split_wrongly(answer: Messa
     asked: list[KeyedRequest] = []
 
     def weather(source: int, to: int, message: Message) -> tuple[int, ...] | None:
-        if isinstance(message, KeyedRequest) and not asked and isinstance(CODEC.decode(message.body), Sow):
+        if isinstance(message, KeyedRequest) and not asked and isinstance(CODEC.decode(message.body), Preload):
             asked.append(message)
             return ()
         return None
@@ -171,7 +181,7 @@ def test_a_child_that_answers_something_else_ends_no_split_wrongly(answer: Messa
     child = home(scene.children[0])
     arc = world.arcs()[child][0]
     world.say(scene.parent, Done(errand.number, errand.key, errand.end, 1, child, arc, CODEC.encode(answer)))
-    assert scene.is_at(State.LEAF, settled=False)
+    assert scene.is_at(RegionState.LEAF, settled=False)
     world.run(30)
     scene.judge()
 
@@ -179,7 +189,7 @@ def test_a_child_that_answers_something_else_ends_no_split_wrongly(answer: Messa
 def test_a_word_of_no_attempt_is_no_matter() -> None:
     scene = settled()
     for number in scene.world.others():
-        scene.world.say(number, Reaching(7, (home(10),)))
+        scene.world.say(number, MatchPending(7, (home(10),)))
     scene.judge()
 
 
@@ -188,13 +198,13 @@ def test_records_of_a_peer_that_are_none_are_left_out_when_an_arc_is_handed_over
     world.run(2)
     scheme = world.scheme(40)
     key = bytes(scheme._regions.key(ROOT))
-    good = item_name(home(10), 1, ROOT)
+    good = region_entry_name(home(10), 1, ROOT)
     node = world.nodes[40]
     effects = node._services.begin(world.local(40))
     for name, entry in (
         (good, Entry(key, key, BODY)),
-        (item_name(home(10), 2, ROOT), Entry(key, key, b"what")),
-        (item_name(home(10), 3, LOW), Entry(key, key, BODY)),
+        (region_entry_name(home(10), 2, ROOT), Entry(key, key, b"what")),
+        (region_entry_name(home(10), 3, LOW), Entry(key, key, BODY)),
         ("what", Entry(key, key, BODY)),
         (region_name(Code("0101010")), Entry(key, key, b"")),
         (region_name(ROOT), Entry(key, key, b"what")),
@@ -210,12 +220,12 @@ def test_records_of_a_peer_that_are_none_are_left_out_when_an_arc_is_handed_over
 
 def test_names_and_bodies_are_read_strictly() -> None:
     space = DmmWorld().scheme(20)._space
-    name = item_name(HomeId(b"\x01\x02"), 7, Code("01"))
+    name = region_entry_name(HomeId(b"\x01\x02"), 7, Code("01"))
     assert read_name(name, space) == (b"\x01\x02", 7, "01")
     for wrong in ("", "0102/7", "0102/07/01", "0102/7/2", "0102/-7/01", "01 02/7/01", "XY/7/01", "0102/7/01/"):
         assert read_name(wrong, space) is None
-    assert read_kept(msgspec.msgpack.encode(Kept(State.LEAF))) == Kept(State.LEAF)
-    assert read_kept(b"\x91\xa3odd") is None
+    assert read_record(msgspec.msgpack.encode(RegionRecord(RegionState.LEAF))) == RegionRecord(RegionState.LEAF)
+    assert read_record(b"\x91\xa3odd") is None
     read = read_body(BODY, space)
     assert read is not None
     assert read.filed == StoredEntry(1, 0, "a = 1")

@@ -14,9 +14,9 @@ from meetpoint.placement.entries.entry_table import FEW_MAX
 from meetpoint.placement.entries.stored_entry import StoredEntry
 from meetpoint.placement.messages import KeyedRequest
 from meetpoint.schemes.dmm import DmmSettings
-from meetpoint.schemes.dmm.entries import item_name, read_body
-from meetpoint.schemes.dmm.entry_tables import Region
-from meetpoint.schemes.dmm.messages import Plant
+from meetpoint.schemes.dmm.entries import read_body, region_entry_name
+from meetpoint.schemes.dmm.entry_tables import StoredRegion
+from meetpoint.schemes.dmm.messages import AddEntry
 from meetpoint.schemes.dmm.region_changes import GONE_US, WITHDRAWN_US
 from meetpoint.schemes.dmm.space import ROOT
 from tests.placement.small_world import CODEC
@@ -143,7 +143,7 @@ def test_withdrawn_entries_do_not_come_back_by_a_late_message() -> None:
     kept: list[tuple[int, KeyedRequest]] = []
 
     def weather(source: int, to: int, message: Message) -> None:
-        if isinstance(message, KeyedRequest) and isinstance(CODEC.decode(message.body), Plant):
+        if isinstance(message, KeyedRequest) and isinstance(CODEC.decode(message.body), AddEntry):
             kept.append((to, message))
 
     world.weather = weather
@@ -211,13 +211,13 @@ def test_regions_go_along_with_a_broker_that_leaves() -> None:
 
 def test_a_leaf_with_many_entries_has_an_index() -> None:
     space = world_of().scheme(20)._space
-    region = Region(ROOT)
+    region = StoredRegion(ROOT)
     names = []
     for number in range(FEW_MAX + 10):
         body = msgspec.msgpack.encode(StoredEntry(number, 0, f"a = {number % 7} AND c >= {number}"))
         read = read_body(body, space)
         assert read is not None
-        names.append(item_name(HomeId(b"h"), number, ROOT))
+        names.append(region_entry_name(HomeId(b"h"), number, ROOT))
         region.add(names[-1], HomeId(b"h"), read)
     event = {"a": 3, "c": 1_000}
     expected = [number for number in range(1_001) if number % 7 == 3]

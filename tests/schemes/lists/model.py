@@ -12,14 +12,14 @@ from meetpoint.api.ids import HomeId, Key, NodeId
 from meetpoint.language import Filter
 from meetpoint.schemes.lists.collection import (
     AttributeOrder,
-    Mode,
+    CollectionMode,
     coordinated,
     distributed_step,
     groups_of,
     hybrid_step,
 )
-from meetpoint.schemes.lists.entries import Entry, difference, entries_of, next_point, pack, unpack
-from meetpoint.schemes.lists.list_store import Lists
+from meetpoint.schemes.lists.entries import ListEntry, difference, entries_of, next_point, pack, unpack
+from meetpoint.schemes.lists.list_store import AttributeLists
 from meetpoint.schemes.lists.subids import SubId, conjunction_number
 from meetpoint.schemes.lists.value_hash import Hashing
 
@@ -33,8 +33,8 @@ class Model:
         self.hashing = hashing
         self.nodes = sorted(nodes)
         self.order = AttributeOrder(hashing.schema) if order is None else order
-        self.lists = {node: Lists() for node in self.nodes}
-        self.entries: dict[int, tuple[Entry, ...]] = {}
+        self.lists = {node: AttributeLists() for node in self.nodes}
+        self.entries: dict[int, tuple[ListEntry, ...]] = {}
         self.filters: dict[int, Filter] = {}
         self.sent = 0
         """SubIDs sent by the last event, counted each time."""
@@ -42,7 +42,7 @@ class Model:
     def owner(self, key: bytes) -> NodeId:
         return self.nodes[bisect_left(self.nodes, key) % len(self.nodes)]
 
-    def holders(self, entry: Entry) -> list[NodeId]:
+    def holders(self, entry: ListEntry) -> list[NodeId]:
         """The nodes that get an entry, in the order of a walk along it."""
         at: Key | None = entry.low
         holders: dict[NodeId, None] = {}
@@ -62,7 +62,7 @@ class Model:
     def subscribe(self, number: int, filter_: Filter) -> None:
         self.update(number, filter_)
 
-    def update(self, number: int, filter_: Filter | None) -> tuple[list[Entry], list[Entry]]:
+    def update(self, number: int, filter_: Filter | None) -> tuple[list[ListEntry], list[ListEntry]]:
         """Move what differs; what was placed and what was removed."""
         new = () if filter_ is None else self.entries_of(number, filter_)
         placed, removed = difference(self.entries.get(number, ()), new)
@@ -76,25 +76,27 @@ class Model:
             self.filters[number] = filter_
         return placed, removed
 
-    def entries_of(self, number: int, filter_: Filter) -> tuple[Entry, ...]:
+    def entries_of(self, number: int, filter_: Filter) -> tuple[ListEntry, ...]:
         return tuple(
             entry
             for place, conjunction in enumerate(filter_.conjunctions)
             for entry in entries_of(self.hashing, conjunction, HOME, conjunction_number(number, place))
         )
 
-    def place(self, entry: Entry) -> None:
+    def place(self, entry: ListEntry) -> None:
         body = pack(entry)
         for node in self.holders(entry):
             self.lists[node].add(unpack(entry.low, entry.high, body))
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: ListEntry) -> None:
         for node in self.holders(entry):
             self.lists[node].discard(entry)
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def matches(self, attributes: Mapping[str, object], mode: Mode = Mode.COORDINATED) -> list[SubId]:
+    def matches(
+        self, attributes: Mapping[str, object], mode: CollectionMode = CollectionMode.COORDINATED
+    ) -> list[SubId]:
         """What comes to the origin, which is no list node itself, as a match."""
         event = self.hashing.bits.flatten(attributes)
         groups = groups_of(self.hashing, event, self.order)
@@ -109,12 +111,12 @@ class Model:
             for lookup in group.lookups:
                 node = self.owner(lookup.key)
                 answer = self.lists[node].answer(lookup, event)
-                self.sent += len(answer) if mode is Mode.COORDINATED or node != leader else 0
+                self.sent += len(answer) if mode is CollectionMode.COORDINATED or node != leader else 0
                 local += answer
             own = self.hashing.bits.gather((group.attribute,))
-            if mode is Mode.COORDINATED:
+            if mode is CollectionMode.COORDINATED:
                 found[group.attribute] = local
-            elif mode is Mode.DISTRIBUTED:
+            elif mode is CollectionMode.DISTRIBUTED:
                 come = distributed_step(come, local, own, checked)
                 self.sent += len(come)
             else:
@@ -122,14 +124,16 @@ class Model:
                 self.sent += len(now) + len(come)
                 done += now
             checked |= own
-        if mode is Mode.COORDINATED:
+        if mode is CollectionMode.COORDINATED:
             return coordinated(found)
-        if mode is Mode.DISTRIBUTED:
+        if mode is CollectionMode.DISTRIBUTED:
             return come
         assert not come, "all attributes were checked"
         return done
 
-    def delivered(self, attributes: Mapping[str, object], mode: Mode = Mode.COORDINATED) -> list[int]:
+    def delivered(
+        self, attributes: Mapping[str, object], mode: CollectionMode = CollectionMode.COORDINATED
+    ) -> list[int]:
         """The subscriptions notified: those that their home finds to accept the event."""
         if not self.matches(attributes, mode):
             return []

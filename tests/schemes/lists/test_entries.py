@@ -21,8 +21,8 @@ from meetpoint.schemes.lists.collection import (
     hybrid_step,
     texts_of,
 )
-from meetpoint.schemes.lists.entries import EVERY_EVENT, Entry, ListSort, entries_of, next_point, pack, unpack
-from meetpoint.schemes.lists.list_store import Lists
+from meetpoint.schemes.lists.entries import EVERY_EVENT, ListEntry, ListSort, entries_of, next_point, pack, unpack
+from meetpoint.schemes.lists.list_store import AttributeLists
 from meetpoint.schemes.lists.subids import BITS, AttributeBits, SubId, count
 from meetpoint.schemes.lists.value_hash import PART_MAX, Hashing
 from tests.schemes.lists.model import HOME
@@ -40,7 +40,7 @@ HASHING = Hashing(Ring(), SCHEMA)
 LONG = "x" * 100
 
 
-def entries(text: str, hashing: Hashing = HASHING) -> tuple[Entry, ...]:
+def entries(text: str, hashing: Hashing = HASHING) -> tuple[ListEntry, ...]:
     (conjunction,) = parse_filter(text).conjunctions
     return entries_of(hashing, conjunction, HOME, 7)
 
@@ -227,7 +227,7 @@ def test_bytes_that_are_no_entry_are_refused(body: bytes) -> None:
 
 
 def test_lists_hold_an_entry_once_and_forget_it_whole() -> None:
-    lists = Lists()
+    lists = AttributeLists()
     placed = [*entries("s = 'x' AND n > 3"), *entries("undeclared > 1"), *entries("TRUE")]
     for entry in [*placed, *placed]:
         lists.add(entry)
@@ -243,7 +243,7 @@ def test_lists_hold_an_entry_once_and_forget_it_whole() -> None:
 
 
 def test_a_list_node_answers_for_the_value_the_attributes_and_what_must_be_missing() -> None:
-    lists = Lists()
+    lists = AttributeLists()
     filters = ["s LIKE 'O%'", "s LIKE 'O%E'", "s LIKE 'O%A'", "s LIKE 'O%' AND n = 1", "s LIKE 'O%' AND b IS NULL"]
     for number, text in enumerate(filters):
         (conjunction,) = parse_filter(text).conjunctions

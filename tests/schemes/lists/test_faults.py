@@ -17,7 +17,7 @@ from meetpoint.lab.printed.lists import (
 )
 from meetpoint.language import Attribute, Schema, Type, parse_filter
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.lists.collection import AttributeOrder, Mode
+from meetpoint.schemes.lists.collection import AttributeOrder, CollectionMode
 from meetpoint.schemes.lists.entries import difference
 from meetpoint.schemes.lists.subids import AttributeBits, SubId
 from meetpoint.schemes.lists.value_hash import Hashing
@@ -48,12 +48,14 @@ def printed(
     return network
 
 
-def taken(network: PrintedNetwork, event: Event, mode: Mode = Mode.COORDINATED) -> list[int]:
+def taken(network: PrintedNetwork, event: Event, mode: CollectionMode = CollectionMode.COORDINATED) -> list[int]:
     """What the printed algorithm takes for matches."""
     return sorted(sub_id.number for sub_id in network.match(event, mode, ORIGIN, AttributeOrder())[0])
 
 
-def matched(filters: Iterable[str], event: Event, mode: Mode = Mode.COORDINATED, nodes: int = 64) -> list[int]:
+def matched(
+    filters: Iterable[str], event: Event, mode: CollectionMode = CollectionMode.COORDINATED, nodes: int = 64
+) -> list[int]:
     """What the corrected one finds."""
     hashing = Hashing(RING, DIGITS)
     model = Model(hashing, spaced(hashing, nodes))
@@ -168,7 +170,7 @@ def test_B_strings(filters: list[str], value: str, wrongly: list[int]) -> None:
     event = {"a": value}
     right = judged(filters, event)
     assert taken(printed(filters), event) == wrongly != right
-    for mode in Mode:
+    for mode in CollectionMode:
         assert matched(filters, event, mode) == right
 
 
@@ -184,16 +186,16 @@ def test_B_fault_4_the_empty_string_is_a_value_like_others() -> None:
     assert matched(filters, {"a": "O"}) == [1, 2]
 
 
-@pytest.mark.parametrize("mode", [Mode.DISTRIBUTED, Mode.HYBRID])
-def test_B_fault_5_a_subid_that_declares_an_attribute_which_the_event_lacks_arrives(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [CollectionMode.DISTRIBUTED, CollectionMode.HYBRID])
+def test_B_fault_5_a_subid_that_declares_an_attribute_which_the_event_lacks_arrives(mode: CollectionMode) -> None:
     filters = ["a = 1 AND b = 1", "a = 1"]
     assert taken(printed(filters), {"a": 1}, mode) == [0, 1]
-    assert taken(printed(filters), {"a": 1}, Mode.COORDINATED) == [1]
+    assert taken(printed(filters), {"a": 1}, CollectionMode.COORDINATED) == [1]
     assert matched(filters, {"a": 1}, mode) == [1]
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_B_fault_5_and_is_sent_by_every_list_node_that_does_not_look_at_the_bits(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", CollectionMode)
+def test_B_fault_5_and_is_sent_by_every_list_node_that_does_not_look_at_the_bits(mode: CollectionMode) -> None:
     filters = [f"a = 1 AND b = {other}" for other in range(10)]
     network = printed(filters)
     assert network.match({"a": 1}, mode, ORIGIN, AttributeOrder())[1].sub_ids == 10

@@ -13,7 +13,7 @@ from meetpoint.language import Filter, Schema, clean_attributes, parse_filter
 from meetpoint.matching import Scan
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import Quantiles, Scale
-from meetpoint.schemes.lists.collection import Mode
+from meetpoint.schemes.lists.collection import CollectionMode
 from meetpoint.schemes.lists.subids import conjunction_number
 from meetpoint.schemes.lists.value_hash import Hashing
 from tests.schemes.declared import DECLARED
@@ -92,7 +92,7 @@ def test_lists_find_exactly_what_brute_force_finds(name: str, schema: Schema | N
         model.subscribe(number, filter_)
     for event, matched in zip(events, expected, strict=True):
         accepting = conjunctions(filters, event)
-        for mode in Mode:
+        for mode in CollectionMode:
             found = model.matches(event, mode)
             assert numbers(found) == matched, (mode, event)
             assert sorted(sub_id.number for sub_id in found) == accepting, (mode, event)
@@ -113,4 +113,4 @@ def test_lists_stay_exact_through_updates(ordered: bool) -> None:
         for number, filter_ in filters.items():
             model.update(number, filter_)
         for event, matched in zip(events, expected, strict=True):
-            assert numbers(model.matches(event, Mode.HYBRID)) == matched
+            assert numbers(model.matches(event, CollectionMode.HYBRID)) == matched

@@ -15,9 +15,9 @@ from meetpoint.lab.printed.lists import PlainHash, PrintedNetwork, predicates_of
 from meetpoint.language import Attribute, Schema, SubIdLayout, Type, parse_filter
 from meetpoint.language import SubId as PackedSubId
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.lists.collection import AttributeOrder, Mode, dht_lookups, groups_of, texts_of
+from meetpoint.schemes.lists.collection import AttributeOrder, CollectionMode, dht_lookups, groups_of, texts_of
 from meetpoint.schemes.lists.delivering import homes_of, is_walk_cheaper
-from meetpoint.schemes.lists.entries import Entry, difference, entries_of, next_point
+from meetpoint.schemes.lists.entries import ListEntry, difference, entries_of, next_point
 from meetpoint.schemes.lists.subids import SubId, count
 from meetpoint.schemes.lists.value_hash import Hashing
 from tests.overlays.chord.driving import peer
@@ -39,7 +39,7 @@ PLAIN = Hashing(Ring(), STOCKS)
 ORDERED = Hashing(Ring(), STOCKS, order_preserving=True)
 
 
-def entries(hashing: Hashing, text: str) -> tuple[Entry, ...]:
+def entries(hashing: Hashing, text: str) -> tuple[ListEntry, ...]:
     (conjunction,) = parse_filter(text).conjunctions
     return entries_of(hashing, conjunction, HOME, 0)
 
@@ -87,9 +87,9 @@ def test_A_section_3_1_1_the_first_subscription_of_figure_2_lies_at_two_texts_an
 
 
 @pytest.mark.parametrize("hashing", [PLAIN, ORDERED], ids=["plain", "ordered"])
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", CollectionMode)
 def test_A_figures_1_and_2_the_first_subscription_matches_and_the_second_is_dropped(
-    hashing: Hashing, mode: Mode
+    hashing: Hashing, mode: CollectionMode
 ) -> None:
     assert numbers(model(hashing, FIGURE_2).matches(FIGURE_1, mode)) == [1]
 
@@ -109,7 +109,7 @@ def test_A_figure_5_as_printed_counts_the_same_lists() -> None:
         sub_id = SubId(HOME, number, PLAIN.bits.declare(conjunction.attributes))
         assert count(sub_id.attributes) == 3
         network.store(sub_id, predicates_of(conjunction, STOCKS))
-    matched, counts = network.match(FIGURE_1, Mode.COORDINATED, -1, AttributeOrder())  # type: ignore[arg-type]
+    matched, counts = network.match(FIGURE_1, CollectionMode.COORDINATED, -1, AttributeOrder())  # type: ignore[arg-type]
     assert [sub_id.number for sub_id in matched] == [1]
     assert counts.sub_ids == 4, "1 under Exchange and Price, 1 and 2 under Symbol"
 
@@ -138,7 +138,7 @@ class FigureRing(Ring):
         return self.key(known[data]) if data in known else super().hash(data)
 
 
-def hops_of_walk(still: Still, hashing: Hashing, origin: int, entry: Entry) -> tuple[list[int], int]:
+def hops_of_walk(still: Still, hashing: Hashing, origin: int, entry: ListEntry) -> tuple[list[int], int]:
     """The nodes that store an entry, each asked by the one before it, and the hops between them."""
     at, node, hops = entry.low, hashing.ring.key(origin), 0
     nodes: list[int] = []
@@ -268,8 +268,8 @@ def test_an_update_of_a_list_of_values_touches_only_what_differs(ordered: bool) 
 # -- paper B -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_B_example_2_sub1_matches_and_sub2_does_not(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", CollectionMode)
+def test_B_example_2_sub1_matches_and_sub2_does_not(mode: CollectionMode) -> None:
     event = {"Exchange": "NYSE", "Symbol": "OTE"}
     for hashing in (PLAIN, Hashing(Ring())):
         assert numbers(model(hashing, SUBS).matches(event, mode)) == [1]
@@ -297,7 +297,7 @@ def test_B_example_1_prefix_and_suffix_lie_at_their_bare_texts_and_an_affix_once
 def test_B_section_5_1_as_printed_a_value_of_length_l_takes_1_plus_2l_lookups(value: str) -> None:
     ring = Ring()
     network = PrintedNetwork(PlainHash(ring), ring.number)
-    _, counts = network.match({"a": value}, Mode.COORDINATED, -1, AttributeOrder())
+    _, counts = network.match({"a": value}, CollectionMode.COORDINATED, -1, AttributeOrder())
     assert counts.lookups == 1 + 2 * len(value)
 
 
@@ -318,9 +318,9 @@ def test_B_section_7_1_messages_are_2k_and_k_plus_1_and_2k(k: int) -> None:
     """With one node an attribute, as printed; events of k numbers, each list at a node of its own."""
     event = {f"a{n}": n for n in range(k)}
     network = PrintedNetwork(PlainHash(Ring()), Ring().number)
-    taken = {mode: network.match(event, mode, -1, AttributeOrder())[1].messages for mode in Mode}
-    assert taken == {Mode.COORDINATED: 2 * k, Mode.DISTRIBUTED: k + 1, Mode.HYBRID: 2 * k}
-    assert taken == {mode: dht_lookups(mode, k) for mode in Mode}
+    taken = {mode: network.match(event, mode, -1, AttributeOrder())[1].messages for mode in CollectionMode}
+    assert taken == {CollectionMode.COORDINATED: 2 * k, CollectionMode.DISTRIBUTED: k + 1, CollectionMode.HYBRID: 2 * k}
+    assert taken == {mode: dht_lookups(mode, k) for mode in CollectionMode}
 
 
 @pytest.mark.parametrize(("nodes", "unicasts_max"), [(2, 3), (4, 3), (16, 7), (128, 36), (1024, 204)])
@@ -367,11 +367,15 @@ def test_B_section_7_1_subids_are_counted_each_time_one_is_sent() -> None:
         (conjunction,) = parse_filter(" AND ".join(f"{name} = {ord(name)}" for name in names)).conjunctions
         network.store(SubId(HOME, number, bits.declare(names)), predicates_of(conjunction))
     sent = {}
-    for mode in Mode:
+    for mode in CollectionMode:
         matched, counts = network.match({"a": 97, "b": 98, "c": 99}, mode, -1, AttributeOrder(None, ["a", "b", "c"]))
         assert sorted(sub_id.number for sub_id in matched) == [0, 1, 2]
         sent[mode] = counts.sub_ids
-    assert sent == {Mode.COORDINATED: 4, Mode.DISTRIBUTED: 2 + 2 + 3, Mode.HYBRID: (1 + 1) + 1 + 2}
+    assert sent == {
+        CollectionMode.COORDINATED: 4,
+        CollectionMode.DISTRIBUTED: 2 + 2 + 3,
+        CollectionMode.HYBRID: (1 + 1) + 1 + 2,
+    }
 
 
 def test_B_section_7_1_messages_as_printed_are_counted_by_their_hops_and_none_to_oneself() -> None:
@@ -381,5 +385,5 @@ def test_B_section_7_1_messages_as_printed_are_counted_by_their_hops_and_none_to
     for hops in (1, 3):
         network = PrintedNetwork(PlainHash(Ring()), lambda key: nodes[key], hops=lambda source, to, hops=hops: hops)  # type: ignore[misc]
         for origin, sends in ((9, (4, 3, 4)), (0, (2, 2, 2)), (1, (2, 2, 3))):
-            taken = [network.match(event, mode, origin, order)[1].messages for mode in Mode]
+            taken = [network.match(event, mode, origin, order)[1].messages for mode in CollectionMode]
             assert taken == [hops * count for count in sends]

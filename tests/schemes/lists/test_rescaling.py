@@ -31,9 +31,9 @@ from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.messages import Entry as Placed
 from meetpoint.schemes.lists import Lists, ListsSettings, lists
 from meetpoint.schemes.lists.collection import AttributeOrder, Group, groups_of
-from meetpoint.schemes.lists.entries import Entry, next_point
+from meetpoint.schemes.lists.entries import ListEntry, next_point
 from meetpoint.schemes.lists.lists import read_entry
-from meetpoint.schemes.lists.rescale import PARTS, Hashings, read_cuts
+from meetpoint.schemes.lists.rescale import PARTS, HashingVersions, read_cuts
 from meetpoint.schemes.lists.subids import FlatEvent
 from meetpoint.schemes.lists.value_hash import Hashing
 from tests.placement.eyes import Overseen, parts
@@ -121,7 +121,7 @@ def switched(mode: str, faults: str, seed: int) -> Network:
     return net
 
 
-def entries(net: Network) -> Iterator[Entry]:
+def entries(net: Network) -> Iterator[ListEntry]:
     """All that lies anywhere."""
     for _, custody, _, _ in parts(net):
         for there in custody.entries.values():
@@ -391,7 +391,7 @@ def test_an_update_back_and_forth_leaves_what_is_wanted() -> None:
 
 
 def test_a_scale_is_exchanged_only_where_that_is_worth_it() -> None:
-    hashings = Hashings(Ring(), ListsSettings(hash="order", schema=SCHEMA))
+    hashings = HashingVersions(Ring(), ListsSettings(hash="order", schema=SCHEMA))
     skewed = measured(1).cuts(PARTS)
     body = hashings.improved(b"", skewed)
     assert body is not None

@@ -13,8 +13,8 @@ from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.meet import MeetSettings
-from meetpoint.schemes.meet.entries import Filed, place_of, read_filed
-from meetpoint.schemes.meet.messages import Used
+from meetpoint.schemes.meet.entries import KeyEntry, place_of, read_key_entry
+from meetpoint.schemes.meet.messages import SummaryUpdate
 from tests.placement.eyes import misplaced, parts
 from tests.placement.small_world import RING, MeetWorld, home
 from tests.schemes import busy
@@ -30,7 +30,7 @@ def paths(net: Network) -> list[tuple[int, ...]]:
     entries = [
         each for _, custody, _, _ in parts(net) for placed in custody.entries.values() for each in placed.values()
     ]
-    filed = [read_filed(entry.body) for entry in entries]
+    filed = [read_key_entry(entry.body) for entry in entries]
     return [each.path for each in filed if each is not None and each.text]
 
 
@@ -95,7 +95,7 @@ def test_what_lies_under_a_child_is_not_acknowledged_before_publishers_know_its_
     lost = []
 
     def weather(source: int, to: int, message: Message) -> tuple[int, ...] | None:
-        if isinstance(message, Used) and (source, to) == (2, 1):
+        if isinstance(message, SummaryUpdate) and (source, to) == (2, 1):
             lost.append(message)
             return ()
         return None
@@ -115,7 +115,9 @@ def test_what_lies_under_a_child_is_not_acknowledged_before_publishers_know_its_
     assert ("second", "after") in world.came()
 
 
-def filed_at(world: MeetWorld, number: int) -> list[Filed]:
+def filed_at(world: MeetWorld, number: int) -> list[KeyEntry]:
     """What lies at a node."""
     entries = world.scheme(number)._custody.entries.values()
-    return [filed for there in entries for entry in there.values() if (filed := read_filed(entry.body)) and filed.text]
+    return [
+        filed for there in entries for entry in there.values() if (filed := read_key_entry(entry.body)) and filed.text
+    ]

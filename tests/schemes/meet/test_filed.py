@@ -16,15 +16,15 @@ from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.entries.conjunctions import conjunction_in
 from meetpoint.schemes.meet.entries import (
     PATH_MAX,
-    Filed,
-    child,
+    KeyEntry,
+    child_entry,
     child_keys,
     entries_of,
     is_key,
     place_of,
-    read_filed,
+    read_key_entry,
 )
-from meetpoint.schemes.meet.messages import KeyGroup, grouped, ungrouped
+from meetpoint.schemes.meet.messages import KeyGroup, group_keys, ungroup_keys
 
 RING = Ring()
 FILTERS = [
@@ -43,9 +43,9 @@ KEYS = [
 def test_keys_of_all_sorts_come_back() -> None:
     assert {key.sort for key in KEYS} == set(KeySort)
     keys = sorted(set(KEYS))
-    assert sorted(ungrouped(grouped(keys))) == keys
-    again = msgspec.msgpack.decode(msgspec.msgpack.encode(grouped(keys)), type=tuple[KeyGroup, ...])
-    assert sorted(ungrouped(again)) == keys
+    assert sorted(ungroup_keys(group_keys(keys))) == keys
+    again = msgspec.msgpack.decode(msgspec.msgpack.encode(group_keys(keys)), type=tuple[KeyGroup, ...])
+    assert sorted(ungroup_keys(again)) == keys
     assert all(map(is_key, KEYS))
 
 
@@ -60,8 +60,8 @@ DRAWN = st.one_of(
 
 @given(st.lists(DRAWN, unique=True))
 def test_any_keys_come_back(keys: list[MeetKey]) -> None:
-    groups = msgspec.msgpack.decode(msgspec.msgpack.encode(grouped(keys)), type=tuple[KeyGroup, ...])
-    assert sorted(ungrouped(groups)) == sorted(keys)
+    groups = msgspec.msgpack.decode(msgspec.msgpack.encode(group_keys(keys)), type=tuple[KeyGroup, ...])
+    assert sorted(ungroup_keys(groups)) == sorted(keys)
 
 
 ODD = st.one_of(st.integers(-(2**63), 2**64 - 1), st.text(max_size=3), st.sampled_from([-1, 64, 2**63, "", "."]))
@@ -74,7 +74,7 @@ GROUPS = st.builds(
 
 @given(st.lists(GROUPS, max_size=5))
 def test_whatever_keys_a_peer_sends_events_find_their_way_among_them(groups: list[KeyGroup]) -> None:
-    keys = ungrouped(groups)
+    keys = ungroup_keys(groups)
     live = LiveKeys(keys)
     for value in (1, -2.5, "text", "", True):
         assert live.keys_of_event({"a": value}) <= set(keys)
@@ -92,13 +92,13 @@ def test_what_is_placed_is_read_again() -> None:
         ]
         assert entries
         for entry in entries:
-            filed = read_filed(entry.body)
+            filed = read_key_entry(entry.body)
             assert filed is not None
             assert entry.low == entry.high == place_of(RING, filed.key)
             assert conjunction_in(filed.text, filed.at) == filter_.conjunctions[filed.at]
 
 
-GOOD = Filed(MeetKey(KeySort.VALUE, "a", "string", 0, 0, "x"), (), 1, 0, "a = 'x'")
+GOOD = KeyEntry(MeetKey(KeySort.VALUE, "a", "string", 0, 0, "x"), (), 1, 0, "a = 'x'")
 BAD = [
     b"",
     b"\xc1",
@@ -120,14 +120,14 @@ BAD = [
 
 
 def test_a_body_that_is_malformed_is_none() -> None:
-    assert read_filed(msgspec.msgpack.encode(GOOD)) == GOOD
+    assert read_key_entry(msgspec.msgpack.encode(GOOD)) == GOOD
     for body in BAD:
-        assert read_filed(body) is None, body
+        assert read_key_entry(body) is None, body
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_body_or_none(body: bytes) -> None:
-    read_filed(body)
+    read_key_entry(body)
 
 
 @pytest.mark.parametrize("path", [(), (3,), (3, 3), (0, 1, 2)])
@@ -135,10 +135,10 @@ def test_the_children_of_a_crowded_key_share_what_comes_at_every_depth(path: tup
     """Whether from many homes with one subscription each, or from one with many."""
     for names in ([f"{home:040x}/1" for home in range(800)], [f"{5:040x}/{number}" for number in range(800)]):
         filed = msgspec.structs.replace(GOOD, path=path)
-        places = Counter(child(RING, name, filed, 8).low for name in names)
+        places = Counter(child_entry(RING, name, filed, 8).low for name in names)
         assert set(places) == set(child_keys(RING, GOOD.key, path, 8))
         assert min(places.values()) > 50
-        read = read_filed(child(RING, names[0], filed, 8).body)
+        read = read_key_entry(child_entry(RING, names[0], filed, 8).body)
         assert read is not None
         assert (read.path[:-1], read.text, read.key) == (path, filed.text, filed.key)
-        assert child(RING, names[0], filed, 8) == child(RING, names[0], filed, 8)
+        assert child_entry(RING, names[0], filed, 8) == child_entry(RING, names[0], filed, 8)

@@ -19,8 +19,8 @@ from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Stored
 from meetpoint.api.requests import Subscribe, Unsubscribe, Update
 from meetpoint.schemes.meet import MeetSettings
-from meetpoint.schemes.meet.entries import read_filed
-from meetpoint.schemes.meet.entry_tables import Shelves
+from meetpoint.schemes.meet.entries import read_key_entry
+from meetpoint.schemes.meet.entry_tables import KeyTables
 from meetpoint.schemes.meet.key_leases import KeyLeases
 from tests.placement.small_world import MeetWorld, free, home, symbols_between
 
@@ -55,7 +55,7 @@ class LeaseWorld(MeetWorld):
             for places in self.scheme(number)._placing._places.values()
             for name, each in places.items()
             for placed in each.entries.values()
-            if placed.number not in each.open and (filed := read_filed(placed.at.body)) is not None
+            if placed.number not in each.open and (filed := read_key_entry(placed.at.body)) is not None
         ]
         return [
             f"{self.now}: node {number} lacks {key} of {name} in what it knows of {of.hex()}"
@@ -224,7 +224,7 @@ def no_quarantine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_owed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Shelves, "owed_us", lambda self, home: 0)
+    monkeypatch.setattr(KeyTables, "owed_us", lambda self, home: 0)
 
 
 MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [no_waiting, no_quarantine, nothing_owed]

@@ -18,8 +18,8 @@ from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.entries.installer import entry_name
 from meetpoint.placement.messages import Entry
-from meetpoint.schemes.meet.entries import entries_of, mark_of, read_filed
-from meetpoint.schemes.meet.entry_tables import Shelf, Shelves
+from meetpoint.schemes.meet.entries import crowded_mark, entries_of, read_key_entry
+from meetpoint.schemes.meet.entry_tables import KeyTable, KeyTables
 from meetpoint.schemes.meet.key_leases import KeyLeases
 from meetpoint.schemes.meet.settings import MeetSettings
 from tests.workloads import random_events, random_filter
@@ -35,11 +35,11 @@ def services_of() -> Runtime:
     return services
 
 
-def a_shelf() -> Shelf:
+def a_shelf() -> KeyTable:
     def grant(keys: Callable[[], Iterable[MeetKey]]) -> KeyLeases:
         return KeyLeases(HERE, services_of(), None, 1, keys, lambda: 1, unknown_us=0)  # type: ignore[arg-type]
 
-    return Shelf(grant)
+    return KeyTable(grant)
 
 
 @pytest.mark.parametrize(("few", "asked"), [(10_000, 64), (20, 64), (20, 0)], ids=["few", "some of many", "many"])
@@ -55,7 +55,7 @@ def test_an_event_finds_what_it_satisfies_as_entries_come_and_go(
         for number in range(2 * turn, 2 * turn + 2):
             for at in range(len(filters[number].conjunctions)):
                 for entry in entries_of(RING, KeyPlan(), number, filters[number], at):
-                    filed = read_filed(entry.body)
+                    filed = read_key_entry(entry.body)
                     assert filed is not None
                     name = entry_name(HOMES[number % 5], len(names) * 1_000 + len(names.setdefault(number, [])))
                     names[number].append(name)
@@ -90,10 +90,10 @@ def test_an_event_finds_what_it_satisfies_as_entries_come_and_go(
 def test_marks_are_found_by_their_keys_and_leave_them_in_use() -> None:
     shelf = a_shelf()
     (entry,) = entries_of(RING, KeyPlan(), 1, parse_filter("a = 'x'"), 0)
-    filed = read_filed(entry.body)
+    filed = read_key_entry(entry.body)
     assert filed is not None
-    name, marked = mark_of(RING, filed)
-    mark = read_filed(marked.body)
+    name, marked = crowded_mark(RING, filed)
+    mark = read_key_entry(marked.body)
     assert mark is not None
     shelf.mark(name, mark)
     shelf.put("one", HOMES[1], filed)
@@ -112,7 +112,7 @@ def test_marks_are_found_by_their_keys_and_leave_them_in_use() -> None:
 @pytest.mark.parametrize("name", ["", "x/1", "crowded/1", "00/1", f"{HERE.hex()}/-1", f"{HERE.hex()}/01"])
 def test_a_conjunction_under_a_name_that_is_none_is_counted_and_lies_nowhere(name: str) -> None:
     services = services_of()
-    shelves = Shelves(services, None, MeetSettings(), lambda home: 1)  # type: ignore[arg-type]
+    shelves = KeyTables(services, None, MeetSettings(), lambda home: 1)  # type: ignore[arg-type]
     shelves.began(HERE, 0)
     (entry,) = entries_of(RING, KeyPlan(), 1, parse_filter("a = 'x'"), 0)
     effects = services.begin(Instant(1))

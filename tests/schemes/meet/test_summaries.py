@@ -17,8 +17,8 @@ from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.meet.entries import place_of
 from meetpoint.schemes.meet.key_leases import CHANGES_MAX, KeyLeases
-from meetpoint.schemes.meet.messages import Noted, Summary, Used, grouped
-from meetpoint.schemes.meet.summaries import Summaries
+from meetpoint.schemes.meet.messages import KeySummary, SummaryUpdate, SummaryUpdateAck, group_keys
+from meetpoint.schemes.meet.summaries import SummaryCache
 
 RING = Ring(16)
 HOME = HomeId(b"\x10\x00")
@@ -42,7 +42,7 @@ class Publisher:
 
     def __init__(self, lease_us: int = LEASE_US) -> None:
         self.services = services(7)
-        self.summaries = Summaries(self.services, KeyPlan(), lease_us)
+        self.summaries = SummaryCache(self.services, KeyPlan(), lease_us)
 
     def at(self, seconds: float) -> None:
         self.services.begin(Instant(int((100 + seconds) * US)))
@@ -53,16 +53,16 @@ class Publisher:
         known = HOME in self.summaries.homes_for(attributes)
         return not known and place_of(RING, key(text)) not in self.summaries.places_for(attributes)
 
-    def learn(self, asked: float, summary: Summary | None, version: int = 1, arcs: Any = ALL) -> None:
+    def learn(self, asked: float, summary: KeySummary | None, version: int = 1, arcs: Any = ALL) -> None:
         self.summaries.learn(HOME, int((100 + asked) * US), version, arcs, summary)
 
 
-def whole(serial: int, *texts: str, base: int = 5) -> Summary:
-    return Summary(base, serial, 0, True, grouped(map(key, texts)), ())
+def whole(serial: int, *texts: str, base: int = 5) -> KeySummary:
+    return KeySummary(base, serial, 0, True, group_keys(map(key, texts)), ())
 
 
-def news(since: int, serial: int, *texts: str, base: int = 5, gone: tuple[str, ...] = ()) -> Summary:
-    return Summary(base, serial, since, False, grouped(map(key, texts)), grouped(map(key, gone)))
+def news(since: int, serial: int, *texts: str, base: int = 5, gone: tuple[str, ...] = ()) -> KeySummary:
+    return KeySummary(base, serial, since, False, group_keys(map(key, texts)), group_keys(map(key, gone)))
 
 
 def test_a_summary_saves_visits_until_its_time_is_over_counted_from_the_question() -> None:
@@ -103,7 +103,7 @@ def test_an_answer_that_is_older_than_the_news_does_not_take_them_away() -> None
 
 
 @pytest.mark.parametrize("late", [None, news(0, 1, "X"), news(3, 4, "X", base=4), news(9, 10, "X", base=4)])
-def test_an_answer_under_way_when_news_come_is_of_no_use(late: Summary | None) -> None:
+def test_an_answer_under_way_when_news_come_is_of_no_use(late: KeySummary | None) -> None:
     """The home has granted a summary and tells what is new since; that comes first. Other old news may follow."""
     publisher = Publisher()
     publisher.summaries.known(HOME)  # it is being asked
@@ -121,7 +121,7 @@ def test_an_answer_under_way_when_news_come_is_of_no_use(late: Summary | None) -
 
 
 @pytest.mark.parametrize("late", [news(0, 1, "X"), news(3, 4, "X", base=4)])
-def test_old_news_do_not_bring_back_what_was_lost(late: Summary) -> None:
+def test_old_news_do_not_bring_back_what_was_lost(late: KeySummary) -> None:
     """A summary was of no use any more; then come older news, and an answer from between them."""
     publisher = Publisher()
     publisher.learn(-1, whole(1, "A"))
@@ -235,15 +235,15 @@ class Holder:
         self.granting.changed(key(text), added=True)
         self.granting.when_known(lambda: self.done.append(text))
 
-    def told(self) -> list[tuple[Peer, Used]]:
+    def told(self) -> list[tuple[Peer, SummaryUpdate]]:
         return [
             (effect.to, effect.message)
             for effect in self.effects
-            if isinstance(effect, Send) and isinstance(effect.message, Used)
+            if isinstance(effect, Send) and isinstance(effect.message, SummaryUpdate)
         ]
 
-    def note(self, peer: Peer, used: Used) -> None:
-        self.services.replied(peer, Noted(used.request, used.summary.base, used.summary.serial))
+    def note(self, peer: Peer, used: SummaryUpdate) -> None:
+        self.services.replied(peer, SummaryUpdateAck(used.request, used.summary.base, used.summary.serial))
 
 
 def test_whoever_places_waits_for_every_publisher_with_a_summary() -> None:
@@ -341,7 +341,7 @@ def test_a_publisher_that_says_it_knows_what_cannot_be_gets_everything(serial: i
     assert holder.granting.grant(PEERS[1], base, serial).whole
     holder.add("B")
     for peer, used in holder.told():
-        holder.services.replied(peer, Noted(used.request, used.summary.base, serial))
+        holder.services.replied(peer, SummaryUpdateAck(used.request, used.summary.base, serial))
     assert (holder.done == ["A", "B"]) == (serial > 0)
 
 
@@ -395,7 +395,7 @@ def test_what_came_and_went_is_told_as_gone() -> None:
     holder.granting.changed(key("A"), added=False)
     holder.granting.changed(key("B"), added=True)
     summary = holder.granting.summary(base, 0)
-    assert (summary.added, summary.removed) == (grouped([key("B")]), grouped([key("A")]))
+    assert (summary.added, summary.removed) == (group_keys([key("B")]), group_keys([key("A")]))
 
 
 def test_a_home_that_went_away_answers_nobody() -> None:

@@ -17,8 +17,8 @@ from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.reach import AttributeIds
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.entries import entry_of, read_entry
-from meetpoint.schemes.reach.entry_tables import Shelf
-from meetpoint.schemes.reach.tree_copies import TreeCopies
+from meetpoint.schemes.reach.entry_tables import IdTable
+from meetpoint.schemes.reach.tree_copies import RegionCopies
 from tests.schemes.reach import promising
 from tests.schemes.reach.promising import RING, US, BrokenError
 
@@ -46,7 +46,7 @@ class Home(promising.Home):
 
     def __init__(self, number: int, node: int, arcs: list[KeyRange]) -> None:
         super().__init__(number, node, arcs)
-        self.shelf = Shelf()
+        self.shelf = IdTable()
         self.entries: dict[str, Entry] = {}
 
     def add(self, name: str, entry: Entry) -> None:
@@ -71,14 +71,14 @@ class Node(promising.Node[Home]):
     def entries(self) -> dict[HomeId, dict[str, Entry]]:
         return {home.id: home.entries for home in self.world.homes if home.node == self.number}
 
-    def at(self, home: bytes) -> Shelf:
+    def at(self, home: bytes) -> IdTable:
         return self.home(home).shelf
 
 
 class World(promising.World[Home, Entry]):
     """Eight ids, a home for each two, three nodes that hold them, and one that only copies."""
 
-    kind: type[TreeCopies] = TreeCopies
+    kind: type[RegionCopies] = RegionCopies
     late_us = 2 * US
     given_us = 300_000
     pulled_us = 100_000
@@ -152,7 +152,7 @@ class Story(promising.Story[World]):
     lease_us = LEASE_US
     hosts = (1, 2, 3)
 
-    def __init__(self, seed: int, kind: type[TreeCopies] = TreeCopies) -> None:
+    def __init__(self, seed: int, kind: type[RegionCopies] = RegionCopies) -> None:
         class Mine(World):
             pass
 

@@ -14,7 +14,7 @@ from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.hypercube import Region
 from meetpoint.placement.messages import Done, KeyedRequest
 from meetpoint.schemes.reach import Duty, Reach, ReachSettings, head_point
-from meetpoint.schemes.reach.messages import Handle, unpacked
+from meetpoint.schemes.reach.messages import DutyRequest, unpack_bits
 from tests.node.world import RING
 from tests.placement.small_world import CODEC
 from tests.schemes.small_world import SchemeWorld
@@ -35,9 +35,9 @@ def attributes(event: int) -> dict[str, Any]:
     return {name: 1 for place, name in enumerate(NAMES) if event >> place & 1}
 
 
-def duty_of(handle: Handle) -> Duty:
+def duty_of(handle: DutyRequest) -> Duty:
     """What a message is about."""
-    fixed, bits = unpacked(handle.fixed, 64), unpacked(handle.bits, 64)
+    fixed, bits = unpack_bits(handle.fixed, 64), unpack_bits(handle.bits, 64)
     assert fixed is not None
     assert bits is not None
     return Duty(fixed, bits)
@@ -84,11 +84,11 @@ class ReachWorld(SchemeWorld):
         return [(number, duty) for number in self.others() for _, duty in self.scheme(number)._duties.under_way()]
 
 
-def handle_in(message: Message) -> Handle | None:
+def handle_in(message: Message) -> DutyRequest | None:
     """The duty that a message brings, if it brings one."""
     if isinstance(message, KeyedRequest):
         body = CODEC.decode(message.body)
-        return body if isinstance(body, Handle) else None
+        return body if isinstance(body, DutyRequest) else None
     return None
 
 

@@ -14,7 +14,14 @@ from meetpoint.api.requests import Subscribe, Unsubscribe
 from meetpoint.placement.messages import Entry, KeyedRequest
 from meetpoint.schemes.reach import ReachSettings
 from meetpoint.schemes.reach.load_shedding import MARK
-from meetpoint.schemes.reach.side_messages import Amend, Awake, Borrow, IsIdle, Weigh, Where
+from meetpoint.schemes.reach.side_messages import (
+    CopyRequest,
+    CopyUpdate,
+    IdleQuery,
+    LoadQuery,
+    PackedRegion,
+    RevokeIdle,
+)
 from tests.placement.eyes import Overseen, held_by_nobody, held_twice, schemes
 from tests.placement.small_world import CODEC, RING, home
 from tests.schemes.reach.balancing import balanced, lacking, make
@@ -176,18 +183,18 @@ def test_one_id_alone_is_not_pushed_to_and_fro() -> None:
 
 NOBODY = Peer(RING.node(1), "nowhere", 1)
 WRONG: dict[str, Message] = {
-    "a region with a bit too many": Awake(1, 5, Where(b"\x04", 2)),
-    "a region that is too long": Awake(1, 5, Where(b"", 7)),
-    "a region of less than nothing": Awake(1, 5, Where(b"", -1)),
-    "a copy of no region": Borrow(1, home(8), Where(b"\xff\xff", 6), 1, 0, ""),
-    "a copy for no life": Borrow(1, home(8), Where(b"", 0), -1, 0, ""),
+    "a region with a bit too many": RevokeIdle(1, 5, PackedRegion(b"\x04", 2)),
+    "a region that is too long": RevokeIdle(1, 5, PackedRegion(b"", 7)),
+    "a region of less than nothing": RevokeIdle(1, 5, PackedRegion(b"", -1)),
+    "a copy of no region": CopyRequest(1, home(8), PackedRegion(b"\xff\xff", 6), 1, 0, ""),
+    "a copy for no life": CopyRequest(1, home(8), PackedRegion(b"", 0), -1, 0, ""),
 }
 ODD: dict[str, Message] = {
-    "a copy of everything": Borrow(1, home(8), Where(b"", 0), 1, 0, ""),
-    "a copy of a home that is not": Borrow(1, home(99), Where(b"", 6), 1, 77, None),
-    "news of no copy": Amend(1, 5, 7, "what", Entry(b"", b"", b"")),
-    "a region that nobody was told of": Awake(1, 5, Where(b"", 0)),
-    "a home that is not": Weigh(1, home(99)),
+    "a copy of everything": CopyRequest(1, home(8), PackedRegion(b"", 0), 1, 0, ""),
+    "a copy of a home that is not": CopyRequest(1, home(99), PackedRegion(b"", 6), 1, 77, None),
+    "news of no copy": CopyUpdate(1, 5, 7, "what", Entry(b"", b"", b"")),
+    "a region that nobody was told of": RevokeIdle(1, 5, PackedRegion(b"", 0)),
+    "a home that is not": LoadQuery(1, home(99)),
 }
 
 
@@ -215,13 +222,13 @@ def test_what_is_odd_is_answered_and_changes_nothing(what: str) -> None:
 @pytest.mark.parametrize(
     "question",
     [
-        IsIdle(Where(b"\x01", 0), NOBODY, 1, 1_000),
-        IsIdle(Where(b"", 0), NOBODY, -1, 1_000),
-        IsIdle(Where(b"", 0), NOBODY, 1, -1),
-        IsIdle(Where(b"", 0), NOBODY, 1, 1 << 60),
+        IdleQuery(PackedRegion(b"\x01", 0), NOBODY, 1, 1_000),
+        IdleQuery(PackedRegion(b"", 0), NOBODY, -1, 1_000),
+        IdleQuery(PackedRegion(b"", 0), NOBODY, 1, -1),
+        IdleQuery(PackedRegion(b"", 0), NOBODY, 1, 1 << 60),
     ],
 )
-def test_questions_that_make_no_sense_are_counted(question: IsIdle) -> None:
+def test_questions_that_make_no_sense_are_counted(question: IdleQuery) -> None:
     world = eager_world()
     number = world.holder(0)
     key = bytes(world.scheme(number)._cube.key(0))

@@ -10,8 +10,8 @@ from meetpoint.api.ids import HomeId, Peer
 from meetpoint.api.messages import Reply
 from meetpoint.placement.messages import Entry
 from meetpoint.schemes.reach import tree_copies
-from meetpoint.schemes.reach.side_messages import Amend, Amended, Lent
-from meetpoint.schemes.reach.tree_copies import Loan, TreeCopies
+from meetpoint.schemes.reach.side_messages import CopyReply, CopyUpdate, CopyUpdateAck
+from meetpoint.schemes.reach.tree_copies import RegionCopies, RegionCopy
 from tests.schemes.reach.lending import Story, World, entry_at
 from tests.schemes.reach.promising import BrokenError, is_caught, owing_nothing, ready_at_once
 
@@ -33,7 +33,7 @@ def test_a_copy_that_is_good_lacks_nothing(seed: int) -> None:
     assert good > 1_000, "nothing was copied"
 
 
-class AtOnce(TreeCopies):
+class AtOnce(RegionCopies):
     """Acknowledges an entry before copies have it."""
 
     def put(self, home: HomeId, name: str, entry: Entry, point: int, then: Callable[[], None]) -> None:
@@ -41,60 +41,60 @@ class AtOnce(TreeCopies):
         then()
 
 
-class NotTold(TreeCopies):
+class NotTold(RegionCopies):
     """Takes what comes, and does not put it into its copy."""
 
-    def _amend(self, source: Peer, message: Amend) -> None:
-        self._services.send(source, Amended(message.request))
+    def _amend(self, source: Peer, message: CopyUpdate) -> None:
+        self._services.send(source, CopyUpdateAck(message.request))
 
 
-class NotSpoilt(TreeCopies):
+class NotSpoilt(RegionCopies):
     """Believes a first page that was overtaken by news."""
 
-    def _amend(self, source: Peer, message: Amend) -> None:
+    def _amend(self, source: Peer, message: CopyUpdate) -> None:
         super()._amend(source, message)
         for loan in self._loans.values():
             loan.spoilt = False
 
 
-class FromTheAnswer(TreeCopies):
+class FromTheAnswer(RegionCopies):
     """Counts the time from when the last page came."""
 
-    def _count_from(self, loan: Loan, asked_at: int, us: int) -> None:
+    def _count_from(self, loan: RegionCopy, asked_at: int, us: int) -> None:
         super()._count_from(loan, self._services.now, us)
 
 
-class HalfAPage(TreeCopies):
+class HalfAPage(RegionCopies):
     """Is content with the first page."""
 
-    def _fetched(self, loan: Loan, reply: Reply | None) -> None:
-        if isinstance(reply, Lent):
-            reply = Lent(reply.request, reply.number, reply.us, reply.entries, False)
+    def _fetched(self, loan: RegionCopy, reply: Reply | None) -> None:
+        if isinstance(reply, CopyReply):
+            reply = CopyReply(reply.request, reply.number, reply.us, reply.entries, False)
         super()._fetched(loan, reply)
 
 
-MUTANTS: list[type[TreeCopies]] = [
-    AtOnce, NotTold, NotSpoilt, FromTheAnswer, owing_nothing(TreeCopies), ready_at_once(TreeCopies), HalfAPage,
+MUTANTS: list[type[RegionCopies]] = [
+    AtOnce, NotTold, NotSpoilt, FromTheAnswer, owing_nothing(RegionCopies), ready_at_once(RegionCopies), HalfAPage,
 ]  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MUTANTS)
-def test_a_mutant_is_seen(kind: type[TreeCopies]) -> None:
+def test_a_mutant_is_seen(kind: type[RegionCopies]) -> None:
     assert any(is_caught(Story(seed, kind)) for seed in range(1_000, 1_150))
 
 
 # -- what is rare, by hand ---------------------------------------------------------------------------------------------
 
 
-class RenewedAfterAMove(TreeCopies):
+class RenewedAfterAMove(RegionCopies):
     """Renews a copy though the arc was away meanwhile, and something may have come there."""
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
         self._promises.began(home, owed_us)
 
 
-def goes_and_comes_back(kind: type[TreeCopies]) -> None:
+def goes_and_comes_back(kind: type[RegionCopies]) -> None:
     """An entry comes to an arc while it is away, and waits there for copies of before; then the arc comes back."""
 
     class Mine(World):
@@ -124,6 +124,6 @@ def goes_and_comes_back(kind: type[TreeCopies]) -> None:
 
 
 def test_what_has_come_while_an_arc_was_away_is_in_no_copy_that_is_renewed() -> None:
-    goes_and_comes_back(TreeCopies)
+    goes_and_comes_back(RegionCopies)
     with pytest.raises(BrokenError):
         goes_and_comes_back(RenewedAfterAMove)

@@ -19,7 +19,7 @@ from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.reach import Duty, ReachSettings, SignatureIds, dimensions_of, head_point, parts, tree_of
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.entries import entry_of, read_entry
-from meetpoint.schemes.reach.entry_tables import Part, Shelf
+from meetpoint.schemes.reach.entry_tables import DutyPart, IdTable
 from meetpoint.schemes.reach.settings import ids_of
 from tests.schemes.reach.small_world import PLAIN, SCHEMA
 from tests.workloads import random_events, random_filter
@@ -92,7 +92,7 @@ def test_however_the_circle_is_cut_every_subset_is_served_once(seed: int) -> Non
             point = head_point(event, duty)
             arc = next(arc for arc in arcs if arc.holds(cube.key(point)))
             region = cube.around(arc, point)
-            part = Part(region, duty)
+            part = DutyPart(region, duty)
             served += [each for each in range(256) if each & ~event == 0 and part.holds(each)]
             todo += parts(region, event, duty, tree_of(f"{random.random()}", random.randrange(4)))
         assert sorted(served) == [each for each in range(256) if each & ~event == 0]
@@ -104,7 +104,7 @@ def test_however_the_circle_is_cut_every_subset_is_served_once(seed: int) -> Non
 def test_a_shelf_with_many_finds_what_one_with_few_does(monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(3)
     cube = Cube(RING, SignatureIds(None, 5))
-    few, many = Shelf(), Shelf()
+    few, many = IdTable(), IdTable()
     for number in range(300):
         filter_ = parse_filter(random_filter(random))
         for at, conjunction in enumerate(filter_.conjunctions):
@@ -118,7 +118,10 @@ def test_a_shelf_with_many_finds_what_one_with_few_does(monkeypatch: pytest.Monk
         clean = clean_attributes(event)
         id_ = cube.of_event(clean)
         fixed = random.randrange(32) if turn % 2 else 0
-        asked = [Part(Region(random.randrange(4), 2), Duty(fixed, id_ & fixed)), Part(Region(0b11, 2), Duty(0, 0))]
+        asked = [
+            DutyPart(Region(random.randrange(4), 2), Duty(fixed, id_ & fixed)),
+            DutyPart(Region(0b11, 2), Duty(0, 0)),
+        ]
         monkeypatch.setattr("meetpoint.placement.entries.entry_table.FEW_MAX", 10_000)
         one = _sorted(few.match_parts(clean, id_, asked))
         monkeypatch.setattr("meetpoint.placement.entries.entry_table.FEW_MAX", 2)
@@ -147,7 +150,7 @@ def _sorted(items: list[Item[int]]) -> list[Item[int]]:
 
 def test_a_shelf_knows_what_lies_in_a_region() -> None:
     cube = Cube(RING, ids_of(PLAIN))
-    shelf = Shelf()
+    shelf = IdTable()
     conjunction = parse_filter("a = 1 AND c = 1").conjunctions[0]
     item = Item(HomeId(b"h"), Read(StoredEntry(1, 0, "a = 1 AND c = 1"), conjunction, cube.of_conjunction(conjunction)))
     shelf.add("one", item)

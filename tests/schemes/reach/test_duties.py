@@ -19,7 +19,7 @@ from meetpoint.placement.entries.placement import RETAIN_US
 from meetpoint.placement.messages import DeliverToHome, Done
 from meetpoint.schemes.reach import is_required
 from meetpoint.schemes.reach.duties import BRING_US, HEARD_US
-from meetpoint.schemes.reach.messages import Handled
+from meetpoint.schemes.reach.messages import DutyReply
 from tests.placement.small_world import CODEC, free, home
 from tests.schemes.reach.small_world import (
     NAMES,
@@ -104,7 +104,7 @@ def test_a_short_region_that_an_answer_tells_of_counts_for_a_while() -> None:
     assert scheme._duties.floor == 4
 
     def weather(source: int, to: int, message: Message) -> tuple[int, ...] | None:
-        if isinstance(message, Done) and to == root and isinstance(answer := answer_in(message), Handled):
+        if isinstance(message, Done) and to == root and isinstance(answer := answer_in(message), DutyReply):
             short = CODEC.encode(msgspec.structs.replace(answer, shortest=2))
             world.say(root, msgspec.structs.replace(message, body=short))
             return ()
@@ -202,7 +202,7 @@ def test_a_duty_that_comes_again_joins_the_one_under_way() -> None:
     world = _begun()
 
     def weather(source: int, to: int, message: Message) -> tuple[int, ...] | None:
-        return (1_200_000,) if isinstance(message, Done) and isinstance(answer_in(message), Handled) else None
+        return (1_200_000,) if isinstance(message, Done) and isinstance(answer_in(message), DutyReply) else None
 
     world.weather = weather
     world.publish(40, "e", **attributes(0b111))
@@ -218,7 +218,7 @@ def test_an_answer_that_is_lost_is_given_again() -> None:
     lost: dict[tuple[int, int], None] = {}
 
     def weather(source: int, to: int, message: Message) -> tuple[int, ...] | None:
-        if isinstance(message, Done) and isinstance(answer_in(message), Handled) and (source, to) not in lost:
+        if isinstance(message, Done) and isinstance(answer_in(message), DutyReply) and (source, to) not in lost:
             lost[source, to] = None
             return ()
         return None

@@ -17,7 +17,7 @@ from meetpoint.node.home.subscription_table import attributes_of
 from meetpoint.overlays.hypercube import Region
 from meetpoint.placement.messages import KeyedRequest
 from meetpoint.schemes.reach import ReachSettings
-from meetpoint.schemes.reach.messages import Handle
+from meetpoint.schemes.reach.messages import DutyRequest
 from tests.placement.eyes import schemes
 from tests.schemes.busy import FAULTS, OVERLAYS_AND_FAULTS, Busy, judge, network
 
@@ -46,7 +46,7 @@ class Sends:
 
     def sent(self, now: int, source: Process, to: Peer, message: Message, payload: bytes) -> None:
         inner: Any = message
-        while not isinstance(inner, Handle):
+        while not isinstance(inner, DutyRequest):
             if not (type(inner).__name__ == "Routed" or isinstance(inner, KeyedRequest)):
                 return
             inner = self._codec.decode(inner.body)

@@ -15,7 +15,7 @@ from meetpoint.schemes.reach import quench
 from meetpoint.schemes.reach.leases import Promise, Promises
 from meetpoint.schemes.reach.pieces import below, is_below, meets_below, pieces, rank
 from meetpoint.schemes.reach.quench import Quench
-from meetpoint.schemes.reach.side_messages import Awoken, IsIdle, IsIdleFor
+from meetpoint.schemes.reach.side_messages import IdleQuery, IdleReply, RevokeIdleAck
 from tests.schemes.reach.idling import Story, World
 from tests.schemes.reach.promising import BrokenError, is_caught, owing_nothing, ready_at_once
 
@@ -57,7 +57,7 @@ class BeforeThoseAbove(Quench):
 class FromTheAnswer(Quench):
     """Counts the time from when the answer came, and not from the question."""
 
-    def _learn(self, region: Region, question: quench._Question, us: int) -> None:
+    def _learn(self, region: Region, question: quench._IdleQuestion, us: int) -> None:
         question.asked_at = self._services.now
         super()._learn(region, question, us)
 
@@ -65,7 +65,7 @@ class FromTheAnswer(Quench):
 class LongerThanThoseBelow(Quench):
     """Promises more than it was promised itself."""
 
-    def _answer(self, question: IsIdle, region: Region, us: int, answer: Callable[[Message], None]) -> None:
+    def _answer(self, question: IdleQuery, region: Region, us: int, answer: Callable[[Message], None]) -> None:
         super()._answer(question, region, self._lease_us if us else 0, answer)
 
 
@@ -199,9 +199,9 @@ def hears_late(kind: type[Quench]) -> None:
     world = a_world(kind)
 
     def slow(message: Message) -> list[int] | None:
-        if isinstance(message, IsIdle):
+        if isinstance(message, IdleQuery):
             return [] if world.now else None  # it is asked once
-        return [2_000_000] if isinstance(message, IsIdleFor) else None
+        return [2_000_000] if isinstance(message, IdleReply) else None
 
     world.slow = slow
     wish(world, 2, BOTTOM)
@@ -243,7 +243,7 @@ def test_nobody_promises_more_than_it_was_promised() -> None:
 def answers_late(kind: type[Quench]) -> None:
     """What was held when a question came is given away before it is answered, and an entry comes there."""
     world = a_world(kind)
-    world.slow = lambda message: [400_000] if isinstance(message, IsIdleFor) else None
+    world.slow = lambda message: [400_000] if isinstance(message, IdleReply) else None
     wish(world, 8, TOP)
     world.run(0.1)
     home = world.homes[3]
@@ -266,7 +266,7 @@ def lets_go_and_asks_again() -> None:
     world = a_world()
     wish(world, 8, TOP)
     world.run(1)
-    world.slow = lambda message: [900_000] if isinstance(message, Awoken) else None
+    world.slow = lambda message: [900_000] if isinstance(message, RevokeIdleAck) else None
     name = put(world, 0b0110)
     world.run(0.1)
     world.withdraw(name)

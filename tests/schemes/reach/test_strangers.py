@@ -16,7 +16,7 @@ from meetpoint.placement.entries.installer import entry_name
 from meetpoint.placement.entries.stored_entry import StoredEntry, owner_of
 from meetpoint.placement.messages import Done, Entry, KeyedRequest, Put, Stored
 from meetpoint.schemes.reach.duties import PARTS_MAX, WORKING_MAX
-from meetpoint.schemes.reach.messages import Busy, Handle, Handled, packed, unpacked
+from meetpoint.schemes.reach.messages import BusyRegion, DutyReply, DutyRequest, pack_bits, unpack_bits
 from tests.placement.small_world import CODEC, RING, home
 from tests.schemes.reach.small_world import ReachWorld, attributes, handle_in
 
@@ -30,9 +30,9 @@ def content(event: int) -> bytes:
     return to_msgpack(made)
 
 
-def handle(event: int = 0b11, **other: Any) -> Handle:
+def handle(event: int = 0b11, **other: Any) -> DutyRequest:
     """Everything below an event."""
-    whole = Handle(EVENT, 1, 0, b"", b"", 0, 1_000_000, 0, content(event))
+    whole = DutyRequest(EVENT, 1, 0, b"", b"", 0, 1_000_000, 0, content(event))
     return msgspec.structs.replace(whole, **other)
 
 
@@ -51,7 +51,7 @@ def entry(text: str = "a = 1 AND b = 1", at: int = 0, point: int = 0b11, number:
 
 
 WRONG: dict[str, tuple[Message, int, str]] = {
-    "a bit that no id has": (handle(fixed=packed(1 << 6)), 0b11, "duty_malformed"),
+    "a bit that no id has": (handle(fixed=pack_bits(1 << 6)), 0b11, "duty_malformed"),
     "more bytes than an id has": (handle(fixed=bytes(2)), 0b11, "duty_malformed"),
     "bits that are not fixed": (handle(bits=b"\x01"), 0b11, "duty_malformed"),
     "bits that the event lacks": (handle(fixed=b"\x04", bits=b"\x04"), 0b111, "duty_malformed"),
@@ -62,7 +62,7 @@ WRONG: dict[str, tuple[Message, int, str]] = {
     "more messages than there are": (handle(hops=1 << 40), 0b11, "duty_malformed"),
     "settled below 0": (handle(settled=-1), 0b11, "duty_malformed"),
     "no event": (handle(content=b"what"), 0b11, "event_malformed"),
-    "an answer as an errand": (Handled((), 1, (), 0), 0b11, "errand_malformed"),
+    "an answer as an errand": (DutyReply((), 1, (), 0), 0b11, "errand_malformed"),
     "no entry": (Put(home(8), 1, Entry(entry().low, entry().low, b"what")), 0b11, "entry_malformed"),
     "no filter": (Put(home(8), 1, entry("a =")), 0b11, "entry_malformed"),
     "no such conjunction": (Put(home(8), 1, entry(at=3)), 0b11, "entry_malformed"),
@@ -130,8 +130,8 @@ def test_a_duty_that_falls_into_too_many_parts_is_not_handled(monkeypatch: pytes
 
 ODD = [
     Stored(),
-    Handled(((HomeId(b"nowhere at all"), (1,)),), 1, (), 0),
-    Handled(((HomeId(b""), ()),), 1, (), 0),
+    DutyReply(((HomeId(b"nowhere at all"), (1,)),), 1, (), 0),
+    DutyReply(((HomeId(b""), ()),), 1, (), 0),
 ]
 
 
@@ -170,9 +170,9 @@ def test_an_answer_with_odd_numbers_is_no_matter() -> None:
 
     def weather(source: int, to: int, message: Message) -> tuple[int, ...] | None:
         nonlocal changed
-        if isinstance(message, Done) and isinstance(CODEC.decode(message.body), Handled) and not changed:
+        if isinstance(message, Done) and isinstance(CODEC.decode(message.body), DutyReply) and not changed:
             changed += 1
-            odd = Handled((), -7, ((HomeId(b""), NOBODY.id),), -7, Busy(NOBODY, home(8), 1 << 40))
+            odd = DutyReply((), -7, ((HomeId(b""), NOBODY.id),), -7, BusyRegion(NOBODY, home(8), 1 << 40))
             world.say(to, msgspec.structs.replace(message, body=CODEC.encode(odd)))
             return ()
         return None
@@ -217,8 +217,8 @@ def test_names_and_bits_are_read_strictly() -> None:
     for wrong in ("", "0102", "0102/", "0102/07", "0102/-7", "01 02/7", "XY/7", f"0102/{1 << 63}"):
         assert owner_of(wrong) is None
     for bits in (0, 1, 0b100111, (1 << 160) - 1):
-        assert unpacked(packed(bits), 160) == bits
-    assert unpacked(packed(1 << 160), 160) is None
-    assert unpacked(packed(0b100), 2) is None
-    assert unpacked(b"\x00\x01", 8) is None
-    assert packed(0) == b""
+        assert unpack_bits(pack_bits(bits), 160) == bits
+    assert unpack_bits(pack_bits(1 << 160), 160) is None
+    assert unpack_bits(pack_bits(0b100), 2) is None
+    assert unpack_bits(b"\x00\x01", 8) is None
+    assert pack_bits(0) == b""

@@ -15,8 +15,8 @@ from itertools import product
 from typing import NamedTuple
 
 from meetpoint.language import parse_filter
-from meetpoint.schemes.rebeca import ALL, Edges, Range, Rows, Table, accepts, fingers, make_table
-from meetpoint.schemes.rebeca.edges import Message, Said, State
+from meetpoint.schemes.rebeca import ALL, Edges, FilterTable, Range, Rows, accepts, fingers, make_table
+from meetpoint.schemes.rebeca.edges import EdgeMessage, EdgeState, Outgoing
 from meetpoint.schemes.rebeca.invariant import is_superset, not_kept, not_told
 
 __all__ = ["LEASE_US", "Network", "Wanted", "live"]
@@ -41,7 +41,7 @@ class Sent(NamedTuple):
 
     source: int
     to: int
-    message: Message
+    message: EdgeMessage
 
 
 class Network:
@@ -49,7 +49,9 @@ class Network:
 
     edges: type[Edges] = Edges
 
-    def __init__(self, places: Iterable[int], table: Callable[[], Table] = lambda: make_table("covering")) -> None:
+    def __init__(
+        self, places: Iterable[int], table: Callable[[], FilterTable] = lambda: make_table("covering")
+    ) -> None:
         self.now = 1_000_000
         self.table = table
         self.homes: dict[int, dict[str, Wanted]] = {place: {} for place in sorted(places)}
@@ -185,10 +187,10 @@ class Network:
             for each in node.graph.nodes
         ] + [node.ready_at > self.at(place) for place, node in self.nodes.items()]
 
-    def _say(self, place: int, said: Said) -> None:
+    def _say(self, place: int, said: Outgoing) -> None:
         self.flying += [Sent(place, to, message) for to, message in said]
         for _, message in said:
-            self.states += isinstance(message, State)
+            self.states += isinstance(message, EdgeState)
 
     def _look(self) -> None:
         """Acknowledge what may be."""

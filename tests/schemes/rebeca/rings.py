@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from meetpoint.lab.experiments.rebeca import trees
-from meetpoint.schemes.rebeca import Graph, Part, Range, fingers
+from meetpoint.schemes.rebeca import Graph, GraphPart, Range, fingers
 
 __all__ = ["SIZE", "Walk", "even", "graphs", "hashed", "walk"]
 
@@ -41,7 +41,7 @@ class Walk(NamedTuple):
 def walk(
     nodes: Mapping[int, Graph],
     root: int,
-    is_wanted: Callable[[int, Part], bool] = lambda here, part: True,
+    is_wanted: Callable[[int, GraphPart], bool] = lambda here, part: True,
 ) -> Walk:
     """An event from a member to all others."""
     size = nodes[root].size

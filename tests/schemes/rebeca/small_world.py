@@ -11,7 +11,7 @@ from meetpoint.node.overlay import Overlay
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.rebeca import Rebeca, RebecaSettings, Rows
 from meetpoint.schemes.rebeca.member import Member
-from meetpoint.schemes.rebeca.messages import Hand
+from meetpoint.schemes.rebeca.messages import ForwardEvent
 from tests.node.world import RING
 from tests.schemes.small_world import SchemeWorld
 
@@ -26,14 +26,14 @@ class RebecaWorld(SchemeWorld):
 
     def __init__(self, numbers: Iterable[int] = NUMBERS, *, seed: int = 1, rebeca: RebecaSettings = QUICK) -> None:
         self.rebeca = rebeca
-        self.handed: list[tuple[int, int, Hand]] = []
+        self.handed: list[tuple[int, int, ForwardEvent]] = []
         super().__init__(numbers, seed=seed)
 
     def make(self, services: Runtime, overlay: Overlay, hosting: HomeManager) -> Rebeca:
         return Rebeca(services, overlay, hosting, self.settings, self.rebeca)
 
     def _send(self, node: Node, effect: Any) -> None:
-        if isinstance(effect.message, Hand):
+        if isinstance(effect.message, ForwardEvent):
             source, to = (RING.number(peer.id) // 1000 for peer in (node.me, effect.to))
             self.handed.append((source, to, effect.message))
         super()._send(node, effect)

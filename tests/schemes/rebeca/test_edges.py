@@ -11,18 +11,18 @@ from meetpoint.language import parse_filter
 from meetpoint.schemes.rebeca import (
     ALL,
     STRATEGIES,
-    Ack,
-    Ask,
+    EdgeAck,
+    EdgeQuery,
     Edges,
+    EdgeState,
     Range,
     Rows,
     Sample,
-    State,
     Strategy,
     edges,
     make_table,
 )
-from meetpoint.schemes.rebeca.edges import Said, _Edge, _Grant
+from meetpoint.schemes.rebeca.edges import Outgoing, _Edge, _Grant
 from meetpoint.schemes.rebeca.invariant import is_superset
 from tests.schemes.rebeca.networks import LEASE_US, SIZE, Network, live, text_of
 from tests.schemes.rebeca.rings import even, hashed
@@ -48,35 +48,35 @@ def node(kind: type[Edges] = Edges, now: int = 0, owed_us: int = 0) -> Edges:
     return made
 
 
-def states(said: Said, to: int) -> list[State]:
-    return [message for each, message in said if each == to and isinstance(message, State)]
+def states(said: Outgoing, to: int) -> list[EdgeState]:
+    return [message for each, message in said if each == to and isinstance(message, EdgeState)]
 
 
 def known(made: Edges, good_us: int = 1000, now: int = 0) -> Edges:
     """Both edges have told that nothing is wanted there."""
-    made.heard(30, State(1, Range(21, 10), (), now, good_us), now)
-    made.heard(50, State(1, Range(31, 49), (), now, good_us), now)
+    made.heard(30, EdgeState(1, Range(21, 10), (), now, good_us), now)
+    made.heard(50, EdgeState(1, Range(31, 49), (), now, good_us), now)
     return made
 
 
-def asked(made: Edges, source: int, range_: Range, now: int = 0) -> State:
+def asked(made: Edges, source: int, range_: Range, now: int = 0) -> EdgeState:
     """What a node answers to one whose edge leads here, which knows it from then on."""
-    [state] = states(made.heard(source, Ask(range_, now), now), source)
-    made.heard(source, Ack(state.number), now)
+    [state] = states(made.heard(source, EdgeQuery(range_, now), now), source)
+    made.heard(source, EdgeAck(state.number), now)
     return state
 
 
 def test_a_new_edge_accepts_everything_until_its_filter_comes() -> None:
     made = node()
     assert made.rows(30, 0) == ALL
-    made.heard(30, State(1, Range(21, 10), ONE, 0, 1000), 0)
+    made.heard(30, EdgeState(1, Range(21, 10), ONE, 0, 1000), 0)
     assert made.rows(30, 0) == ONE
     assert made.rows(50, 0) == ALL
 
 
 def test_a_filter_is_good_for_its_time_from_the_question_on() -> None:
     made = node()
-    made.heard(30, State(1, Range(21, 10), ONE, 0, 1000), 600)
+    made.heard(30, EdgeState(1, Range(21, 10), ONE, 0, 1000), 600)
     assert made.rows(30, 999) == ONE
     assert made.rows(30, 1000) == ALL
 
@@ -91,9 +91,9 @@ def test_an_edge_that_answers_for_more_than_it_has_told_accepts_everything() -> 
 def test_what_is_told_is_what_is_wanted_here_and_behind_the_edges_of_the_range() -> None:
     made = known(node())
     made.want("s", ONE, 0)
-    made.heard(30, State(2, Range(21, 10), TWO, 0, 1000), 0)
-    made.heard(50, State(2, Range(31, 49), rows("a = 3"), 0, 1000), 0)
-    assert asked(made, 0, Range(16, 15)) == State(made._number, Range(16, 15), ONE + TWO, 0, 1000, True)
+    made.heard(30, EdgeState(2, Range(21, 10), TWO, 0, 1000), 0)
+    made.heard(50, EdgeState(2, Range(31, 49), rows("a = 3"), 0, 1000), 0)
+    assert asked(made, 0, Range(16, 15)) == EdgeState(made._number, Range(16, 15), ONE + TWO, 0, 1000, True)
     assert asked(made, 50, Range(16, 16)).rows == ONE + TWO + rows("a = 3"), "one key further"
 
 
@@ -122,11 +122,11 @@ def test_what_is_told_is_good_as_long_as_what_it_rests_on() -> None:
 
 def test_what_was_told_never_rests_on_what_ends_sooner() -> None:
     made = known(node())
-    assert asked(made, 0, Range(16, 15)) == State(made._number, Range(16, 15), (), 0, 1000, True)
+    assert asked(made, 0, Range(16, 15)) == EdgeState(made._number, Range(16, 15), (), 0, 1000, True)
     made.relink(Range(16, 5), {28: 21, 50: 31}, 10)
-    [open_] = states(made.heard(28, State(1, Range(21, 10), (), 10, 500), 20), 0) or states(made.again(20), 0)
+    [open_] = states(made.heard(28, EdgeState(1, Range(21, 10), (), 10, 500), 20), 0) or states(made.again(20), 0)
     assert open_.rows == ALL, "good until 1000, where the new edge's is until 510"
-    [closed] = states(made.heard(28, State(1, Range(21, 10), (), 300, 1000), 300), 0)
+    [closed] = states(made.heard(28, EdgeState(1, Range(21, 10), (), 300, 1000), 300), 0)
     assert closed.rows == ()
 
 
@@ -135,7 +135,7 @@ def test_who_asks_for_less_is_told_of_more_as_long_as_that_is_good() -> None:
     asked(made, 52, Range(16, 30))
     known(made, now=500)
     assert asked(made, 52, Range(16, 15), 600).range == Range(16, 30), "those above it may rest on that"
-    [state] = states(made.heard(50, State(2, Range(31, 49), ONE, 500, 1000), 700), 52)
+    [state] = states(made.heard(50, EdgeState(2, Range(31, 49), ONE, 500, 1000), 700), 52)
     assert state.rows == ONE
     assert asked(made, 52, Range(16, 15), 1124).range == Range(16, 30), "clocks differ"
     assert asked(made, 52, Range(16, 15), 1125).range == Range(16, 15)
@@ -143,20 +143,20 @@ def test_who_asks_for_less_is_told_of_more_as_long_as_that_is_good() -> None:
 
 def test_a_state_that_comes_late_or_answers_an_older_edge_counts_for_nothing() -> None:
     made = known(node())
-    made.heard(30, State(3, Range(21, 10), ONE, 0, 1000), 0)
-    made.heard(30, State(2, Range(21, 10), (), 0, 1000), 0)
+    made.heard(30, EdgeState(3, Range(21, 10), ONE, 0, 1000), 0)
+    made.heard(30, EdgeState(2, Range(21, 10), (), 0, 1000), 0)
     assert made.rows(30, 0) == ONE
     made.relink(Range(16, 5), {50: 31}, 10)
     made.relink(Range(16, 5), {30: 21, 50: 31}, 20)
-    made.heard(30, State(3, Range(21, 10), ONE, 0, 1000), 20)
+    made.heard(30, EdgeState(3, Range(21, 10), ONE, 0, 1000), 20)
     assert made.rows(30, 20) == ALL
-    made.heard(30, State(3, Range(21, 10), ONE, 20, 1000), 20)
+    made.heard(30, EdgeState(3, Range(21, 10), ONE, 20, 1000), 20)
     assert made.rows(30, 20) == ONE
 
 
 def test_an_update_stops_where_the_filter_covers_it_and_goes_on_where_it_does_not() -> None:
     made = known(node())
-    made.heard(30, State(2, Range(21, 10), WIDE, 0, 1000), 0)
+    made.heard(30, EdgeState(2, Range(21, 10), WIDE, 0, 1000), 0)
     asked(made, 0, Range(16, 15))
     assert made.want("s", ONE, 0) == []
     assert made.is_safe("s")
@@ -168,9 +168,9 @@ def test_an_update_stops_where_the_filter_covers_it_and_goes_on_where_it_does_no
 def test_the_end_of_a_covering_filter_brings_back_what_it_covered_in_the_same_state() -> None:
     made = known(node())
     made.want("s", ONE, 0)
-    made.heard(30, State(2, Range(21, 10), WIDE, 0, 1000), 0)
+    made.heard(30, EdgeState(2, Range(21, 10), WIDE, 0, 1000), 0)
     assert asked(made, 0, Range(16, 15)).rows == WIDE
-    [state] = states(made.heard(30, State(3, Range(21, 10), TWO, 0, 1000), 0), 0)
+    [state] = states(made.heard(30, EdgeState(3, Range(21, 10), TWO, 0, 1000), 0), 0)
     assert state.rows == ONE + TWO
 
 
@@ -180,9 +180,9 @@ def test_a_subscription_is_safe_when_all_who_were_told_know_or_their_time_is_ove
     asked(made, 4, Range(16, 15), 500)
     [state] = states(said := made.want("s", ONE, 500), 0)
     assert len(said) == 2
-    made.heard(0, Ack(state.number - 1), 500)
+    made.heard(0, EdgeAck(state.number - 1), 500)
     assert not made.is_safe("s")
-    made.heard(0, Ack(state.number), 500)
+    made.heard(0, EdgeAck(state.number), 500)
     assert not made.is_safe("s")
     made.again(1061)
     assert not made.is_safe("s")
@@ -195,7 +195,7 @@ def test_who_has_not_acknowledged_is_told_for_no_longer() -> None:
     asked(made, 0, Range(16, 15))
     made.want("s", ONE, 100)
     known(made, now=500)
-    [state] = states(made.heard(0, Ask(Range(16, 15), 600), 600), 0)
+    [state] = states(made.heard(0, EdgeQuery(Range(16, 15), 600), 600), 0)
     assert (state.rows, state.at, state.good_us) == (ONE, 600, 0)
     made.again(1125)
     assert made.is_safe("s")
@@ -205,21 +205,23 @@ def test_a_state_is_acknowledged_when_it_is_known_further_up() -> None:
     made = known(node())
     asked(made, 0, Range(16, 15))
     asked(made, 10, Range(16, 5))
-    said = made.heard(30, State(2, Range(21, 10), ONE, 0, 1000, True), 0)
+    said = made.heard(30, EdgeState(2, Range(21, 10), ONE, 0, 1000, True), 0)
     [(to, state)] = said
     assert to == 0, "what was told to 10 does not reach so far"
-    assert isinstance(state, State)
-    assert made.heard(0, Ack(state.number), 0) == [(30, Ack(2))]
-    assert made.heard(30, State(2, Range(21, 10), ONE, 0, 1000, True), 0) == [(30, Ack(2))], "its answer was lost"
+    assert isinstance(state, EdgeState)
+    assert made.heard(0, EdgeAck(state.number), 0) == [(30, EdgeAck(2))]
+    assert made.heard(30, EdgeState(2, Range(21, 10), ONE, 0, 1000, True), 0) == [(30, EdgeAck(2))], (
+        "its answer was lost"
+    )
 
 
 def test_who_begins_anew_acknowledges_nothing_until_all_that_it_may_have_told_is_over() -> None:
     made = node(owed_us=640)
     made.want("s", ONE, 0)
     assert not made.is_safe("s")
-    assert made.heard(30, State(2, Range(21, 10), ONE, 0, 1000, True), 100) == []
+    assert made.heard(30, EdgeState(2, Range(21, 10), ONE, 0, 1000, True), 100) == []
     assert made.owed_us(100) == 620, "nor does who gets keys from it"
-    assert (30, Ack(2)) in made.again(720)
+    assert (30, EdgeAck(2)) in made.again(720)
     assert made.is_safe("s")
 
 
@@ -227,26 +229,28 @@ def test_what_is_known_is_not_told_again_but_good_for_longer() -> None:
     made = known(node())
     made.want("s", ONE, 0)
     first = asked(made, 0, Range(16, 5))
-    [(_, again)] = made.heard(0, Ask(Range(16, 5), 400, first.number), 400)
-    assert again == State(first.number, Range(16, 5), None, 400, 1000)
-    [(_, whole)] = made.heard(0, Ask(Range(16, 5), 500, first.number - 1), 500)
-    assert whole == State(first.number, Range(16, 5), ONE, 500, 1000)
-    made.heard(30, State(1, Range(21, 10), None, 500, 1000), 500)
+    [(_, again)] = made.heard(0, EdgeQuery(Range(16, 5), 400, first.number), 400)
+    assert again == EdgeState(first.number, Range(16, 5), None, 400, 1000)
+    [(_, whole)] = made.heard(0, EdgeQuery(Range(16, 5), 500, first.number - 1), 500)
+    assert whole == EdgeState(first.number, Range(16, 5), ONE, 500, 1000)
+    made.heard(30, EdgeState(1, Range(21, 10), None, 500, 1000), 500)
     assert made.rows(30, 1400) == ()
-    made.heard(50, State(2, Range(31, 49), None, 500, 1000), 500)
+    made.heard(50, EdgeState(2, Range(31, 49), None, 500, 1000), 500)
     assert made.rows(50, 1400) == ALL, "what that is about has not come"
 
 
 def test_a_node_that_refuses_says_nothing_of_what_is_known() -> None:
     made = known(node())
-    made.heard(30, State(7, Range(21, 0), ALL, 0, 0), 0)
+    made.heard(30, EdgeState(7, Range(21, 0), ALL, 0, 0), 0)
     assert made.rows(30, 0) == ()
-    assert (30, Ask(Range(21, 10), 0, 1)) in made.ask_new(0), "else it would take what was told meanwhile for known"
+    assert (30, EdgeQuery(Range(21, 10), 0, 1)) in made.ask_new(0), (
+        "else it would take what was told meanwhile for known"
+    )
 
 
 def test_a_new_edge_is_asked_when_it_may_be_and_again_from_then_on() -> None:
     made = node()
-    assert not [each for each in made.again(0) if isinstance(each[1], Ask)], "it may not yet know all its edges"
+    assert not [each for each in made.again(0) if isinstance(each[1], EdgeQuery)], "it may not yet know all its edges"
     asks = made.ask_new(0)
     assert [to for to, _ in asks] == list(made.graph.nodes)
     assert not made.ask_new(1)
@@ -257,27 +261,27 @@ def test_a_new_edge_is_asked_when_it_may_be_and_again_from_then_on() -> None:
 
 def test_where_the_keys_of_another_begin_is_learnt_from_it() -> None:
     made = known(node())
-    made.heard(50, State(2, Range(40, 40), (), 0, 1000), 0)
+    made.heard(50, EdgeState(2, Range(40, 40), (), 0, 1000), 0)
     assert made.graph.responsible == {30: Range(21, 19), 50: Range(40, 40)}
     assert made.rows(30, 0) == ALL, "it answers for more than it has told"
-    [(_, refused)] = made.heard(10, Ask(Range(30, 10), 5), 5)
-    assert refused == State(made._number, Range(16, 0), ALL, 5, 0)
+    [(_, refused)] = made.heard(10, EdgeQuery(Range(30, 10), 5), 5)
+    assert refused == EdgeState(made._number, Range(16, 0), ALL, 5, 0)
 
 
 def test_what_makes_no_sense_is_not_heard() -> None:
     made = known(node())
     said = [
-        made.heard(30, State(9, Range(21, 65), ONE, 0, 1000), 0),
-        made.heard(30, State(9, Range(64, 1), ONE, 0, 1000), 0),
-        made.heard(30, State(9, Range(21, 10), ONE, 1, 1000), 0),
-        made.heard(30, State(9, Range(21, 10), ONE, 0, 1001), 0),
-        made.heard(0, Ask(Range(-1, 5), 0), 0),
-        made.heard(5, Ack(7), 0),
+        made.heard(30, EdgeState(9, Range(21, 65), ONE, 0, 1000), 0),
+        made.heard(30, EdgeState(9, Range(64, 1), ONE, 0, 1000), 0),
+        made.heard(30, EdgeState(9, Range(21, 10), ONE, 1, 1000), 0),
+        made.heard(30, EdgeState(9, Range(21, 10), ONE, 0, 1001), 0),
+        made.heard(0, EdgeQuery(Range(-1, 5), 0), 0),
+        made.heard(5, EdgeAck(7), 0),
     ]
     assert said == [[]] * 6
     assert made.rows(30, 0) == ()
     asked(made, 0, Range(16, 15))
-    made.heard(0, Ack(10**9), 0)
+    made.heard(0, EdgeAck(10**9), 0)
     made.want("s", ONE, 0)
     assert not made.is_safe("s"), "nobody knows what has not been told"
 
@@ -288,7 +292,7 @@ def test_tables_of_a_node_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     made = known(node())
     assert asked(made, 0, Range(16, 15)).range == Range(16, 15)
     assert asked(made, 10, Range(16, 15)).good_us == 0, "it goes on sending everything"
-    assert made.heard(0, Ask(Range(16, 5), 1), 1) == []
+    assert made.heard(0, EdgeQuery(Range(16, 5), 1), 1) == []
     assert asked(made, 10, Range(16, 5), 1125).good_us == 1000, "the time of the other is over"
 
 
@@ -306,12 +310,12 @@ class Skips(Edges):
 
     skipped = False
 
-    def _refresh(self, now: int) -> Said:
+    def _refresh(self, now: int) -> Outgoing:
         said = super()._refresh(now)
         if said and self._here and not self.skipped:
             self.skipped = True
             to, state = said.pop()
-            self._granted[to].acked = cast(State, state).number
+            self._granted[to].acked = cast(EdgeState, state).number
         return said
 
 
@@ -325,7 +329,7 @@ class Empties(Edges):
 class Keeps(Edges):
     """Mutant: a filter that is there stays, whatever comes."""
 
-    def _stated(self, source: int, state: State, now: int) -> Said:
+    def _stated(self, source: int, state: EdgeState, now: int) -> Outgoing:
         edge = self._edges.get(source)
         if edge is not None and edge.rows != ALL:
             state = state._replace(rows=edge.rows)
@@ -335,7 +339,7 @@ class Keeps(Edges):
 class Printed(Edges):
     """As printed: a filter that covers the one that comes stays."""
 
-    def _stated(self, source: int, state: State, now: int) -> Said:
+    def _stated(self, source: int, state: EdgeState, now: int) -> Outgoing:
         edge = self._edges.get(source)
         if edge is not None and edge.rows != ALL and is_superset(edge.rows, state.rows or ()):
             state = state._replace(rows=edge.rows)
@@ -483,7 +487,7 @@ class Eager(Edges):
 class Unready(Edges):
     """Mutant: who begins anew, or gets another's keys, does not wait."""
 
-    def _pay(self, now: int) -> Said:
+    def _pay(self, now: int) -> Outgoing:
         self.ready_at = 0
         return super()._pay(now)
 
@@ -505,7 +509,7 @@ class Forever(Edges):
 class Late(Edges):
     """Mutant: what comes late counts too."""
 
-    def _stated(self, source: int, state: State, now: int) -> Said:
+    def _stated(self, source: int, state: EdgeState, now: int) -> Outgoing:
         if source in self._edges:
             self._edges[source].number = -1
         return super()._stated(source, state, now)

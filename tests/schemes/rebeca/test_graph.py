@@ -8,7 +8,7 @@ from math import comb
 
 import pytest
 
-from meetpoint.schemes.rebeca import Graph, Part, Range, fingers, level
+from meetpoint.schemes.rebeca import Graph, GraphPart, Range, fingers, level
 from meetpoint.schemes.rebeca.graph import fingered_by
 from tests.schemes.rebeca.rings import SIZE, churned, even, graphs, hashed, walk
 
@@ -64,13 +64,13 @@ def test_those_whose_edge_a_member_is_lie_where_its_keys_say(seed: int) -> None:
 def test_a_node_parts_its_range_the_longest_first() -> None:
     graph = Graph(16, 0, Range(0, 1), {1: 1, 3: 3, 4: 4, 9: 9})
     assert graph.split(Range(0, 16)).parts == [
-        Part(9, Range(9, 7)),
-        Part(4, Range(4, 5)),
-        Part(1, Range(1, 2)),
-        Part(3, Range(3, 1)),
+        GraphPart(9, Range(9, 7)),
+        GraphPart(4, Range(4, 5)),
+        GraphPart(1, Range(1, 2)),
+        GraphPart(3, Range(3, 1)),
     ]
     cut = graph.split(Range(0, 6))
-    assert cut.parts == [Part(1, Range(1, 2)), Part(4, Range(4, 2)), Part(3, Range(3, 1))]
+    assert cut.parts == [GraphPart(1, Range(1, 2)), GraphPart(4, Range(4, 2)), GraphPart(3, Range(3, 1))]
     assert cut.mine == Range(0, 1)
     assert cut.left == []
 

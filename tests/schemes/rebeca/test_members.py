@@ -15,8 +15,15 @@ from meetpoint.placement.messages import DeliverToHome, KeyedRequest
 from meetpoint.schemes.rebeca import ALL, Range, fingers
 from meetpoint.schemes.rebeca.contacts import MISSED_MAX
 from meetpoint.schemes.rebeca.invariant import not_kept, not_told
-from meetpoint.schemes.rebeca.messages import Filter, Hand, Known, Serve, Stretch, Want
-from meetpoint.schemes.rebeca.messages import Member as Named
+from meetpoint.schemes.rebeca.messages import (
+    FilterAck,
+    FilterQuery,
+    FilterUpdate,
+    ForwardEvent,
+    MatchRange,
+    PackedRange,
+)
+from meetpoint.schemes.rebeca.messages import MemberRef as Named
 from tests.node.world import RING
 from tests.placement.small_world import CODEC, free, home
 from tests.schemes.rebeca.small_world import NUMBERS, QUICK, RebecaWorld
@@ -93,7 +100,7 @@ def test_what_all_want_comes_to_each_once() -> None:
 # -- when a subscription is acknowledged -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lost", [Filter, Known])
+@pytest.mark.parametrize("lost", [FilterUpdate, FilterAck])
 def test_a_subscription_waits_for_whoever_does_not_know_of_it_and_not_longer_than_a_lease(lost: type[Message]) -> None:
     """Who lost what it was told publishes as soon as the subscription is acknowledged: its filter is over by then."""
     world = quiet()
@@ -120,17 +127,17 @@ def test_who_is_told_by_one_that_no_edge_leads_to_any_more_says_that_it_knows() 
     world = quiet()
     member = next(member for number, member in world.parts_of_graph() if number == 8)
     assert 60_000 not in member.edges.graph.nodes
-    known: list[Known] = []
+    known: list[FilterAck] = []
 
     def weather(source: int, to: int, message: Message) -> None:
-        if isinstance(message, Known) and (source, to) == (8, 60):
+        if isinstance(message, FilterAck) and (source, to) == (8, 60):
             known.append(message)
 
     world.weather = weather
-    teller, whole = Named(home(60), home(60), 7), Stretch.of(RING, Range(0, RING.size))
-    world.say(8, Filter(member.name, teller, 5, whole, ("a = 1",), world.now, 1, True))
+    teller, whole = Named(home(60), home(60), 7), PackedRange.of(RING, Range(0, RING.size))
+    world.say(8, FilterUpdate(member.name, teller, 5, whole, ("a = 1",), world.now, 1, True))
     world.run(1)
-    assert known == [Known(teller, member.name, 5)]
+    assert known == [FilterAck(teller, member.name, 5)]
     assert not member.edges.since(60_000)
 
 
@@ -176,9 +183,9 @@ def test_what_the_graph_leaves_is_brought_by_errands() -> None:
     served = []
 
     def weather(source: int, to: int, message: Message) -> list[int] | None:
-        if isinstance(message, KeyedRequest) and isinstance(CODEC.decode(message.body), Serve):
+        if isinstance(message, KeyedRequest) and isinstance(CODEC.decode(message.body), MatchRange):
             served.append(to)
-        return [] if isinstance(message, Hand) and to in (32, 41) else None
+        return [] if isinstance(message, ForwardEvent) and to in (32, 41) else None
 
     world.weather = weather
     world.publish(4, "e", a=1)
@@ -239,7 +246,7 @@ def test_what_waits_at_a_home_that_gives_it_away_is_not_acknowledged_for_that() 
     world = quiet()
     free(world, 20)
     world.run(3 * LEASE_S)
-    world.weather = lambda source, to, message: [] if isinstance(message, Filter) and to in (12, 60) else None
+    world.weather = lambda source, to, message: [] if isinstance(message, FilterUpdate) and to in (12, 60) else None
     request, began = world.ask(20, Subscribe("s", "a = 1")), world.now
     world.run(0.3)
     free(world, 28)
@@ -257,7 +264,7 @@ def test_a_late_question_of_a_former_life_does_no_harm() -> None:
     world = quiet()
 
     def weather(source: int, to: int, message: Message) -> list[int] | None:
-        if isinstance(message, Want | Filter | Known) and 20 in (source, to):
+        if isinstance(message, FilterQuery | FilterUpdate | FilterAck) and 20 in (source, to):
             return [30_000, 2_500_000]
         return None
 

@@ -17,22 +17,22 @@ from meetpoint.placement.messages import Entry, KeyedRequest, Put
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.rebeca import Range, fingers
 from meetpoint.schemes.rebeca.messages import (
-    Absent,
-    Beside,
-    Card,
-    Carried,
-    Carry,
-    Filter,
-    Hand,
-    Join,
-    Known,
-    Locate,
-    Located,
-    Member,
-    Serve,
-    Stretch,
-    Want,
-    Where,
+    FilterAck,
+    FilterQuery,
+    FilterUpdate,
+    ForwardAround,
+    ForwardAroundReply,
+    ForwardEvent,
+    LocateNode,
+    MatchRange,
+    MemberRef,
+    NeighbourList,
+    NeighbourQuery,
+    NodeJoined,
+    NodeLocated,
+    NoSuchMember,
+    PackedContact,
+    PackedRange,
 )
 from meetpoint.schemes.rebeca.ranges import RANGES_MAX, merged
 from tests.placement.small_world import CODEC, RING, home
@@ -41,15 +41,15 @@ from tests.schemes.rebeca.small_world import RebecaWorld
 NOBODY = Peer(RING.node(1), "nowhere", 1)
 EVENT = EventKey(home(4), 1, 1)
 CONTENT = to_msgpack(Event("x", "p", 1, parse_timestamp("2026-01-01T00:00:00Z"), {"a": 1}))
-HERE, THERE = Member(home(8), home(8)), Member(home(4), home(4), 7)
-WHOLE = Stretch.of(RING, Range(0, RING.size))
-WANT = Want(HERE, THERE, WHOLE, 1, -1, home(60))
-TOLD = Filter(HERE, THERE, 1, WHOLE, ("a = 1",), 1, 1, True)
-HAND = Hand(1, HERE, WHOLE, EVENT, 0, 0, 1_000_000, CONTENT)
-CARD = Card(home(50), home(50), home(45), NOBODY)
-LOCATE = Locate(HERE, WHOLE, home(20), NOBODY, 0)
-JOIN = Join(1, HERE, WHOLE, (WHOLE,), CARD, 0, 1_000_000)
-SERVE = Serve(WHOLE, EVENT, 0, 0, CONTENT)
+HERE, THERE = MemberRef(home(8), home(8)), MemberRef(home(4), home(4), 7)
+WHOLE = PackedRange.of(RING, Range(0, RING.size))
+WANT = FilterQuery(HERE, THERE, WHOLE, 1, -1, home(60))
+TOLD = FilterUpdate(HERE, THERE, 1, WHOLE, ("a = 1",), 1, 1, True)
+HAND = ForwardEvent(1, HERE, WHOLE, EVENT, 0, 0, 1_000_000, CONTENT)
+CARD = PackedContact(home(50), home(50), home(45), NOBODY)
+LOCATE = LocateNode(HERE, WHOLE, home(20), NOBODY, 0)
+JOIN = NodeJoined(1, HERE, WHOLE, (WHOLE,), CARD, 0, 1_000_000)
+SERVE = MatchRange(WHOLE, EVENT, 0, 0, CONTENT)
 LONG = HomeId(b"too long")
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
@@ -63,41 +63,41 @@ def entry(text: str = "a = 1", at: int = 0, number: int = 1, key: int = 8) -> En
 
 
 WRONG: dict[str, tuple[Message, str]] = {
-    "a question to no home": (but(WANT, to=Member(LONG, home(8))), "filter_malformed"),
-    "a question of no place": (but(WANT, source=Member(home(4), b"")), "filter_malformed"),
-    "a question for no range": (but(WANT, range=Stretch(b"", b"")), "filter_malformed"),
-    "a question for more than all": (but(WANT, range=Stretch(home(8), b"\xff" * 3)), "filter_malformed"),
+    "a question to no home": (but(WANT, to=MemberRef(LONG, home(8))), "filter_malformed"),
+    "a question of no place": (but(WANT, source=MemberRef(home(4), b"")), "filter_malformed"),
+    "a question for no range": (but(WANT, range=PackedRange(b"", b"")), "filter_malformed"),
+    "a question for more than all": (but(WANT, range=PackedRange(home(8), b"\xff" * 3)), "filter_malformed"),
     "a question before all time": (but(WANT, at=-1), "filter_malformed"),
-    "a filter for no range": (but(TOLD, range=Stretch(home(8), b"\xff" * 9)), "filter_malformed"),
+    "a filter for no range": (but(TOLD, range=PackedRange(home(8), b"\xff" * 9)), "filter_malformed"),
     "a filter with a number below 0": (but(TOLD, number=-1), "filter_malformed"),
     "a filter good for less than nothing": (but(TOLD, good_us=-1), "filter_malformed"),
-    "a word to no home": (Known(Member(LONG, home(8)), THERE, 1), "filter_malformed"),
-    "arcs that are none": (Absent(HERE, THERE, (KeyRange(b"", LONG),)), "filter_malformed"),
+    "a word to no home": (FilterAck(MemberRef(LONG, home(8)), THERE, 1), "filter_malformed"),
+    "arcs that are none": (NoSuchMember(HERE, THERE, (KeyRange(b"", LONG),)), "filter_malformed"),
     "a question of one without keys": (but(WANT, begin=b""), "filter_malformed"),
-    "neighbours that are none": (Beside(HERE, THERE, (but(CARD, place=LONG),)), "filter_malformed"),
+    "neighbours that are none": (NeighbourList(HERE, THERE, (but(CARD, place=LONG),)), "filter_malformed"),
     "a search for no key": (but(LOCATE, key=LONG), "notice_malformed"),
-    "a search in no range": (but(LOCATE, range=Stretch(b"", b"")), "notice_malformed"),
-    "a search by nobody": (but(LOCATE, to=Member(home(8), b"")), "notice_malformed"),
+    "a search in no range": (but(LOCATE, range=PackedRange(b"", b"")), "notice_malformed"),
+    "a search by nobody": (but(LOCATE, to=MemberRef(home(8), b"")), "notice_malformed"),
     "a search from beyond": (but(LOCATE, hops=-1), "notice_malformed"),
-    "another search for no key": (Where(b""), "notice_malformed"),
-    "a place that is none": (Located(home(20), (but(CARD, begin=b""),)), "notice_malformed"),
-    "a place of no key": (Located(b"", (CARD,)), "notice_malformed"),
+    "another search for no key": (NeighbourQuery(b""), "notice_malformed"),
+    "a place that is none": (NodeLocated(home(20), (but(CARD, begin=b""),)), "notice_malformed"),
+    "a place of no key": (NodeLocated(b"", (CARD,)), "notice_malformed"),
     "a home that is none has joined": (but(JOIN, card=but(CARD, home=LONG)), "notice_malformed"),
-    "one has joined no range": (but(JOIN, range=Stretch(b"", b"")), "notice_malformed"),
-    "one has joined for no targets": (but(JOIN, targets=(Stretch(LONG, b""),)), "notice_malformed"),
+    "one has joined no range": (but(JOIN, range=PackedRange(b"", b"")), "notice_malformed"),
+    "one has joined for no targets": (but(JOIN, targets=(PackedRange(LONG, b""),)), "notice_malformed"),
     "one has joined for too many": (but(JOIN, targets=(WHOLE,) * (RANGES_MAX + 1)), "notice_malformed"),
     "one has joined from beyond": (but(JOIN, hops=-1), "notice_malformed"),
-    "a part for no home": (but(HAND, to=Member(LONG, home(8))), "event_malformed"),
-    "a part for no range": (but(HAND, range=Stretch(b"", b"")), "event_malformed"),
+    "a part for no home": (but(HAND, to=MemberRef(LONG, home(8))), "event_malformed"),
+    "a part for no range": (but(HAND, range=PackedRange(b"", b"")), "event_malformed"),
     "fewer messages than none": (but(HAND, hops=-1), "event_malformed"),
     "no event": (but(HAND, content=b"what"), "event_malformed"),
     "settled below 0": (but(HAND, settled=-1), "event_malformed"),
 }
 WRONG_ERRANDS: dict[str, tuple[Message, str]] = {
-    "no range to serve": (but(SERVE, range=Stretch(LONG, b"")), "event_malformed"),
+    "no range to serve": (but(SERVE, range=PackedRange(LONG, b"")), "event_malformed"),
     "no event to serve": (but(SERVE, content=b"what"), "event_malformed"),
-    "no event to carry": (Carry(EVENT, 0, 1, b"what"), "event_malformed"),
-    "an answer as an errand": (Carried((), (), 0), "errand_malformed"),
+    "no event to carry": (ForwardAround(EVENT, 0, 1, b"what"), "event_malformed"),
+    "an answer as an errand": (ForwardAroundReply((), (), 0), "errand_malformed"),
     "no entry": (Put(home(8), 1, Entry(home(8), home(8), b"what")), "entry_malformed"),
     "no filter": (Put(home(8), 1, entry("a =")), "entry_malformed"),
     "no such conjunction": (Put(home(8), 1, entry(at=3)), "entry_malformed"),
@@ -142,7 +142,7 @@ def test_what_was_told_to_another_life_and_rows_that_cannot_be_read_do_no_harm(w
     assert world.filters_now() == rows
     life = next(member.life for _, member in world.parts_of_graph() if member.edges.place == 8000)
     for text in ("a =", "", "x" * 100_000):
-        world.say(8, but(TOLD, to=Member(home(8), home(8), life), rows=(text,), at=world.now))
+        world.say(8, but(TOLD, to=MemberRef(home(8), home(8), life), rows=(text,), at=world.now))
     world.run(2)
     world.subscribed(41, "s", "a = 1")
     world.publish(8, "e", a=1)
@@ -155,18 +155,18 @@ def test_what_a_stranger_says_of_others_costs_messages_and_no_match() -> None:
     world = RebecaWorld()
     world.run(2)
     world.subscribed(41, "s", "a = 1")
-    cards = tuple(Card(home(number), home(number), home(4), NOBODY) for number in (9, 21, 33, 50))
+    cards = tuple(PackedContact(home(number), home(number), home(4), NOBODY) for number in (9, 21, 33, 50))
     for number in world.nodes:
-        here = Member(home(number), home(number))
+        here = MemberRef(home(number), home(number))
         member = next(member for each, member in world.parts_of_graph() if each == number)
         first = member.first
         assert first is not None
         for card in cards:
             world.say(number, but(JOIN, to=here, card=card))
-            world.say(number, but(WANT, to=here, source=Member(card.home, card.place), begin=card.begin))
-        teller = Member(member.homes[first], bytes(RING.key(first)))
-        world.say(number, Beside(but(here, life=member.life), teller, cards))
-        world.say(number, Located(home(20), cards))
+            world.say(number, but(WANT, to=here, source=MemberRef(card.home, card.place), begin=card.begin))
+        teller = MemberRef(member.homes[first], bytes(RING.key(first)))
+        world.say(number, NeighbourList(but(here, life=member.life), teller, cards))
+        world.say(number, NodeLocated(home(20), cards))
     for number in (4, 28):
         world.publish(number, f"e{number}", a=1)
     world.run(8)

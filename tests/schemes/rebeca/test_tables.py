@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from meetpoint.language import parse_filter
-from meetpoint.schemes.rebeca import ALL, STRATEGIES, Rows, Sample, Strategy, Table, accepts, make_table, tables
-from meetpoint.schemes.rebeca.tables import Change
+from meetpoint.schemes.rebeca import ALL, STRATEGIES, FilterTable, Rows, Sample, Strategy, accepts, make_table, tables
+from meetpoint.schemes.rebeca.tables import RowChange
 from tests.workloads import random_events, random_filter
 
 EXACT = [strategy for strategy in STRATEGIES if strategy != "imperfect"]
@@ -24,7 +24,7 @@ def numbers(count: int) -> list[Mapping[str, object]]:
     return [{"a": number, "b": number % 7} for number in range(count)]
 
 
-def union(table: Table) -> Rows:
+def union(table: FilterTable) -> Rows:
     return tuple(row for source in table.sources.values() for row in source)
 
 
@@ -34,26 +34,26 @@ WIDE, NARROW, OTHER = rows("a > 10"), rows("a > 20"), rows("b = 1")
 def test_simple_keeps_every_row() -> None:
     table = make_table("simple")
     table.replace("x", WIDE + NARROW)
-    assert table.replace("y", WIDE) == Change(WIDE, ())
+    assert table.replace("y", WIDE) == RowChange(WIDE, ())
     assert table.rows == WIDE + NARROW + WIDE
-    assert table.remove("x") == Change((), NARROW + WIDE)
+    assert table.remove("x") == RowChange((), NARROW + WIDE)
     assert table.rows == WIDE
 
 
 def test_identity_keeps_equal_rows_once_until_the_last_is_gone() -> None:
     table = make_table("identity")
     table.replace("x", WIDE + NARROW)
-    assert table.replace("y", WIDE) == Change((), ())
-    assert table.replace("x", NARROW) == Change((), ()), "y still wants it"
-    assert table.remove("y") == Change((), WIDE)
+    assert table.replace("y", WIDE) == RowChange((), ())
+    assert table.replace("x", NARROW) == RowChange((), ()), "y still wants it"
+    assert table.remove("y") == RowChange((), WIDE)
 
 
 @pytest.mark.parametrize("strategy", ["covering", "merging", "imperfect"])
 def test_a_covered_row_is_not_told(strategy: Strategy) -> None:
     table = make_table(strategy)
     table.replace("x", WIDE)
-    assert table.replace("y", NARROW) == Change((), ())
-    assert table.replace("z", OTHER) == Change(OTHER, ())
+    assert table.replace("y", NARROW) == RowChange((), ())
+    assert table.replace("z", OTHER) == RowChange(OTHER, ())
 
 
 @pytest.mark.parametrize("strategy", ["covering", "merging", "imperfect"])
@@ -62,20 +62,20 @@ def test_a_covering_row_that_goes_brings_back_what_it_covered_in_the_same_change
     table.replace("x", WIDE)
     table.replace("y", NARROW)
     table.replace("z", rows("a > 20 AND b = 1"))
-    assert table.remove("x") == Change(NARROW, WIDE)
-    assert table.remove("y") == Change(rows("a > 20 AND b = 1"), NARROW)
+    assert table.remove("x") == RowChange(NARROW, WIDE)
+    assert table.remove("y") == RowChange(rows("a > 20 AND b = 1"), NARROW)
 
 
 def test_a_covering_row_that_comes_replaces_what_it_covers_in_the_same_change() -> None:
     table = make_table("covering")
     table.replace("x", NARROW)
-    assert table.replace("y", WIDE) == Change(WIDE, NARROW)
+    assert table.replace("y", WIDE) == RowChange(WIDE, NARROW)
 
 
 def test_rows_that_make_one_exactly_are_one() -> None:
     table = make_table("merging")
     table.replace("x", rows("a BETWEEN 0 AND 5 AND b = 1"))
-    assert table.replace("y", rows("a BETWEEN 5 AND 9 AND b = 1")) == Change(
+    assert table.replace("y", rows("a BETWEEN 5 AND 9 AND b = 1")) == RowChange(
         rows("a BETWEEN 0 AND 9 AND b = 1"), rows("a BETWEEN 0 AND 5 AND b = 1")
     )
     table.replace("z", rows("a BETWEEN 0 AND 9 AND b = 2"))
@@ -104,8 +104,8 @@ def test_what_accepts_everything_is_the_whole_table() -> None:
         table = make_table(strategy, Sample(numbers(20)))
         table.replace("x", WIDE + OTHER)
         told = table.rows
-        assert table.replace("y", ALL) == Change(ALL, told)
-        assert table.remove("y") == Change(told, ALL)
+        assert table.replace("y", ALL) == RowChange(ALL, told)
+        assert table.remove("y") == RowChange(told, ALL)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -12,7 +12,16 @@ import pytest
 
 from meetpoint.api.messages import Message
 from meetpoint.schemes.rebeca import RebecaSettings, fingers
-from meetpoint.schemes.rebeca.messages import Beside, Filter, Join, Locate, Located, Want, Where, ranges_of
+from meetpoint.schemes.rebeca.messages import (
+    FilterQuery,
+    FilterUpdate,
+    LocateNode,
+    NeighbourList,
+    NeighbourQuery,
+    NodeJoined,
+    NodeLocated,
+    ranges_of,
+)
 from meetpoint.schemes.rebeca.node_join import TRIES_MAX
 from meetpoint.schemes.rebeca.reserves import following, reserve_count
 from tests.node.world import RING
@@ -104,15 +113,15 @@ def test_at_rest_nobody_looks_for_anybody_and_an_edge_is_asked_as_seldom_as_leas
     seen: Counter[type[Message]] = Counter()
 
     def weather(source: int, to: int, message: Message) -> None:
-        for kind in (Want, Filter, Beside, Join, Locate, Located, Where):
+        for kind in (FilterQuery, FilterUpdate, NeighbourList, NodeJoined, LocateNode, NodeLocated, NeighbourQuery):
             seen[kind] += isinstance(message, kind)
 
     world.weather = weather
     world.run(5 * LEASE_S)
     edges = sum(len(list(member.edges.graph.nodes)) for _, member in world.parts_of_graph())
-    assert {kind for kind, count in seen.items() if count} == {Want, Filter}
+    assert {kind for kind, count in seen.items() if count} == {FilterQuery, FilterUpdate}
     rounds = 5 * LEASE_S / round_s
-    assert edges * rounds < seen[Want] < edges * rounds * 1.25, "some rounds are shorter by up to a quarter"
+    assert edges * rounds < seen[FilterQuery] < edges * rounds * 1.25, "some rounds are shorter by up to a quarter"
     assert all(rows == () for rows in world.filters_now().values()), "no filter was over meanwhile"
 
 
@@ -130,7 +139,7 @@ class Joins:
 
     def _weather(self, source: int, to: int, message: Message) -> Iterable[int] | None:
         delays = self._also(source, to, message)
-        if isinstance(message, Join):
+        if isinstance(message, NodeJoined):
             self.sent += 1
             place, range_ = RING.number(message.to.place), message.range.range(RING)
             targets = ranges_of(RING, message.targets)
@@ -150,7 +159,9 @@ def lookers(places: list[int], joined: int) -> set[int]:
 def test_a_node_join_reaches_just_those_whose_edge_the_member_is_to_be(joined: int) -> None:
     """Nobody else looks for anyone meanwhile: it is the notice that does it."""
     world = quiet()
-    joins = Joins(world, lambda source, to, message: [] if isinstance(message, Locate) and source != joined else None)
+    joins = Joins(
+        world, lambda source, to, message: [] if isinstance(message, LocateNode) and source != joined else None
+    )
     world.start(joined, contacts=(4, 60))
     until(world, lambda: joined * 1000 in places_of(world) and not wrong_edges(world), LEASE_S)
     world.run(LEASE_S)
@@ -162,9 +173,9 @@ def test_a_node_join_reaches_just_those_whose_edge_the_member_is_to_be(joined: i
 @pytest.mark.slow
 def test_a_node_join_that_is_lost_is_sent_again_until_nothing_is_left() -> None:
     world = quiet()
-    lost = losing(Join)
+    lost = losing(NodeJoined)
     joins = Joins(world, lambda source, to, message: lost(source, to, message) if world.now < end else
-                  [] if isinstance(message, Locate) and source != 50 else None)  # fmt: skip
+                  [] if isinstance(message, LocateNode) and source != 50 else None)  # fmt: skip
     end = world.now + 12 * QUICK.period_us
     world.start(50, contacts=(4, 60))
     world.run(12 * PERIOD_S)
@@ -181,7 +192,7 @@ def test_what_was_told_is_not_told_again() -> None:
     """One of those that are to hear of it does not: only it is told again."""
     world = quiet()
     deaf = 41
-    joins = Joins(world, lambda source, to, message: [] if isinstance(message, Join) and to == deaf and
+    joins = Joins(world, lambda source, to, message: [] if isinstance(message, NodeJoined) and to == deaf and
                   world.now < end else None)  # fmt: skip
     end = world.now + 8 * QUICK.period_us
     world.start(50, contacts=(4, 60))
@@ -193,7 +204,7 @@ def test_what_was_told_is_not_told_again() -> None:
 
 def test_doubled_and_late_notices_do_no_harm() -> None:
     world = quiet()
-    kinds = (Join, Locate, Located, Beside, Where)
+    kinds = (NodeJoined, LocateNode, NodeLocated, NeighbourList, NeighbourQuery)
     world.weather = lambda source, to, message: [10_000, 400_000, 1_500_000] if isinstance(message, kinds) else None
     world.start(50, contacts=(4, 60))
     world.run(2)
@@ -210,7 +221,7 @@ def test_doubled_and_late_notices_do_no_harm() -> None:
 
 def test_who_gets_the_keys_of_another_tells_those_whose_edge_it_is_now() -> None:
     world = quiet()
-    joins = Joins(world, losing(Locate))
+    joins = Joins(world, losing(LocateNode))
     free(world, 20)
     until(world, lambda: 20_000 not in places_of(world) and not wrong_edges(world), 2 * LEASE_S)
     gained = {place for place in places_of(world) if place != 28_000
@@ -222,7 +233,7 @@ def test_who_gets_the_keys_of_another_tells_those_whose_edge_it_is_now() -> None
 def test_without_any_notice_edges_show_by_themselves_that_they_are_not_right() -> None:
     """A node-join is lost for good; who has another edge sees where its keys begin, and looks for the right one."""
     world = quiet()
-    world.weather = losing(Join)
+    world.weather = losing(NodeJoined)
     world.start(50, contacts=(4, 60))
     until(world, lambda: 50_000 in places_of(world) and not wrong_edges(world), 2 * LEASE_S)
 
@@ -239,9 +250,9 @@ def test_a_node_location_takes_messages_as_a_tree_has_levels(numbers: Iterable[i
     answers: Counter[bytes] = Counter()
 
     def weather(source: int, to: int, message: Message) -> None:
-        if isinstance(message, Locate) and message.origin.address == "n33":
+        if isinstance(message, LocateNode) and message.origin.address == "n33":
             walks[message.key] += 1
-        if isinstance(message, Located) and to == 33:
+        if isinstance(message, NodeLocated) and to == 33:
             answers[message.key] += 1
 
     world.weather = weather
@@ -253,14 +264,14 @@ def test_a_node_location_takes_messages_as_a_tree_has_levels(numbers: Iterable[i
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", [Locate, Located])
+@pytest.mark.parametrize("lost", [LocateNode, NodeLocated])
 def test_a_node_location_that_is_lost_is_sent_again(lost: type[Message]) -> None:
     world = quiet(EVEN, ONE)
-    world.weather = losing(lost, Join)
+    world.weather = losing(lost, NodeJoined)
     world.start(33, contacts=(2, 62))
     world.run(2 + 4 * PERIOD_S)
     assert 33_000 in wrong_edges(world)
-    world.weather = losing(Join)
+    world.weather = losing(NodeJoined)
     until(world, lambda: not wrong_edges(world), 4 * LEASE_S)
 
 
@@ -270,7 +281,7 @@ def test_who_looks_for_a_key_of_one_that_is_down_is_told_of_the_next() -> None:
     for number in (20, 32, 41):
         world.crash(number)
     world.run(2 * LEASE_S)
-    world.weather = losing(Join)
+    world.weather = losing(NodeJoined)
     world.start(32, contacts=(4, 60))
     until(world, lambda: 32_000 in places_of(world) and not wrong_edges(world), 2 * LEASE_S)
 
@@ -284,9 +295,9 @@ def test_a_member_that_knows_nobody_asks_the_overlay() -> None:
     asked: list[int] = []
 
     def weather(source: int, to: int, message: Message) -> Iterable[int] | None:
-        if isinstance(message, Where) and source == 41:
+        if isinstance(message, NeighbourQuery) and source == 41:
             asked.append(RING.number(message.key))
-        return [] if isinstance(message, Want) and to == 41 and not asked else None
+        return [] if isinstance(message, FilterQuery) and to == 41 and not asked else None
 
     world.weather = weather
     world.start(41, contacts=(4, 8))
@@ -302,7 +313,7 @@ def test_a_first_edge_that_is_silent_is_followed_by_the_next_in_reserve_that_is_
     world = quiet(EVEN)
     for number in EVEN[3:10]:
         world.crash(number)
-    world.weather = losing(Beside, Join, Locate, Located, Where)
+    world.weather = losing(NeighbourList, NodeJoined, LocateNode, NodeLocated, NeighbourQuery)
     until(world, lambda: is_ring(world), LEASE_S)
 
 
@@ -322,7 +333,7 @@ def test_where_all_in_reserve_are_gone_fingers_and_incoming_edges_mend_the_ring(
     world = quiet(settings=FEW)
     lone = reserves_of(world)[1000 * NUMBERS[first]]
     assert {place // 1000 for place in lone} <= set(gone), "its reserve is gone"
-    assert failed(world, gone, Join, Locate, Located, Where)
+    assert failed(world, gone, NodeJoined, LocateNode, NodeLocated, NeighbourQuery)
 
 
 @pytest.mark.slow
@@ -331,9 +342,9 @@ def test_the_ring_is_mended_step_by_step(seed: int) -> None:
     """The nearest that is known knows one that lies between; without being told of that the ring stays cut."""
     numbers = sorted(Random(seed).sample(range(1, 66), 12))
     gone = Random(seed).sample(numbers, 6)
-    others = (Join, Locate, Located, Where)
+    others = (NodeJoined, LocateNode, NodeLocated, NeighbourQuery)
     assert failed(quiet(numbers, ONE), gone, *others)
-    assert not failed(quiet(numbers, ONE), gone, *others, Beside)
+    assert not failed(quiet(numbers, ONE), gone, *others, NeighbourList)
 
 
 @pytest.mark.slow
@@ -342,7 +353,7 @@ def test_where_the_graph_has_fallen_apart_the_overlay_brings_its_parts_together(
     numbers = sorted(Random(3).sample(range(1, 66), 12))
     gone = Random(3).sample(numbers, 6)
     world = quiet(numbers, ONE)
-    assert not failed(world, gone, Where)
+    assert not failed(world, gone, NeighbourQuery)
     world.weather = losing()
     until(world, lambda: not wrong_edges(world), 4 * LEASE_S)
 

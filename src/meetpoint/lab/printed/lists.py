@@ -37,7 +37,7 @@ from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.language.schema.schema import Schema
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import Real, measure
-from meetpoint.schemes.lists.collection import AttributeOrder, Mode, distributed_step, hybrid_step
+from meetpoint.schemes.lists.collection import AttributeOrder, CollectionMode, distributed_step, hybrid_step
 from meetpoint.schemes.lists.subids import AttributeBits, SubId, count
 
 __all__ = [
@@ -267,7 +267,7 @@ class PrintedNetwork:
     def match(
         self,
         event: Mapping[str, PrintedValue],
-        mode: Mode,
+        mode: CollectionMode,
         origin: int,
         order: AttributeOrder,
         *,
@@ -276,7 +276,7 @@ class PrintedNetwork:
         """The SubIDs taken to match an event that came to a node, and what that took; `listen` gets each message."""
         groups = [[*self._collect(name, event[name])] for name in sorted(event, key=order.key)]
         tally = _Tally(self._hops, listen)
-        if mode is Mode.COORDINATED:
+        if mode is CollectionMode.COORDINATED:
             matched = self._coordinated(groups, origin, tally)
         else:
             matched = self._in_turn(groups, origin, mode, tally)
@@ -311,7 +311,9 @@ class PrintedNetwork:
             tally.ask(origin, found)
         return [sub_id for sub_id, lists in hits.items() if lists == count(sub_id.attributes)]
 
-    def _in_turn(self, groups: Sequence[Sequence[_Found]], origin: int, mode: Mode, tally: _Tally) -> list[SubId]:
+    def _in_turn(
+        self, groups: Sequence[Sequence[_Found]], origin: int, mode: CollectionMode, tally: _Tally
+    ) -> list[SubId]:
         """Group after group, led by the node of the value, filters what came and what it found against each other."""
         checked = self._bits.gather(())
         come: list[SubId] = []
@@ -325,7 +327,7 @@ class PrintedNetwork:
                 tally.ask(leader, found)
             local = [sub_id for found in group for sub_id in found.sub_ids]
             own = self._bits.gather((first.attribute,))
-            if mode is Mode.HYBRID and group is not groups[-1]:
+            if mode is CollectionMode.HYBRID and group is not groups[-1]:
                 done, come = hybrid_step(come, local, own, checked)
                 tally.send("tell", leader, origin, first, done)
                 arrived += done

@@ -130,7 +130,7 @@ class _Booleans:
 # -- numbers and timestamps --------------------------------------------------------------------------------------------
 
 
-class _Ordered:
+class _OrderedLine:
     """What all lines of measures share: a place for every measure, in their order."""
 
     size: int
@@ -180,7 +180,7 @@ def _is_whole(end: object) -> bool:
     return end is None or (type(end) is int and -WHOLE_FLOATS < end < WHOLE_FLOATS)
 
 
-class _Stepped(_Ordered):
+class _Stepped(_OrderedLine):
     """A place for each step from the minimum on."""
 
     def __init__(self, minimum: Fraction, maximum: Fraction, step: Fraction) -> None:
@@ -204,7 +204,7 @@ class _Stepped(_Ordered):
         return at - 1 if at and x == self._minimum + at * self._step else at
 
 
-class _Parted(_Ordered):
+class _Parted(_OrderedLine):
     """Equal parts of a stretch."""
 
     def __init__(self, linear: Linear) -> None:
@@ -215,7 +215,7 @@ class _Parted(_Ordered):
         return self._linear.offset(x, self.size)
 
 
-class _Coded(_Ordered):
+class _Coded(_OrderedLine):
     """By codes."""
 
     def __init__(self, kind: Kind) -> None:

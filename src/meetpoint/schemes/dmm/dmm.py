@@ -31,8 +31,8 @@ from meetpoint.placement.dissemination.fanout import event_bytes
 from meetpoint.placement.entries.stored_entry import StoredEntry
 from meetpoint.placement.messages import Entry
 from meetpoint.schemes.dmm.entries import key_of
-from meetpoint.schemes.dmm.entry_tables import Shelves
-from meetpoint.schemes.dmm.messages import Match, Reaching
+from meetpoint.schemes.dmm.entry_tables import RegionStore
+from meetpoint.schemes.dmm.messages import MatchPending, MatchRequest
 from meetpoint.schemes.dmm.regions import Regions
 from meetpoint.schemes.dmm.settings import DmmSettings
 from meetpoint.schemes.dmm.space import Code, Space
@@ -42,7 +42,7 @@ from meetpoint.schemes.dmm.walker import Walker
 __all__ = ["Dmm"]
 
 
-class _Enclosing:
+class _RegionCoverage:
     """What covers another conjunction lies around it in the space, as far as the space can tell."""
 
     def __init__(self, space: Space) -> None:
@@ -61,9 +61,9 @@ class Dmm(PlacementScheme):
     ) -> None:
         schema = Schema.from_yaml(settings.schema) if settings.schema else None
         self._space = Space.of(schema, settings.depth)
-        self._shelves = Shelves(services, self._space)
+        self._shelves = RegionStore(services, self._space)
         self._walker = Walker(services)
-        coverage = _Enclosing(self._space) if settings.coverage == "covering" else None
+        coverage = _RegionCoverage(self._space) if settings.coverage == "covering" else None
         super().__init__(services, overlay, hosting, node, self._shelves, planter=self._walker, coverage=coverage)
         self._regions = Regions(
             services,
@@ -82,7 +82,7 @@ class Dmm(PlacementScheme):
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
-        return {Reaching: self._reaching, **super().handlers()}  # type: ignore[dict-item]
+        return {MatchPending: self._reaching, **super().handlers()}  # type: ignore[dict-item]
 
     def start(self) -> None:
         """Regions are looked after from now on."""
@@ -110,7 +110,7 @@ class Dmm(PlacementScheme):
         self._numbers += 1
         number = self._numbers
         code = self._space.code(self._space.point(attributes_of(attempt.content)))
-        match = Match("", self._services.me, number, attempt.event, attempt.settled, attempt.content)
+        match = MatchRequest("", self._services.me, number, attempt.event, attempt.settled, attempt.content)
 
         def done(steps: int) -> None:
             self._services.observe("regions_asked", steps, event_bytes(attempt.event))
@@ -123,13 +123,13 @@ class Dmm(PlacementScheme):
         else:
             del self._attempts[number]
 
-    def _tell_slow(self, origin: Peer, reaching: Reaching) -> None:
+    def _tell_slow(self, origin: Peer, reaching: MatchPending) -> None:
         if origin.id == self._services.me.id:
             self._reaching(origin, reaching)
         else:
             self._services.send(origin, reaching)
 
-    def _reaching(self, source: Peer, message: Reaching) -> None:
+    def _reaching(self, source: Peer, message: MatchPending) -> None:
         """The leaf of an event knows which homes it is for, and waits for some of them."""
         attempt = self._attempts.get(message.attempt)
         if attempt is not None:

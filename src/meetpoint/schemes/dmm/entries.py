@@ -17,16 +17,16 @@ from meetpoint.placement import decode
 from meetpoint.placement.entries import stored_entry
 from meetpoint.placement.entries.installer import entry_name
 from meetpoint.placement.entries.stored_entry import Read
-from meetpoint.schemes.dmm.rules import Kept
+from meetpoint.schemes.dmm.rules import RegionRecord
 from meetpoint.schemes.dmm.space import Box, Code, Space
 
 __all__ = [
     "REGION",
-    "item_name",
     "key_of",
     "read_body",
-    "read_kept",
     "read_name",
+    "read_record",
+    "region_entry_name",
     "region_name",
 ]
 
@@ -43,7 +43,7 @@ def region_name(code: Code) -> str:
     return REGION + code
 
 
-def item_name(home: HomeId, number: int, code: Code) -> str:
+def region_entry_name(home: HomeId, number: int, code: Code) -> str:
     """The name of an entry of a region."""
     return f"{entry_name(home, number)}/{code}"
 
@@ -55,9 +55,9 @@ def read_name(name: str, space: Space) -> tuple[HomeId, int, Code] | None:
     return None if read is None or not space.is_code(code) else (*read, Code(code))
 
 
-def read_kept(body: bytes) -> Kept | None:
+def read_record(body: bytes) -> RegionRecord | None:
     """A region's record."""
-    return decode.read_body(body, Kept)
+    return decode.read_body(body, RegionRecord)
 
 
 def read_body(body: bytes, space: Space) -> Read[Box] | None:

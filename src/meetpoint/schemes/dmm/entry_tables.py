@@ -10,19 +10,19 @@ from meetpoint.placement.entries.entry_table import EntryTable, Matched, by_home
 from meetpoint.placement.entries.stored_entry import Item, Read
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.ownership import RangeStore
-from meetpoint.schemes.dmm.entries import REGION, key_of, read_body, read_kept, read_name
-from meetpoint.schemes.dmm.rules import ROOT_KEPT, Kept
+from meetpoint.schemes.dmm.entries import REGION, key_of, read_body, read_name, read_record
+from meetpoint.schemes.dmm.rules import ROOT_RECORD, RegionRecord
 from meetpoint.schemes.dmm.space import ROOT, Box, Code, Space
 
-__all__ = ["Region", "Shelves"]
+__all__ = ["RegionStore", "StoredRegion"]
 
 
-class Region:
+class StoredRegion:
     """One region at one home."""
 
     def __init__(self, code: Code) -> None:
         self.code = code
-        self.record: Kept | None = None
+        self.record: RegionRecord | None = None
         self._shelf: EntryTable[Box, None] = EntryTable(lambda _: None)
         self.withdrawn: dict[str, int] = {}
         """Entries that were withdrawn, by when this node heard of it."""
@@ -33,9 +33,9 @@ class Region:
         return self._shelf.items
 
     @property
-    def kept(self) -> Kept | None:
+    def kept(self) -> RegionRecord | None:
         """Where it stands; None where there is no such region."""
-        return ROOT_KEPT if self.record is None and self.code == ROOT else self.record
+        return ROOT_RECORD if self.record is None and self.code == ROOT else self.record
 
     @property
     def is_empty(self) -> bool:
@@ -56,7 +56,7 @@ class Region:
         return by_home(self._shelf.match(attributes, lambda _: True))
 
 
-class Shelves(RangeStore):
+class RegionStore(RangeStore):
     """All regions at the homes here. Of those that are on their way to another home it knows too: who works with one
     asks custody whether it is held here.
     """
@@ -64,13 +64,13 @@ class Shelves(RangeStore):
     def __init__(self, services: Runtime, space: Space) -> None:
         self._services = services
         self._space = space
-        self._regions: dict[HomeId, dict[Code, Region]] = {}
+        self._regions: dict[HomeId, dict[Code, StoredRegion]] = {}
 
-    def region(self, home: HomeId, code: Code) -> Region:
+    def region(self, home: HomeId, code: Code) -> StoredRegion:
         """A region at a home; an empty one where nothing is known of it."""
-        return self._regions.get(home, {}).get(code) or Region(code)
+        return self._regions.get(home, {}).get(code) or StoredRegion(code)
 
-    def regions(self) -> Iterator[tuple[HomeId, Region]]:
+    def regions(self) -> Iterator[tuple[HomeId, StoredRegion]]:
         """All of which anything is known, as they are now."""
         for home, regions in list(self._regions.items()):
             for region in list(regions.values()):
@@ -94,7 +94,7 @@ class Shelves(RangeStore):
     def added(self, home: HomeId, name: str, entry: Entry) -> None:
         """A record or an entry of a region lies at a home here."""
         if name.startswith(REGION):
-            code, kept = Code(name.removeprefix(REGION)), read_kept(entry.body)
+            code, kept = Code(name.removeprefix(REGION)), read_record(entry.body)
             if kept is not None and self._lies_at(code, entry):
                 self._at(home, code).record = kept
                 return
@@ -123,10 +123,10 @@ class Shelves(RangeStore):
         if region.is_empty:
             del self._regions[home][code]
 
-    def _at(self, home: HomeId, code: Code) -> Region:
+    def _at(self, home: HomeId, code: Code) -> StoredRegion:
         regions = self._regions[home]
         if code not in regions:
-            regions[code] = Region(code)
+            regions[code] = StoredRegion(code)
         return regions[code]
 
     def _lies_at(self, code: Code, entry: Entry) -> bool:

@@ -12,28 +12,28 @@ from meetpoint.schemes.dmm.walk import Verdict
 
 __all__ = [
     "MESSAGES",
-    "Close",
-    "Closed",
-    "Command",
-    "Dissolve",
-    "Heeded",
-    "Item",
-    "Low",
-    "Match",
-    "Matched",
-    "Obeyed",
-    "Open",
-    "Plant",
-    "Planted",
-    "Reaching",
-    "Sow",
-    "Uproot",
-    "Weigh",
-    "Weighed",
+    "AddEntry",
+    "CloseHalf",
+    "CloseReply",
+    "CommandReply",
+    "DissolveHalf",
+    "EntryReply",
+    "LoadQuery",
+    "LoadReply",
+    "MatchPending",
+    "MatchReply",
+    "MatchRequest",
+    "OpenHalf",
+    "Preload",
+    "RegionCommand",
+    "RegionEntry",
+    "RemoveEntry",
+    "ReviewHalves",
+    "ReviewHalvesAck",
 ]
 
 
-class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class RegionEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One entry of a region as it travels: of which home, under which number there; no body: it was withdrawn."""
 
     home: HomeId
@@ -44,7 +44,7 @@ class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
 # -- walks -------------------------------------------------------------------------------------------------------------
 
 
-class Match(Message, frozen=True, array_like=True, gc=False, tag="d.match"):
+class MatchRequest(Message, frozen=True, array_like=True, gc=False, tag="d.match"):
     """Bring an event to all whose entries in this region it matches. `attempt` is the origin's number for it."""
 
     code: str
@@ -55,27 +55,27 @@ class Match(Message, frozen=True, array_like=True, gc=False, tag="d.match"):
     content: bytes
 
 
-class Matched(Message, frozen=True, array_like=True, gc=False, tag="d.matched"):
+class MatchReply(Message, frozen=True, array_like=True, gc=False, tag="d.matched"):
     """What became of it: all have the event, or it is for another region."""
 
     verdict: Verdict
 
 
-class Reaching(Message, frozen=True, array_like=True, gc=False, tag="d.reaching"):
+class MatchPending(Message, frozen=True, array_like=True, gc=False, tag="d.reaching"):
     """Matching takes longer: the event is for these homes, of which one did not answer, and for no others."""
 
     attempt: int
     homes: tuple[HomeId, ...]
 
 
-class Plant(Message, frozen=True, array_like=True, gc=False, tag="d.plant"):
+class AddEntry(Message, frozen=True, array_like=True, gc=False, tag="d.plant"):
     """Keep an entry in this region."""
 
     code: str
-    item: Item
+    item: RegionEntry
 
 
-class Uproot(Message, frozen=True, array_like=True, gc=False, tag="d.uproot"):
+class RemoveEntry(Message, frozen=True, array_like=True, gc=False, tag="d.uproot"):
     """Forget an entry in this region, and remember a while that it was withdrawn."""
 
     code: str
@@ -83,7 +83,7 @@ class Uproot(Message, frozen=True, array_like=True, gc=False, tag="d.uproot"):
     number: int
 
 
-class Planted(Message, frozen=True, array_like=True, gc=False, tag="d.planted"):
+class EntryReply(Message, frozen=True, array_like=True, gc=False, tag="d.planted"):
     """What became of either: it is safe, or it is for another region, or the region cannot change just now."""
 
     verdict: Verdict
@@ -92,44 +92,44 @@ class Planted(Message, frozen=True, array_like=True, gc=False, tag="d.planted"):
 # -- from a region to its halves ---------------------------------------------------------------------------------------
 
 
-class Command(Message, frozen=True, array_like=True, gc=False):
+class RegionCommand(Message, frozen=True, array_like=True, gc=False):
     """What a region wants of one of its halves; `turn` counts the changes of the region (`rules`)."""
 
     code: str
     turn: int
 
 
-class Sow(Command, frozen=True, array_like=True, gc=False, tag="d.sow"):
+class Preload(RegionCommand, frozen=True, array_like=True, gc=False, tag="d.sow"):
     """Keep these entries for when you are opened."""
 
-    items: tuple[Item, ...]
+    items: tuple[RegionEntry, ...]
 
 
-class Open(Command, frozen=True, array_like=True, gc=False, tag="d.open"):
+class OpenHalf(RegionCommand, frozen=True, array_like=True, gc=False, tag="d.open"):
     """Serve."""
 
 
-class Close(Command, frozen=True, array_like=True, gc=False, tag="d.close"):
+class CloseHalf(RegionCommand, frozen=True, array_like=True, gc=False, tag="d.close"):
     """Serve no longer, and hand over your entries, from one name on."""
 
     after: str
 
 
-class Dissolve(Command, frozen=True, array_like=True, gc=False, tag="d.dissolve"):
+class DissolveHalf(RegionCommand, frozen=True, array_like=True, gc=False, tag="d.dissolve"):
     """You are not wanted any more."""
 
 
-class Obeyed(Message, frozen=True, array_like=True, gc=False, tag="d.obeyed"):
+class CommandReply(Message, frozen=True, array_like=True, gc=False, tag="d.obeyed"):
     """It is safe. Or it is too late: a command of a later turn was here."""
 
     done: bool
     told: int
 
 
-class Closed(Message, frozen=True, array_like=True, gc=False, tag="d.closed"):
+class CloseReply(Message, frozen=True, array_like=True, gc=False, tag="d.closed"):
     """Some of the entries, and whether there are more; None: the region cannot be closed, or was told otherwise."""
 
-    items: tuple[Item, ...] | None
+    items: tuple[RegionEntry, ...] | None
     more: bool
     told: int
 
@@ -137,24 +137,24 @@ class Closed(Message, frozen=True, array_like=True, gc=False, tag="d.closed"):
 # -- when to split and to merge ----------------------------------------------------------------------------------------
 
 
-class Low(Message, frozen=True, array_like=True, gc=False, tag="d.low"):
+class ReviewHalves(Message, frozen=True, array_like=True, gc=False, tag="d.low"):
     """To a region: look at your halves. From one of them that has few entries left, or from a walk that misses one."""
 
     code: str
     """Of the region that is to look."""
 
 
-class Heeded(Message, frozen=True, array_like=True, gc=False, tag="d.heeded"):
+class ReviewHalvesAck(Message, frozen=True, array_like=True, gc=False, tag="d.heeded"):
     """It was heard, and is looked at."""
 
 
-class Weigh(Message, frozen=True, array_like=True, gc=False, tag="d.weigh"):
+class LoadQuery(Message, frozen=True, array_like=True, gc=False, tag="d.weigh"):
     """How many entries has this region, and how many has whoever holds its key in all regions?"""
 
     code: str
 
 
-class Weighed(Message, frozen=True, array_like=True, gc=False, tag="d.weighed"):
+class LoadReply(Message, frozen=True, array_like=True, gc=False, tag="d.weighed"):
     """So many."""
 
     entries: int | None
@@ -166,20 +166,20 @@ class Weighed(Message, frozen=True, array_like=True, gc=False, tag="d.weighed"):
 
 
 MESSAGES: Final[tuple[type[Message], ...]] = (
-    Match,
-    Matched,
-    Reaching,
-    Plant,
-    Uproot,
-    Planted,
-    Sow,
-    Open,
-    Close,
-    Dissolve,
-    Obeyed,
-    Closed,
-    Low,
-    Heeded,
-    Weigh,
-    Weighed,
+    MatchRequest,
+    MatchReply,
+    MatchPending,
+    AddEntry,
+    RemoveEntry,
+    EntryReply,
+    Preload,
+    OpenHalf,
+    CloseHalf,
+    DissolveHalf,
+    CommandReply,
+    CloseReply,
+    ReviewHalves,
+    ReviewHalvesAck,
+    LoadQuery,
+    LoadReply,
 )

@@ -22,17 +22,17 @@ from typing import NamedTuple
 from meetpoint.schemes.dmm.settings import DmmSettings
 from meetpoint.schemes.dmm.space import Box, Code, Space
 
-__all__ = ["Parts", "Seat", "ask_again_at", "fullest_after", "parts_of", "should_split"]
+__all__ = ["HolderLoad", "SplitCounts", "ask_again_at", "fullest_after", "should_split", "split_counts"]
 
 
-class Seat(NamedTuple):
+class HolderLoad(NamedTuple):
     """A peer that holds a region, or would hold it, and how many entries it holds in all its regions."""
 
     holder: bytes
     load: int
 
 
-class Parts(NamedTuple):
+class SplitCounts(NamedTuple):
     """The first regions below one that part its entries, and how many meet each."""
 
     halves: tuple[Code, Code]
@@ -40,7 +40,7 @@ class Parts(NamedTuple):
     right: int
 
 
-def parts_of(space: Space, code: Code, boxes: Sequence[Box]) -> Parts | None:
+def split_counts(space: Space, code: Code, boxes: Sequence[Box]) -> SplitCounts | None:
     """How a region's entries part; None where halving never parts them.
 
     While they all lie in one half it is that half's halves which count: a split that parts nothing may be worth it for
@@ -49,13 +49,18 @@ def parts_of(space: Space, code: Code, boxes: Sequence[Box]) -> Parts | None:
     while (halves := space.children(code)) is not None:
         left, right = [sum([space.meets(half, box) for box in boxes]) for half in halves]
         if left and right:
-            return Parts(halves, left, right)
+            return SplitCounts(halves, left, right)
         code = halves[0] if left else halves[1]
     return None
 
 
 def should_split(
-    entries: int, left: int, right: int, here: Seat, halves: tuple[Seat, Seat] | None, settings: DmmSettings
+    entries: int,
+    left: int,
+    right: int,
+    here: HolderLoad,
+    halves: tuple[HolderLoad, HolderLoad] | None,
+    settings: DmmSettings,
 ) -> bool:
     """Whether a region with so many entries, of which so many meet each of the halves that part them, is to be split.
 
@@ -70,7 +75,7 @@ def should_split(
     return fullest_after(entries, left, right, here, halves) <= (1 - settings.relief) * here.load
 
 
-def fullest_after(entries: int, left: int, right: int, here: Seat, halves: tuple[Seat, Seat]) -> int:
+def fullest_after(entries: int, left: int, right: int, here: HolderLoad, halves: tuple[HolderLoad, HolderLoad]) -> int:
     """How many entries the fullest of the peers concerned would hold after a split."""
     loads = {seat.holder: seat.load for seat in (*halves, here)}
     loads[here.holder] -= entries

@@ -23,14 +23,23 @@ from meetpoint.node.home.home import Home
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc
 from meetpoint.schemes.dmm import rules
-from meetpoint.schemes.dmm.entries import item_name
-from meetpoint.schemes.dmm.entry_tables import Region, Shelves
-from meetpoint.schemes.dmm.messages import Close, Closed, Command, Dissolve, Item, Obeyed, Open, Sow
+from meetpoint.schemes.dmm.entries import region_entry_name
+from meetpoint.schemes.dmm.entry_tables import RegionStore, StoredRegion
+from meetpoint.schemes.dmm.messages import (
+    CloseHalf,
+    CloseReply,
+    CommandReply,
+    DissolveHalf,
+    OpenHalf,
+    Preload,
+    RegionCommand,
+    RegionEntry,
+)
 from meetpoint.schemes.dmm.regions import Regions, pages
-from meetpoint.schemes.dmm.rules import Kept, State
+from meetpoint.schemes.dmm.rules import RegionRecord, RegionState
 from meetpoint.schemes.dmm.space import Box, Code
 
-__all__ = ["RegionChanges", "Task"]
+__all__ = ["RegionChanges", "RegionTask"]
 
 LOOK_US: Final = 5 * SECOND_US
 """How often all regions are looked at."""
@@ -44,12 +53,12 @@ GONE_US: Final = 600 * SECOND_US
 """How long a region that is dissolved is remembered: longer than a message of its parent or an old copy lives."""
 
 
-class Task:
+class RegionTask:
     """What is being done for a region."""
 
     __slots__ = ("alive", "code", "errands", "home", "kept", "left", "timer")
 
-    def __init__(self, home: Home, code: Code, kept: Kept) -> None:
+    def __init__(self, home: Home, code: Code, kept: RegionRecord) -> None:
         self.home = home
         self.code = code
         self.kept = kept
@@ -58,7 +67,7 @@ class Task:
         self.left: dict[Code, None] = {}  # children that have not done what is wanted
         self.alive = True
 
-    def is_for(self, kept: Kept | None) -> bool:
+    def is_for(self, kept: RegionRecord | None) -> bool:
         """Whether it is what a region needs that stands so."""
         own = self.kept
         return kept is not None and (own.state, own.turn, own.settled) == (kept.state, kept.turn, kept.settled)
@@ -72,9 +81,9 @@ class RegionChanges:
         services: Runtime,
         hosting: HomeManager,
         errands: KeyedRpc,
-        shelves: Shelves,
+        shelves: RegionStore,
         regions: Regions,
-        at_rest: Callable[[Home, Region], None],
+        at_rest: Callable[[Home, StoredRegion], None],
     ) -> None:
         self._services = services
         self._hosting = hosting
@@ -83,8 +92,8 @@ class RegionChanges:
         self._regions = regions
         self._space = regions.space
         self._at_rest = at_rest
-        self._tasks: dict[tuple[HomeId, Code], Task] = {}
-        self._written: dict[tuple[HomeId, Code], tuple[State, int]] = {}  # what was begun here, not taken over
+        self._tasks: dict[tuple[HomeId, Code], RegionTask] = {}
+        self._written: dict[tuple[HomeId, Code], tuple[RegionState, int]] = {}  # what was begun here, not taken over
         self._gone: dict[tuple[HomeId, Code], int] = {}  # since when
         self._changed: dict[tuple[HomeId, Code], None] = {}
         regions.changed = self._has_changed
@@ -128,7 +137,7 @@ class RegionChanges:
 
     # -- tasks begin and end -------------------------------------------------------------------------------------------
 
-    def _write(self, home: Home, code: Code, kept: Kept) -> None:
+    def _write(self, home: Home, code: Code, kept: RegionRecord) -> None:
         self._written[home.id, code] = (kept.state, kept.turn)
         self._regions.write(home, code, kept)
 
@@ -155,30 +164,30 @@ class RegionChanges:
         kept = region.kept
         if task is not None and self._goes_on(task):
             return
-        if kept is None or kept.state is State.GONE or (kept.state is State.INTERIOR and kept.settled):
+        if kept is None or kept.state is RegionState.GONE or (kept.state is RegionState.INTERIOR and kept.settled):
             self._regions.drop_all(home, code)  # what came back with an old copy of the home
             self._forget_later(home, code, kept)
         elif kept.is_at_rest:
             self._forget_withdrawn(home, region)
             self._at_rest(home, self._regions.at(home, code))
-        elif kept.state in (State.EMBRYO, State.FROZEN):
+        elif kept.state in (RegionState.EMBRYO, RegionState.FROZEN):
             pass  # its parent goes on
         else:
-            self._begin(Task(home, code, kept))
+            self._begin(RegionTask(home, code, kept))
 
-    def _begin(self, task: Task) -> None:
+    def _begin(self, task: RegionTask) -> None:
         self._tasks[task.home.id, task.code] = task
         if self._written.get((task.home.id, task.code)) != (task.kept.state, task.kept.turn):
             self._services.observe("region_resumed", 1, str(task.kept.state).encode())
         act = {
-            State.SPLITTING: self._sow,
-            State.INTERIOR: self._open,
-            State.MERGING: self._close,
-            State.LEAF: self._dissolve,
+            RegionState.SPLITTING: self._sow,
+            RegionState.INTERIOR: self._open,
+            RegionState.MERGING: self._close,
+            RegionState.LEAF: self._dissolve,
         }[task.kept.state]
         self._regions.when_safe(task.home, lambda: act(task) if self._goes_on(task) else None)
 
-    def _goes_on(self, task: Task) -> bool:
+    def _goes_on(self, task: RegionTask) -> bool:
         """Whether a task is still wanted, and this node's; else it ends, and another begins where one is needed."""
         here = task.alive and self._regions.holder(task.code) is task.home
         if here and task.is_for(self._regions.at(task.home, task.code).kept):
@@ -187,7 +196,7 @@ class RegionChanges:
             self._stop(task)
         return False
 
-    def _stop(self, task: Task) -> None:
+    def _stop(self, task: RegionTask) -> None:
         task.alive = False
         self._tasks.pop((task.home.id, task.code), None)
         for number in task.errands.values():
@@ -195,15 +204,15 @@ class RegionChanges:
         if task.timer is not None:
             self._services.cancel(task.timer)
 
-    def _end(self, task: Task, kept: Kept) -> None:
+    def _end(self, task: RegionTask, kept: RegionRecord) -> None:
         """A task is done: the region stands elsewhere from now on."""
         self._stop(task)
         now = self._regions.at(task.home, task.code).kept
         assert now is not None
         told = max(kept.told, now.told)  # its own parent may have said something meanwhile
-        self._write(task.home, task.code, rules.heard(kept, told))
+        self._write(task.home, task.code, rules.with_parent_epoch(kept, told))
 
-    def _command(self, task: Task, child: Code, command: Command, then: Callable[[Message], None]) -> None:
+    def _command(self, task: RegionTask, child: Code, command: RegionCommand, then: Callable[[Message], None]) -> None:
         """Have a child do something; `then` gets its answer, unless the task is over by then."""
         answers: list[Message] = []
 
@@ -225,13 +234,13 @@ class RegionChanges:
         if child in task.errands:
             task.errands[child] = number
 
-    def _limit(self, task: Task, limit_us: int) -> None:
+    def _limit(self, task: RegionTask, limit_us: int) -> None:
         """Give a task up, should nothing come of it for a while from now on."""
         if task.timer is not None:
             self._services.cancel(task.timer)
         task.timer = self._services.after(limit_us, lambda: self._give_up(task))
 
-    def _children(self, task: Task) -> tuple[Code, Code]:
+    def _children(self, task: RegionTask) -> tuple[Code, Code]:
         children = self._space.children(task.code)
         assert children is not None, "only what has halves is split"
         task.left = dict.fromkeys(children)
@@ -239,7 +248,7 @@ class RegionChanges:
 
     # -- splitting -----------------------------------------------------------------------------------------------------
 
-    def _sow(self, task: Task) -> None:
+    def _sow(self, task: RegionTask) -> None:
         self._limit(task, SPLIT_US)
         region = self._regions.at(task.home, task.code)
         items = self._regions.items(task.home, task.code)
@@ -247,12 +256,12 @@ class RegionChanges:
             lot = [item for item in items if not item.body or self._space.meets(child, self._box(region, item))]
             self._sow_page(task, child, list(pages(lot)))
 
-    def _box(self, region: Region, item: Item) -> Box:
-        return region.items[item_name(item.home, item.number, region.code)].read.place
+    def _box(self, region: StoredRegion, item: RegionEntry) -> Box:
+        return region.items[region_entry_name(item.home, item.number, region.code)].read.place
 
-    def _sow_page(self, task: Task, child: Code, left: list[list[Item]]) -> None:
+    def _sow_page(self, task: RegionTask, child: Code, left: list[list[RegionEntry]]) -> None:
         def answered(answer: Message) -> None:
-            if not isinstance(answer, Obeyed) or not answer.done:
+            if not isinstance(answer, CommandReply) or not answer.done:
                 self._give_up(task, _told(answer))
             elif len(left) > 1:
                 self._limit(task, SPLIT_US)
@@ -263,44 +272,46 @@ class RegionChanges:
                     self._services.observe("region_split", 1, task.code.encode())
                     self._end(task, rules.finish_split(task.kept))
 
-        self._command(task, child, Sow(child, task.kept.turn, tuple(left[0])), answered)
+        self._command(task, child, Preload(child, task.kept.turn, tuple(left[0])), answered)
 
-    def _give_up(self, task: Task, told: int = 0) -> None:
+    def _give_up(self, task: RegionTask, told: int = 0) -> None:
         if self._goes_on(task):
             self._services.observe(f"region_{task.kept.state}_given_up", 1, task.code.encode())
             self._end(task, rules.give_up(task.kept, told))
 
     # -- what children must know ---------------------------------------------------------------------------------------
 
-    def _open(self, task: Task) -> None:
+    def _open(self, task: RegionTask) -> None:
         self._regions.drop_all(task.home, task.code)
-        self._tell_both(task, lambda child: Open(child, task.kept.turn))
+        self._tell_both(task, lambda child: OpenHalf(child, task.kept.turn))
 
-    def _dissolve(self, task: Task) -> None:
-        self._tell_both(task, lambda child: Dissolve(child, task.kept.turn))
+    def _dissolve(self, task: RegionTask) -> None:
+        self._tell_both(task, lambda child: DissolveHalf(child, task.kept.turn))
 
-    def _tell_both(self, task: Task, command: Callable[[Code], Command]) -> None:
+    def _tell_both(self, task: RegionTask, command: Callable[[Code], RegionCommand]) -> None:
         def answered(child: Code, answer: Message) -> None:
-            if not isinstance(answer, Obeyed) or not answer.done:
+            if not isinstance(answer, CommandReply) or not answer.done:
                 self._services.observe("region_stray", 1, child.encode())  # it, or its parent, was lost with all copies
             task.left.pop(child, None)
             if not task.left:
-                self._end(task, rules.settle(task.kept))
+                self._end(task, rules.informed(task.kept))
 
         for child in self._children(task):
             self._command(task, child, command(child), partial(answered, child))
 
     # -- merging -------------------------------------------------------------------------------------------------------
 
-    def _close(self, task: Task) -> None:
+    def _close(self, task: RegionTask) -> None:
         self._limit(task, MERGE_US)
-        found: dict[tuple[HomeId, int], Item] = {}
+        found: dict[tuple[HomeId, int], RegionEntry] = {}
         for child in self._children(task):
             self._close_page(task, child, "", found)
 
-    def _close_page(self, task: Task, child: Code, after: str, found: dict[tuple[HomeId, int], Item]) -> None:
+    def _close_page(
+        self, task: RegionTask, child: Code, after: str, found: dict[tuple[HomeId, int], RegionEntry]
+    ) -> None:
         def answered(answer: Message) -> None:
-            if not isinstance(answer, Closed) or answer.items is None:
+            if not isinstance(answer, CloseReply) or answer.items is None:
                 self._give_up(task, _told(answer))
                 return
             for item in answer.items:
@@ -310,15 +321,15 @@ class RegionChanges:
             if answer.more and answer.items:
                 self._limit(task, MERGE_US)
                 last = answer.items[-1]
-                self._close_page(task, child, item_name(last.home, last.number, child), found)
+                self._close_page(task, child, region_entry_name(last.home, last.number, child), found)
                 return
             task.left.pop(child, None)
             if not task.left:
                 self._take(task, list(found.values()))
 
-        self._command(task, child, Close(child, task.kept.turn, after), answered)
+        self._command(task, child, CloseHalf(child, task.kept.turn, after), answered)
 
-    def _take(self, task: Task, items: Sequence[Item]) -> None:
+    def _take(self, task: RegionTask, items: Sequence[RegionEntry]) -> None:
         """Both children are closed, and these are all their entries."""
         self._regions.drop_all(task.home, task.code)
         self._regions.put(task.home, task.code, items)
@@ -327,12 +338,12 @@ class RegionChanges:
 
     # -- forgetting ----------------------------------------------------------------------------------------------------
 
-    def _forget_withdrawn(self, home: Home, region: Region) -> None:
+    def _forget_withdrawn(self, home: Home, region: StoredRegion) -> None:
         until = self._services.now - WITHDRAWN_US
         self._regions.drop(home, [name for name, since in region.withdrawn.items() if since <= until])
 
-    def _forget_later(self, home: Home, code: Code, kept: Kept | None) -> None:
-        if kept is not None and kept.state is State.GONE:
+    def _forget_later(self, home: Home, code: Code, kept: RegionRecord | None) -> None:
+        if kept is not None and kept.state is RegionState.GONE:
             since = self._gone.setdefault((home.id, code), self._services.now)
             if self._services.now - since >= GONE_US:
                 self._regions.forget(home, code)
@@ -346,5 +357,5 @@ class RegionChanges:
 
 def _told(answer: Message) -> int:
     """Which turn a child that does not obey has heard of."""
-    told = answer.told if isinstance(answer, Obeyed | Closed) else 0
-    return told if 0 <= told < rules.TURN_MAX else 0
+    told = answer.told if isinstance(answer, CommandReply | CloseReply) else 0
+    return told if 0 <= told < rules.EPOCH_MAX else 0

@@ -24,27 +24,27 @@ from meetpoint.placement.entries.stored_entry import NUMBER_MAX
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.dmm import rules
-from meetpoint.schemes.dmm.entries import item_name, key_of, read_body, read_name, region_name
-from meetpoint.schemes.dmm.entry_tables import Region, Shelves
+from meetpoint.schemes.dmm.entries import key_of, read_body, read_name, region_entry_name, region_name
+from meetpoint.schemes.dmm.entry_tables import RegionStore, StoredRegion
 from meetpoint.schemes.dmm.messages import (
-    Close,
-    Closed,
-    Command,
-    Dissolve,
-    Item,
-    Match,
-    Matched,
-    Obeyed,
-    Open,
-    Plant,
-    Planted,
-    Reaching,
-    Sow,
-    Uproot,
-    Weigh,
-    Weighed,
+    AddEntry,
+    CloseHalf,
+    CloseReply,
+    CommandReply,
+    DissolveHalf,
+    EntryReply,
+    LoadQuery,
+    LoadReply,
+    MatchPending,
+    MatchReply,
+    MatchRequest,
+    OpenHalf,
+    Preload,
+    RegionCommand,
+    RegionEntry,
+    RemoveEntry,
 )
-from meetpoint.schemes.dmm.rules import Kept, State
+from meetpoint.schemes.dmm.rules import RegionRecord, RegionState
 from meetpoint.schemes.dmm.settings import DmmSettings
 from meetpoint.schemes.dmm.space import ROOT, Code, Space
 from meetpoint.schemes.dmm.walk import Verdict
@@ -69,11 +69,11 @@ class Regions:
         services: Runtime,
         custody: Ownership,
         errands: KeyedRpc,
-        shelves: Shelves,
+        shelves: RegionStore,
         space: Space,
         settings: DmmSettings,
         bring: Bring,
-        slow: Callable[[Peer, Reaching], None],
+        slow: Callable[[Peer, MatchPending], None],
     ) -> None:
         self._services = services
         self._custody = custody
@@ -86,11 +86,16 @@ class Regions:
         """Where a region lies on the circle."""
         self.changed: Callable[[Home, Code], None] = lambda home, code: None
         """Who is told that a region stands elsewhere, or has more or fewer entries."""
-        errands.do(Match, self._match)
-        errands.do(Plant, self._plant)
-        errands.do(Uproot, self._uproot)
-        errands.do(Weigh, self._weigh)
-        for command, obey in ((Sow, self._sow), (Open, self._open), (Close, self._close), (Dissolve, self._dissolve)):
+        errands.do(MatchRequest, self._match)
+        errands.do(AddEntry, self._plant)
+        errands.do(RemoveEntry, self._uproot)
+        errands.do(LoadQuery, self._weigh)
+        for command, obey in (
+            (Preload, self._sow),
+            (OpenHalf, self._open),
+            (CloseHalf, self._close),
+            (DissolveHalf, self._dissolve),
+        ):
             errands.do(command, obey)
 
     # -- what is kept --------------------------------------------------------------------------------------------------
@@ -99,11 +104,11 @@ class Regions:
         """The home here that answers for a region."""
         return self._custody.holder(self.key(code))
 
-    def at(self, home: Home, code: Code) -> Region:
+    def at(self, home: Home, code: Code) -> StoredRegion:
         """A region at a home; look again after each change."""
         return self._shelves.region(home.id, code)
 
-    def write(self, home: Home, code: Code, kept: Kept, then: Callable[[], None] | None = None) -> None:
+    def write(self, home: Home, code: Code, kept: RegionRecord, then: Callable[[], None] | None = None) -> None:
         """From now on a region stands so; `then` when that is safe."""
         self._put(home, region_name(code), code, msgspec.msgpack.encode(kept), then)
         self.changed(home, code)
@@ -112,10 +117,10 @@ class Regions:
         """Nothing need be known of a region any more."""
         self._custody.remove(home, region_name(code), lambda: None)
 
-    def put(self, home: Home, code: Code, items: Iterable[Item]) -> None:
+    def put(self, home: Home, code: Code, items: Iterable[RegionEntry]) -> None:
         """Keep entries in a region; where it is known that one was withdrawn, that counts."""
         for item in items:
-            name = item_name(item.home, item.number, code)
+            name = region_entry_name(item.home, item.number, code)
             if name not in self.at(home, code).withdrawn:
                 self._put(home, name, code, item.body, None)
 
@@ -133,7 +138,7 @@ class Regions:
         """Call back when all that a home was to keep by now is safe."""
         home.keeper.write((), (), then)
 
-    def items(self, home: Home, code: Code) -> list[Item]:
+    def items(self, home: Home, code: Code) -> list[RegionEntry]:
         """All entries of a region as they travel, in the order of their names, with those that were withdrawn."""
         region = self.at(home, code)
         entries = self._custody.entries[home.id]
@@ -141,7 +146,7 @@ class Regions:
         for name in sorted((*region.items, *region.withdrawn)):
             named = read_name(name, self.space)
             assert named is not None, "what is on a shelf was read"
-            found.append(Item(named[0], named[1], entries[name].body))
+            found.append(RegionEntry(named[0], named[1], entries[name].body))
         return found
 
     def _put(self, home: Home, name: str, code: Code, body: bytes, then: Callable[[], None] | None) -> None:
@@ -150,25 +155,25 @@ class Regions:
 
     # -- walks ---------------------------------------------------------------------------------------------------------
 
-    def _reached(self, home: Home, reached: Reached, code: str) -> Region | None:
+    def _reached(self, home: Home, reached: Reached, code: str) -> StoredRegion | None:
         """The region that an errand is for; None where it has come to another's key."""
         if self.space.is_code(code) and reached.key == self.key(Code(code)):
             return self.at(home, Code(code))
         self._services.observe("region_malformed")
         return None
 
-    def _to_change(self, home: Home, reached: Reached, code: str, answer: Answer) -> Region | None:
+    def _to_change(self, home: Home, reached: Reached, code: str, answer: Answer) -> StoredRegion | None:
         """The region that an errand is for, if it takes what comes and goes; else that is answered."""
         region = self._reached(home, reached, code)
         if region is None:
             return None
         verdict = _verdict(region.kept, is_change=True)
         if verdict is not Verdict.SERVED:
-            answer(Planted(verdict))
+            answer(EntryReply(verdict))
             return None
         return region
 
-    def _plant(self, home: Home, reached: Reached, plant: Plant, answer: Answer) -> None:
+    def _plant(self, home: Home, reached: Reached, plant: AddEntry, answer: Answer) -> None:
         region = self._to_change(home, reached, plant.code, answer)
         if region is None:
             return
@@ -177,41 +182,41 @@ class Regions:
         if read is None or not 0 <= item.number < NUMBER_MAX or not self.space.meets(region.code, read.place):
             self._services.observe("entry_malformed")
             return
-        name = item_name(item.home, item.number, region.code)
+        name = region_entry_name(item.home, item.number, region.code)
         if name in region.withdrawn:
             self._services.observe("entry_late")
-            answer(Planted(Verdict.SERVED))
+            answer(EntryReply(Verdict.SERVED))
             return
-        self._put(home, name, region.code, item.body, lambda: answer(Planted(Verdict.SERVED)))
+        self._put(home, name, region.code, item.body, lambda: answer(EntryReply(Verdict.SERVED)))
         self.changed(home, region.code)
 
-    def _uproot(self, home: Home, reached: Reached, uproot: Uproot, answer: Answer) -> None:
+    def _uproot(self, home: Home, reached: Reached, uproot: RemoveEntry, answer: Answer) -> None:
         region = self._to_change(home, reached, uproot.code, answer)
         if region is None:
             return
         if not 0 <= uproot.number < NUMBER_MAX:
             self._services.observe("entry_malformed")
             return
-        name = item_name(uproot.home, uproot.number, region.code)
-        self._put(home, name, region.code, b"", lambda: answer(Planted(Verdict.SERVED)))
+        name = region_entry_name(uproot.home, uproot.number, region.code)
+        self._put(home, name, region.code, b"", lambda: answer(EntryReply(Verdict.SERVED)))
         self.changed(home, region.code)
 
-    def _match(self, home: Home, reached: Reached, match: Match, answer: Answer) -> None:
+    def _match(self, home: Home, reached: Reached, match: MatchRequest, answer: Answer) -> None:
         region = self._reached(home, reached, match.code)
         if region is None:
             return
         verdict = _verdict(region.kept, is_change=False)
         if verdict is not Verdict.SERVED:
-            answer(Matched(verdict))
+            answer(MatchReply(verdict))
             return
         key = (home.id, region.code, match.event)
 
         def slow(to: tuple[HomeId, ...]) -> None:
-            self._slow(match.origin, Reaching(match.attempt, to))
+            self._slow(match.origin, MatchPending(match.attempt, to))
 
         def brought(well: bool) -> None:
             if well:  # else it is asked again
-                answer(Matched(Verdict.SERVED))
+                answer(MatchReply(Verdict.SERVED))
 
         if self._bringing.join(key, brought, slow):
             return
@@ -226,30 +231,30 @@ class Regions:
 
     # -- as a child ----------------------------------------------------------------------------------------------------
 
-    def _commanded(self, home: Home, reached: Reached, command: Command) -> Region | None:
+    def _commanded(self, home: Home, reached: Reached, command: RegionCommand) -> StoredRegion | None:
         region = self._reached(home, reached, command.code)
-        if region is not None and (not region.code or not 0 < command.turn < rules.TURN_MAX):
+        if region is not None and (not region.code or not 0 < command.turn < rules.EPOCH_MAX):
             self._services.observe("region_malformed")  # the root has no parent
             return None
         return region
 
-    def _sow(self, home: Home, reached: Reached, sow: Sow, answer: Answer) -> None:
+    def _sow(self, home: Home, reached: Reached, sow: Preload, answer: Answer) -> None:
         region = self._commanded(home, reached, sow)
         if region is None:
             return
         code, before = region.code, region.kept
-        after = rules.sow(before, sow.turn)
+        after = rules.preload(before, sow.turn)
         if after is None:
-            answer(Obeyed(False, 0 if before is None else before.told))
+            answer(CommandReply(False, 0 if before is None else before.told))
             return
-        if after.state is State.EMBRYO:
+        if after.state is RegionState.EMBRYO:
             if after != before:
                 self.drop_all(home, code)
                 self.write(home, code, after)
             self.put(home, code, self._well(sow.items))
-        self.when_safe(home, lambda: answer(Obeyed(True, sow.turn)))
+        self.when_safe(home, lambda: answer(CommandReply(True, sow.turn)))
 
-    def _well(self, items: tuple[Item, ...]) -> list[Item]:
+    def _well(self, items: tuple[RegionEntry, ...]) -> list[RegionEntry]:
         """Those of a peer's entries that are some."""
         found = [
             item
@@ -260,14 +265,14 @@ class Regions:
             self._services.observe("entry_malformed", len(items) - len(found))
         return found
 
-    def _open(self, home: Home, reached: Reached, command: Open, answer: Answer) -> None:
+    def _open(self, home: Home, reached: Reached, command: OpenHalf, answer: Answer) -> None:
         region = self._commanded(home, reached, command)
         if region is not None:
             if region.kept is None:
                 self._services.observe("region_lost")
             self._obey(home, region, rules.open_(region.kept, command.turn), command.turn, answer)
 
-    def _dissolve(self, home: Home, reached: Reached, command: Dissolve, answer: Answer) -> None:
+    def _dissolve(self, home: Home, reached: Reached, command: DissolveHalf, answer: Answer) -> None:
         region = self._commanded(home, reached, command)
         if region is not None:
             after = rules.dissolve(region.kept, command.turn)
@@ -275,14 +280,14 @@ class Regions:
             if after is not None:
                 self.drop_all(home, region.code)
 
-    def _obey(self, home: Home, region: Region, after: Kept | None, turn: int, answer: Answer) -> None:
+    def _obey(self, home: Home, region: StoredRegion, after: RegionRecord | None, turn: int, answer: Answer) -> None:
         if after is None:
             before = region.kept
-            answer(Obeyed(False, 0 if before is None else before.told))
+            answer(CommandReply(False, 0 if before is None else before.told))
             return
-        self.write(home, region.code, after, lambda: answer(Obeyed(True, turn)))
+        self.write(home, region.code, after, lambda: answer(CommandReply(True, turn)))
 
-    def _close(self, home: Home, reached: Reached, close: Close, answer: Answer) -> None:
+    def _close(self, home: Home, reached: Reached, close: CloseHalf, answer: Answer) -> None:
         region = self._commanded(home, reached, close)
         if region is None:
             return
@@ -290,22 +295,22 @@ class Regions:
         after = rules.close(before, close.turn)
         few = len(region.items) <= self._settings.threshold // 2
         if after is None or (before != after and not few):
-            answer(Closed(None, False, 0 if before is None else before.told))
+            answer(CloseReply(None, False, 0 if before is None else before.told))
             return
         if before != after:
             self.write(home, region.code, after)
         items = self.items(home, region.code)
-        left = [item for item in items if item_name(item.home, item.number, region.code) > close.after]
+        left = [item for item in items if region_entry_name(item.home, item.number, region.code) > close.after]
         page = next(pages(left))
-        closed = Closed(tuple(page), len(page) < len(left), close.turn)
+        closed = CloseReply(tuple(page), len(page) < len(left), close.turn)
         self.when_safe(home, lambda: answer(closed))
 
-    def _weigh(self, home: Home, reached: Reached, weigh: Weigh, answer: Answer) -> None:
+    def _weigh(self, home: Home, reached: Reached, weigh: LoadQuery, answer: Answer) -> None:
         region = self._reached(home, reached, weigh.code)
         if region is not None:
             known = region.kept is not None
             weight = len(region.items) if region.kept is not None and region.kept.is_at_rest else None
-            answer(Weighed(weight, self._services.me.id, self._shelves.load, known))
+            answer(LoadReply(weight, self._services.me.id, self._shelves.load, known))
 
     # -- seen from outside ---------------------------------------------------------------------------------------------
 
@@ -334,9 +339,9 @@ class Regions:
             assert not following.startswith(code), f"both {code!r} and {following!r} serve here"
 
 
-def pages(items: list[Item]) -> Iterator[list[Item]]:
+def pages(items: list[RegionEntry]) -> Iterator[list[RegionEntry]]:
     """Entries, as many at a time as a message carries; at least one page, which may be empty."""
-    page: list[Item] = []
+    page: list[RegionEntry] = []
     size = 0
     for item in items:
         if len(page) >= PAGE_MAX or size >= PAGE_BYTES_MAX:
@@ -347,13 +352,13 @@ def pages(items: list[Item]) -> Iterator[list[Item]]:
     yield page
 
 
-def _verdict(kept: Kept | None, *, is_change: bool) -> Verdict:
+def _verdict(kept: RegionRecord | None, *, is_change: bool) -> Verdict:
     """What a region says to a walk: one that is splitting serves events, but must not change."""
     if kept is None:
         return Verdict.ABSENT
     if kept.is_split:
         return Verdict.INTERIOR
-    if is_change and kept.state is State.SPLITTING:
+    if is_change and kept.state is RegionState.SPLITTING:
         return Verdict.BUSY
     return Verdict.SERVED if kept.serves else Verdict.ABSENT
 

@@ -34,10 +34,10 @@ from typing import Final
 import msgspec
 
 __all__ = [
-    "ROOT_KEPT",
-    "TURN_MAX",
-    "Kept",
-    "State",
+    "EPOCH_MAX",
+    "ROOT_RECORD",
+    "RegionRecord",
+    "RegionState",
     "begin_merge",
     "begin_split",
     "close",
@@ -45,15 +45,15 @@ __all__ = [
     "finish_merge",
     "finish_split",
     "give_up",
-    "heard",
+    "informed",
     "open_",
+    "preload",
     "reopen",
-    "settle",
-    "sow",
+    "with_parent_epoch",
 ]
 
 
-class State(StrEnum):
+class RegionState(StrEnum):
     """Where a region stands."""
 
     LEAF = "leaf"
@@ -65,10 +65,10 @@ class State(StrEnum):
     GONE = "gone"
 
 
-class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class RegionRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is kept of a region."""
 
-    state: State
+    state: RegionState
     turn: int = 0
     """As a parent: what it began last."""
     told: int = 0
@@ -79,76 +79,76 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def serves(self) -> bool:
         """Whether events are matched here."""
-        return self.state in (State.LEAF, State.SPLITTING)
+        return self.state in (RegionState.LEAF, RegionState.SPLITTING)
 
     @property
     def is_split(self) -> bool:
         """Whether walks go on to its children."""
-        return self.state in (State.INTERIOR, State.MERGING)
+        return self.state in (RegionState.INTERIOR, RegionState.MERGING)
 
     @property
     def is_at_rest(self) -> bool:
         """Whether it is a leaf that nothing happens to."""
-        return self.state is State.LEAF and self.settled
+        return self.state is RegionState.LEAF and self.settled
 
 
-TURN_MAX: Final = 1 << 48
+EPOCH_MAX: Final = 1 << 48
 """No region has so many."""
-ROOT_KEPT: Final = Kept(State.LEAF)
+ROOT_RECORD: Final = RegionRecord(RegionState.LEAF)
 """The root before anything was kept of it."""
 
 # -- as a parent -------------------------------------------------------------------------------------------------------
 
 
-def begin_split(kept: Kept) -> Kept:
+def begin_split(kept: RegionRecord) -> RegionRecord:
     """A leaf at rest is to be split."""
     assert kept.is_at_rest
-    return msgspec.structs.replace(kept, state=State.SPLITTING, turn=kept.turn + 1)
+    return msgspec.structs.replace(kept, state=RegionState.SPLITTING, turn=kept.turn + 1)
 
 
-def finish_split(kept: Kept) -> Kept:
+def finish_split(kept: RegionRecord) -> RegionRecord:
     """Both children have all entries, safely."""
-    assert kept.state is State.SPLITTING
-    return msgspec.structs.replace(kept, state=State.INTERIOR, settled=False)
+    assert kept.state is RegionState.SPLITTING
+    return msgspec.structs.replace(kept, state=RegionState.INTERIOR, settled=False)
 
 
-def begin_merge(kept: Kept) -> Kept:
+def begin_merge(kept: RegionRecord) -> RegionRecord:
     """A region whose children are open and small is to be a leaf again."""
-    assert kept.state is State.INTERIOR
+    assert kept.state is RegionState.INTERIOR
     assert kept.settled
-    return msgspec.structs.replace(kept, state=State.MERGING, turn=kept.turn + 1)
+    return msgspec.structs.replace(kept, state=RegionState.MERGING, turn=kept.turn + 1)
 
 
-def finish_merge(kept: Kept) -> Kept:
+def finish_merge(kept: RegionRecord) -> RegionRecord:
     """Both children are closed, and all their entries are here, safely."""
-    assert kept.state is State.MERGING
-    return msgspec.structs.replace(kept, state=State.LEAF, settled=False)
+    assert kept.state is RegionState.MERGING
+    return msgspec.structs.replace(kept, state=RegionState.LEAF, settled=False)
 
 
-def give_up(kept: Kept, told: int = 0) -> Kept:
+def give_up(kept: RegionRecord, told: int = 0) -> RegionRecord:
     """A split or a merge cannot be finished: back to what was before. `told`: a later turn that a child has heard of,
     from a former life of this region, of which nothing was kept.
     """
     turn = max(kept.turn, told)
-    if kept.state is State.SPLITTING:
-        return msgspec.structs.replace(kept, state=State.LEAF, turn=turn, settled=False)
-    assert kept.state is State.MERGING
-    return msgspec.structs.replace(kept, state=State.INTERIOR, turn=turn + 1, settled=False)
+    if kept.state is RegionState.SPLITTING:
+        return msgspec.structs.replace(kept, state=RegionState.LEAF, turn=turn, settled=False)
+    assert kept.state is RegionState.MERGING
+    return msgspec.structs.replace(kept, state=RegionState.INTERIOR, turn=turn + 1, settled=False)
 
 
-def settle(kept: Kept) -> Kept:
+def informed(kept: RegionRecord) -> RegionRecord:
     """Both children know that they are open, or dissolved."""
-    assert kept.state in (State.LEAF, State.INTERIOR)
+    assert kept.state in (RegionState.LEAF, RegionState.INTERIOR)
     return msgspec.structs.replace(kept, settled=True)
 
 
-def reopen(kept: Kept) -> Kept:
+def reopen(kept: RegionRecord) -> RegionRecord:
     """A child is lost, with all copies: open both again, as those that are open do not mind."""
-    assert kept.state is State.INTERIOR
+    assert kept.state is RegionState.INTERIOR
     return msgspec.structs.replace(kept, turn=kept.turn + 1, settled=False)
 
 
-def heard(kept: Kept, told: int) -> Kept:
+def with_parent_epoch(kept: RegionRecord, told: int) -> RegionRecord:
     """The same for a region whose own parent has told it something."""
     return msgspec.structs.replace(kept, told=told)
 
@@ -157,39 +157,39 @@ def heard(kept: Kept, told: int) -> Kept:
 # Each step takes what is kept, None where nothing is, and says what is kept then; None where it is not obeyed.
 
 
-def sow(kept: Kept | None, turn: int) -> Kept | None:
+def preload(kept: RegionRecord | None, turn: int) -> RegionRecord | None:
     """Entries come. What lay in an embryo or a closed region of an earlier turn is to be forgotten."""
     if kept is None:
-        return Kept(State.EMBRYO, told=turn)
-    if kept.state in (State.EMBRYO, State.FROZEN, State.GONE) and turn > kept.told:
-        return msgspec.structs.replace(kept, state=State.EMBRYO, told=turn, settled=True)
-    return kept if kept.state is not State.GONE and turn == kept.told else None
+        return RegionRecord(RegionState.EMBRYO, told=turn)
+    if kept.state in (RegionState.EMBRYO, RegionState.FROZEN, RegionState.GONE) and turn > kept.told:
+        return msgspec.structs.replace(kept, state=RegionState.EMBRYO, told=turn, settled=True)
+    return kept if kept.state is not RegionState.GONE and turn == kept.told else None
 
 
-def open_(kept: Kept | None, turn: int) -> Kept | None:
+def open_(kept: RegionRecord | None, turn: int) -> RegionRecord | None:
     """Serve. What is lost, with all copies, begins anew without entries."""
     if kept is None:
-        return Kept(State.LEAF, told=turn)
-    if kept.state is State.GONE or turn < kept.told:
+        return RegionRecord(RegionState.LEAF, told=turn)
+    if kept.state is RegionState.GONE or turn < kept.told:
         return None
-    if kept.state in (State.EMBRYO, State.FROZEN):
-        return msgspec.structs.replace(kept, state=State.LEAF, told=turn, settled=True)
+    if kept.state in (RegionState.EMBRYO, RegionState.FROZEN):
+        return msgspec.structs.replace(kept, state=RegionState.LEAF, told=turn, settled=True)
     return msgspec.structs.replace(kept, told=turn)
 
 
-def close(kept: Kept | None, turn: int) -> Kept | None:
+def close(kept: RegionRecord | None, turn: int) -> RegionRecord | None:
     """Serve no longer: as a leaf at rest, or as one that is closed already."""
-    if kept is None or turn < kept.told or not (kept.is_at_rest or kept.state is State.FROZEN):
+    if kept is None or turn < kept.told or not (kept.is_at_rest or kept.state is RegionState.FROZEN):
         return None
-    if kept.state is State.LEAF and turn == kept.told:
+    if kept.state is RegionState.LEAF and turn == kept.told:
         return None  # it was opened in this turn: what comes now is none of a parent's
-    return msgspec.structs.replace(kept, state=State.FROZEN, told=turn)
+    return msgspec.structs.replace(kept, state=RegionState.FROZEN, told=turn)
 
 
-def dissolve(kept: Kept | None, turn: int) -> Kept | None:
+def dissolve(kept: RegionRecord | None, turn: int) -> RegionRecord | None:
     """Be gone. A region that is open is none that its parent could mean."""
     if kept is None:
-        return Kept(State.GONE, told=turn)
-    if turn < kept.told or kept.state not in (State.EMBRYO, State.FROZEN, State.GONE):
+        return RegionRecord(RegionState.GONE, told=turn)
+    if turn < kept.told or kept.state not in (RegionState.EMBRYO, RegionState.FROZEN, RegionState.GONE):
         return None
-    return msgspec.structs.replace(kept, state=State.GONE, told=turn, settled=True)
+    return msgspec.structs.replace(kept, state=RegionState.GONE, told=turn, settled=True)

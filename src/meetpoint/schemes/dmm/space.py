@@ -20,7 +20,7 @@ from meetpoint.language.names import find
 from meetpoint.language.schema.schema import Schema
 from meetpoint.schemes.dmm.dimensions import Dimension, Span, Spans
 
-__all__ = ["ROOT", "Box", "Code", "Point", "Region", "Space", "parent"]
+__all__ = ["ROOT", "Box", "CellRange", "Code", "Point", "Space", "parent"]
 
 Code = NewType("Code", str)
 """Of `0` and `1`; a prefix of it is a region around it."""
@@ -36,7 +36,7 @@ _REGIONS_MAX = 8_192
 _DIGEST_BYTES = 16
 
 
-class Region(NamedTuple):
+class CellRange(NamedTuple):
     """What a code names: a range of cells in each dimension, and along which it is halved next; None: nowhere."""
 
     ranges: tuple[Span, ...]
@@ -119,7 +119,7 @@ class Space:
         """Whether a text, which may be anything, names a region of this space."""
         return len(text) <= self.depth and set(text) <= {"0", "1"} and self._region(Code(text)) is not None
 
-    def region(self, code: Code) -> Region:
+    def region(self, code: Code) -> CellRange:
         """What a code names."""
         region = self._region(code)
         assert region is not None, f"{code} goes on where a region is one point"
@@ -144,7 +144,7 @@ class Space:
                 break
         return Code("".join(bits))
 
-    def _walk(self, code: Code) -> Region | None:
+    def _walk(self, code: Code) -> CellRange | None:
         turns = _Turns(self.dimensions)
         for bit in code:
             if not turns.axes:
@@ -152,7 +152,7 @@ class Space:
             low, high = turns.ranges[turns.axes[turns.at]]
             middle = (low + high) // 2
             turns.take(*((low, middle) if bit == "0" else (middle + 1, high)))
-        return Region(tuple(turns.ranges), turns.axes[turns.at] if turns.axes else None)
+        return CellRange(tuple(turns.ranges), turns.axes[turns.at] if turns.axes else None)
 
 
 class _Turns:

@@ -18,12 +18,12 @@ from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
-from meetpoint.schemes.dmm.entry_tables import Region, Shelves
-from meetpoint.schemes.dmm.messages import Heeded, Low, Weigh, Weighed
-from meetpoint.schemes.dmm.policy import Parts, Seat, ask_again_at, parts_of, should_split
+from meetpoint.schemes.dmm.entry_tables import RegionStore, StoredRegion
+from meetpoint.schemes.dmm.messages import LoadQuery, LoadReply, ReviewHalves, ReviewHalvesAck
+from meetpoint.schemes.dmm.policy import HolderLoad, SplitCounts, ask_again_at, should_split, split_counts
 from meetpoint.schemes.dmm.region_changes import RegionChanges
 from meetpoint.schemes.dmm.regions import Regions
-from meetpoint.schemes.dmm.rules import State
+from meetpoint.schemes.dmm.rules import RegionState
 from meetpoint.schemes.dmm.settings import DmmSettings
 from meetpoint.schemes.dmm.space import Code, parent
 
@@ -38,7 +38,7 @@ WEIGH_US: Final = 4 * SECOND_US
 """How long the halves may take to tell what they weigh, and a parent to hear that one runs low."""
 
 
-class _Again:
+class _Backoff:
     """When something may be done again: each time after a longer pause."""
 
     __slots__ = ("at", "wait")
@@ -52,17 +52,17 @@ class _Again:
         self.at = now + self.wait
 
 
-class _Judged:
+class _Review:
     """What is known here of a region, as long as this node holds it."""
 
     __slots__ = ("asking", "entries", "split", "split_from", "tell", "turn")
 
     def __init__(self) -> None:
         self.asking = False
-        self.split = _Again()
+        self.split = _Backoff()
         self.split_from = 0  # with so many entries it is judged again
         self.turn = 0  # of the split that was begun last
-        self.tell = _Again()
+        self.tell = _Backoff()
         self.entries = -1  # how many it had when it told its parent that it runs low
 
 
@@ -74,7 +74,7 @@ class SplitPolicy:
         services: Runtime,
         hosting: HomeManager,
         errands: KeyedRpc,
-        shelves: Shelves,
+        shelves: RegionStore,
         regions: Regions,
         settings: DmmSettings,
     ) -> None:
@@ -84,34 +84,34 @@ class SplitPolicy:
         self._regions = regions
         self._settings = settings
         self.driving = RegionChanges(services, hosting, errands, shelves, regions, self._judge)
-        self._judged: dict[tuple[HomeId, Code], _Judged] = {}
-        errands.do(Low, self._low)
+        self._judged: dict[tuple[HomeId, Code], _Review] = {}
+        errands.do(ReviewHalves, self._low)
 
-    def _judge(self, home: Home, region: Region) -> None:
+    def _judge(self, home: Home, region: StoredRegion) -> None:
         """A leaf is at rest: is it full, or running low?"""
         count, judged, now = len(region.items), self._about(home, region.code), self._services.now
         if judged.asking:
             return
         if count > self._settings.threshold and self._settings.delegation != "never":
             if region.kept is not None and region.kept.turn != judged.turn:
-                judged.split = _Again()  # the last split was not given up
+                judged.split = _Backoff()  # the last split was not given up
             if count >= judged.split_from and now >= judged.split.at:
                 self._consider(home, region, judged)
         elif count <= self._settings.threshold // 2 and region.code:
             if count != judged.entries:
-                judged.tell = _Again()
+                judged.tell = _Backoff()
             if now >= judged.tell.at:
                 self._tell_parent(region.code, judged, count)
 
-    def _about(self, home: Home, code: Code) -> _Judged:
+    def _about(self, home: Home, code: Code) -> _Review:
         found = self._judged.get((home.id, code))
         if found is None:
             there = {(each, region.code) for each, region in self._shelves.regions()}
             self._judged = {where: judged for where, judged in self._judged.items() if where in there or judged.asking}
-            found = self._judged[home.id, code] = _Judged()
+            found = self._judged[home.id, code] = _Review()
         return found
 
-    def _ask(self, judged: _Judged, codes: tuple[Code, ...], question: Callable[[Code], Message],
+    def _ask(self, judged: _Review, codes: tuple[Code, ...], question: Callable[[Code], Message],
              then: Callable[[list[Message | None]], None]) -> None:  # fmt: skip
         """Ask regions something; for each that has no answer in time, None."""
         answers: dict[Code, Message] = {}
@@ -137,22 +137,24 @@ class SplitPolicy:
 
     # -- splitting -----------------------------------------------------------------------------------------------------
 
-    def _consider(self, home: Home, region: Region, judged: _Judged) -> None:
+    def _consider(self, home: Home, region: StoredRegion, judged: _Review) -> None:
         parts, count = self._parts(region), len(region.items)
-        here = Seat(self._services.me.id, self._shelves.load)
+        here = HolderLoad(self._services.me.id, self._shelves.load)
         if parts is None:
             judged.split_from = ask_again_at(count)  # no split ever parts them
         elif should_split(count, parts.left, parts.right, here, None, self._settings):
             self._split(home, region.code, judged)
         else:
-            self._ask(judged, parts.halves, Weigh, partial(self._weighed, home, region.code, parts, judged))
+            self._ask(judged, parts.halves, LoadQuery, partial(self._weighed, home, region.code, parts, judged))
 
-    def _parts(self, region: Region) -> Parts | None:
-        return parts_of(self._regions.space, region.code, [item.read.place for item in region.items.values()])
+    def _parts(self, region: StoredRegion) -> SplitCounts | None:
+        return split_counts(self._regions.space, region.code, [item.read.place for item in region.items.values()])
 
-    def _weighed(self, home: Home, code: Code, asked: Parts, judged: _Judged, answers: list[Message | None]) -> None:
+    def _weighed(
+        self, home: Home, code: Code, asked: SplitCounts, judged: _Review, answers: list[Message | None]
+    ) -> None:
         """Those who would hold the parts of a region have told their loads."""
-        seats = [Seat(each.node, each.load) for each in answers if isinstance(each, Weighed) and each.load >= 0]
+        seats = [HolderLoad(each.node, each.load) for each in answers if isinstance(each, LoadReply) and each.load >= 0]
         region = self._regions.at(home, code)
         parts, count = self._parts(region), len(region.items)  # there may be others than before
         if not self._is_idle(home, code) or region.kept is None or not region.kept.is_at_rest:
@@ -161,7 +163,7 @@ class SplitPolicy:
             judged.turn = region.kept.turn
             judged.split.later(self._services.now, SPLIT_AGAIN_US)
             return
-        here = Seat(self._services.me.id, self._shelves.load)
+        here = HolderLoad(self._services.me.id, self._shelves.load)
         if should_split(count, parts.left, parts.right, here, (seats[0], seats[1]), self._settings):
             self._split(home, code, judged)
         else:
@@ -171,44 +173,44 @@ class SplitPolicy:
     def _is_idle(self, home: Home, code: Code) -> bool:
         return self._regions.holder(code) is home and self.driving.is_idle(home, code)
 
-    def _split(self, home: Home, code: Code, judged: _Judged) -> None:
+    def _split(self, home: Home, code: Code, judged: _Review) -> None:
         judged.split.later(self._services.now, SPLIT_AGAIN_US)  # should it be given up
         judged.turn = self.driving.begin_split(home, code)
 
     # -- merging -------------------------------------------------------------------------------------------------------
 
-    def _tell_parent(self, code: Code, judged: _Judged, count: int) -> None:
+    def _tell_parent(self, code: Code, judged: _Review, count: int) -> None:
         """Tell the parent that few entries are left, now and then."""
         judged.entries = count
         judged.tell.later(self._services.now, LOW_AGAIN_US)
-        self._ask(judged, (parent(code),), Low, lambda answers: None)
+        self._ask(judged, (parent(code),), ReviewHalves, lambda answers: None)
 
-    def _low(self, home: Home, reached: Reached, low: Low, answer: Callable[[Message], None]) -> None:
+    def _low(self, home: Home, reached: Reached, low: ReviewHalves, answer: Callable[[Message], None]) -> None:
         """A half of a region here runs low, or seems to be missing: weigh both."""
         if not self._regions.space.is_code(low.code) or reached.key != self._regions.key(Code(low.code)):
             self._services.observe("region_malformed")
             return
-        answer(Heeded())
+        answer(ReviewHalvesAck())
         code = Code(low.code)
         judged = self._about(home, code)
         halves = self._regions.space.children(code)
         if halves is not None and self._may_merge(home, code) and not judged.asking:
-            self._ask(judged, halves, Weigh, partial(self._merge_or_reopen, home, code))
+            self._ask(judged, halves, LoadQuery, partial(self._merge_or_reopen, home, code))
 
     def _merge_or_reopen(self, home: Home, code: Code, answers: list[Message | None]) -> None:
         if not self._may_merge(home, code):
             return
-        if any(isinstance(answer, Weighed) and not answer.known for answer in answers):
+        if any(isinstance(answer, LoadReply) and not answer.known for answer in answers):
             self.driving.reopen(home, code)
             return
-        weights = [answer.entries for answer in answers if isinstance(answer, Weighed) and answer.entries is not None]
+        weights = [answer.entries for answer in answers if isinstance(answer, LoadReply) and answer.entries is not None]
         small = len(weights) == len(answers) and 0 <= sum(weights) <= self._settings.threshold // 2
         if small:
             self.driving.begin_merge(home, code)
 
     def _may_merge(self, home: Home, code: Code) -> bool:
         kept = self._regions.at(home, code).kept
-        return self._is_idle(home, code) and kept is not None and kept.state is State.INTERIOR and kept.settled
+        return self._is_idle(home, code) and kept is not None and kept.state is RegionState.INTERIOR and kept.settled
 
     # -- seen from outside ---------------------------------------------------------------------------------------------
 

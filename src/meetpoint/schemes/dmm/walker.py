@@ -14,7 +14,7 @@ from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc
 from meetpoint.placement.entries.installer import Stop
 from meetpoint.placement.messages import Entry
 from meetpoint.schemes.dmm.entries import read_body
-from meetpoint.schemes.dmm.messages import Item, Low, Matched, Plant, Planted, Uproot
+from meetpoint.schemes.dmm.messages import AddEntry, EntryReply, MatchReply, RegionEntry, RemoveEntry, ReviewHalves
 from meetpoint.schemes.dmm.regions import Regions
 from meetpoint.schemes.dmm.space import Box, Code
 from meetpoint.schemes.dmm.walk import LeafCache, Verdict, Walk
@@ -28,7 +28,7 @@ GAP_ROUNDS: Final = 6
 """After how many pauses in a row a region is told that it misses a half: longer than a split or a merge takes."""
 
 
-class _Running:
+class _OpenWalk:
     """A walk under way."""
 
     __slots__ = ("alive", "asked", "done", "message", "stepping", "timer", "told", "walk")
@@ -79,17 +79,17 @@ class Walker:
         self, home: HomeId, number: int, entry: Entry, placed: Callable[[], None], crowded: Callable[[Entry], None]
     ) -> Stop:
         """Place an entry in all leaves that it meets."""
-        item = Item(home, number, entry.body)
+        item = RegionEntry(home, number, entry.body)
 
         def done(steps: int) -> None:
             self._services.observe("entry_planted", steps)
             placed()
 
-        return self.to_box(self._box(entry), lambda code: Plant(code, item), done)
+        return self.to_box(self._box(entry), lambda code: AddEntry(code, item), done)
 
     def uproot(self, home: HomeId, number: int, entry: Entry, done: Callable[[], None]) -> Stop:
         """Take an entry out of all leaves that it meets."""
-        return self.to_box(self._box(entry), lambda code: Uproot(code, home, number), lambda _: done())
+        return self.to_box(self._box(entry), lambda code: RemoveEntry(code, home, number), lambda _: done())
 
     def _box(self, entry: Entry) -> Box:
         read = read_body(entry.body, self._regions.space)
@@ -99,18 +99,18 @@ class Walker:
     # -- walks under way -----------------------------------------------------------------------------------------------
 
     def _run(self, walk: Walk, message: Callable[[Code], Message], done: Callable[[int], None]) -> Stop:
-        running = _Running(walk, message, done)
+        running = _OpenWalk(walk, message, done)
         self._step(running)
         return lambda: self._stop(running)
 
-    def _stop(self, running: _Running) -> None:
+    def _stop(self, running: _OpenWalk) -> None:
         running.alive = False
         for number in (*running.asked.values(), *running.told.values()):
             self._errands.stop(number)
         if running.timer is not None:
             self._services.cancel(running.timer)
 
-    def _step(self, running: _Running) -> None:
+    def _step(self, running: _OpenWalk) -> None:
         """Ask whoever is to be asked."""
         if running.stepping or not running.alive:
             return  # a region here has answered at once; whoever asked it looks again
@@ -122,7 +122,7 @@ class Walker:
         running.stepping = False
         self._end_or_wait(running)
 
-    def _end_or_wait(self, running: _Running) -> None:
+    def _end_or_wait(self, running: _OpenWalk) -> None:
         walk = running.walk
         if running.alive and walk.is_done:
             self._stop(running)
@@ -133,26 +133,26 @@ class Walker:
             if walk.rounds >= GAP_ROUNDS:
                 self._tell(running, walk.gaps())
 
-    def _tell(self, running: _Running, gaps: list[Code]) -> None:
+    def _tell(self, running: _OpenWalk, gaps: list[Code]) -> None:
         """Have regions look at their halves, of which one seems to be lost."""
         for code in gaps:
             if code not in running.told:
                 running.told[code] = 0
                 key, heard = self._regions.key(code), partial(self._has_heard, running, code)
                 straight = self._regions.holder(code) is not None
-                number = self._errands.run(key, key, Low(code), heard, straight=straight)
+                number = self._errands.run(key, key, ReviewHalves(code), heard, straight=straight)
                 if code in running.told:
                     running.told[code] = number
 
-    def _has_heard(self, running: _Running, code: Code) -> None:
+    def _has_heard(self, running: _OpenWalk, code: Code) -> None:
         running.told.pop(code, None)
 
-    def _resume(self, running: _Running) -> None:
+    def _resume(self, running: _OpenWalk) -> None:
         running.timer = None
         running.walk.resume()
         self._step(running)
 
-    def _ask(self, running: _Running, code: Code) -> None:
+    def _ask(self, running: _OpenWalk, code: Code) -> None:
         answers: list[Message] = []
 
         def done() -> None:
@@ -177,7 +177,7 @@ class Walker:
             running.asked[code] = number
 
     def _read(self, answer: Message) -> Verdict:
-        if isinstance(answer, Matched | Planted):
+        if isinstance(answer, MatchReply | EntryReply):
             return answer.verdict
         self._services.observe("region_malformed")
         return Verdict.BUSY  # after a pause it may be another that answers

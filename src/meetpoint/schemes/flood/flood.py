@@ -24,7 +24,7 @@ from meetpoint.node.home.home import Home
 from meetpoint.node.home.sequence_set import SequenceSet
 from meetpoint.node.overlay import Handler, Overlay
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.schemes.flood.messages import Done, Flooded, Flooding
+from meetpoint.schemes.flood.messages import FloodAck, FloodEvent, HomeProgress
 
 __all__ = ["Flood"]
 
@@ -39,7 +39,7 @@ ABOVE_MAX: Final = 512
 """How many numbers above the floor are told at one time."""
 
 
-class _Carried:
+class _OpenEvent:
     """An event on its way: which homes have not told that they have it."""
 
     __slots__ = ("content", "since", "waiting")
@@ -57,7 +57,7 @@ class Flood:
         self._services = services
         self._overlay = overlay
         self._hosting = hosting
-        self._carried: dict[tuple[HomeId, int], dict[int, _Carried]] = {}
+        self._carried: dict[tuple[HomeId, int], dict[int, _OpenEvent]] = {}
         self._forwarded: dict[tuple[HomeId, int], SequenceSet] = {}
         self._done: dict[tuple[HomeId, HomeId, int], SequenceSet] = {}
         self._to_tell: dict[NodeId, dict[tuple[HomeId, HomeId, int], SequenceSet]] = {}
@@ -69,7 +69,7 @@ class Flood:
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
-        return {Flooding: self._flooding, Flooded: self._flooded}  # type: ignore[dict-item]
+        return {FloodEvent: self._flooding, FloodAck: self._flooded}  # type: ignore[dict-item]
 
     def tune(self, feedback: Feedback) -> None:
         """Every event goes everywhere, whatever it is like."""
@@ -121,19 +121,19 @@ class Flood:
         if event.number in stream:
             return
         homes = dict.fromkeys(self._hosting.directory.homes())
-        stream[event.number] = _Carried(content, self._services.now, homes)
-        self._pass_on(Flooding(event, self._services.me, next(iter(stream)) - 1, 0, b"", content), None)
+        stream[event.number] = _OpenEvent(content, self._services.now, homes)
+        self._pass_on(FloodEvent(event, self._services.me, next(iter(stream)) - 1, 0, b"", content), None)
         for home in list(self._hosting.homes.values()):
             self._take_here(home, event, content)
         if not self._ticking:
             self._ticking = True
             self._services.after(RETRY_US, self._tick)
 
-    def _pass_on(self, message: Flooding, scope: bytes | None) -> None:
+    def _pass_on(self, message: FloodEvent, scope: bytes | None) -> None:
         hops = message.hops + 1
         for peer, part in self._overlay.split(scope):
             self._services.send(
-                peer, Flooding(message.event, message.origin, message.settled, hops, part, message.content)
+                peer, FloodEvent(message.event, message.origin, message.settled, hops, part, message.content)
             )
 
     def _take_here(self, home: Home, event: EventKey, content: bytes) -> None:
@@ -194,7 +194,7 @@ class Flood:
         self._retry[home] = (self._services.now + wait, min(2 * wait, RETRY_MAX_US))
         self._services.observe("event_again", min(len(wanted), RETRY_EVENTS_MAX))
         for event, settled, content in wanted[:RETRY_EVENTS_MAX]:
-            self._services.send(host, Flooding(event, self._services.me, settled, 1, None, content))
+            self._services.send(host, FloodEvent(event, self._services.me, settled, 1, None, content))
 
     def _learnt(self, entries: list[Entry]) -> None:
         for entry in entries:
@@ -211,7 +211,7 @@ class Flood:
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
-    def _flooding(self, source: Peer, message: Flooding) -> None:
+    def _flooding(self, source: Peer, message: FloodEvent) -> None:
         event = message.event
         stream = (event.home, event.stream)
         forwarded = self._forwarded.get(stream)
@@ -226,7 +226,7 @@ class Flood:
         for home in list(self._hosting.homes.values()):
             self._take(home, message)
 
-    def _take(self, home: Home, message: Flooding) -> None:
+    def _take(self, home: Home, message: FloodEvent) -> None:
         event = message.event
         about = (home.id, event.home, event.stream)
         done = self._done.get(about)
@@ -255,21 +255,21 @@ class Flood:
 
     def _tell_now(self, origin: Peer, to_tell: dict[tuple[HomeId, HomeId, int], SequenceSet]) -> None:
         self._told_at[origin.id] = self._services.now
-        told = tuple([Done(*about, done.floor, _first(done)) for about, done in to_tell.items()])
-        self._services.send(origin, Flooded(self._hosting.directory.digest, told))
+        told = tuple([HomeProgress(*about, done.floor, _first(done)) for about, done in to_tell.items()])
+        self._services.send(origin, FloodAck(self._hosting.directory.digest, told))
 
-    def _flooded(self, source: Peer, message: Flooded) -> None:
+    def _flooded(self, source: Peer, message: FloodAck) -> None:
         directory = self._hosting.directory
         if directory.has_merged(message.digest):
             self._count(message.done)
         else:
             directory.compare(source, lambda _: self._count_if_merged(message))
 
-    def _count_if_merged(self, message: Flooded) -> None:
+    def _count_if_merged(self, message: FloodAck) -> None:
         if self._hosting.directory.has_merged(message.digest):  # else it will be told again
             self._count(message.done)
 
-    def _count(self, told: tuple[Done, ...]) -> None:
+    def _count(self, told: tuple[HomeProgress, ...]) -> None:
         for done in told:
             self._retry.pop(done.home, None)
             self._has(done.home, done.source, done.stream, done.floor, done.above)

@@ -9,10 +9,10 @@ import msgspec
 from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.api.messages import Message
 
-__all__ = ["MESSAGES", "Done", "Flooded", "Flooding"]
+__all__ = ["MESSAGES", "FloodAck", "FloodEvent", "HomeProgress"]
 
 
-class Flooding(Message, frozen=True, array_like=True, gc=False, tag="flooding"):
+class FloodEvent(Message, frozen=True, array_like=True, gc=False, tag="flooding"):
     """An event; `scope` is the part of the overlay to pass it on to, None for nobody.
 
     `settled`: all events of its stream up to this number have reached everyone.
@@ -26,7 +26,7 @@ class Flooding(Message, frozen=True, array_like=True, gc=False, tag="flooding"):
     content: bytes
 
 
-class Done(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class HomeProgress(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a home has of a stream: all up to `floor`, and some above."""
 
     home: HomeId
@@ -36,11 +36,11 @@ class Done(msgspec.Struct, frozen=True, array_like=True, gc=False):
     above: tuple[int, ...]
 
 
-class Flooded(Message, frozen=True, array_like=True, gc=False, tag="flooded"):
+class FloodAck(Message, frozen=True, array_like=True, gc=False, tag="flooded"):
     """What homes of the sender have, and the digest of its directory."""
 
     digest: bytes
-    done: tuple[Done, ...]
+    done: tuple[HomeProgress, ...]
 
 
-MESSAGES: Final = (Flooding, Flooded)
+MESSAGES: Final = (FloodEvent, FloodAck)

@@ -34,9 +34,9 @@ from meetpoint.schemes.lists.value_hash import PART_MAX, Hashing
 
 __all__ = [
     "AttributeOrder",
+    "CollectionMode",
     "Group",
     "Lookup",
-    "Mode",
     "coordinated",
     "dht_lookups",
     "distributed_step",
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-class Mode(StrEnum):
+class CollectionMode(StrEnum):
     """How what the lists say is brought together."""
 
     COORDINATED = "coordinated"
@@ -199,6 +199,6 @@ def hybrid_step(
     return done, rest
 
 
-def dht_lookups(mode: Mode, nodes: int) -> int:
+def dht_lookups(mode: CollectionMode, nodes: int) -> int:
     """How often a key is looked up for an event that contacts so many nodes, one an attribute (section 7.1)."""
-    return nodes + 1 if mode is Mode.DISTRIBUTED else 2 * nodes
+    return nodes + 1 if mode is CollectionMode.DISTRIBUTED else 2 * nodes

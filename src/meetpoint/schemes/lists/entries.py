@@ -53,7 +53,7 @@ from meetpoint.schemes.lists.lines import Span, next_key, whole
 from meetpoint.schemes.lists.subids import Declared, SubId
 from meetpoint.schemes.lists.value_hash import PART_MAX, Hashing
 
-__all__ = ["EVERY_EVENT", "Entry", "ListSort", "difference", "entries_of", "next_point", "pack", "unpack"]
+__all__ = ["EVERY_EVENT", "ListEntry", "ListSort", "difference", "entries_of", "next_point", "pack", "unpack"]
 
 EVERY_EVENT: Final = ""
 """In place of an attribute, for what lies at the always key: no attribute has this name."""
@@ -68,7 +68,7 @@ class ListSort(IntEnum):
     """Asked for whatever the value is."""
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class ListEntry(msgspec.Struct, frozen=True, gc=False):
     """A SubID in the list of an attribute, over the keys from `low` clockwise to `high`, both included."""
 
     low: Key
@@ -98,7 +98,7 @@ class _Scaled(_Packed, frozen=True, array_like=True, gc=False):
     scale: bytes = b""
 
 
-def entries_of(hashing: Hashing, conjunction: Conjunction, home: HomeId, number: int) -> tuple[Entry, ...]:
+def entries_of(hashing: Hashing, conjunction: Conjunction, home: HomeId, number: int) -> tuple[ListEntry, ...]:
     """All that is placed for a conjunction of a home, which has a number for it."""
     placed: list[tuple[str, Constraint]] = []
     absent: list[str] = []
@@ -111,12 +111,12 @@ def entries_of(hashing: Hashing, conjunction: Conjunction, home: HomeId, number:
     sub_id = SubId(home, number, hashing.bits.declare(name for name, _ in placed))
     missing = hashing.bits.declare(absent)
     if not placed:
-        return (Entry(hashing.always, hashing.always, sub_id, EVERY_EVENT, PRESENT, ListSort.ANY, missing),)
-    made: list[Entry] = []
+        return (ListEntry(hashing.always, hashing.always, sub_id, EVERY_EVENT, PRESENT, ListSort.ANY, missing),)
+    made: list[ListEntry] = []
     for name, constraint in placed:
         sort, pieces = _pieces(hashing, name, constraint)
         scale = hashing.mark(name) if isinstance(constraint, NumberSet | TimestampSet) else b""
-        made += [Entry(low, high, sub_id, name, part, sort, missing, scale) for (low, high), part in pieces]
+        made += [ListEntry(low, high, sub_id, name, part, sort, missing, scale) for (low, high), part in pieces]
     return tuple(made)
 
 
@@ -156,13 +156,13 @@ def _longest_part(constraint: TextSet) -> str:
     return longest
 
 
-def difference(old: Iterable[Entry], new: Iterable[Entry]) -> tuple[list[Entry], list[Entry]]:
+def difference(old: Iterable[ListEntry], new: Iterable[ListEntry]) -> tuple[list[ListEntry], list[ListEntry]]:
     """What an update places and what it removes; what both have stays where it is."""
     before, after = dict.fromkeys(old), dict.fromkeys(new)
     return [entry for entry in after if entry not in before], [entry for entry in before if entry not in after]
 
 
-def next_point(hashing: Hashing, entry: Entry, after: bytes) -> Key | None:
+def next_point(hashing: Hashing, entry: ListEntry, after: bytes) -> Key | None:
     """The next key of an entry, after one of it, at which an event may ask: who has none need not have the entry.
 
     Where the entry lies by another scale than the hashing has, it is the very next one.
@@ -177,14 +177,14 @@ def next_point(hashing: Hashing, entry: Entry, after: bytes) -> Key | None:
 # -- as bytes ----------------------------------------------------------------------------------------------------------
 
 
-def pack(entry: Entry) -> bytes:
+def pack(entry: ListEntry) -> bytes:
     """An entry without its keys, as bytes."""
     text = "" if entry.attribute == EVERY_EVENT else render_constraint(entry.attribute, entry.constraint)
     packed = (entry.sub_id, text, entry.sort, entry.absent)
     return msgspec.msgpack.encode(_Scaled(*packed, entry.scale) if entry.scale else _Packed(*packed))
 
 
-def unpack(low: Key, high: Key, body: bytes) -> Entry:
+def unpack(low: Key, high: Key, body: bytes) -> ListEntry:
     """The entry over a span; ValueError where the bytes are none."""
     try:
         packed = msgspec.msgpack.decode(body, type=_Scaled)
@@ -192,8 +192,8 @@ def unpack(low: Key, high: Key, body: bytes) -> Entry:
     except (msgspec.DecodeError, UnicodeDecodeError, FilterError) as error:
         raise ValueError(f"no entry of a list: {error}") from None
     if not packed.constraint:
-        return Entry(low, high, packed.sub_id, EVERY_EVENT, PRESENT, packed.sort, packed.absent)
+        return ListEntry(low, high, packed.sub_id, EVERY_EVENT, PRESENT, packed.sort, packed.absent)
     if len(conjunctions) != 1 or len(conjunctions[0].constraints) != 1:
         raise ValueError("no entry of a list: it holds other than one constraint")
     ((name, constraint),) = conjunctions[0].constraints
-    return Entry(low, high, packed.sub_id, name, constraint, packed.sort, packed.absent, packed.scale)
+    return ListEntry(low, high, packed.sub_id, name, constraint, packed.sort, packed.absent, packed.scale)

@@ -37,7 +37,18 @@ from meetpoint.placement.scales import (
     whole_parts,
 )
 
-__all__ = ["Grid", "Line", "Ordered", "OrderedLine", "Piece", "PlainLine", "Span", "contains", "next_key", "whole"]
+__all__ = [
+    "Grid",
+    "NumberLine",
+    "Ordered",
+    "OrderedLine",
+    "Piece",
+    "PlainLine",
+    "Span",
+    "contains",
+    "next_key",
+    "whole",
+]
 
 Ordered: TypeAlias = NumberSet | TimestampSet
 """Constraints on what lies on a line."""
@@ -186,7 +197,7 @@ def _neighbourhood(grid: Grid | None, first: Real, last: Real) -> tuple[Real, Re
     return low, math.inf if last >= grid.high else last + grid.step, True
 
 
-class Line(Protocol):
+class NumberLine(Protocol):
     """What the two ways have in common."""
 
     def keys(self, value: object) -> tuple[Key, ...]:

@@ -14,13 +14,13 @@ from typing import TypeAlias
 from meetpoint.api.ids import Key
 from meetpoint.language.filters.constraints import Constraint, accepts
 from meetpoint.schemes.lists.collection import Lookup
-from meetpoint.schemes.lists.entries import EVERY_EVENT, Entry, ListSort
+from meetpoint.schemes.lists.entries import EVERY_EVENT, ListEntry, ListSort
 from meetpoint.schemes.lists.lines import Span, contains
 from meetpoint.schemes.lists.subids import FlatEvent, SubId
 
-__all__ = ["Lists"]
+__all__ = ["AttributeLists"]
 
-_Alike: TypeAlias = dict[Constraint, dict[Entry, None]]
+_Alike: TypeAlias = dict[Constraint, dict[ListEntry, None]]
 """Entries by their constraint, which is asked once for all of them."""
 
 
@@ -33,7 +33,7 @@ class _List:
         self.points: dict[Span, _Alike] = {}
         self.spans: dict[Span, _Alike] = {}
 
-    def table(self, entry: Entry) -> dict[Span, _Alike]:
+    def table(self, entry: ListEntry) -> dict[Span, _Alike]:
         return self.points if entry.low == entry.high else self.spans
 
     def over(self, key: Key) -> Iterator[_Alike]:
@@ -45,7 +45,7 @@ class _List:
                 yield held
 
 
-class Lists:
+class AttributeLists:
     """All lists of one node."""
 
     def __init__(self) -> None:
@@ -56,14 +56,14 @@ class Lists:
         """How many entries there are."""
         return self._count
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: ListEntry) -> None:
         """Hold an entry; one that is held already is no matter."""
         table = self._lists.setdefault((entry.attribute, entry.sort), _List()).table(entry)
         held = table.setdefault((entry.low, entry.high), {}).setdefault(entry.constraint, {})
         self._count += entry not in held
         held[entry] = None
 
-    def discard(self, entry: Entry) -> None:
+    def discard(self, entry: ListEntry) -> None:
         """Hold an entry no longer; one that is not held is no matter."""
         if (lists := self._lists.get((entry.attribute, entry.sort))) is None:
             return

@@ -53,10 +53,19 @@ from meetpoint.schemes.lists.collection import (
     read_order,
 )
 from meetpoint.schemes.lists.delivering import homes_of, is_walk_cheaper
-from meetpoint.schemes.lists.entries import Entry, entries_of, next_point, pack, unpack
-from meetpoint.schemes.lists.list_store import Lists as Held
-from meetpoint.schemes.lists.messages import Accepted, Carried, Carry, Chain, Collect, Collected, Heard, Told
-from meetpoint.schemes.lists.rescale import PARTS, Hashings, read_cuts
+from meetpoint.schemes.lists.entries import ListEntry, entries_of, next_point, pack, unpack
+from meetpoint.schemes.lists.list_store import AttributeLists as Held
+from meetpoint.schemes.lists.messages import (
+    ChainAck,
+    ChainResult,
+    ChainResultAck,
+    ChainStep,
+    DeliverToHomes,
+    DeliverToHomesAck,
+    ListQuery,
+    ListReply,
+)
+from meetpoint.schemes.lists.rescale import PARTS, HashingVersions, read_cuts
 from meetpoint.schemes.lists.settings import ListsSettings
 from meetpoint.schemes.lists.subids import FlatEvent, SubId, conjunction_number
 from meetpoint.wording import counted
@@ -74,14 +83,14 @@ RECENT_MAX: Final = 1_024
 """How many steps of chains a node remembers to have begun: an errand may come twice."""
 
 
-class _Shelves(RangeStore):
+class ListStore(RangeStore):
     """The lists of all homes here."""
 
     def __init__(self, services: Runtime) -> None:
         self._services = services
         self.lists: dict[HomeId, Held] = {}
-        self._entries: dict[tuple[HomeId, str], Entry] = {}
-        self._names: Counter[tuple[HomeId, Entry]] = Counter()  # what was left and is wanted again lies here twice
+        self._entries: dict[tuple[HomeId, str], ListEntry] = {}
+        self._names: Counter[tuple[HomeId, ListEntry]] = Counter()  # what was left and is wanted again lies here twice
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
         """A home holds arcs here."""
@@ -114,7 +123,7 @@ class _Shelves(RangeStore):
             self.lists[home].discard(read)
 
 
-def read_entry(entry: Placed) -> Entry | None:
+def read_entry(entry: Placed) -> ListEntry | None:
     """An entry from what is placed; None where a peer sent something else."""
     try:
         return unpack(Key(entry.low), Key(entry.high), entry.body)
@@ -122,7 +131,7 @@ def read_entry(entry: Placed) -> Entry | None:
         return None
 
 
-class _Listening:
+class _ChainRun:
     """An attempt whose chain is under way: what its groups told."""
 
     __slots__ = ("attempt", "heard", "of")
@@ -140,15 +149,15 @@ class Lists(PlacementScheme):
         self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: ListsSettings
     ) -> None:
         self._settings = settings
-        self._hashings = Hashings(services.ring, settings)
+        self._hashings = HashingVersions(services.ring, settings)
         self._hashing = self._hashings.base
         self._order = AttributeOrder(self._hashing.schema, settings.first)
-        self._shelves = _Shelves(services)
+        self._shelves = ListStore(services)
         super().__init__(
             services, overlay, hosting, node, self._shelves, straight=False, next_key=self._next_key
         )  # fmt: skip
         self._attempts = services.random.getrandbits(32)  # in each life others: a late word is of no attempt
-        self._listening: dict[int, _Listening] = {}
+        self._listening: dict[int, _ChainRun] = {}
         self._recent: dict[tuple[bytes, int, int, int], None] = {}
         self._versions = ConfigEpochs(
             services,
@@ -159,13 +168,13 @@ class Lists(PlacementScheme):
         )
         if settings.hash == "order":
             hosting.directory.rider = self._versions
-        self._errands.do(Collect, self._collect)
-        self._errands.do(Chain, self._chain)
-        self._errands.do(Carry, self._carry)
+        self._errands.do(ListQuery, self._collect)
+        self._errands.do(ChainStep, self._chain)
+        self._errands.do(DeliverToHomes, self._carry)
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
-        return {Told: self._told, **super().handlers()}  # type: ignore[dict-item]
+        return {ChainResult: self._told, **super().handlers()}  # type: ignore[dict-item]
 
     def tune(self, feedback: Feedback) -> None:
         """Ask for attributes in another order from now on, and propose other scales where values crowd."""
@@ -256,10 +265,10 @@ class Lists(PlacementScheme):
             return
         self._attempts += 1
         number = self._attempts
-        self._listening[number] = _Listening(attempt)
+        self._listening[number] = _ChainRun(attempt)
         attempt.on_end = lambda: (self._listening.pop(number, None), None)[1]
         names = self._hashings.names
-        chain = Chain(self._services.me, number, 0, 0, attempt.event, attempt.content, (), order, names)
+        chain = ChainStep(self._services.me, number, 0, 0, attempt.event, attempt.content, (), order, names)
         self._pass_on(chain, groups[0])
 
     def _gather(
@@ -276,14 +285,14 @@ class Lists(PlacementScheme):
         wanted = list(lookups)
 
         def answered(attribute: str, message: Message, from_afar: bool) -> None:
-            if isinstance(message, Collected):
+            if isinstance(message, ListReply):
                 self._count(event, message.sub_ids, from_afar)
                 found.setdefault(attribute, {}).update(dict.fromkeys(message.sub_ids))
 
         done = when_all(len(wanted), lambda: then(found))
         for lookup in wanted:
             value = flat.values.get(lookup.attribute, True)
-            collect = Collect(
+            collect = ListQuery(
                 lookup.attribute, lookup.sorts, attributes_to_msgpack({VALUE: value}), attributes  # type: ignore[dict-item]
             )  # fmt: skip
             number = self._errands.run(
@@ -297,7 +306,7 @@ class Lists(PlacementScheme):
 
         return stop
 
-    def _collect(self, home: Home, reached: Reached, collect: Collect, answer: Callable[[Message], None]) -> None:
+    def _collect(self, home: Home, reached: Reached, collect: ListQuery, answer: Callable[[Message], None]) -> None:
         """Asked at a key of a home here."""
         try:
             value = attributes_from_msgpack(collect.value).get(VALUE)
@@ -310,7 +319,7 @@ class Lists(PlacementScheme):
         names = self._hashing.bits.spread(collect.attributes)
         flat = FlatEvent({collect.attribute: value}, names)
         lookup = Lookup(Key(reached.key), collect.attribute, collect.sorts)
-        answer(Collected(tuple(self._shelves.lists[home.id].answer(lookup, flat))))
+        answer(ListReply(tuple(self._shelves.lists[home.id].answer(lookup, flat))))
 
     def _count(self, event: EventKey, sub_ids: Sequence[SubId] | Sequence[int], from_afar: bool) -> None:
         if sub_ids and from_afar:
@@ -318,11 +327,11 @@ class Lists(PlacementScheme):
 
     # -- chains: distributed and hybrid --------------------------------------------------------------------------------
 
-    def _pass_on(self, chain: Chain, group: Group) -> None:
+    def _pass_on(self, chain: ChainStep, group: Group) -> None:
         key = group.lookups[0].key
         self._errands.run(key, key, chain, lambda: None)
 
-    def _chain(self, home: Home, reached: Reached, chain: Chain, answer: Callable[[Message], None]) -> None:
+    def _chain(self, home: Home, reached: Reached, chain: ChainStep, answer: Callable[[Message], None]) -> None:
         """Lead a group of an event's lookups."""
         attributes = read_attributes(self._services, chain.content)
         if attributes is None:
@@ -340,7 +349,7 @@ class Lists(PlacementScheme):
         if not (0 <= chain.group < len(groups) and 0 <= chain.told <= chain.group):
             self._services.observe("event_malformed")
             return
-        answer(Accepted())
+        answer(ChainAck())
         step = (chain.origin.id, chain.origin.incarnation, chain.attempt, chain.group)
         if step in self._recent:
             return
@@ -356,7 +365,7 @@ class Lists(PlacementScheme):
         stop = self._gather(chain.event, flat, group.lookups, collected)
         self._services.after(ATTEMPT_US, stop)
 
-    def _filter(self, chain: Chain, groups: Sequence[Group], local: list[SubId]) -> None:
+    def _filter(self, chain: ChainStep, groups: Sequence[Group], local: list[SubId]) -> None:
         """A group has what its lists say: filter, tell the origin what is certain, pass the rest on."""
         bits = self._hashing.bits
         own = bits.gather([groups[chain.group].attribute])
@@ -369,15 +378,15 @@ class Lists(PlacementScheme):
             done, rest = (rest, []) if is_last else ([], rest)
         told = chain.told + bool(done or is_last)
         if done or is_last:
-            self._tell(chain, Told(0, chain.attempt, chain.group, told if is_last else 0, tuple(done)))
+            self._tell(chain, ChainResult(0, chain.attempt, chain.group, told if is_last else 0, tuple(done)))
         if not is_last:
-            onward = Chain(
+            onward = ChainStep(
                 chain.origin, chain.attempt, chain.group + 1, told, chain.event, chain.content, tuple(rest),
                 chain.order, chain.scales,
             )  # fmt: skip
             self._pass_on(onward, groups[chain.group + 1])
 
-    def _tell(self, chain: Chain, told: Told) -> None:
+    def _tell(self, chain: ChainStep, told: ChainResult) -> None:
         """Tell the origin, until it has heard or the attempt is over."""
         if chain.origin.id == self._services.me.id:
             self._heard(told)
@@ -391,16 +400,16 @@ class Lists(PlacementScheme):
             )
 
         def answered(reply: Reply | None) -> None:
-            if not isinstance(reply, Heard) and self._services.now < until:
+            if not isinstance(reply, ChainResultAck) and self._services.now < until:
                 self._services.after(TELL_US // 4, ask)  # at once, it would be lost as soon again
 
         ask()
 
-    def _told(self, source: Peer, told: Told) -> None:
-        self._services.send(source, Heard(told.request))
+    def _told(self, source: Peer, told: ChainResult) -> None:
+        self._services.send(source, ChainResultAck(told.request))
         self._heard(told)
 
-    def _heard(self, told: Told) -> None:
+    def _heard(self, told: ChainResult) -> None:
         listening = self._listening.get(told.attempt)
         if listening is None:
             return  # of an attempt that is over
@@ -432,7 +441,7 @@ class Lists(PlacementScheme):
         running: list[int] = []
 
         def answered(message: Message, from_afar: bool) -> None:
-            if isinstance(message, Carried):
+            if isinstance(message, DeliverToHomesAck):
                 for home in message.homes:
                     left.pop(home, None)
 
@@ -442,12 +451,12 @@ class Lists(PlacementScheme):
 
         attempt.on_end = stop
         for first, last, homes in ways:
-            carry = Carry(attempt.event, attempt.settled, homes, attempt.content)
+            carry = DeliverToHomes(attempt.event, attempt.settled, homes, attempt.content)
             running.append(self._errands.run(first, last, carry, done, answered=answered))
         if not ways:
             attempt.complete()
 
-    def _carry(self, home: Home, reached: Reached, carry: Carry, answer: Callable[[Message], None]) -> None:
+    def _carry(self, home: Home, reached: Reached, carry: DeliverToHomes, answer: Callable[[Message], None]) -> None:
         """An event for some homes has come here."""
         self._count(carry.event, [number for _, numbers in carry.homes for number in numbers], reached.hops > 0)
         here = [self._hosting.homes[each] for each, _ in carry.homes if each in self._hosting.homes]
@@ -456,10 +465,10 @@ class Lists(PlacementScheme):
         def taken(each: HomeId) -> None:
             has.append(each)
             if len(has) == len(here):
-                answer(Carried(tuple(has)))
+                answer(DeliverToHomesAck(tuple(has)))
 
         if not here:
-            answer(Carried(()))
+            answer(DeliverToHomesAck(()))
         for each in here:
             each.skip_to(carry.event, carry.settled)
             each.take(carry.event, carry.content, partial(taken, each.id))

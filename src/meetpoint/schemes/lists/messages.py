@@ -9,10 +9,20 @@ from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.schemes.lists.entries import ListSort
 from meetpoint.schemes.lists.subids import Declared, SubId
 
-__all__ = ["MESSAGES", "Accepted", "Carried", "Carry", "Chain", "Collect", "Collected", "Heard", "Told"]
+__all__ = [
+    "MESSAGES",
+    "ChainAck",
+    "ChainResult",
+    "ChainResultAck",
+    "ChainStep",
+    "DeliverToHomes",
+    "DeliverToHomesAck",
+    "ListQuery",
+    "ListReply",
+]
 
 
-class Collect(Message, frozen=True, array_like=True, gc=False, tag="collect"):
+class ListQuery(Message, frozen=True, array_like=True, gc=False, tag="collect"):
     """Errand: which SubIDs in lists of an attribute may an event with this value, and these attributes, satisfy?"""
 
     attribute: str
@@ -21,13 +31,13 @@ class Collect(Message, frozen=True, array_like=True, gc=False, tag="collect"):
     attributes: Declared
 
 
-class Collected(Message, frozen=True, array_like=True, gc=False, tag="collected"):
+class ListReply(Message, frozen=True, array_like=True, gc=False, tag="collected"):
     """These."""
 
     sub_ids: tuple[SubId, ...]
 
 
-class Chain(Message, frozen=True, array_like=True, gc=False, tag="chain"):
+class ChainStep(Message, frozen=True, array_like=True, gc=False, tag="chain"):
     """Errand: collect for a group of an event's lookups, filter what came, and pass the rest on to the next group."""
 
     origin: Peer
@@ -44,11 +54,11 @@ class Chain(Message, frozen=True, array_like=True, gc=False, tag="chain"):
     """By which scales its numbers are looked for (`rescaling.Hashings.names`); none: those the network began with."""
 
 
-class Accepted(Message, frozen=True, array_like=True, gc=False, tag="accepted"):
+class ChainAck(Message, frozen=True, array_like=True, gc=False, tag="accepted"):
     """It will be done."""
 
 
-class Told(Query, frozen=True, array_like=True, gc=False, tag="told"):
+class ChainResult(Query, frozen=True, array_like=True, gc=False, tag="told"):
     """SubIDs that match, from one group of an event's lookups; the last group ends the chain."""
 
     attempt: int
@@ -58,11 +68,11 @@ class Told(Query, frozen=True, array_like=True, gc=False, tag="told"):
     sub_ids: tuple[SubId, ...]
 
 
-class Heard(Reply, frozen=True, array_like=True, gc=False, tag="heard"):
+class ChainResultAck(Reply, frozen=True, array_like=True, gc=False, tag="heard"):
     """They are here."""
 
 
-class Carry(Message, frozen=True, array_like=True, gc=False, tag="carry"):
+class DeliverToHomes(Message, frozen=True, array_like=True, gc=False, tag="carry"):
     """Errand: bring an event to those of some homes that are here, each with the numbers that matched."""
 
     event: EventKey
@@ -71,10 +81,19 @@ class Carry(Message, frozen=True, array_like=True, gc=False, tag="carry"):
     content: bytes
 
 
-class Carried(Message, frozen=True, array_like=True, gc=False, tag="carried"):
+class DeliverToHomesAck(Message, frozen=True, array_like=True, gc=False, tag="carried"):
     """These homes have it."""
 
     homes: tuple[HomeId, ...]
 
 
-MESSAGES: Final[tuple[type[Message], ...]] = (Collect, Collected, Chain, Accepted, Told, Heard, Carry, Carried)
+MESSAGES: Final[tuple[type[Message], ...]] = (
+    ListQuery,
+    ListReply,
+    ChainStep,
+    ChainAck,
+    ChainResult,
+    ChainResultAck,
+    DeliverToHomes,
+    DeliverToHomesAck,
+)

@@ -29,7 +29,7 @@ from meetpoint.placement.scales import Quantiles, Scale, crowding
 from meetpoint.schemes.lists.settings import ListsSettings
 from meetpoint.schemes.lists.value_hash import Hashing
 
-__all__ = ["PARTS", "Cuts", "Hashings", "pack_cuts", "read_cuts"]
+__all__ = ["PARTS", "Cuts", "HashingVersions", "pack_cuts", "read_cuts"]
 
 PARTS: Final = 128
 """Into how many parts of equally many values an attribute is cut."""
@@ -61,7 +61,7 @@ def read_cuts(body: bytes) -> Cuts | None:
     return cuts if well else None
 
 
-class Hashings:
+class HashingVersions:
     """All hashings of one network, by what their versions say."""
 
     def __init__(self, ring: Ring, settings: ListsSettings) -> None:

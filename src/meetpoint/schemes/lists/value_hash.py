@@ -27,7 +27,7 @@ from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Kind, Type
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import Codes, Linear, Scale
-from meetpoint.schemes.lists.lines import Grid, Line, OrderedLine, PlainLine
+from meetpoint.schemes.lists.lines import Grid, NumberLine, OrderedLine, PlainLine
 from meetpoint.schemes.lists.subids import AttributeBits
 
 __all__ = ["PART_MAX", "POINTS_MAX", "Hashing"]
@@ -66,7 +66,7 @@ class Hashing:
         self.always: Key = ring.hash(b"always")
         self._scales = dict(scales or {})
         self._marks = dict(marks or {})
-        self._lines: dict[tuple[str, Kind], Line] = {}
+        self._lines: dict[tuple[str, Kind], NumberLine] = {}
         self.text = lru_cache(_CACHED_MAX)(self._text)
 
     def _text(self, attribute: str, text: str) -> Key:
@@ -90,14 +90,14 @@ class Hashing:
         """The name of the scale by which an attribute's numbers lie; empty where the network began with it."""
         return self._marks.get(attribute, b"")
 
-    def line(self, attribute: str, kind: Kind) -> Line:
+    def line(self, attribute: str, kind: Kind) -> NumberLine:
         """The keys of an attribute's numbers, or of its timestamps."""
         line = self._lines.get((attribute, kind))
         if line is None:
             line = self._lines[attribute, kind] = self._make_line(attribute, kind)
         return line
 
-    def _make_line(self, attribute: str, kind: Kind) -> Line:
+    def _make_line(self, attribute: str, kind: Kind) -> NumberLine:
         declared = self._declared(attribute, kind)
         grid = None if declared is None else Grid.of(declared)
         if not self.order_preserving:

@@ -19,21 +19,21 @@ from meetpoint.placement.messages import Entry
 
 __all__ = [
     "PATH_MAX",
-    "Filed",
-    "child",
+    "KeyEntry",
+    "child_entry",
     "child_keys",
+    "crowded_mark",
     "entries_of",
     "is_key",
-    "mark_of",
     "place_of",
-    "read_filed",
+    "read_key_entry",
 ]
 
 PATH_MAX = 7
 """How far from its key a conjunction may lie: a child at the end of so long a path takes all that comes."""
 
 
-class Filed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class KeyEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One conjunction under one of its keys. Without a text: a mark that the key is crowded and has children."""
 
     key: MeetKey
@@ -59,10 +59,10 @@ def _place(key: MeetKey, bits: int) -> Key:
 def entries_of(ring: Ring, plan: KeyPlan, number: int, filter_: Filter, at: int) -> list[Entry]:
     """What one conjunction of a filter needs to be met by every event that it accepts."""
     keys = plan.keys_of(filter_.conjunctions[at])
-    return [_entry(ring, Filed(key, (), number, at, filter_.text)) for key in keys]
+    return [_entry(ring, KeyEntry(key, (), number, at, filter_.text)) for key in keys]
 
 
-def child(ring: Ring, name: str, filed: Filed, children: int) -> Entry:
+def child_entry(ring: Ring, name: str, filed: KeyEntry, children: int) -> Entry:
     """The same under a child of its key: which one is as good as drawn, at every step of its path anew."""
     drawn = ring.number(ring.hash(bytes(filed.path) + name.encode()))
     path = (*filed.path, drawn % children)
@@ -74,20 +74,20 @@ def child_keys(ring: Ring, key: MeetKey, path: tuple[int, ...], children: int) -
     return tuple(place_of(ring, key, (*path, number)) for number in range(children))
 
 
-def mark_of(ring: Ring, filed: Filed) -> tuple[str, Entry]:
+def crowded_mark(ring: Ring, filed: KeyEntry) -> tuple[str, Entry]:
     """What says that a key is crowded, under its name."""
     name = f"crowded/{filed.key.digest(128):032x}/{'.'.join(map(str, filed.path))}"
-    return name, _entry(ring, Filed(filed.key, filed.path, 0, 0, ""))
+    return name, _entry(ring, KeyEntry(filed.key, filed.path, 0, 0, ""))
 
 
-def _entry(ring: Ring, filed: Filed) -> Entry:
+def _entry(ring: Ring, filed: KeyEntry) -> Entry:
     place = place_of(ring, filed.key, filed.path)
     return Entry(place, place, msgspec.msgpack.encode(filed))
 
 
-def read_filed(body: bytes) -> Filed | None:
+def read_key_entry(body: bytes) -> KeyEntry | None:
     """What a body says; None where it is malformed, as a peer's may be."""
-    filed = read_body(body, Filed)
+    filed = read_body(body, KeyEntry)
     if filed is None:
         return None
     well = len(filed.path) <= PATH_MAX and all(0 <= step < 256 for step in filed.path) and is_key(filed.key)

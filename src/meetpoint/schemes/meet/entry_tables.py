@@ -19,20 +19,20 @@ from meetpoint.placement.entries.entry_table import Matched, by_home
 from meetpoint.placement.entries.stored_entry import Item, Read, owner_of
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.range_store import RangeStore
-from meetpoint.schemes.meet.entries import Filed, child_keys, read_filed
+from meetpoint.schemes.meet.entries import KeyEntry, child_keys, read_key_entry
 from meetpoint.schemes.meet.key_leases import KeyLeases
 from meetpoint.schemes.meet.settings import MeetSettings
 
-__all__ = ["Shelf", "Shelves"]
+__all__ = ["KeyTable", "KeyTables"]
 
 
-class Shelf(entry_table.EntryTable[Filed, MeetKey]):
+class KeyTable(entry_table.EntryTable[KeyEntry, MeetKey]):
     """What is placed at one home, by key; and marks of keys that are crowded."""
 
     def __init__(self, grant: Callable[[Callable[[], Iterable[MeetKey]]], KeyLeases]) -> None:
         super().__init__(lambda item: item.read.place.key)
         self._live = LiveKeys()
-        self._marks: dict[MeetKey, dict[str, Filed]] = {}
+        self._marks: dict[MeetKey, dict[str, KeyEntry]] = {}
         self._marked: dict[str, MeetKey] = {}
         self._counts: Counter[tuple[MeetKey, tuple[int, ...]]] = Counter()
         self.granting = grant(lambda: self._live)
@@ -42,7 +42,7 @@ class Shelf(entry_table.EntryTable[Filed, MeetKey]):
         self.granting.close()
         self.granting = grant(lambda: self._live)
 
-    def put(self, name: str, owner: HomeId, filed: Filed) -> None:
+    def put(self, name: str, owner: HomeId, filed: KeyEntry) -> None:
         """One more conjunction of a home."""
         conjunction = conjunction_in(filed.text, filed.at)
         assert conjunction is not None, "what is read is well formed"
@@ -50,7 +50,7 @@ class Shelf(entry_table.EntryTable[Filed, MeetKey]):
         self._counts[filed.key, filed.path] += 1
         self._use(filed.key)
 
-    def mark(self, name: str, filed: Filed) -> None:
+    def mark(self, name: str, filed: KeyEntry) -> None:
         """A key is crowded."""
         self._marked[name] = filed.key
         self._marks.setdefault(filed.key, {})[name] = filed
@@ -86,14 +86,14 @@ class Shelf(entry_table.EntryTable[Filed, MeetKey]):
         """How many conjunctions lie under a key, or a child of it."""
         return self._counts.get((key, path), 0)
 
-    def find(self, attributes: Mapping[str, object]) -> tuple[Matched, list[Filed]]:
+    def find(self, attributes: Mapping[str, object]) -> tuple[Matched, list[KeyEntry]]:
         """By home, the SubIDs of the conjunctions that an event satisfies; and the marks of its crowded keys."""
         keys = sorted(self._live.keys_of_event(attributes))
         marks = [mark for key in keys for mark in self._marks.get(key, {}).values()]
         return by_home(self.match_in(attributes, keys)), marks
 
 
-class Shelves(RangeStore):
+class KeyTables(RangeStore):
     """All homes here."""
 
     def __init__(
@@ -103,7 +103,7 @@ class Shelves(RangeStore):
         self._hosting = hosting
         self._settings = settings
         self._version = version
-        self.shelves: dict[HomeId, Shelf] = {}
+        self.shelves: dict[HomeId, KeyTable] = {}
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
         """A home holds arcs that it did not hold before: publishers may have summaries that nobody here knows of."""
@@ -118,7 +118,7 @@ class Shelves(RangeStore):
             return KeyLeases(home, self._services, self._hosting, lease, keys, version, unknown_us=unknown_us)
 
         if entry_table is None:
-            self.shelves[home] = Shelf(grant)
+            self.shelves[home] = KeyTable(grant)
         else:
             entry_table.regrant(grant)
 
@@ -135,7 +135,7 @@ class Shelves(RangeStore):
 
     def added(self, home: HomeId, name: str, entry: Entry) -> None:
         """An entry lies at a home here."""
-        filed, owner = read_filed(entry.body), owner_of(name)
+        filed, owner = read_key_entry(entry.body), owner_of(name)
         if filed is not None and not filed.text:
             self.shelves[home].mark(name, filed)
         elif filed is not None and owner is not None:
@@ -147,7 +147,7 @@ class Shelves(RangeStore):
         """An entry does no longer."""
         self.shelves[home].take(name)
 
-    def further(self, marks: Iterable[Filed]) -> tuple[bytes, ...]:
+    def further(self, marks: Iterable[KeyEntry]) -> tuple[bytes, ...]:
         """Where the children of crowded keys lie."""
         ring, children = self._services.ring, self._settings.children
         return tuple(place for mark in marks for place in child_keys(ring, mark.key, mark.path, children))

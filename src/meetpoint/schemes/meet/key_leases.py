@@ -18,7 +18,7 @@ from meetpoint.api.messages import Reply
 from meetpoint.matching.keys.meet_keys import MeetKey
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.schemes.meet.messages import Noted, Summary, Used, grouped
+from meetpoint.schemes.meet.messages import KeySummary, SummaryUpdate, SummaryUpdateAck, group_keys
 
 __all__ = ["KeyLeases"]
 
@@ -96,19 +96,19 @@ class KeyLeases:
         self._waiting.append((self._serial, then))
         self._go_on()
 
-    def summary(self, base: int, serial: int) -> Summary:
+    def summary(self, base: int, serial: int) -> KeySummary:
         """All keys, or what has changed since a serial."""
         missed = self._serial - serial
         if base != self._base or not 0 <= missed <= len(self._changes):
-            return Summary(self._base, self._serial, 0, True, grouped(self._keys()), ())
+            return KeySummary(self._base, self._serial, 0, True, group_keys(self._keys()), ())
         latest = {key: added for added, key in self._changes[len(self._changes) - missed :]}
-        added = grouped(key for key, is_added in latest.items() if is_added)
-        removed = grouped(key for key, is_added in latest.items() if not is_added)
-        return Summary(self._base, self._serial, serial, False, added, removed)
+        added = group_keys(key for key, is_added in latest.items() if is_added)
+        removed = group_keys(key for key, is_added in latest.items() if not is_added)
+        return KeySummary(self._base, self._serial, serial, False, added, removed)
 
     # -- who has it ----------------------------------------------------------------------------------------------------
 
-    def grant(self, peer: Peer, base: int, serial: int) -> Summary:
+    def grant(self, peer: Peer, base: int, serial: int) -> KeySummary:
         """The summary for a publisher that knows a serial of some base; it is good for a time."""
         now = self._services.now
         holder = self._holders.get(peer.id)
@@ -164,7 +164,7 @@ class KeyLeases:
         summary, version = self.summary(self._base, holder.known), self._version()
 
         def answered(reply: Reply | None) -> None:
-            if isinstance(reply, Noted) and reply.base == self._base:
+            if isinstance(reply, SummaryUpdateAck) and reply.base == self._base:
                 holder.known = max(holder.known, min(reply.serial, self._serial))
                 go_on()
             else:
@@ -174,7 +174,9 @@ class KeyLeases:
             holder.asking = False
             self._go_on()
 
-        self._services.ask(holder.peer, lambda number: Used(number, self._home, version, summary), answered, TIMEOUT_US)
+        self._services.ask(
+            holder.peer, lambda number: SummaryUpdate(number, self._home, version, summary), answered, TIMEOUT_US
+        )
 
     def _look_again(self, at: int) -> None:
         if self._timer is not None:

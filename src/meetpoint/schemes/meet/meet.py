@@ -36,11 +36,18 @@ from meetpoint.placement.dissemination.single_flight import SingleFlight
 from meetpoint.placement.messages import BucketFull, Entry, Stored
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.placement.ownership.owned_ranges import OwnedRanges
-from meetpoint.schemes.meet.entries import PATH_MAX, child, entries_of, mark_of, read_filed
-from meetpoint.schemes.meet.entry_tables import Shelves
-from meetpoint.schemes.meet.messages import Matched, Noted, Summary, Used, Visit, Visited
+from meetpoint.schemes.meet.entries import PATH_MAX, child_entry, crowded_mark, entries_of, read_key_entry
+from meetpoint.schemes.meet.entry_tables import KeyTables
+from meetpoint.schemes.meet.messages import (
+    KeySummary,
+    MatchPending,
+    MatchReply,
+    MatchRequest,
+    SummaryUpdate,
+    SummaryUpdateAck,
+)
 from meetpoint.schemes.meet.settings import MeetSettings
-from meetpoint.schemes.meet.summaries import Summaries
+from meetpoint.schemes.meet.summaries import SummaryCache
 from meetpoint.wording import counted
 
 __all__ = ["Meet"]
@@ -56,7 +63,7 @@ MOVE_US: Final = 50_000
 """After other events were measured so many subscriptions are looked at in so long a time."""
 
 
-class _Tour:
+class _MatchRound:
     """Where one attempt to carry an event has been, and has still to go."""
 
     __slots__ = ("asked", "attempt", "paused", "places", "silent", "slow", "stepping", "tried", "visited", "wanted")
@@ -127,17 +134,17 @@ class Meet(PlacementScheme):
     ) -> None:
         self._settings = settings
         self._plan = KeyPlan.from_bytes(settings.plan) if settings.plan else KeyPlan()
-        self._shelves = Shelves(services, hosting, settings, lambda home: self._custody.holdings[home].version)
+        self._shelves = KeyTables(services, hosting, settings, lambda home: self._custody.holdings[home].version)
         super().__init__(services, overlay, hosting, node, self._shelves, straight=True)
-        self._summaries = Summaries(services, self._plan, settings.lease_us)
+        self._summaries = SummaryCache(services, self._plan, settings.lease_us)
         self._joint: SingleFlight[tuple[HomeId, EventKey, int]] = SingleFlight(self._bringing.bring)
-        self._tours: dict[EventKey, _Tour] = {}
+        self._tours: dict[EventKey, _MatchRound] = {}
         self._tunings = 0
         hosting.directory.listen(self._learnt)
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
-        own = {Visit: self._visit, Matched: self._matched, Used: self._used}
+        own = {MatchRequest: self._visit, MatchPending: self._matched, SummaryUpdate: self._used}
         return {**own, **super().handlers()}  # type: ignore[dict-item]
 
     def home_started(self, home: Home) -> None:
@@ -182,7 +189,7 @@ class Meet(PlacementScheme):
 
     def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
         """An entry is to be placed at a home here."""
-        filed = read_filed(entry.body)
+        filed = read_key_entry(entry.body)
         if filed is None or not filed.text or not self._custody.is_settled(home.id):
             self._services.observe("entry_malformed" if filed is None else "entry_early")
             return
@@ -199,8 +206,8 @@ class Meet(PlacementScheme):
 
         is_new = name not in self._custody.entries[home.id]
         if is_new and len(filed.path) < PATH_MAX and shelf.count(filed.key, filed.path) >= self._settings.crowded:
-            at = child(self._services.ring, name, filed, self._settings.children)
-            mark, marked = mark_of(self._services.ring, filed)
+            at = child_entry(self._services.ring, name, filed, self._settings.children)
+            mark, marked = crowded_mark(self._services.ring, filed)
             self._custody.put(home, mark, marked, when_met(BucketFull(at)))
         else:
             self._custody.put(home, name, entry, when_met(Stored()))
@@ -214,7 +221,7 @@ class Meet(PlacementScheme):
         here = self._arcs_here()  # to look costs no message, and less than to tell whether it is worth while
         wanted.update(here)
         places = self._summaries.places_for(attributes, [arc for arcs in here.values() for arc in arcs])
-        tour = self._tours[attempt.event] = _Tour(attempt, wanted, places, silent)
+        tour = self._tours[attempt.event] = _MatchRound(attempt, wanted, places, silent)
         attempt.may_reach = tour.may_reach
         attempt.on_end = partial(self._forget, attempt.event)
         self._step(tour)
@@ -229,7 +236,7 @@ class Meet(PlacementScheme):
     def _forget(self, event: EventKey) -> None:
         self._tours.pop(event, None)
 
-    def _step(self, tour: _Tour) -> None:
+    def _step(self, tour: _MatchRound) -> None:
         """Visit whoever is still to be visited; when nobody is, the attempt is complete."""
         if tour.stepping or not tour.attempt.alive:
             return  # a home here has answered at once; whoever asked it looks again
@@ -245,7 +252,7 @@ class Meet(PlacementScheme):
             self._services.observe("homes_visited", len(tour.visited))
             tour.attempt.complete()
 
-    def _next_ones(self, tour: _Tour) -> list[HomeId]:
+    def _next_ones(self, tour: _MatchRound) -> list[HomeId]:
         """Who is to be asked now."""
         wanted = dict.fromkeys(tour.wanted)
         for place, asked in tour.places.items():
@@ -255,11 +262,11 @@ class Meet(PlacementScheme):
                 wanted[home] = None
         return [] if tour.paused else [home for home in wanted if home not in tour.asked]
 
-    def _holder(self, place: bytes, tour: _Tour) -> HomeId | None:
+    def _holder(self, place: bytes, tour: _MatchRound) -> HomeId | None:
         here = self._custody.holder(place)
         return self._atlas.guess(place, tour.tried) if here is None else here.id
 
-    def _pause(self, tour: _Tour) -> None:
+    def _pause(self, tour: _MatchRound) -> None:
         if not tour.paused:
             tour.paused = True
 
@@ -269,7 +276,7 @@ class Meet(PlacementScheme):
 
             self._services.after(PAUSE_US, go_on)
 
-    def _ask(self, tour: _Tour, home: HomeId) -> None:
+    def _ask(self, tour: _MatchRound, home: HomeId) -> None:
         attempt = tour.attempt
         tour.asked[home] = None
         host = self._hosting.directory.host(home)
@@ -287,24 +294,26 @@ class Meet(PlacementScheme):
             arcs = self._summaries.arcs(home)
             self._services.ask(
                 host,
-                lambda number: Visit(
+                lambda number: MatchRequest(
                     number, home, attempt.event, attempt.settled, base, serial, version, attempt.content
                 ),
                 lambda reply: self._answered(tour, home, asked_at, arcs, reply),
                 VISIT_US,
             )
 
-    def _here(self, tour: _Tour, home: HomeId, before: OwnedRanges | None, done: bool, more: tuple[bytes, ...]) -> None:
+    def _here(
+        self, tour: _MatchRound, home: HomeId, before: OwnedRanges | None, done: bool, more: tuple[bytes, ...]
+    ) -> None:
         """A home here was visited; what it got meanwhile does not count."""
         holding = self._custody.holdings.get(home)
         arcs = () if holding is None else holding.arcs
         self._has_visited(tour, home, arcs, done and before is not None and arcs == before.arcs, more)
 
     def _answered(
-        self, tour: _Tour, home: HomeId, asked_at: int, known: tuple[KeyRange, ...], reply: Reply | None
+        self, tour: _MatchRound, home: HomeId, asked_at: int, known: tuple[KeyRange, ...], reply: Reply | None
     ) -> None:
         """A home has answered, or not in time; `known` is what it was known to hold when it was asked."""
-        if not isinstance(reply, Visited):
+        if not isinstance(reply, MatchReply):
             tour.asked.pop(home, None)
             self._pause(tour)  # what it holds it holds, until it answers
             return
@@ -314,7 +323,7 @@ class Meet(PlacementScheme):
         self._has_visited(tour, home, arcs, reply.done, reply.more)
 
     def _has_visited(
-        self, tour: _Tour, home: HomeId, arcs: tuple[KeyRange, ...], done: bool, more: tuple[bytes, ...]
+        self, tour: _MatchRound, home: HomeId, arcs: tuple[KeyRange, ...], done: bool, more: tuple[bytes, ...]
     ) -> None:
         """A home has answered: it is done with the event on these arcs, or does not know yet."""
         tour.asked.pop(home, None)
@@ -332,7 +341,7 @@ class Meet(PlacementScheme):
         tour.add_children(more)
         self._step(tour)
 
-    def _gone_from(self, tour: _Tour, home: HomeId, arcs: tuple[KeyRange, ...]) -> list[bytes]:
+    def _gone_from(self, tour: _MatchRound, home: HomeId, arcs: tuple[KeyRange, ...]) -> list[bytes]:
         """Places of which a home's summary spoke, and which it does not hold: what lay there may be with another."""
         believed = tour.wanted.get(home, arcs)
         if believed == arcs:
@@ -341,13 +350,18 @@ class Meet(PlacementScheme):
         gone = [place for place in places if any(arc.holds(place) for arc in believed)]
         return [place for place in gone if not any(arc.holds(place) for arc in arcs)]
 
-    def _matched(self, source: Peer, message: Matched) -> None:
+    def _matched(self, source: Peer, message: MatchPending) -> None:
         tour = self._tours.get(message.event)
         if tour is not None:
             self._is_slow(tour, message.home, message.arcs, message.more, message.homes)
 
     def _is_slow(
-        self, tour: _Tour, home: HomeId, arcs: tuple[KeyRange, ...], more: tuple[bytes, ...], to: tuple[HomeId, ...]
+        self,
+        tour: _MatchRound,
+        home: HomeId,
+        arcs: tuple[KeyRange, ...],
+        more: tuple[bytes, ...],
+        to: tuple[HomeId, ...],
     ) -> None:
         """A home that is visited waits for another; what it knows of further keys is of use by now."""
         if home not in tour.visited and tour.attempt.alive:
@@ -358,25 +372,25 @@ class Meet(PlacementScheme):
 
     # -- being visited -------------------------------------------------------------------------------------------------
 
-    def _visit(self, source: Peer, question: Visit) -> None:
+    def _visit(self, source: Peer, question: MatchRequest) -> None:
         holding = self._custody.holdings.get(question.home)
         if holding is None or not self._custody.is_settled(question.home):
-            self._services.send(source, Visited(question.request, False, 0, (), None, ()))
+            self._services.send(source, MatchReply(question.request, False, 0, (), None, ()))
             return
 
         def answer(done: bool, more: tuple[bytes, ...]) -> None:
             now = self._custody.holdings.get(question.home)
             if not done or now is None or now.version != holding.version:
                 return  # it will be asked again
-            summary: Summary | None = None
+            summary: KeySummary | None = None
             shelf = self._shelves.shelves.get(question.home)
             if shelf is not None:
                 summary = shelf.granting.grant(source, question.base, question.serial)
             arcs = None if question.version == holding.version else holding.arcs
-            self._services.send(source, Visited(question.request, True, holding.version, arcs, summary, more))
+            self._services.send(source, MatchReply(question.request, True, holding.version, arcs, summary, more))
 
         def slow(more: tuple[bytes, ...], to: tuple[HomeId, ...]) -> None:
-            self._services.send(source, Matched(question.home, question.event, holding.arcs, more, to))
+            self._services.send(source, MatchPending(question.home, question.event, holding.arcs, more, to))
 
         self._match(question.home, question.event, question.settled, question.content, answer, slow)
 
@@ -413,7 +427,7 @@ class Meet(PlacementScheme):
         if not self._joint.join(key, brought, is_slow):
             self._joint.begin(key, event, settled, content, matched, brought, is_slow)
 
-    def _used(self, source: Peer, question: Used) -> None:
+    def _used(self, source: Peer, question: SummaryUpdate) -> None:
         if question.home not in self._hosting.homes:
             self._summaries.note(question.home, question.version, question.summary)
-        self._services.send(source, Noted(question.request, question.summary.base, question.summary.serial))
+        self._services.send(source, SummaryUpdateAck(question.request, question.summary.base, question.summary.serial))

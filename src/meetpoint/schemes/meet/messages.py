@@ -13,7 +13,18 @@ from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.meet.entries import is_key
 
-__all__ = ["MESSAGES", "KeyGroup", "Matched", "Noted", "Summary", "Used", "Visit", "Visited", "grouped", "ungrouped"]
+__all__ = [
+    "MESSAGES",
+    "KeyGroup",
+    "KeySummary",
+    "MatchPending",
+    "MatchReply",
+    "MatchRequest",
+    "SummaryUpdate",
+    "SummaryUpdateAck",
+    "group_keys",
+    "ungroup_keys",
+]
 
 
 class KeyGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -26,7 +37,7 @@ class KeyGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     items: tuple[int | str, ...]
 
 
-def grouped(keys: Iterable[MeetKey]) -> tuple[KeyGroup, ...]:
+def group_keys(keys: Iterable[MeetKey]) -> tuple[KeyGroup, ...]:
     """Keys in few bytes."""
     groups: dict[tuple[KeySort, str, str, int], list[int | str]] = {}
     for key in sorted(keys):
@@ -34,7 +45,7 @@ def grouped(keys: Iterable[MeetKey]) -> tuple[KeyGroup, ...]:
     return tuple(KeyGroup(*about, tuple(items)) for about, items in groups.items())
 
 
-def ungrouped(groups: Iterable[KeyGroup]) -> list[MeetKey]:
+def ungroup_keys(groups: Iterable[KeyGroup]) -> list[MeetKey]:
     """The keys again; what a peer sent that is none is left out."""
     keys = [
         MeetKey(group.sort, group.attribute, group.kind, group.size, *((0, item) if isinstance(item, str) else (item,)))
@@ -44,7 +55,7 @@ def ungrouped(groups: Iterable[KeyGroup]) -> list[MeetKey]:
     return list(filter(is_key, keys))
 
 
-class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class KeySummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Which keys are in use at a home: all of them, or what changed since a serial that was known."""
 
     base: int
@@ -56,7 +67,7 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     removed: tuple[KeyGroup, ...]
 
 
-class Visit(Query, frozen=True, array_like=True, gc=False, tag="visit"):
+class MatchRequest(Query, frozen=True, array_like=True, gc=False, tag="visit"):
     """Bring an event to all whose filters at this home match; and what is known there of its summary and arcs."""
 
     home: HomeId
@@ -68,19 +79,19 @@ class Visit(Query, frozen=True, array_like=True, gc=False, tag="visit"):
     content: bytes
 
 
-class Visited(Reply, frozen=True, array_like=True, gc=False, tag="visited"):
+class MatchReply(Reply, frozen=True, array_like=True, gc=False, tag="visited"):
     """All have it: or, where nothing is held here or not yet, it is to be tried again."""
 
     done: bool
     version: int
     arcs: tuple[KeyRange, ...] | None
     """What the home holds, where another version was known."""
-    summary: Summary | None
+    summary: KeySummary | None
     more: tuple[bytes, ...]
     """Further keys to visit: those of crowded ones."""
 
 
-class Matched(Message, frozen=True, array_like=True, gc=False, tag="matched"):
+class MatchPending(Message, frozen=True, array_like=True, gc=False, tag="matched"):
     """A visit takes longer: the event is for these homes, of which one did not answer, and for no others by the keys
     that the visited home holds.
     """
@@ -92,19 +103,19 @@ class Matched(Message, frozen=True, array_like=True, gc=False, tag="matched"):
     homes: tuple[HomeId, ...]
 
 
-class Used(Query, frozen=True, array_like=True, gc=False, tag="used"):
+class SummaryUpdate(Query, frozen=True, array_like=True, gc=False, tag="used"):
     """Keys are in use that were not, at a home whose summary you have; and the version of its arcs."""
 
     home: HomeId
     version: int
-    summary: Summary
+    summary: KeySummary
 
 
-class Noted(Reply, frozen=True, array_like=True, gc=False, tag="noted"):
+class SummaryUpdateAck(Reply, frozen=True, array_like=True, gc=False, tag="noted"):
     """Which serial is known here now; none where there is no such summary."""
 
     base: int
     serial: int
 
 
-MESSAGES: Final[tuple[type[Message], ...]] = (Visit, Visited, Matched, Used, Noted)
+MESSAGES: Final[tuple[type[Message], ...]] = (MatchRequest, MatchReply, MatchPending, SummaryUpdate, SummaryUpdateAck)

@@ -11,12 +11,12 @@ from meetpoint.matching.keys.meet_keys import MeetKey
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.meet.entries import place_of
-from meetpoint.schemes.meet.messages import Summary, ungrouped
+from meetpoint.schemes.meet.messages import KeySummary, ungroup_keys
 
-__all__ = ["Summaries"]
+__all__ = ["SummaryCache"]
 
 
-class _Lease:
+class _HomeSummary:
     """What is known of one home."""
 
     __slots__ = ("arcs", "base", "keys", "refused_at", "serial", "until", "version")
@@ -31,14 +31,14 @@ class _Lease:
         self.refused_at = -1  # news came then that could not be used: what was asked before may lack them
 
 
-class Summaries:
+class SummaryCache:
     """All that one node has."""
 
     def __init__(self, services: Runtime, plan: KeyPlan, lease_us: int) -> None:
         self._services = services
         self._plan = plan
         self._lease_us = lease_us - lease_us // 8  # clocks differ: it ends here before it ends there
-        self._leases: dict[HomeId, _Lease] = {}
+        self._leases: dict[HomeId, _HomeSummary] = {}
         self._live = LiveKeys()
         self._homes: dict[MeetKey, dict[HomeId, None]] = {}
 
@@ -46,14 +46,14 @@ class Summaries:
 
     def known(self, home: HomeId) -> tuple[int, int, int]:
         """The base, the serial and the version of a home's arcs that are known."""
-        lease = self._leases.setdefault(home, _Lease())  # from when it is asked on, news of it count
+        lease = self._leases.setdefault(home, _HomeSummary())  # from when it is asked on, news of it count
         return lease.base, lease.serial, lease.version
 
     def learn(
-        self, home: HomeId, asked_at: int, version: int, arcs: Sequence[KeyRange] | None, summary: Summary | None
+        self, home: HomeId, asked_at: int, version: int, arcs: Sequence[KeyRange] | None, summary: KeySummary | None
     ) -> None:
         """A home has answered a visit that was asked at a time."""
-        lease = self._leases.setdefault(home, _Lease())
+        lease = self._leases.setdefault(home, _HomeSummary())
         if version < lease.version and lease.until > self._services.now:
             return  # it was overtaken by another answer
         if arcs is not None:
@@ -65,7 +65,7 @@ class Summaries:
         elif arcs is not None:
             self._drop(home, lease)  # its keys, as they are known, do not go with its arcs
 
-    def note(self, home: HomeId, version: int, summary: Summary) -> None:
+    def note(self, home: HomeId, version: int, summary: KeySummary) -> None:
         """A home tells of keys that are in use from now on: no summary without them is good any more.
 
         One that holds other arcs than before has no keys of those that went: without its arcs that says nothing.
@@ -75,39 +75,39 @@ class Summaries:
             self._drop(home, lease)
             lease.refused_at = self._services.now
 
-    def _drop(self, home: HomeId, lease: _Lease) -> None:
+    def _drop(self, home: HomeId, lease: _HomeSummary) -> None:
         self._set_keys(home, lease, ())
         lease.until = lease.base = lease.serial = 0
 
-    def _apply(self, home: HomeId, lease: _Lease, summary: Summary) -> bool:
+    def _apply(self, home: HomeId, lease: _HomeSummary, summary: KeySummary) -> bool:
         """Whether the summary is known as of its serial, or a later one, afterwards."""
         if summary.base == lease.base and summary.serial <= lease.serial:
             return True
         if summary.whole:
-            self._set_keys(home, lease, ungrouped(summary.added))
+            self._set_keys(home, lease, ungroup_keys(summary.added))
         elif summary.base != lease.base or lease.serial < summary.since:
             return False
         else:
-            for key in ungrouped(summary.removed):
+            for key in ungroup_keys(summary.removed):
                 self._discard(home, lease, key)
-            for key in ungrouped(summary.added):
+            for key in ungroup_keys(summary.added):
                 self._add(home, lease, key)
         lease.base, lease.serial = summary.base, summary.serial
         return True
 
-    def _set_keys(self, home: HomeId, lease: _Lease, keys: Iterable[MeetKey]) -> None:
+    def _set_keys(self, home: HomeId, lease: _HomeSummary, keys: Iterable[MeetKey]) -> None:
         for key in list(lease.keys):
             self._discard(home, lease, key)
         for key in keys:
             self._add(home, lease, key)
 
-    def _add(self, home: HomeId, lease: _Lease, key: MeetKey) -> None:
+    def _add(self, home: HomeId, lease: _HomeSummary, key: MeetKey) -> None:
         if key not in lease.keys:
             lease.keys[key] = None
             self._live.add(key)
             self._homes.setdefault(key, {})[home] = None
 
-    def _discard(self, home: HomeId, lease: _Lease, key: MeetKey) -> None:
+    def _discard(self, home: HomeId, lease: _HomeSummary, key: MeetKey) -> None:
         if key in lease.keys:
             del lease.keys[key]
             self._live.discard(key)

@@ -38,8 +38,8 @@ from meetpoint.placement.entries.entry_table import Matched, add_to, by_home
 from meetpoint.placement.ownership.owner_cache import OwnerCache
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.reach.cube import Cube
-from meetpoint.schemes.reach.entry_tables import Part, Shelf, Shelves
-from meetpoint.schemes.reach.messages import Busy, Handle, Handled, packed, unpacked
+from meetpoint.schemes.reach.entry_tables import DutyPart, IdTable, IdTables
+from meetpoint.schemes.reach.messages import BusyRegion, DutyReply, DutyRequest, pack_bits, unpack_bits
 from meetpoint.schemes.reach.subsets import FLOOR_MAX, Duty, Tree, head_point, parts, tree_of
 from meetpoint.wording import counted
 
@@ -85,7 +85,7 @@ class Copy(Protocol):
         """The home that holds it."""
 
     @property
-    def shelf(self) -> Shelf:
+    def shelf(self) -> IdTable:
         """What lies there."""
 
 
@@ -110,7 +110,7 @@ class _Place(NamedTuple):
 
     home: HomeId
     region: Region
-    shelf: Shelf
+    shelf: IdTable
     is_copy: bool
 
 
@@ -135,7 +135,7 @@ class _Work:
         self.served = 0
         self.stood_in: dict[tuple[HomeId, NodeId], None] = {}
         self.shortest = FLOOR_MAX
-        self.busy: Busy | None = None
+        self.busy: BusyRegion | None = None
 
 
 class _Parted(NamedTuple):
@@ -156,7 +156,7 @@ class Duties:
         errands: KeyedRpc,
         atlas: OwnerCache,
         bringing: HomeFanout,
-        shelves: Shelves,
+        shelves: IdTables,
         cube: Cube,
     ) -> None:
         self._services = services
@@ -168,24 +168,24 @@ class Duties:
         self._shelves = shelves
         self._cube = cube
         self._working: dict[_Key, _Work] = {}
-        self._recent: dict[_Key, Handled] = {}
+        self._recent: dict[_Key, DutyReply] = {}
         self._floor: tuple[tuple[object, ...], int] | None = None
         self._heard: dict[int, int] = {}  # lengths of regions that answers told of, and until when they count
         self.quench: Quench | None = None
         self.copies: Copies | None = None
-        errands.do(Handle, self._handle)
+        errands.do(DutyRequest, self._handle)
 
     # -- handing on ----------------------------------------------------------------------------------------------------
 
-    def hand(self, point: int, handle: Handle, then: Callable[[Handled, bool], None]) -> int:
+    def hand(self, point: int, handle: DutyRequest, then: Callable[[DutyReply, bool], None]) -> int:
         """Have a duty handled at the holder of its head; `then` with the answer, and whether it is another node's.
 
         The number returned stops it.
         """
-        answers: list[tuple[Handled, bool]] = []
+        answers: list[tuple[DutyReply, bool]] = []
 
         def answered(answer: Message, from_afar: bool) -> None:
-            if isinstance(answer, Handled) and all(self._services.ring.holds(home) for home, _ in answer.left):
+            if isinstance(answer, DutyReply) and all(self._services.ring.holds(home) for home, _ in answer.left):
                 answers.append((answer, from_afar))
             else:
                 self._services.observe("duty_malformed")
@@ -213,8 +213,8 @@ class Duties:
 
     # -- handling ------------------------------------------------------------------------------------------------------
 
-    def _handle(self, home: Home, reached: Reached, handle: Handle, answer: Answer) -> None:
-        fixed, bits = (unpacked(each, self._cube.width) for each in (handle.fixed, handle.bits))
+    def _handle(self, home: Home, reached: Reached, handle: DutyRequest, answer: Answer) -> None:
+        fixed, bits = (unpack_bits(each, self._cube.width) for each in (handle.fixed, handle.bits))
         numbers = (handle.floor, handle.settled, handle.hops)
         if fixed is None or bits is None or bits & ~fixed or min(numbers) < 0 or handle.hops > HOPS_MAX:
             self._services.observe("duty_malformed")
@@ -240,7 +240,9 @@ class Duties:
             self._services.observe("event_hops", hops)
             self._begin(key, msgspec.structs.replace(handle, hops=hops), attributes, event, answer)
 
-    def _begin(self, key: _Key, handle: Handle, attributes: Mapping[str, object], event: int, answer: Answer) -> None:
+    def _begin(
+        self, key: _Key, handle: DutyRequest, attributes: Mapping[str, object], event: int, answer: Answer
+    ) -> None:
         floor = min(handle.floor, self.floor)
         parted = self._part(event, key.duty, tree_of(event_bytes(key.event).hex(), floor))
         if parted is None:
@@ -252,7 +254,7 @@ class Duties:
         self._trace(handle, parted, matched)
         first = parted.places[0][0]
         if self.copies is not None and not first.is_copy and self.copies.is_busy(first.home):
-            work.busy = Busy(self._services.me, first.home, first.region.length)
+            work.busy = BusyRegion(self._services.me, first.home, first.region.length)
         within = min(max(handle.within_us, 0), ATTEMPT_US)
         work.timer = self._services.after(within, partial(self._give_up, key))
 
@@ -311,9 +313,9 @@ class Duties:
 
     def _match(self, work: _Work, attributes: Mapping[str, object], event: int, parted: _Parted) -> Matched:
         """What an event satisfies here."""
-        asked: dict[int, tuple[Shelf, list[Part]]] = {}  # one look at each shelf
+        asked: dict[int, tuple[IdTable, list[DutyPart]]] = {}  # one look at each shelf
         for place, duty in parted.places:
-            asked.setdefault(id(place.shelf), (place.shelf, []))[1].append(Part(place.region, duty))
+            asked.setdefault(id(place.shelf), (place.shelf, []))[1].append(DutyPart(place.region, duty))
         found = [item for shelf, wanted in asked.values() for item in shelf.match_parts(attributes, event, wanted)]
         work.served = len(parted.places)
         work.shortest = min((FLOOR_MAX, *(place.region.length for place, _ in parted.places)))
@@ -324,7 +326,7 @@ class Duties:
             self._services.observe("reach_stood_in", len(copied))
         return by_home(found)
 
-    def _trace(self, handle: Handle, parted: _Parted, matched: Mapping[HomeId, object]) -> None:
+    def _trace(self, handle: DutyRequest, parted: _Parted, matched: Mapping[HomeId, object]) -> None:
         if not self._services.tracing:
             return
         for home in dict.fromkeys(place.home for place, _ in parted.places):
@@ -337,13 +339,13 @@ class Duties:
             self._services.trace(handle.event, "visited", home, detail=told)
 
     def _hand_on(
-        self, work: _Work, event: int, duty: Duty, handle: Handle, floor: int, done: Callable[[], None]
+        self, work: _Work, event: int, duty: Duty, handle: DutyRequest, floor: int, done: Callable[[], None]
     ) -> None:
         self._services.observe("reach_handed")
         point = head_point(event, duty)
-        packed_duty = {"fixed": packed(duty.fixed), "bits": packed(duty.bits), "floor": floor}
+        packed_duty = {"fixed": pack_bits(duty.fixed), "bits": pack_bits(duty.bits), "floor": floor}
 
-        def then(handled: Handled, from_afar: bool) -> None:
+        def then(handled: DutyReply, from_afar: bool) -> None:
             work.errands.pop(number, None)
             add_to(work.left, handled.left)
             work.served += max(handled.served, 0)
@@ -361,7 +363,7 @@ class Duties:
 
     def _finish(self, key: _Key, work: _Work) -> None:
         left, stood_in = tuple(sorted(work.left.items())), tuple(sorted(work.stood_in))
-        handled = Handled(left, work.served, stood_in, work.shortest, work.busy)
+        handled = DutyReply(left, work.served, stood_in, work.shortest, work.busy)
         self._heard[work.shortest] = self._services.now + HEARD_US
         self._recent[key] = handled
         if len(self._recent) > RECENT_MAX:

@@ -18,10 +18,10 @@ from meetpoint.schemes.reach.entries import read_entry
 from meetpoint.schemes.reach.ids import is_subset
 from meetpoint.schemes.reach.subsets import Duty
 
-__all__ = ["Marks", "Part", "Shelf", "Shelves"]
+__all__ = ["DutyPart", "IdTable", "IdTables", "PinnedKeys"]
 
 
-class Part(NamedTuple):
+class DutyPart(NamedTuple):
     """What an event asks of a shelf: the ids of a duty in a region."""
 
     region: Region
@@ -32,7 +32,7 @@ class Part(NamedTuple):
         return self.region.hosts(point) and point & self.duty.fixed == self.duty.bits
 
 
-class Shelf(entry_table.EntryTable[int, int]):
+class IdTable(entry_table.EntryTable[int, int]):
     """What lies at one home, by id."""
 
     def __init__(self) -> None:
@@ -48,14 +48,14 @@ class Shelf(entry_table.EntryTable[int, int]):
         """Whether nothing lies in a region."""
         return not any(region.hosts(point) for point in self.groups)
 
-    def match_parts(self, attributes: Mapping[str, object], event: int, parts: Sequence[Part]) -> list[Item[int]]:
+    def match_parts(self, attributes: Mapping[str, object], event: int, parts: Sequence[DutyPart]) -> list[Item[int]]:
         """The conjunctions that an event with an id satisfies, of those whose ids are asked for."""
         return self.match(
             attributes, lambda point: is_subset(point, event) and any(part.holds(point) for part in parts)
         )
 
 
-class Marks(Protocol):
+class PinnedKeys(Protocol):
     """Entries that are no conjunctions: each says that an id stays at the home where it lies."""
 
     def marked(self, home: HomeId, name: str, entry: Entry) -> bool:
@@ -71,12 +71,12 @@ class Marks(Protocol):
         """What stays at a home here."""
 
 
-class Shelves(entry_tables.EntryTables[Shelf]):
+class IdTables(entry_tables.EntryTables[IdTable]):
     """All homes here. Some entries are no conjunctions, but marks."""
 
     def __init__(self, services: Runtime, cube: Cube) -> None:
-        super().__init__(services, Shelf, partial(read_entry, cube))
-        self.marks: Marks | None = None
+        super().__init__(services, IdTable, partial(read_entry, cube))
+        self.marks: PinnedKeys | None = None
 
     def ended(self, home: HomeId) -> None:
         """A home holds nothing here any more."""

@@ -27,8 +27,8 @@ from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.reach.cube import Cube
-from meetpoint.schemes.reach.entry_tables import Shelves
-from meetpoint.schemes.reach.side_messages import Weigh, Weighed
+from meetpoint.schemes.reach.entry_tables import IdTables
+from meetpoint.schemes.reach.side_messages import LoadQuery, LoadReply
 
 __all__ = ["MARK", "LoadShedding"]
 
@@ -64,7 +64,7 @@ class LoadShedding:
         homes: HomeQueries,
         custody: Ownership,
         cube: Cube,
-        shelves: Shelves,
+        shelves: IdTables,
         above: int,
         *,
         follows: bool,
@@ -79,7 +79,7 @@ class LoadShedding:
         self._follows = follows
         self._marks: dict[HomeId, dict[str, Entry]] = {}
         self._busy = False
-        homes.answer(Weigh, self._weigh)
+        homes.answer(LoadQuery, self._weigh)
 
     def start(self) -> None:
         """Look now and then, from now on."""
@@ -139,7 +139,7 @@ class LoadShedding:
         def answered(home: HomeId, reply: Reply | None) -> None:
             nonlocal left
             left -= 1
-            if isinstance(reply, Weighed) and 0 <= reply.entries <= LOAD_MAX and reply.takes:
+            if isinstance(reply, LoadReply) and 0 <= reply.entries <= LOAD_MAX and reply.takes:
                 heard.append(_Load(reply.entries, reply.node, home))
             if not left:
                 self._busy = False
@@ -148,14 +148,14 @@ class LoadShedding:
         for each in asked:
             self._homes.ask(
                 each,
-                lambda number, each=each: Weigh(number, each),  # type: ignore[misc]
+                lambda number, each=each: LoadQuery(number, each),  # type: ignore[misc]
                 lambda reply, each=each: answered(each, reply),  # type: ignore[misc]
                 TIMEOUT_US,
             )
 
-    def _weigh(self, question: Weigh, reply: Callable[[Reply], None]) -> None:
+    def _weigh(self, question: LoadQuery, reply: Callable[[Reply], None]) -> None:
         takes = question.home in self._hosting.homes and self._custody.is_settled(question.home)
-        reply(Weighed(question.request, self._load(), self._services.me.id, takes))
+        reply(LoadReply(question.request, self._load(), self._services.me.id, takes))
 
     # -- pushing and taking back ---------------------------------------------------------------------------------------
 

@@ -9,10 +9,10 @@ import msgspec
 from meetpoint.api.ids import EventKey, HomeId, NodeId, Peer
 from meetpoint.api.messages import Message
 
-__all__ = ["MESSAGES", "Busy", "Handle", "Handled", "packed", "unpacked"]
+__all__ = ["MESSAGES", "BusyRegion", "DutyReply", "DutyRequest", "pack_bits", "unpack_bits"]
 
 
-class Handle(Message, frozen=True, array_like=True, gc=False, tag="r.handle"):
+class DutyRequest(Message, frozen=True, array_like=True, gc=False, tag="r.handle"):
     """Errand: bring an event to all whose entries it matches, at the ids of a duty. `attempt` is its origin's number.
 
     Which ids an event may match follows from its content.
@@ -32,7 +32,7 @@ class Handle(Message, frozen=True, array_like=True, gc=False, tag="r.handle"):
     content: bytes
 
 
-class Busy(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class BusyRegion(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Whoever is busy around the head of a duty: its node, its home, and how many bits its region has."""
 
     host: Peer
@@ -40,7 +40,7 @@ class Busy(msgspec.Struct, frozen=True, array_like=True, gc=False):
     length: int
 
 
-class Handled(Message, frozen=True, array_like=True, gc=False, tag="r.handled"):
+class DutyReply(Message, frozen=True, array_like=True, gc=False, tag="r.handled"):
     """It has come to all places of the duty, and all homes have it but those that are named."""
 
     left: tuple[tuple[HomeId, tuple[int, ...]], ...]
@@ -51,18 +51,18 @@ class Handled(Message, frozen=True, array_like=True, gc=False, tag="r.handled"):
     """Homes of which regions were answered for by a copy, each with the node that did."""
     shortest: int
     """How many bits the shortest of them has."""
-    busy: Busy | None = None
+    busy: BusyRegion | None = None
 
 
-MESSAGES: Final[tuple[type[Message], ...]] = (Handle, Handled)
+MESSAGES: Final[tuple[type[Message], ...]] = (DutyRequest, DutyReply)
 
 
-def packed(bits: int) -> bytes:
+def pack_bits(bits: int) -> bytes:
     """Bits as they travel: an id has more than a number in a message may have."""
     return bits.to_bytes((bits.bit_length() + 7) // 8, "big")
 
 
-def unpacked(data: bytes, width: int) -> int | None:
+def unpack_bits(data: bytes, width: int) -> int | None:
     """Bits that have come from a peer; None where there are more than an id has."""
     bits = int.from_bytes(data, "big")
     return None if len(data) > (width + 7) // 8 or bits >> width else bits

@@ -38,10 +38,10 @@ from meetpoint.placement.dissemination.wait_all import when_all
 from meetpoint.placement.entries.entry_tables import Fellow
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.reach.cube import Cube
-from meetpoint.schemes.reach.entry_tables import Shelves
+from meetpoint.schemes.reach.entry_tables import IdTables
 from meetpoint.schemes.reach.leases import MARGIN, Promise, Promises
 from meetpoint.schemes.reach.pieces import below, is_below, meets_below, pieces, rank
-from meetpoint.schemes.reach.side_messages import Awake, Awoken, IsIdle, IsIdleFor, Where
+from meetpoint.schemes.reach.side_messages import IdleQuery, IdleReply, PackedRegion, RevokeIdle, RevokeIdleAck
 
 __all__ = ["Quench"]
 
@@ -65,7 +65,7 @@ KNOWN_MAX: Final = 8_192
 """How many regions a node knows something of."""
 
 
-class _Lease:
+class _IdleRegion:
     """A region that is idle, as far as this node knows."""
 
     __slots__ = ("until", "us", "uses")
@@ -76,7 +76,7 @@ class _Lease:
         self.uses = 0
 
 
-class _Busy:
+class _WantedRegion:
     """A region that is not known to be idle: how often it was wished for, and when it may be asked again."""
 
     __slots__ = ("heard_at", "needed", "pause", "since", "until", "wishes")
@@ -90,7 +90,7 @@ class _Busy:
         self.since = 0  # from when on these count
 
 
-class _Question:
+class _IdleQuestion:
     """Whether a region is idle, under way."""
 
     __slots__ = ("asked_at", "errand", "spoilt", "then", "timer", "us")
@@ -108,7 +108,7 @@ class Quench(Fellow):
     """One node's part."""
 
     def __init__(
-        self, services: Runtime, errands: KeyedRpc, custody: Ownership, cube: Cube, shelves: Shelves, lease_us: int
+        self, services: Runtime, errands: KeyedRpc, custody: Ownership, cube: Cube, shelves: IdTables, lease_us: int
     ) -> None:
         self._services = services
         self._errands = errands
@@ -118,15 +118,15 @@ class Quench(Fellow):
         self._lease_us = lease_us
         self._life = services.random.getrandbits(48)
         self._promises = Promises(services, lease_us)
-        self._leases: dict[Region, _Lease] = {}
+        self._leases: dict[Region, _IdleRegion] = {}
         self._lengths: Counter[int] = Counter()  # of these regions: there are few
-        self._busy: dict[Region, _Busy] = {}
-        self._asking: dict[Region, _Question] = {}
-        errands.do(IsIdle, self._is_idle)
+        self._busy: dict[Region, _WantedRegion] = {}
+        self._asking: dict[Region, _IdleQuestion] = {}
+        errands.do(IdleQuery, self._is_idle)
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are about it."""
-        return {Awake: self._awake}  # type: ignore[dict-item]
+        return {RevokeIdle: self._awake}  # type: ignore[dict-item]
 
     # -- what custody tells --------------------------------------------------------------------------------------------
 
@@ -165,12 +165,12 @@ class Quench(Fellow):
             busy.wishes, busy.since = 0, now
             self._ask(region, ASK_US)
 
-    def _busy_at(self, region: Region) -> _Busy:
+    def _busy_at(self, region: Region) -> _WantedRegion:
         busy = self._busy.get(region)
         if busy is None:
             if len(self._busy) >= KNOWN_MAX:
                 del self._busy[next(iter(self._busy))]
-            busy = self._busy[region] = _Busy()
+            busy = self._busy[region] = _WantedRegion()
         return busy
 
     def _known_until(self, region: Region, under: int) -> int:
@@ -178,7 +178,7 @@ class Quench(Fellow):
         found = (lease.until for wider, lease in self._around(region) if rank(wider, self._cube.width) < under)
         return max(found, default=0)
 
-    def _around(self, region: Region) -> list[tuple[Region, _Lease]]:
+    def _around(self, region: Region) -> list[tuple[Region, _IdleRegion]]:
         """What is known of regions that hold another."""
         lengths = [length for length in self._lengths if length <= region.length]
         wider = [Region(region.bits & (1 << length) - 1, length) for length in lengths]
@@ -197,13 +197,13 @@ class Quench(Fellow):
             if then is not None:
                 then()
             return
-        question = self._asking[region] = _Question(self._services.now, self._lease_us)
+        question = self._asking[region] = _IdleQuestion(self._services.now, self._lease_us)
         if then is not None:
             question.then.append(then)
         asked = question
 
         def answered(answer: Message, from_afar: bool) -> None:
-            asked.us = min(asked.us, answer.us) if isinstance(answer, IsIdleFor) else 0
+            asked.us = min(asked.us, answer.us) if isinstance(answer, IdleReply) else 0
             if asked.us <= 0:
                 end(0)
 
@@ -217,13 +217,13 @@ class Quench(Fellow):
         self._services.observe("reach_idle_asked")
         question.timer = self._services.after(wait_us, lambda: end(0))
         first, last = self._cube.ends(region)
-        body = IsIdle(Where.of(region), self._services.me, self._life, wait_us)
+        body = IdleQuery(PackedRegion.of(region), self._services.me, self._life, wait_us)
         errand = self._errands.run(first, last, body, lambda: end(asked.us), answered=answered)
         question.errand = errand
         if self._asking.get(region) is not asked:
             self._errands.stop(errand)  # answered here, before its number was known
 
-    def _learn(self, region: Region, question: _Question, us: int) -> None:
+    def _learn(self, region: Region, question: _IdleQuestion, us: int) -> None:
         us = 0 if question.spoilt else us - us // MARGIN
         until = question.asked_at + us
         if until > self._services.now:
@@ -232,7 +232,7 @@ class Quench(Fellow):
                 self._forget(region)
                 if len(self._leases) >= KNOWN_MAX:
                     self._forget(next(iter(self._leases)))
-                self._leases[region] = _Lease(until, us)
+                self._leases[region] = _IdleRegion(until, us)
                 self._lengths[region.length] += 1
             self._busy.pop(region, None)
         else:
@@ -252,7 +252,7 @@ class Quench(Fellow):
 
     # -- being asked ---------------------------------------------------------------------------------------------------
 
-    def _is_idle(self, home: Home, reached: Reached, question: IsIdle, answer: Callable[[Message], None]) -> None:
+    def _is_idle(self, home: Home, reached: Reached, question: IdleQuery, answer: Callable[[Message], None]) -> None:
         region = question.where.region(self._cube.width)
         if region is None or not (0 <= question.wait_us <= ASK_US and 0 <= question.life < 1 << 48):
             self._services.observe("question_malformed")
@@ -305,10 +305,10 @@ class Quench(Fellow):
         us = min((self._lease_us, *known.values()))
         return max(us, 0), [need for need, left in known.items() if left < self._lease_us // 2]
 
-    def _answer(self, question: IsIdle, region: Region, us: int, answer: Callable[[Message], None]) -> None:
+    def _answer(self, question: IdleQuery, region: Region, us: int, answer: Callable[[Message], None]) -> None:
         if us and self._promises.give(question.origin, question.life, region, us) is None:
             us = 0
-        answer(IsIdleFor(us))
+        answer(IdleReply(us))
 
     # -- something has come --------------------------------------------------------------------------------------------
 
@@ -329,7 +329,7 @@ class Quench(Fellow):
 
     def _end(self, promise: Promise) -> None:
         def heard(reply: Reply) -> bool:
-            if isinstance(reply, Awoken) and reply.known:
+            if isinstance(reply, RevokeIdleAck) and reply.known:
                 self._promises.forget(promise)
                 return True
             return False
@@ -341,17 +341,17 @@ class Quench(Fellow):
                 self._wake(promise.region, lambda: self._promises.forget(promise))
         else:
             self._services.observe("reach_awake_told")
-            where = Where.of(promise.region)
-            self._promises.tell(promise, lambda number: Awake(number, promise.life, where), heard)
+            where = PackedRegion.of(promise.region)
+            self._promises.tell(promise, lambda number: RevokeIdle(number, promise.life, where), heard)
 
-    def _awake(self, source: Peer, message: Awake) -> None:
+    def _awake(self, source: Peer, message: RevokeIdle) -> None:
         region = message.where.region(self._cube.width)
         if region is None:
             self._services.observe("question_malformed")
         elif message.life != self._life:
-            self._services.send(source, Awoken(message.request, False))
+            self._services.send(source, RevokeIdleAck(message.request, False))
         else:
-            self._wake(region, lambda: self._services.send(source, Awoken(message.request, True)))
+            self._wake(region, lambda: self._services.send(source, RevokeIdleAck(message.request, True)))
 
     def _wake(self, region: Region, then: Callable[[], None]) -> None:
         """A region is not idle any more: `then` when all who know it to be by this node know that too."""

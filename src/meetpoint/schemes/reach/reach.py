@@ -31,12 +31,12 @@ from meetpoint.placement.messages import Entry, Stored
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.duties import Duties
 from meetpoint.schemes.reach.entries import entry_of, read_entry
-from meetpoint.schemes.reach.entry_tables import Shelves
+from meetpoint.schemes.reach.entry_tables import IdTables
 from meetpoint.schemes.reach.load_shedding import LoadShedding
-from meetpoint.schemes.reach.messages import Handle, Handled
+from meetpoint.schemes.reach.messages import DutyReply, DutyRequest
 from meetpoint.schemes.reach.quench import Quench
 from meetpoint.schemes.reach.settings import ReachSettings, ids_of
-from meetpoint.schemes.reach.tree_copies import TreeCopies
+from meetpoint.schemes.reach.tree_copies import RegionCopies
 
 __all__ = ["Reach"]
 
@@ -48,14 +48,14 @@ class Reach(PlacementScheme):
         self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: ReachSettings
     ) -> None:
         self._cube = Cube(services.ring, ids_of(settings))
-        self._shelves = Shelves(services, self._cube)
+        self._shelves = IdTables(services, self._cube)
         super().__init__(services, overlay, hosting, node, self._shelves)
         self._duties = Duties(
             services, hosting, self._custody, self._errands, self._atlas, self._bringing, self._shelves, self._cube
         )  # fmt: skip
         self._numbers = services.random.getrandbits(48)  # in each life others: a late word is of no attempt
         self._quenching: Quench | None = None
-        self._copying: TreeCopies | None = None
+        self._copying: RegionCopies | None = None
         self._pushing: LoadShedding | None = None
         if settings.quench == "quenched":
             self._quenching = self._duties.quench = Quench(
@@ -63,7 +63,7 @@ class Reach(PlacementScheme):
             )
             self._shelves.fellows.append(self._quenching)
         if settings.copies == "copied":
-            self._copying = self._duties.copies = TreeCopies(
+            self._copying = self._duties.copies = RegionCopies(
                 services, self._custody, self._cube, self._shelves, settings.lease_us, settings.busy_per_s
             )
             self._shelves.fellows.append(self._copying)
@@ -125,11 +125,11 @@ class Reach(PlacementScheme):
         self._numbers += 1
         event = self._cube.of_event(attributes_of(attempt.content))
         floor, until = self._duties.floor, self._services.now + ATTEMPT_US
-        handle = Handle(
+        handle = DutyRequest(
             attempt.event, self._numbers, attempt.settled, b"", b"", floor, ATTEMPT_US, 0, attempt.content
         )  # fmt: skip
 
-        def handled(answer: Handled, from_afar: bool) -> None:
+        def handled(answer: DutyReply, from_afar: bool) -> None:
             if attempt.alive:
                 self._services.observe("regions_served", answer.served, event_bytes(attempt.event))
                 if answer.left:

@@ -10,50 +10,50 @@ from meetpoint.api.ids import HomeId, NodeId, Peer
 from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.placement.messages import Entry
-from meetpoint.schemes.reach.messages import packed, unpacked
+from meetpoint.schemes.reach.messages import pack_bits, unpack_bits
 
 __all__ = [
     "SIDE_MESSAGES",
-    "Amend",
-    "Amended",
-    "Awake",
-    "Awoken",
-    "Borrow",
-    "IsIdle",
-    "IsIdleFor",
-    "Lent",
-    "Weigh",
-    "Weighed",
-    "Where",
+    "CopyReply",
+    "CopyRequest",
+    "CopyUpdate",
+    "CopyUpdateAck",
+    "IdleQuery",
+    "IdleReply",
+    "LoadQuery",
+    "LoadReply",
+    "PackedRegion",
+    "RevokeIdle",
+    "RevokeIdleAck",
 ]
 
 
-class Where(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PackedRegion(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A region as it travels."""
 
     bits: bytes
     length: int
 
     @staticmethod
-    def of(region: Region) -> Where:
+    def of(region: Region) -> PackedRegion:
         """From a region."""
-        return Where(packed(region.bits), region.length)
+        return PackedRegion(pack_bits(region.bits), region.length)
 
     def region(self, width: int) -> Region | None:
         """The region, of ids with so many bits; None where it is none."""
         if not 0 <= self.length <= width:
             return None
-        bits = unpacked(self.bits, self.length)
+        bits = unpack_bits(self.bits, self.length)
         return None if bits is None else Region(bits, self.length)
 
 
 # -- where nothing is wanted -------------------------------------------------------------------------------------------
 
 
-class IsIdle(Message, frozen=True, array_like=True, gc=False, tag="r.idle"):
+class IdleQuery(Message, frozen=True, array_like=True, gc=False, tag="r.idle"):
     """Errand, to all who hold ids of a region: is nothing wanted there, and at no subset of what lies there?"""
 
-    where: Where
+    where: PackedRegion
     origin: Peer
     life: int
     """Of the origin, in which it will know what it was told."""
@@ -61,20 +61,20 @@ class IsIdle(Message, frozen=True, array_like=True, gc=False, tag="r.idle"):
     """How long the origin waits."""
 
 
-class IsIdleFor(Message, frozen=True, array_like=True, gc=False, tag="r.idle_for"):
+class IdleReply(Message, frozen=True, array_like=True, gc=False, tag="r.idle_for"):
     """Nothing is wanted, as far as this holder goes, for so long; 0: something is, or may be."""
 
     us: int
 
 
-class Awake(Query, frozen=True, array_like=True, gc=False, tag="r.awake"):
+class RevokeIdle(Query, frozen=True, array_like=True, gc=False, tag="r.awake"):
     """A region of which you were told that nothing is wanted there: something is now. Tell those who know by you."""
 
     life: int
-    where: Where
+    where: PackedRegion
 
 
-class Awoken(Reply, frozen=True, array_like=True, gc=False, tag="r.awoken"):
+class RevokeIdleAck(Reply, frozen=True, array_like=True, gc=False, tag="r.awoken"):
     """Nobody relies on it any more. Not known: it was told to a former life, and others may still rely on that."""
 
     known: bool
@@ -83,11 +83,11 @@ class Awoken(Reply, frozen=True, array_like=True, gc=False, tag="r.awoken"):
 # -- copies ------------------------------------------------------------------------------------------------------------
 
 
-class Borrow(Query, frozen=True, array_like=True, gc=False, tag="r.borrow"):
+class CopyRequest(Query, frozen=True, array_like=True, gc=False, tag="r.borrow"):
     """A copy of what lies in a region at this home, from one name on."""
 
     home: HomeId
-    where: Where
+    where: PackedRegion
     life: int
     number: int
     """Under which it was begun; 0: it begins."""
@@ -95,7 +95,7 @@ class Borrow(Query, frozen=True, array_like=True, gc=False, tag="r.borrow"):
     """None: it is here, and is to be good for longer."""
 
 
-class Lent(Reply, frozen=True, array_like=True, gc=False, tag="r.lent"):
+class CopyReply(Reply, frozen=True, array_like=True, gc=False, tag="r.lent"):
     """Some of it; number 0: it is not to be had."""
 
     number: int
@@ -105,7 +105,7 @@ class Lent(Reply, frozen=True, array_like=True, gc=False, tag="r.lent"):
     more: bool
 
 
-class Amend(Query, frozen=True, array_like=True, gc=False, tag="r.amend"):
+class CopyUpdate(Query, frozen=True, array_like=True, gc=False, tag="r.amend"):
     """Something has come to what was copied under this number."""
 
     life: int
@@ -114,20 +114,20 @@ class Amend(Query, frozen=True, array_like=True, gc=False, tag="r.amend"):
     entry: Entry
 
 
-class Amended(Reply, frozen=True, array_like=True, gc=False, tag="r.amended"):
+class CopyUpdateAck(Reply, frozen=True, array_like=True, gc=False, tag="r.amended"):
     """The copy has it, or is not there any more."""
 
 
 # -- who has much ------------------------------------------------------------------------------------------------------
 
 
-class Weigh(Query, frozen=True, array_like=True, gc=False, tag="r.weigh"):
+class LoadQuery(Query, frozen=True, array_like=True, gc=False, tag="r.weigh"):
     """How many entries lie at the node of this home?"""
 
     home: HomeId
 
 
-class Weighed(Reply, frozen=True, array_like=True, gc=False, tag="r.weighed"):
+class LoadReply(Reply, frozen=True, array_like=True, gc=False, tag="r.weighed"):
     """So many."""
 
     entries: int
@@ -137,14 +137,14 @@ class Weighed(Reply, frozen=True, array_like=True, gc=False, tag="r.weighed"):
 
 
 SIDE_MESSAGES: Final[tuple[type[Message], ...]] = (
-    IsIdle,
-    IsIdleFor,
-    Awake,
-    Awoken,
-    Borrow,
-    Lent,
-    Amend,
-    Amended,
-    Weigh,
-    Weighed,
+    IdleQuery,
+    IdleReply,
+    RevokeIdle,
+    RevokeIdleAck,
+    CopyRequest,
+    CopyReply,
+    CopyUpdate,
+    CopyUpdateAck,
+    LoadQuery,
+    LoadReply,
 )

@@ -29,11 +29,11 @@ from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.entries import read_entry
-from meetpoint.schemes.reach.entry_tables import Shelf, Shelves
+from meetpoint.schemes.reach.entry_tables import IdTable, IdTables
 from meetpoint.schemes.reach.leases import MARGIN, Promise, Promises
-from meetpoint.schemes.reach.side_messages import Amend, Amended, Borrow, Lent, Where
+from meetpoint.schemes.reach.side_messages import CopyReply, CopyRequest, CopyUpdate, CopyUpdateAck, PackedRegion
 
-__all__ = ["COPY_MAX", "Loan", "TreeCopies"]
+__all__ = ["COPY_MAX", "RegionCopies", "RegionCopy"]
 
 COPY_MAX: Final = 1_000
 """Entries of a region that is copied."""
@@ -70,7 +70,7 @@ class _Rate:
             self.since = now
 
 
-class Loan:
+class RegionCopy:
     """A copy of what lies in a region; good while `until` is not over and nothing is lacking."""
 
     __slots__ = ("asked_at", "asking", "home", "number", "peer", "region", "shelf", "spoilt", "until", "us", "uses")
@@ -79,7 +79,7 @@ class Loan:
         self.region = region
         self.home = home
         self.peer = peer
-        self.shelf = Shelf()
+        self.shelf = IdTable()
         self.number: int | None = None
         self.asked_at = asked_at
         self.asking = True
@@ -89,7 +89,7 @@ class Loan:
         self.uses = 0
 
 
-class TreeCopies(Fellow):
+class RegionCopies(Fellow):
     """One node's part."""
 
     def __init__(
@@ -97,7 +97,7 @@ class TreeCopies(Fellow):
         services: Runtime,
         custody: Ownership,
         cube: Cube,
-        shelves: Shelves,
+        shelves: IdTables,
         lease_us: int,
         busy_per_s: float,
     ) -> None:
@@ -111,12 +111,12 @@ class TreeCopies(Fellow):
         self._promises = Promises(services, lease_us)
         self._untold: dict[int, int] = {}  # by promise, how many entries its copy may lack
         self._rates: dict[HomeId, _Rate] = {}
-        self._loans: dict[Region, Loan] = {}
+        self._loans: dict[Region, RegionCopy] = {}
         self._paused: dict[Region, int] = {}
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are about copies."""
-        return {Borrow: self._borrow, Amend: self._amend}  # type: ignore[dict-item]
+        return {CopyRequest: self._borrow, CopyUpdate: self._amend}  # type: ignore[dict-item]
 
     # -- what custody tells --------------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class TreeCopies(Fellow):
 
     # -- who has a copy ------------------------------------------------------------------------------------------------
 
-    def copy(self, point: int) -> Loan | None:
+    def copy(self, point: int) -> RegionCopy | None:
         """A copy of what lies around an id, if there is one that is good now."""
         now = self._services.now
         for loan in self._loans.values():
@@ -185,23 +185,27 @@ class TreeCopies(Fellow):
             if len(self._loans) >= LOANS_MAX:
                 return
         self._services.observe("reach_copy_asked")
-        loan = self._loans[region] = Loan(region, home, peer, now)
+        loan = self._loans[region] = RegionCopy(region, home, peer, now)
         self._fetch(loan, 0, "")
 
-    def _fetch(self, loan: Loan, number: int, after: str) -> None:
-        where = Where.of(loan.region)
+    def _fetch(self, loan: RegionCopy, number: int, after: str) -> None:
+        where = PackedRegion.of(loan.region)
         self._services.ask(
             loan.peer,
-            lambda request: Borrow(request, loan.home, where, self._life, number, after),
+            lambda request: CopyRequest(request, loan.home, where, self._life, number, after),
             partial(self._fetched, loan),
             TIMEOUT_US,
         )
 
-    def _fetched(self, loan: Loan, reply: Reply | None) -> None:
+    def _fetched(self, loan: RegionCopy, reply: Reply | None) -> None:
         """A page has come, or not."""
         if self._loans.get(loan.region) is not loan:
             return
-        if not isinstance(reply, Lent) or not 0 < reply.number < NUMBER_MAX or loan.number not in {None, reply.number}:
+        if (
+            not isinstance(reply, CopyReply)
+            or not 0 < reply.number < NUMBER_MAX
+            or loan.number not in {None, reply.number}
+        ):
             self._pause(loan)
             return
         if loan.spoilt or len(loan.shelf) > 2 * COPY_MAX:
@@ -218,35 +222,35 @@ class TreeCopies(Fellow):
             loan.asking = False
             self._count_from(loan, loan.asked_at, loan.us)
 
-    def _count_from(self, loan: Loan, asked_at: int, us: int) -> None:
+    def _count_from(self, loan: RegionCopy, asked_at: int, us: int) -> None:
         loan.us = us - us // MARGIN
         loan.until = max(loan.until, asked_at + loan.us)
         loan.uses = 0
 
-    def _add(self, loan: Loan, name: str, entry: Entry) -> None:
+    def _add(self, loan: RegionCopy, name: str, entry: Entry) -> None:
         item = read_entry(self._cube, name, entry)
         if item is None or not loan.region.hosts(item.read.place):
             self._services.observe("entry_malformed")
         else:
             loan.shelf.add(name, item)
 
-    def _pause(self, loan: Loan) -> None:
+    def _pause(self, loan: RegionCopy) -> None:
         del self._loans[loan.region]
         if len(self._paused) >= PAUSED_MAX:
             del self._paused[next(iter(self._paused))]
         self._paused[loan.region] = self._services.now + PAUSE_US
 
-    def _renew(self, loan: Loan) -> None:
+    def _renew(self, loan: RegionCopy) -> None:
         loan.asking = True
         asked_at = self._services.now
-        where, number = Where.of(loan.region), loan.number or 0
+        where, number = PackedRegion.of(loan.region), loan.number or 0
 
         def answered(reply: Reply | None) -> None:
             if reply is None:
                 self._services.after(TIMEOUT_US, may_ask_again)
                 return
             may_ask_again()
-            if isinstance(reply, Lent) and reply.number == loan.number and reply.us > 0 and not loan.spoilt:
+            if isinstance(reply, CopyReply) and reply.number == loan.number and reply.us > 0 and not loan.spoilt:
                 self._count_from(loan, asked_at, min(reply.us, self._lease_us))
             else:
                 loan.uses = -NUMBER_MAX  # not to be had any more: it is used to its end
@@ -256,12 +260,12 @@ class TreeCopies(Fellow):
 
         self._services.ask(
             loan.peer,
-            lambda request: Borrow(request, loan.home, where, self._life, number, None),
+            lambda request: CopyRequest(request, loan.home, where, self._life, number, None),
             answered,
             TIMEOUT_US,
         )
 
-    def _amend(self, source: Peer, message: Amend) -> None:
+    def _amend(self, source: Peer, message: CopyUpdate) -> None:
         """Something has come to a region of which there may be a copy here."""
         if message.life == self._life:
             for loan in self._loans.values():
@@ -269,27 +273,27 @@ class TreeCopies(Fellow):
                     loan.spoilt = True  # it may be meant: which number it will have is not known yet
                 elif loan.number == message.number:
                     self._add(loan, message.name, message.entry)
-        self._services.send(source, Amended(message.request))
+        self._services.send(source, CopyUpdateAck(message.request))
 
     # -- who is copied -------------------------------------------------------------------------------------------------
 
-    def _borrow(self, source: Peer, question: Borrow) -> None:
+    def _borrow(self, source: Peer, question: CopyRequest) -> None:
         region = question.where.region(self._cube.width)
         if region is None or not 0 <= question.life < 1 << 48:
             self._services.observe("question_malformed")
             return
         promise = self._lend(source, question, region)
         if promise is None:
-            self._services.send(source, Lent(question.request, 0, 0, (), False))
+            self._services.send(source, CopyReply(question.request, 0, 0, (), False))
             return
         us = promise.until - self._services.now
         if question.after is None:
-            self._services.send(source, Lent(question.request, promise.number, us, (), False))
+            self._services.send(source, CopyReply(question.request, promise.number, us, (), False))
             return
         page, more = self._page(question.home, region, question.after)
-        self._services.send(source, Lent(question.request, promise.number, us, page, more))
+        self._services.send(source, CopyReply(question.request, promise.number, us, page, more))
 
-    def _lend(self, source: Peer, question: Borrow, region: Region) -> Promise | None:
+    def _lend(self, source: Peer, question: CopyRequest, region: Region) -> Promise | None:
         """The promise under which a copy is given, or renewed; None where it is not to be had."""
         key = self._cube.key(region.bits)
         home = self._custody.holder(key)
@@ -349,14 +353,14 @@ class TreeCopies(Fellow):
                 then()
 
         def heard(reply: Reply) -> bool:
-            if isinstance(reply, Amended):
+            if isinstance(reply, CopyUpdateAck):
                 told()
                 return True
             return False
 
         promise.waiting.append(told)
         self._services.after(promise.until - self._services.now, lambda: self._promises.look_at(promise))
-        self._promises.tell(promise, lambda request: Amend(request, promise.life, number, name, entry), heard)
+        self._promises.tell(promise, lambda request: CopyUpdate(request, promise.life, number, name, entry), heard)
 
     def check(self) -> None:
         """Assert what must hold at all times."""

@@ -47,7 +47,7 @@ class Contact(NamedTuple):
         return Range(self.begin, (self.place - self.begin) % size + 1)
 
 
-class _Entry(NamedTuple):
+class _KnownContact(NamedTuple):
     contact: Contact
     at: int
     word_until: int
@@ -64,7 +64,7 @@ class Contacts:
         self._directory = directory
         self._period_us = period_us
         self._is_here = is_here
-        self._entries: dict[int, _Entry] = {}  # by place, who was heard of last at the end
+        self._entries: dict[int, _KnownContact] = {}  # by place, who was heard of last at the end
         self._absent: dict[int, int] = {}  # places, and until when others are not believed who name them
         self._missed: dict[HomeId, int] = {}
         self._hosts: dict[HomeId, Peer] = {}
@@ -105,7 +105,7 @@ class Contacts:
         return not any(keys.holds(contact.place, size) for keys in claims)
 
     def _put(self, contact: Contact, word_until: int) -> None:
-        self._entries[contact.place] = _Entry(contact, self._services.now, word_until)
+        self._entries[contact.place] = _KnownContact(contact, self._services.now, word_until)
         self._hosts[contact.home] = contact.host
         if len(self._entries) > CONTACTS_MAX:
             del self._entries[next(iter(self._entries))]

@@ -23,7 +23,7 @@ from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.rebeca.contacts import Contact, Contacts
 from meetpoint.schemes.rebeca.graph import fingers
 from meetpoint.schemes.rebeca.member import Member
-from meetpoint.schemes.rebeca.messages import Card
+from meetpoint.schemes.rebeca.messages import PackedContact
 from meetpoint.schemes.rebeca.reserves import between, following, levels_of, reserve_count
 from meetpoint.schemes.rebeca.settings import RebecaSettings
 
@@ -36,7 +36,7 @@ BESIDE_MAX: Final = BETWEEN_MAX + RESERVES_MAX
 """How many neighbours are named at a time."""
 
 
-def digest_of(cards: Iterable[Card]) -> int:
+def digest_of(cards: Iterable[PackedContact]) -> int:
     """Tells lists of neighbours apart; never 0."""
     return crc32(msgspec.msgpack.encode(tuple(cards))) + 1
 
@@ -85,18 +85,18 @@ class EdgeTargets:
         size = self._services.ring.size
         return [known[place] for place in following(member.edges.place, near, min(count, RESERVES_MAX), size)]
 
-    def beside(self, member: Member, asker: int) -> tuple[Card, ...]:
+    def beside(self, member: Member, asker: int) -> tuple[PackedContact, ...]:
         """What one is told whose first edge leads to a member: who lies between, and who follows."""
         ring, known = self._services.ring, self.known()
         nearer = [known[place] for place in between(asker, member.edges.place, known, BETWEEN_MAX, ring.size)]
-        return tuple([Card.of(ring, each) for each in (*nearer, *self.reserve(member)) if each.place != asker])
+        return tuple([PackedContact.of(ring, each) for each in (*nearer, *self.reserve(member)) if each.place != asker])
 
-    def after(self, key: int) -> tuple[Card, ...]:
+    def after(self, key: int) -> tuple[PackedContact, ...]:
         """Those that are known from a key on."""
         ring, known = self._services.ring, self.known()
         count = reserve_count(len(self._directory.homes()), self._settings.reserves_per_level)
         places = following((key - 1) % ring.size, known, min(count, RESERVES_MAX), ring.size)
-        return tuple([Card.of(ring, known[place]) for place in places])
+        return tuple([PackedContact.of(ring, known[place]) for place in places])
 
     def unknown(self, member: Member) -> list[int]:
         """Keys that fingers begin at and that nobody who is known has, the nearest first.

@@ -34,11 +34,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from meetpoint.schemes.rebeca.graph import Graph, Part, Split, level
+from meetpoint.schemes.rebeca.graph import Graph, GraphPart, Split, level
 from meetpoint.schemes.rebeca.ranges import Range
-from meetpoint.schemes.rebeca.tables import ALL, Rows, Table, accepts
+from meetpoint.schemes.rebeca.tables import ALL, FilterTable, Rows, accepts
 
-__all__ = ["Ack", "Ask", "Edges", "Message", "Said", "State"]
+__all__ = ["EdgeAck", "EdgeMessage", "EdgeQuery", "EdgeState", "Edges", "Outgoing"]
 
 HERE = "here"
 """The source of what is wanted at a node itself: the paper's loopback edge."""
@@ -56,7 +56,7 @@ MARGIN = 8
 """Who waits for a time to be over waits longer by this part of it, as clocks differ."""
 
 
-class Ask(NamedTuple):
+class EdgeQuery(NamedTuple):
     """To where an edge leads: which range it answers for, when that was asked, and the number of what is known."""
 
     range: Range
@@ -65,7 +65,7 @@ class Ask(NamedTuple):
     known: int = -1
 
 
-class State(NamedTuple):
+class EdgeState(NamedTuple):
     """To one whose edge leads here: all that is wanted in a range, good for so long after its last question."""
 
     number: int
@@ -78,14 +78,14 @@ class State(NamedTuple):
     """Whether an `Ack` is waited for."""
 
 
-class Ack(NamedTuple):
+class EdgeAck(NamedTuple):
     """To one that an edge leads to: this state is known, here and further up."""
 
     number: int
 
 
-Message: TypeAlias = Ask | State | Ack
-Said: TypeAlias = list[tuple[int, Message]]
+EdgeMessage: TypeAlias = EdgeQuery | EdgeState | EdgeAck
+Outgoing: TypeAlias = list[tuple[int, EdgeMessage]]
 
 
 class _Edge:
@@ -121,7 +121,7 @@ class _Grant:
         "until",
     )
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: FilterTable) -> None:
         self.table = table
         self.rows: Rows = ()  # of the table, as they were told
         self.ends: dict[int, int] = {}  # where ranges end that it was told of, and until when that is good
@@ -141,7 +141,7 @@ class Edges:
     """One node's filters."""
 
     def __init__(
-        self, size: int, place: int, table: Callable[[], Table], lease_us: int, now: int, owed_us: int
+        self, size: int, place: int, table: Callable[[], FilterTable], lease_us: int, now: int, owed_us: int
     ) -> None:
         self.size = size
         self.place = place
@@ -214,7 +214,7 @@ class Edges:
         is_known = all(self._is_known(node, edge, now) for node, edge in self._edges.items())
         return is_known and not self._owed and not self._unaware(now)
 
-    def _is_wanted(self, part: Part, attributes: Mapping[str, object], now: int) -> bool:
+    def _is_wanted(self, part: GraphPart, attributes: Mapping[str, object], now: int) -> bool:
         return accepts(self.rows(part.node, now), attributes)
 
     def _is_known(self, node: int, edge: _Edge, now: int) -> bool:
@@ -222,17 +222,17 @@ class Edges:
 
     # -- what may happen -----------------------------------------------------------------------------------------------
 
-    def relink(self, own: Range, links: Mapping[int, int], now: int, owed_us: int = 0) -> Said:
+    def relink(self, own: Range, links: Mapping[int, int], now: int, owed_us: int = 0) -> Outgoing:
         """This node has other keys or edges. `owed_us`: how long others may rely on what was told of its new keys."""
         return self.change(now, {}, own, links, owed_us)
 
-    def want(self, name: str, rows: Rows, now: int) -> Said:
+    def want(self, name: str, rows: Rows, now: int) -> Outgoing:
         """A subscription here is new, changed or gone."""
         return self.change(now, {name: rows}, self.graph.own, self._begins)
 
     def change(
         self, now: int, wanted: Mapping[str, Rows], own: Range, links: Mapping[int, int], owed_us: int = 0
-    ) -> Said:
+    ) -> Outgoing:
         """Both at once: nobody is to hear of new keys without what is wanted there. What has no rows is gone."""
         self.ready_at = max(self.ready_at, now + owed_us + owed_us // MARGIN)
         if own != self.graph.own or links != self._begins:
@@ -255,7 +255,7 @@ class Edges:
         self.graph = Graph(self.size, self.place, own, self._begins)
         self._edges = {node: self._edges.get(node) or _Edge(now) for node in self.graph.nodes}
 
-    def begin_anew(self, node: int, now: int) -> Said:
+    def begin_anew(self, node: int, now: int) -> Outgoing:
         """Where an edge leads, another serves now, or the same after a restart: what the one before told is over."""
         if node in self._edges:
             self._edges[node] = _Edge(now)
@@ -268,15 +268,15 @@ class Edges:
         if grant is not None:
             grant.at = -1
 
-    def heard(self, source: int, message: Message, now: int) -> Said:
+    def heard(self, source: int, message: EdgeMessage, now: int) -> Outgoing:
         """Someone says something. What makes no sense is not heard."""
         match message:
-            case Ask():
+            case EdgeQuery():
                 return self._asked(source, message, now) if self._is_sound(message.range) else []
-            case State():
+            case EdgeState():
                 is_sound = self._is_sound(message.range) and message.at <= now and message.good_us <= self._lease_us
                 return self._stated(source, message, now) if is_sound else []
-            case Ack():
+            case EdgeAck():
                 grant = self._granted.get(source)
                 if grant is not None and message.number <= grant.number:
                     grant.acked = max(grant.acked, message.number)
@@ -285,7 +285,7 @@ class Edges:
     def _is_sound(self, range_: Range) -> bool:
         return 0 <= range_.begin < self.size and 0 <= range_.length <= self.size
 
-    def again(self, now: int) -> Said:
+    def again(self, now: int) -> Outgoing:
         """What is to be said now and then: questions, and what was not acknowledged; new edges are asked apart."""
         asks = self._ask([node for node, edge in self._edges.items() if edge.is_asked], now)
         states = self._refresh(now)
@@ -295,21 +295,21 @@ class Edges:
                 states.append((node, self._state(self._granted[node])))
         return asks + states + self._pay(now)
 
-    def ask_new(self, now: int) -> Said:
+    def ask_new(self, now: int) -> Outgoing:
         """Ask where edges lead that were not asked yet. Whoever does so before it has found all its edges asks one for
         what another will answer for, and is told of it as long as that is good.
         """
         return self._ask([node for node, edge in self._edges.items() if not edge.is_asked], now)
 
-    def _ask(self, nodes: Iterable[int], now: int) -> Said:
-        said: Said = []
+    def _ask(self, nodes: Iterable[int], now: int) -> Outgoing:
+        said: Outgoing = []
         for node in nodes:
             edge = self._edges[node]
             edge.is_asked = True
-            said.append((node, Ask(self.graph.responsible[node], now, edge.number)))
+            said.append((node, EdgeQuery(self.graph.responsible[node], now, edge.number)))
         return said
 
-    def remake(self, now: int) -> Said:
+    def remake(self, now: int) -> Outgoing:
         """Draw what is wanted together anew, by what events are like now; whatever changes is told."""
         for grant in self._granted.values():
             grant.table = self._table()
@@ -317,12 +317,12 @@ class Edges:
 
     # -- those whose edges lead here -----------------------------------------------------------------------------------
 
-    def _asked(self, source: int, ask: Ask, now: int) -> Said:
+    def _asked(self, source: int, ask: EdgeQuery, now: int) -> Outgoing:
         own = self.graph.own
         grant = self._granted.get(source)
         is_new = grant is None or grant.until <= now
         if source == self.place or not ask.range.meets(own, self.size) or (is_new and self._is_full(now)):
-            return [(source, State(self._number, Range(own.begin, 0), ALL, ask.at, 0))]
+            return [(source, EdgeState(self._number, Range(own.begin, 0), ALL, ask.at, 0))]
         if grant is None or is_new:
             grant = self._granted[source] = _Grant(self._table())
             grant.acked = self._number  # all that it was told before is over: nobody waits for it to know that
@@ -361,9 +361,9 @@ class Edges:
         """Whether what is told to one may rest on an edge: nothing ever rests on itself."""
         return level(self.place, node, self.size) < level(source, self.place, self.size)
 
-    def _refresh(self, now: int) -> Said:
+    def _refresh(self, now: int) -> Outgoing:
         """Make what was told what is so; whatever changes is told, to each all at once."""
-        said: Said = []
+        said: Outgoing = []
         self._granted = {source: grant for source, grant in self._granted.items() if grant.until > now}
         for source, grant in self._granted.items():
             grant.ends = {end: until for end, until in grant.ends.items() if until > now}
@@ -394,12 +394,12 @@ class Edges:
         for each, rows in sources.items():
             grant.table.replace(each, rows)
 
-    def _state(self, grant: _Grant) -> State:
-        return State(grant.number, grant.range, grant.rows, grant.at, grant.good_us, grant.acked < grant.number)
+    def _state(self, grant: _Grant) -> EdgeState:
+        return EdgeState(grant.number, grant.range, grant.rows, grant.at, grant.good_us, grant.acked < grant.number)
 
     # -- those to whom edges lead --------------------------------------------------------------------------------------
 
-    def _stated(self, source: int, state: State, now: int) -> Said:
+    def _stated(self, source: int, state: EdgeState, now: int) -> Outgoing:
         edge = self._edges.get(source)
         if edge is not None and state.at >= edge.since:
             if state.number < edge.number or (state.rows is None and state.number != edge.number):
@@ -440,16 +440,16 @@ class Edges:
                 return False
         return True
 
-    def _pay(self, now: int) -> Said:
+    def _pay(self, now: int) -> Outgoing:
         """Acknowledge what is known further up."""
         if now < self.ready_at:
             return []
         self._unsafe = {name: who for name, who in self._unsafe.items() if not self._is_known_to(who, now)}
         owed, self._owed = self._owed, []
-        said: Said = []
+        said: Outgoing = []
         for node, number, unaware in owed:
             if self._is_known_to(unaware, now):
-                said.append((node, Ack(number)))
+                said.append((node, EdgeAck(number)))
             else:
                 self._owed.append((node, number, unaware))
         return said

@@ -24,19 +24,19 @@ from meetpoint.placement.entries.conjunctions import conjunction_in
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.rebeca.contacts import Contact, Contacts
 from meetpoint.schemes.rebeca.edge_targets import BESIDE_MAX, EdgeTargets, digest_of
-from meetpoint.schemes.rebeca.edges import Ack, Ask, Said, State
+from meetpoint.schemes.rebeca.edges import EdgeAck, EdgeQuery, EdgeState, Outgoing
 from meetpoint.schemes.rebeca.member import Member
 from meetpoint.schemes.rebeca.messages import (
     UNASKED,
-    Absent,
-    Beside,
-    Filter,
-    Known,
-    Stretch,
-    Want,
+    FilterAck,
+    FilterQuery,
+    FilterUpdate,
+    NeighbourList,
+    NoSuchMember,
+    PackedRange,
     contacts_of,
 )
-from meetpoint.schemes.rebeca.messages import Member as Named
+from meetpoint.schemes.rebeca.messages import MemberRef as Named
 from meetpoint.schemes.rebeca.ranges import Range
 from meetpoint.schemes.rebeca.tables import EVERYTHING, ROWS_MAX, Rows
 
@@ -48,7 +48,7 @@ TELLERS_MAX: Final = 1_024
 ARCS_MAX: Final = 64
 """Arcs that are read of one home."""
 
-Told: TypeAlias = Want | Filter | Known | Absent | Beside
+Told: TypeAlias = FilterQuery | FilterUpdate | FilterAck | NoSuchMember | NeighbourList
 
 
 class FilterUpdates:
@@ -84,7 +84,7 @@ class FilterUpdates:
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are about filters."""
-        return dict.fromkeys((Want, Filter, Known, Absent, Beside), self._received)
+        return dict.fromkeys((FilterQuery, FilterUpdate, FilterAck, NoSuchMember, NeighbourList), self._received)
 
     def begin_round(self) -> None:
         """From now on a home that is asked again is one more time unanswered."""
@@ -93,38 +93,38 @@ class FilterUpdates:
 
     # -- what is said --------------------------------------------------------------------------------------------------
 
-    def say(self, member: Member, said: Said) -> None:
+    def say(self, member: Member, said: Outgoing) -> None:
         """A member says something."""
         ring = self._services.ring
         for place, message in said:
             key = bytes(ring.key(place))
             match message:
-                case Ask():
+                case EdgeQuery():
                     home = member.homes.get(place)
                     if home is not None:
                         self._ask(member, Named(home, key, _life(member, place)), message)
-                case State():
+                case EdgeState():
                     asker = member.askers.get(place)
                     if asker is not None:
                         rows = None if message.rows is None else tuple(map(_text, message.rows))
-                        stretch = Stretch.of(ring, message.range)
-                        told = Filter(
+                        stretch = PackedRange.of(ring, message.range)
+                        told = FilterUpdate(
                             Named(asker[0], key, asker[1]), member.name, message.number, stretch, rows, message.at,
                             message.good_us, message.is_pending,
                         )  # fmt: skip
                         self._send(asker[0], told)
-                case Ack():
+                case EdgeAck():
                     teller = member.tellers.get(place)
                     if teller is not None:
-                        self._send(teller[0], Known(Named(teller[0], key, teller[1]), member.name, message.number))
+                        self._send(teller[0], FilterAck(Named(teller[0], key, teller[1]), member.name, message.number))
         self._said(member.home)
 
     def knock(self, member: Member, contact: Contact) -> None:
         """Ask one that no edge leads to whether it is there."""
-        nothing = Ask(Range(member.edges.place, 0), self._services.now)
+        nothing = EdgeQuery(Range(member.edges.place, 0), self._services.now)
         self._ask(member, Named(contact.home, bytes(self._services.ring.key(contact.place))), nothing)
 
-    def _ask(self, member: Member, to: Named, ask: Ask) -> None:
+    def _ask(self, member: Member, to: Named, ask: EdgeQuery) -> None:
         ring = self._services.ring
         if not self._is_here(to.home) and self._asked_in.get(to.home) != self._round:
             self._asked_in[to.home] = self._round
@@ -133,8 +133,8 @@ class FilterUpdates:
         if place == member.first:
             listed = member.listed_by[1] if member.listed_by[0] == place else 0
         begin = bytes(ring.key(member.edges.graph.own.begin))
-        stretch = Stretch.of(ring, ask.range)
-        self._send(to.home, Want(to, member.name, stretch, ask.at, ask.known, begin, listed))
+        stretch = PackedRange.of(ring, ask.range)
+        self._send(to.home, FilterQuery(to, member.name, stretch, ask.at, ask.known, begin, listed))
 
     def _is_here(self, home: HomeId) -> bool:
         return home in self._hosting.homes
@@ -160,7 +160,7 @@ class FilterUpdates:
     # -- what is heard -------------------------------------------------------------------------------------------------
 
     def _received(self, source: Peer, message: Message) -> None:
-        assert isinstance(message, Want | Filter | Known | Absent | Beside)
+        assert isinstance(message, FilterQuery | FilterUpdate | FilterAck | NoSuchMember | NeighbourList)
         ring = self._services.ring
         named = (message.to, message.source)
         if not all(ring.holds(each.home) and ring.holds(each.place) for each in named):
@@ -175,19 +175,19 @@ class FilterUpdates:
         member = self._find(message.to.home, message.to.place)
         is_meant = member is not None and message.to.life == member.life
         match message:
-            case Want():
+            case FilterQuery():
                 self._asked(source, member, message)
-            case Filter():
+            case FilterUpdate():
                 self._told(source, member if is_meant else None, message)
-            case Known():
+            case FilterAck():
                 if member is not None and is_meant and 0 <= message.number < NUMBER_MAX:
-                    self._hear(member, message.source, Ack(message.number))
-            case Absent():
+                    self._hear(member, message.source, EdgeAck(message.number))
+            case NoSuchMember():
                 self._is_absent(source, message)
-            case Beside():
+            case NeighbourList():
                 self._told_beside(member if is_meant else None, message)
 
-    def _hear(self, member: Member, source: Named, message: Ask | State | Ack) -> None:
+    def _hear(self, member: Member, source: Named, message: EdgeQuery | EdgeState | EdgeAck) -> None:
         place = self._services.ring.number(source.place)
         self.say(member, member.edges.heard(place, message, self._services.now))
 
@@ -197,7 +197,7 @@ class FilterUpdates:
         if self._contacts.heard(contact):
             self._learnt()
 
-    def _asked(self, source: Peer, member: Member | None, want: Want) -> None:
+    def _asked(self, source: Peer, member: Member | None, want: FilterQuery) -> None:
         ring = self._services.ring
         range_ = want.range.range(ring)
         if range_ is None or not 0 <= want.at < NUMBER_MAX or not ring.holds(want.begin):
@@ -213,25 +213,25 @@ class FilterUpdates:
             member.askers[place] = asker
             member.edges.asked_anew(place)
         known = want.known if want.to.life == member.life else -1
-        self._hear(member, want.source, Ask(range_, want.at, known))
+        self._hear(member, want.source, EdgeQuery(range_, want.at, known))
         if want.listed != UNASKED:
             cards = self._linking.beside(member, place)
             if digest_of(cards) != want.listed:
-                self._send(want.source.home, Beside(want.source, member.name, cards))
+                self._send(want.source.home, NeighbourList(want.source, member.name, cards))
         if len(member.askers) > 2 * len(member.edges.granted):
             member.askers = {each: who for each, who in member.askers.items() if each in member.edges.granted}
 
-    def _answer_absent(self, source: Peer, want: Want) -> None:
+    def _answer_absent(self, source: Peer, want: FilterQuery) -> None:
         if not self._is_here(want.to.home):
             return
         me = Named(want.to.home, want.to.place)
-        absent = Absent(want.source, me, self._custody.arcs(want.to.home))
+        absent = NoSuchMember(want.source, me, self._custody.arcs(want.to.home))
         if source.id == self._services.me.id:
             self._queue.append(absent)
         else:
             self._services.send(source, absent)
 
-    def _told(self, source: Peer, member: Member | None, message: Filter) -> None:
+    def _told(self, source: Peer, member: Member | None, message: FilterUpdate) -> None:
         ring = self._services.ring
         range_ = message.range.range(ring)
         times = (message.number, message.at, message.good_us)
@@ -255,7 +255,7 @@ class FilterUpdates:
         if len(member.tellers) > TELLERS_MAX:
             member.tellers = {each: who for each, who in member.tellers.items() if member.edges.since(each) is not None}
         rows = None if message.rows is None else self._rows(message.rows)
-        state = State(
+        state = EdgeState(
             message.number, range_, rows, message.at, message.good_us, message.is_pending
         )  # fmt: skip
         self._hear(member, message.source, state)
@@ -269,7 +269,7 @@ class FilterUpdates:
             self._services.observe("filter_malformed")
         return tuple([EVERYTHING if row is None else row for row in rows])
 
-    def _told_beside(self, member: Member | None, message: Beside) -> None:
+    def _told_beside(self, member: Member | None, message: NeighbourList) -> None:
         ring = self._services.ring
         listed = contacts_of(ring, message.cards[:BESIDE_MAX])
         if listed is None:
@@ -282,7 +282,7 @@ class FilterUpdates:
         if self._contacts.told(listed):
             self._learnt()
 
-    def _is_absent(self, source: Peer, message: Absent) -> None:
+    def _is_absent(self, source: Peer, message: NoSuchMember) -> None:
         ring = self._services.ring
         home = message.source.home
         if not all(ring.holds(arc.low) and ring.holds(arc.high) for arc in message.arcs):

@@ -25,17 +25,25 @@ from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
 from meetpoint.placement.dissemination.wait_all import when_all
 from meetpoint.placement.entries.entry_table import Matched, add_to, by_home
 from meetpoint.placement.ownership.ownership import Ownership
-from meetpoint.schemes.rebeca.entry_tables import Shelves
-from meetpoint.schemes.rebeca.graph import Part
+from meetpoint.schemes.rebeca.entry_tables import MemberTables
+from meetpoint.schemes.rebeca.graph import GraphPart
 from meetpoint.schemes.rebeca.member import Member
 from meetpoint.schemes.rebeca.members import Members
-from meetpoint.schemes.rebeca.messages import Carried, Carry, Hand, Handed, Serve, Served, Stretch
-from meetpoint.schemes.rebeca.messages import Member as Named
+from meetpoint.schemes.rebeca.messages import (
+    ForwardAround,
+    ForwardAroundReply,
+    ForwardEvent,
+    ForwardReply,
+    MatchRange,
+    MatchRangeReply,
+    PackedRange,
+)
+from meetpoint.schemes.rebeca.messages import MemberRef as Named
 from meetpoint.schemes.rebeca.ranges import Range, merged
 from meetpoint.schemes.rebeca.timeouts import HOPS_MAX, STEP_US, WITHIN_US
 from meetpoint.wording import counted
 
-__all__ = ["Event", "Forwarding", "Outcome"]
+__all__ = ["ForwardedEvent", "Forwarding", "Outcome"]
 
 BRING_US: Final = SECOND_US // 2
 """How long a home may take to have an event, before that is left to the event's origin."""
@@ -43,7 +51,7 @@ WORKING_MAX: Final = 4_096
 """Ranges that a node works at; any further one is left."""
 
 
-class Event(NamedTuple):
+class ForwardedEvent(NamedTuple):
     """An event on its way."""
 
     key: EventKey
@@ -76,7 +84,7 @@ class Forwarding:
         custody: Ownership,
         errands: KeyedRpc,
         bringing: HomeFanout,
-        shelves: Shelves,
+        shelves: MemberTables,
         members: Members,
     ) -> None:
         self._services = services
@@ -85,17 +93,23 @@ class Forwarding:
         self._shelves = shelves
         self._members = members
         self._working = 0
-        errands.do(Serve, self._serve)
-        errands.do(Carry, self._carry)
+        errands.do(MatchRange, self._serve)
+        errands.do(ForwardAround, self._carry)
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are about events."""
-        return {Hand: self._hand}  # type: ignore[dict-item]
+        return {ForwardEvent: self._hand}  # type: ignore[dict-item]
 
     # -- for a range ---------------------------------------------------------------------------------------------------
 
     def pass_on(
-        self, member: Member, range_: Range, event: Event, hops: int, within_us: int, then: Callable[[Outcome], None]
+        self,
+        member: Member,
+        range_: Range,
+        event: ForwardedEvent,
+        hops: int,
+        within_us: int,
+        then: Callable[[Outcome], None],
     ) -> None:
         """Bring an event to all in a range who want it; `then` once, in time."""
         split = member.edges.split(range_, event.attributes, self._services.now)
@@ -133,8 +147,8 @@ class Forwarding:
     def _hand_on(
         self,
         member: Member,
-        part: Part,
-        event: Event,
+        part: GraphPart,
+        event: ForwardedEvent,
         hops: int,
         within_us: int,
         outcome: Outcome,
@@ -165,7 +179,7 @@ class Forwarding:
             return
 
         def answered(reply: Reply | None) -> None:
-            if isinstance(reply, Handed):
+            if isinstance(reply, ForwardReply):
                 passed(self._read(reply, part.range))
                 return
             self._services.observe("rebeca_unanswered")
@@ -173,17 +187,17 @@ class Forwarding:
             outcome.left.append(part.range)
             done()
 
-        stretch = Stretch.of(ring, part.range)
+        stretch = PackedRange.of(ring, part.range)
         self._services.ask(
             host,
-            lambda each: Hand(
+            lambda each: ForwardEvent(
                 each, Named(home, place), stretch, event.key, event.settled, hops + 1, within_us, event.content
             ),
             answered,
             within_us,
         )
 
-    def _read(self, reply: Handed | Carried, asked: Range) -> Outcome:
+    def _read(self, reply: ForwardReply | ForwardAroundReply, asked: Range) -> Outcome:
         """An answer as it came: what makes no sense answers for nothing."""
         ring = self._services.ring
         found = Outcome()
@@ -200,7 +214,7 @@ class Forwarding:
     def _bring(
         self,
         home: HomeId,
-        event: Event,
+        event: ForwardedEvent,
         is_asked: Callable[[HomeId], bool],
         within_us: int,
         outcome: Outcome,
@@ -218,14 +232,14 @@ class Forwarding:
 
     # -- what comes from others ----------------------------------------------------------------------------------------
 
-    def _event(self, key: EventKey, settled: int, content: bytes) -> Event | None:
+    def _event(self, key: EventKey, settled: int, content: bytes) -> ForwardedEvent | None:
         if settled < 0:
             self._services.observe("event_malformed")
             return None
         attributes = read_attributes(self._services, content)
-        return None if attributes is None else Event(key, settled, content, attributes)
+        return None if attributes is None else ForwardedEvent(key, settled, content, attributes)
 
-    def _hand(self, source: Peer, hand: Hand) -> None:
+    def _hand(self, source: Peer, hand: ForwardEvent) -> None:
         ring = self._services.ring
         range_ = hand.range.range(ring)
         well = ring.holds(hand.to.home) and ring.holds(hand.to.place) and 0 <= hand.hops <= HOPS_MAX
@@ -236,17 +250,17 @@ class Forwarding:
         member = self._members.find(hand.to.home, hand.to.place)
         if member is None or self._working >= WORKING_MAX:
             self._services.observe("rebeca_elsewhere")
-            self._services.send(source, Handed(hand.request, (hand.range,), (), 0))
+            self._services.send(source, ForwardReply(hand.request, (hand.range,), (), 0))
             return
 
         def passed(outcome: Outcome) -> None:
-            left = tuple(Stretch.of(ring, each) for each in merged(outcome.left, ring.size))
-            self._services.send(source, Handed(hand.request, left, tuple(outcome.homes.items()), outcome.served))
+            left = tuple(PackedRange.of(ring, each) for each in merged(outcome.left, ring.size))
+            self._services.send(source, ForwardReply(hand.request, left, tuple(outcome.homes.items()), outcome.served))
 
         within_us = min(max(hand.within_us, 0), WITHIN_US)
         self.pass_on(member, range_, event, hand.hops, within_us - STEP_US // 2, passed)
 
-    def _carry(self, home: Home, reached: Reached, carry: Carry, answer: Callable[[Message], None]) -> None:
+    def _carry(self, home: Home, reached: Reached, carry: ForwardAround, answer: Callable[[Message], None]) -> None:
         ring = self._services.ring
         event = self._event(carry.event, carry.settled, carry.content)
         root = self._members.root(home.id)
@@ -254,8 +268,8 @@ class Forwarding:
             return
 
         def passed(outcome: Outcome) -> None:
-            left = tuple(Stretch.of(ring, each) for each in merged(outcome.left, ring.size))
-            answer(Carried(left, tuple(outcome.homes.items()), outcome.served))
+            left = tuple(PackedRange.of(ring, each) for each in merged(outcome.left, ring.size))
+            answer(ForwardAroundReply(left, tuple(outcome.homes.items()), outcome.served))
 
         within_us = min(max(carry.within_us, 0), WITHIN_US)
         everything = Range(root.edges.graph.own.begin, ring.size)
@@ -263,9 +277,9 @@ class Forwarding:
 
     def carried(self, answer: Message, everything: Range) -> Outcome | None:
         """What became of an event that another carried."""
-        return self._read(answer, everything) if isinstance(answer, Carried) else None
+        return self._read(answer, everything) if isinstance(answer, ForwardAroundReply) else None
 
-    def _serve(self, home: Home, reached: Reached, serve: Serve, answer: Callable[[Message], None]) -> None:
+    def _serve(self, home: Home, reached: Reached, serve: MatchRange, answer: Callable[[Message], None]) -> None:
         ring = self._services.ring
         range_ = serve.range.range(ring)
         event = self._event(serve.event, serve.settled, serve.content)
@@ -281,7 +295,7 @@ class Forwarding:
             lambda owner: arc.holds(owner) and range_.holds(ring.number(owner), ring.size),
             BRING_US,
             outcome,
-            lambda: answer(Served(tuple(outcome.homes.items()))),
+            lambda: answer(MatchRangeReply(tuple(outcome.homes.items()))),
         )
         if self._services.tracing:
             told = f"matches of {counted(len(matched), 'home')}, by an errand"

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from meetpoint.schemes.rebeca.ranges import Range, merged
 
-__all__ = ["Graph", "Part", "Split", "fingered_by", "fingers", "level"]
+__all__ = ["Graph", "GraphPart", "Split", "fingered_by", "fingers", "level"]
 
 
 def fingers(place: int, members: Sequence[int], size: int) -> list[int]:
@@ -49,7 +49,7 @@ def level(place: int, other: int, size: int) -> int:
     return ((other - place) % size).bit_length() - 1
 
 
-class Part(NamedTuple):
+class GraphPart(NamedTuple):
     """What a node hands on: to whom, and for which range."""
 
     node: int
@@ -60,7 +60,7 @@ class Split(NamedTuple):
     """How a node parts a range: what it serves itself, what it hands on, the longest first, and what nobody has."""
 
     mine: Range
-    parts: list[Part]
+    parts: list[GraphPart]
     left: list[Range]
 
 
@@ -120,6 +120,6 @@ class Graph:
             begin = (range_.begin - own.begin) % size
             length = min(range_.length, last - begin)
             if length > 0:
-                parts.append(Part(node, Range(range_.begin, length)))
+                parts.append(GraphPart(node, Range(range_.begin, length)))
         parts.sort(key=lambda part: -part.range.length)
         return Split(mine, parts, left)

@@ -12,7 +12,7 @@ from meetpoint.api.ids import HomeId, Peer
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.rebeca.contacts import Contact
 from meetpoint.schemes.rebeca.edges import Edges
-from meetpoint.schemes.rebeca.messages import Member as Named
+from meetpoint.schemes.rebeca.messages import MemberRef as Named
 
 __all__ = ["Member"]
 

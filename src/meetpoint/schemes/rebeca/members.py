@@ -24,15 +24,15 @@ from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.rebeca.contacts import Contacts
 from meetpoint.schemes.rebeca.edge_targets import EdgeTargets
-from meetpoint.schemes.rebeca.edges import Edges, Said
-from meetpoint.schemes.rebeca.entry_tables import Shelves
+from meetpoint.schemes.rebeca.edges import Edges, Outgoing
+from meetpoint.schemes.rebeca.entry_tables import MemberTables
 from meetpoint.schemes.rebeca.filter_updates import NUMBER_MAX, FilterUpdates
 from meetpoint.schemes.rebeca.member import Member
-from meetpoint.schemes.rebeca.node_join import Joining
+from meetpoint.schemes.rebeca.node_join import NodeJoin
 from meetpoint.schemes.rebeca.node_location import NodeLocation
 from meetpoint.schemes.rebeca.ranges import Range
 from meetpoint.schemes.rebeca.settings import RebecaSettings
-from meetpoint.schemes.rebeca.tables import SAMPLE_MAX, Rows, Sample, Table, make_table
+from meetpoint.schemes.rebeca.tables import SAMPLE_MAX, FilterTable, Rows, Sample, make_table
 
 __all__ = ["Members"]
 
@@ -53,7 +53,7 @@ class Members(Fellow):
         overlay: Overlay,
         hosting: HomeManager,
         custody: Ownership,
-        shelves: Shelves,
+        shelves: MemberTables,
         settings: RebecaSettings,
     ) -> None:
         self._services = services
@@ -70,7 +70,7 @@ class Members(Fellow):
         self._locating = NodeLocation(
             services, overlay, self._contacts, self.linking, period_us, self.find, self._look_soon
         )  # fmt: skip
-        self._joining = Joining(services, self._contacts, period_us, self.find, self._look_soon)
+        self._joining = NodeJoin(services, self._contacts, period_us, self.find, self._look_soon)
         self._lives = services.random.getrandbits(48)
         self._members: dict[HomeId, dict[bytes, Member]] = {}
         self._seen: dict[
@@ -246,7 +246,7 @@ class Members(Fellow):
         edges = Edges(size, place, self._table, self._settings.lease_us, self._services.now, 0)
         return Member(home, arc, self._lives, edges)
 
-    def _table(self) -> Table:
+    def _table(self) -> FilterTable:
         sample = Sample(tuple(self._sample)) if self._settings.strategy == "imperfect" else None
         return make_table(self._settings.strategy, sample, self._settings.share)
 
@@ -336,7 +336,7 @@ class Members(Fellow):
                 if contact.place != first:
                     self._telling.knock(member, contact)
 
-    def _resampled(self, member: Member) -> Said:
+    def _resampled(self, member: Member) -> Outgoing:
         """Rows are merged by what events are like: by others than before, when all of the sample are others."""
         is_due = self._settings.strategy == "imperfect" and self._sampled >= SAMPLE_MAX
         return member.edges.remake(self._services.now) if is_due else []

@@ -21,25 +21,25 @@ from meetpoint.schemes.rebeca.ranges import Range
 __all__ = [
     "MESSAGES",
     "UNASKED",
-    "Absent",
-    "Beside",
-    "Card",
-    "Carried",
-    "Carry",
-    "Filter",
-    "Hand",
-    "Handed",
-    "Join",
-    "Joined",
-    "Known",
-    "Locate",
-    "Located",
-    "Member",
-    "Serve",
-    "Served",
-    "Stretch",
-    "Want",
-    "Where",
+    "FilterAck",
+    "FilterQuery",
+    "FilterUpdate",
+    "ForwardAround",
+    "ForwardAroundReply",
+    "ForwardEvent",
+    "ForwardReply",
+    "LocateNode",
+    "MatchRange",
+    "MatchRangeReply",
+    "MemberRef",
+    "NeighbourList",
+    "NeighbourQuery",
+    "NoSuchMember",
+    "NodeJoined",
+    "NodeJoinedReply",
+    "NodeLocated",
+    "PackedContact",
+    "PackedRange",
     "contacts_of",
     "ranges_of",
 ]
@@ -48,14 +48,14 @@ UNASKED: Final = -1
 """In a `Want`: no neighbours are asked for."""
 
 
-class Stretch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PackedRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A range as it travels: numbers in a message have no more than 64 bits."""
 
     begin: bytes
     length: bytes
 
     @classmethod
-    def of(cls, ring: Ring, range_: Range) -> Stretch:
+    def of(cls, ring: Ring, range_: Range) -> PackedRange:
         """A range, packed."""
         length = range_.length
         return cls(bytes(ring.key(range_.begin)), length.to_bytes((length.bit_length() + 7) // 8, "big"))
@@ -68,14 +68,14 @@ class Stretch(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return Range(ring.number(self.begin), length) if length <= ring.size else None
 
 
-def ranges_of(ring: Ring, stretches: Iterable[Stretch]) -> list[Range] | None:
+def ranges_of(ring: Ring, stretches: Iterable[PackedRange]) -> list[Range] | None:
     """All ranges; None where one of them is none."""
     found = [each.range(ring) for each in stretches]
     ranges = [each for each in found if each is not None]
     return ranges if len(ranges) == len(found) else None
 
 
-class Card(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PackedContact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A member as others are told of it: its home, its place, where its keys begin, and which node hosts it."""
 
     home: HomeId
@@ -84,7 +84,7 @@ class Card(msgspec.Struct, frozen=True, array_like=True, gc=False):
     host: Peer
 
     @classmethod
-    def of(cls, ring: Ring, contact: Contact) -> Card:
+    def of(cls, ring: Ring, contact: Contact) -> PackedContact:
         """A contact, packed."""
         return cls(contact.home, bytes(ring.key(contact.place)), bytes(ring.key(contact.begin)), contact.host)
 
@@ -95,14 +95,14 @@ class Card(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return Contact(self.home, ring.number(self.place), ring.number(self.begin), self.host)
 
 
-def contacts_of(ring: Ring, cards: Iterable[Card]) -> list[Contact] | None:
+def contacts_of(ring: Ring, cards: Iterable[PackedContact]) -> list[Contact] | None:
     """All contacts; None where one of them is none."""
     found = [each.contact(ring) for each in cards]
     contacts = [each for each in found if each is not None]
     return contacts if len(contacts) == len(found) else None
 
 
-class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class MemberRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A member: its home, its place, and its life; 0 where that is not known."""
 
     home: HomeId
@@ -113,13 +113,13 @@ class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
 # -- filters -----------------------------------------------------------------------------------------------------------
 
 
-class Want(Message, frozen=True, array_like=True, gc=False, tag="f.want"):
+class FilterQuery(Message, frozen=True, array_like=True, gc=False, tag="f.want"):
     """Down an edge (`edges.Ask`): what is wanted in this range, for which I hold you responsible?"""
 
-    to: Member
+    to: MemberRef
     """Its life is that of the member whose state is known."""
-    source: Member
-    range: Stretch
+    source: MemberRef
+    range: PackedRange
     at: int
     known: int
     begin: bytes
@@ -128,95 +128,95 @@ class Want(Message, frozen=True, array_like=True, gc=False, tag="f.want"):
     """Asked of the first edge: who is beside you? A digest of what it said last; 0 where it has said nothing."""
 
 
-class Filter(Message, frozen=True, array_like=True, gc=False, tag="f.filter"):
+class FilterUpdate(Message, frozen=True, array_like=True, gc=False, tag="f.filter"):
     """Up an edge (`edges.State`): all that is wanted in a range, as texts; None where those are known."""
 
-    to: Member
-    source: Member
+    to: MemberRef
+    source: MemberRef
     number: int
-    range: Stretch
+    range: PackedRange
     rows: tuple[str, ...] | None
     at: int
     good_us: int
     is_pending: bool
 
 
-class Known(Message, frozen=True, array_like=True, gc=False, tag="f.known"):
+class FilterAck(Message, frozen=True, array_like=True, gc=False, tag="f.known"):
     """Down an edge (`edges.Ack`): a filter is known here, and further up."""
 
-    to: Member
-    source: Member
+    to: MemberRef
+    source: MemberRef
     number: int
 
 
-class Absent(Message, frozen=True, array_like=True, gc=False, tag="f.absent"):
+class NoSuchMember(Message, frozen=True, array_like=True, gc=False, tag="f.absent"):
     """There is no such member; the home holds these arcs."""
 
-    to: Member
-    source: Member
+    to: MemberRef
+    source: MemberRef
     arcs: tuple[KeyRange, ...]
 
 
-class Beside(Message, frozen=True, array_like=True, gc=False, tag="f.beside"):
+class NeighbourList(Message, frozen=True, array_like=True, gc=False, tag="f.beside"):
     """To one whose first edge leads here: who lies between, as far as is known here, and who is in reserve here."""
 
-    to: Member
-    source: Member
-    cards: tuple[Card, ...]
+    to: MemberRef
+    source: MemberRef
+    cards: tuple[PackedContact, ...]
 
 
 # -- the graph ---------------------------------------------------------------------------------------------------------
 
 
-class Locate(Message, frozen=True, array_like=True, gc=False, tag="f.locate"):
+class LocateNode(Message, frozen=True, array_like=True, gc=False, tag="f.locate"):
     """Node-location, down the graph: who has this key? Whoever it ends at tells its origin."""
 
-    to: Member
-    range: Stretch
+    to: MemberRef
+    range: PackedRange
     key: bytes
     origin: Peer
     hops: int
 
 
-class Where(Message, frozen=True, array_like=True, gc=False, tag="f.where"):
+class NeighbourQuery(Message, frozen=True, array_like=True, gc=False, tag="f.where"):
     """To neighbours of the overlay, from a member that knows nobody: whom do you know from this key on?"""
 
     key: bytes
 
 
-class Located(Message, frozen=True, array_like=True, gc=False, tag="f.located"):
+class NodeLocated(Message, frozen=True, array_like=True, gc=False, tag="f.located"):
     """Answer to both: who has the key, or the next that is known from there on; then those that follow."""
 
     key: bytes
-    cards: tuple[Card, ...]
+    cards: tuple[PackedContact, ...]
 
 
-class Join(Query, frozen=True, array_like=True, gc=False, tag="f.join"):
+class NodeJoined(Query, frozen=True, array_like=True, gc=False, tag="f.join"):
     """Node-join, down the graph, to all in a range whose places lie in targets: an edge of theirs leads here."""
 
-    to: Member
-    range: Stretch
-    targets: tuple[Stretch, ...]
-    card: Card
+    to: MemberRef
+    range: PackedRange
+    targets: tuple[PackedRange, ...]
+    card: PackedContact
     hops: int
     within_us: int
     """How long whoever asks waits."""
 
 
-class Joined(Reply, frozen=True, array_like=True, gc=False, tag="f.joined"):
+class NodeJoinedReply(Reply, frozen=True, array_like=True, gc=False, tag="f.joined"):
     """All know of it but those in targets that were left."""
 
-    left: tuple[Stretch, ...]
+    left: tuple[PackedRange, ...]
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
 
 
-class Hand(Query, frozen=True, array_like=True, gc=False, tag="f.hand"):
+class ForwardEvent(Query, frozen=True, array_like=True, gc=False, tag="f.hand"):
     """Bring an event to all in a range who want it."""
 
-    to: Member
-    range: Stretch
+    to: MemberRef
+    range: PackedRange
     event: EventKey
     settled: int
     hops: int
@@ -225,16 +225,16 @@ class Hand(Query, frozen=True, array_like=True, gc=False, tag="f.hand"):
     content: bytes
 
 
-class Handed(Reply, frozen=True, array_like=True, gc=False, tag="f.handed"):
+class ForwardReply(Reply, frozen=True, array_like=True, gc=False, tag="f.handed"):
     """All in the range have it but what is left: ranges of which nobody knows, and homes that did not say so."""
 
-    left: tuple[Stretch, ...]
+    left: tuple[PackedRange, ...]
     homes: tuple[tuple[HomeId, tuple[int, ...]], ...]
     served: int
     """At how many members it was served."""
 
 
-class Carry(Message, frozen=True, array_like=True, gc=False, tag="f.carry"):
+class ForwardAround(Message, frozen=True, array_like=True, gc=False, tag="f.carry"):
     """Errand, of a node that holds no keys: hand an event to the whole circle."""
 
     event: EventKey
@@ -243,45 +243,45 @@ class Carry(Message, frozen=True, array_like=True, gc=False, tag="f.carry"):
     content: bytes
 
 
-class Carried(Message, frozen=True, array_like=True, gc=False, tag="f.carried"):
+class ForwardAroundReply(Message, frozen=True, array_like=True, gc=False, tag="f.carried"):
     """As `Handed`."""
 
-    left: tuple[Stretch, ...]
+    left: tuple[PackedRange, ...]
     homes: tuple[tuple[HomeId, tuple[int, ...]], ...]
     served: int
 
 
-class Serve(Message, frozen=True, array_like=True, gc=False, tag="f.serve"):
+class MatchRange(Message, frozen=True, array_like=True, gc=False, tag="f.serve"):
     """Errand: bring an event to all who want it at the keys held here, of a range."""
 
-    range: Stretch
+    range: PackedRange
     event: EventKey
     settled: int
     hops: int
     content: bytes
 
 
-class Served(Message, frozen=True, array_like=True, gc=False, tag="f.served"):
+class MatchRangeReply(Message, frozen=True, array_like=True, gc=False, tag="f.served"):
     """They have it, but for the homes named, which did not say so in time."""
 
     homes: tuple[tuple[HomeId, tuple[int, ...]], ...]
 
 
 MESSAGES: Final[tuple[type[Message], ...]] = (
-    Want,
-    Filter,
-    Known,
-    Absent,
-    Beside,
-    Locate,
-    Where,
-    Located,
-    Join,
-    Joined,
-    Hand,
-    Handed,
-    Carry,
-    Carried,
-    Serve,
-    Served,
+    FilterQuery,
+    FilterUpdate,
+    FilterAck,
+    NoSuchMember,
+    NeighbourList,
+    LocateNode,
+    NeighbourQuery,
+    NodeLocated,
+    NodeJoined,
+    NodeJoinedReply,
+    ForwardEvent,
+    ForwardReply,
+    ForwardAround,
+    ForwardAroundReply,
+    MatchRange,
+    MatchRangeReply,
 )

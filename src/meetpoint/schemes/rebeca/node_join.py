@@ -22,14 +22,14 @@ from meetpoint.api.messages import Message, Reply
 from meetpoint.node.overlay import Handler
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.rebeca.contacts import Contact, Contacts
-from meetpoint.schemes.rebeca.graph import Part, fingered_by
+from meetpoint.schemes.rebeca.graph import GraphPart, fingered_by
 from meetpoint.schemes.rebeca.member import Member
-from meetpoint.schemes.rebeca.messages import Card, Join, Joined, Stretch, ranges_of
-from meetpoint.schemes.rebeca.messages import Member as Named
+from meetpoint.schemes.rebeca.messages import MemberRef as Named
+from meetpoint.schemes.rebeca.messages import NodeJoined, NodeJoinedReply, PackedContact, PackedRange, ranges_of
 from meetpoint.schemes.rebeca.ranges import RANGES_MAX, Range, merged
 from meetpoint.schemes.rebeca.timeouts import HOPS_MAX, STEP_US, WITHIN_US
 
-__all__ = ["TRIES_MAX", "Joining"]
+__all__ = ["TRIES_MAX", "NodeJoin"]
 
 TRIES_MAX: Final = 6
 """How often one is sent, if something is left each time; the pauses grow from two periods to 32."""
@@ -37,7 +37,7 @@ WORKING_MAX: Final = 256
 """How many a node hands on at a time; any further one is left."""
 
 
-class _Own:
+class _Announcement:
     """What others are to hear of a member here."""
 
     __slots__ = ("at", "is_under_way", "targets", "tries")
@@ -49,7 +49,7 @@ class _Own:
         self.is_under_way = False
 
 
-class Joining:
+class NodeJoin:
     """All node-joins that begin at this node or come by.
 
     `find` gives a member of a home here; `learnt` is called when another member is known than before.
@@ -68,18 +68,18 @@ class Joining:
         self._period_us = period_us
         self._find = find
         self._learnt = learnt
-        self._own: dict[int, _Own] = {}  # by a member's life
+        self._own: dict[int, _Announcement] = {}  # by a member's life
         self._working = 0
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are about members that have joined."""
-        return {Join: self._join}  # type: ignore[dict-item]
+        return {NodeJoined: self._join}  # type: ignore[dict-item]
 
     # -- of members here -----------------------------------------------------------------------------------------------
 
     def gained(self, member: Member, keys: Range) -> None:
         """A member here has keys that it had not: others are to hear of it, once it knows some itself."""
-        own = self._own.setdefault(member.life, _Own())
+        own = self._own.setdefault(member.life, _Announcement())
         own.targets += fingered_by(keys, self._services.ring.size)
         own.tries, own.at = 0, self._services.now + self._period_us
 
@@ -146,7 +146,7 @@ class Joining:
     def _hand_on(
         self,
         member: Member,
-        part: Part,
+        part: GraphPart,
         targets: list[Range],
         joined: Contact,
         hops: int,
@@ -167,11 +167,11 @@ class Joining:
                 self._pass_on(below, part.range, targets, joined, hops, within_us, done)
             return
         self._services.observe("rebeca_join_handed")
-        stretch, card = Stretch.of(ring, part.range), Card.of(ring, joined)
-        stretches = tuple(Stretch.of(ring, each) for each in targets)
+        stretch, card = PackedRange.of(ring, part.range), PackedContact.of(ring, joined)
+        stretches = tuple(PackedRange.of(ring, each) for each in targets)
 
         def answered(reply: Reply | None) -> None:
-            left = ranges_of(ring, reply.left[:RANGES_MAX]) if isinstance(reply, Joined) else None
+            left = ranges_of(ring, reply.left[:RANGES_MAX]) if isinstance(reply, NodeJoinedReply) else None
             if left is None:
                 self._contacts.missed(home)
                 done(targets)
@@ -181,12 +181,12 @@ class Joining:
 
         self._services.ask(
             host,
-            lambda each: Join(each, Named(home, place), stretch, stretches, card, hops + 1, within_us),
+            lambda each: NodeJoined(each, Named(home, place), stretch, stretches, card, hops + 1, within_us),
             answered,
             within_us,
         )
 
-    def _join(self, source: Peer, join: Join) -> None:
+    def _join(self, source: Peer, join: NodeJoined) -> None:
         ring = self._services.ring
         range_, targets, joined = join.range.range(ring), ranges_of(ring, join.targets), join.card.contact(ring)
         well = ring.holds(join.to.home) and ring.holds(join.to.place) and 0 <= join.hops <= HOPS_MAX
@@ -195,7 +195,7 @@ class Joining:
             return
         member = self._find(join.to.home, join.to.place)
         if member is None or self._working >= WORKING_MAX:
-            self._services.send(source, Joined(join.request, join.targets))
+            self._services.send(source, NodeJoinedReply(join.request, join.targets))
             return
         within_us = min(max(join.within_us, 0), WITHIN_US)
         reply = partial(self._reply, source, join.request)
@@ -203,7 +203,7 @@ class Joining:
 
     def _reply(self, to: Peer, request: int, left: list[Range]) -> None:
         ring = self._services.ring
-        self._services.send(to, Joined(request, tuple(Stretch.of(ring, each) for each in left)))
+        self._services.send(to, NodeJoinedReply(request, tuple(PackedRange.of(ring, each) for each in left)))
 
     def check(self) -> None:
         """Assert what must hold at all times."""

@@ -23,8 +23,15 @@ from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.schemes.rebeca.contacts import Contacts
 from meetpoint.schemes.rebeca.edge_targets import BESIDE_MAX, EdgeTargets
 from meetpoint.schemes.rebeca.member import Member
-from meetpoint.schemes.rebeca.messages import Card, Locate, Located, Stretch, Where, contacts_of
-from meetpoint.schemes.rebeca.messages import Member as Named
+from meetpoint.schemes.rebeca.messages import (
+    LocateNode,
+    NeighbourQuery,
+    NodeLocated,
+    PackedContact,
+    PackedRange,
+    contacts_of,
+)
+from meetpoint.schemes.rebeca.messages import MemberRef as Named
 from meetpoint.schemes.rebeca.ranges import Range
 from meetpoint.schemes.rebeca.timeouts import HOPS_MAX
 
@@ -44,7 +51,7 @@ MOMENT: Final = 8
 """Which part of a period a member waits before it asks first: others may begin at the same time."""
 
 
-class _Sought:
+class _SoughtKey:
     """A key that nobody has who is known: when it was looked for, and how long until it is again."""
 
     __slots__ = ("again_at", "at", "periods")
@@ -54,14 +61,14 @@ class _Sought:
         self.periods = 1
 
 
-class _Own:
+class _Search:
     """What a member here looks for."""
 
     __slots__ = ("asked_since", "is_settling", "member", "sought")
 
     def __init__(self, member: Member, asked_since: int) -> None:
         self.member = member
-        self.sought: dict[int, _Sought] = {}
+        self.sought: dict[int, _SoughtKey] = {}
         self.asked_since = asked_since
         """When the overlay was asked last, or need not have been."""
         self.is_settling = True
@@ -96,11 +103,11 @@ class NodeLocation:
         self._period_us = period_us
         self._find = find
         self._learnt = learnt
-        self._own: dict[int, _Own] = {}  # by a member's life
+        self._own: dict[int, _Search] = {}  # by a member's life
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are about where nodes are."""
-        return {Locate: self._locate, Where: self._where, Located: self._located}  # type: ignore[dict-item]
+        return {LocateNode: self._locate, NeighbourQuery: self._where, NodeLocated: self._located}  # type: ignore[dict-item]
 
     def forget(self, lives: Collection[int]) -> None:
         """Only these members are here."""
@@ -113,7 +120,7 @@ class NodeLocation:
         own = self._own.get(member.life)
         if own is None:
             waited = LONELY_PERIODS * self._period_us - self._period_us // MOMENT
-            own = self._own[member.life] = _Own(member, self._services.now - waited)
+            own = self._own[member.life] = _Search(member, self._services.now - waited)
         self._ask_overlay(member, own)
         self._look_for(member, own)
 
@@ -128,7 +135,7 @@ class NodeLocation:
 
     # -- by the overlay ------------------------------------------------------------------------------------------------
 
-    def _ask_overlay(self, member: Member, own: _Own) -> None:
+    def _ask_overlay(self, member: Member, own: _Search) -> None:
         now, ring = self._services.now, self._services.ring
         if not self._linking.has_gap(member):
             own.asked_since = now
@@ -137,19 +144,19 @@ class NodeLocation:
         own.asked_since = now
         key = bytes(ring.key(own.next_key))
         for peer in self._overlay.neighbours(NEIGHBOURS):
-            self._services.send(peer, Where(key))
+            self._services.send(peer, NeighbourQuery(key))
 
-    def _where(self, source: Peer, where: Where) -> None:
+    def _where(self, source: Peer, where: NeighbourQuery) -> None:
         if self._services.ring.holds(where.key):
-            self._answer(source, Located(where.key, self._linking.after(self._services.ring.number(where.key))))
+            self._answer(source, NodeLocated(where.key, self._linking.after(self._services.ring.number(where.key))))
         else:
             self._services.observe("notice_malformed")
 
     # -- by the graph --------------------------------------------------------------------------------------------------
 
-    def _look_for(self, member: Member, own: _Own) -> None:
+    def _look_for(self, member: Member, own: _Search) -> None:
         now = self._services.now
-        own.sought = {key: own.sought.get(key) or _Sought() for key in self._linking.unknown(member)}
+        own.sought = {key: own.sought.get(key) or _SoughtKey() for key in self._linking.unknown(member)}
         under_way = sum(each.at >= 0 and now < each.at + self._period_us for each in own.sought.values())
         for key, each in own.sought.items():
             if under_way < UNDER_WAY_MAX and each.again_at <= now:
@@ -171,30 +178,30 @@ class NodeLocation:
         home = None if part is None else member.homes.get(part.node)
         host = None if home is None else self._contacts.host(home)
         if part is None or home is None or host is None or hops >= HOPS_MAX:
-            self._answer(origin, Located(bytes(ring.key(key)), self._linking.after(key)))
+            self._answer(origin, NodeLocated(bytes(ring.key(key)), self._linking.after(key)))
             return
         place = bytes(ring.key(part.node))
         if host.id != self._services.me.id:
-            stretch = Stretch.of(ring, part.range)
-            locate = Locate(Named(home, place), stretch, bytes(ring.key(key)), origin, hops + 1)
+            stretch = PackedRange.of(ring, part.range)
+            locate = LocateNode(Named(home, place), stretch, bytes(ring.key(key)), origin, hops + 1)
             self._services.send(host, locate)
             return
         below = self._find(home, place)
         if below is not None:
             self._walk(below, part.range, key, origin, hops)
 
-    def _here(self, member: Member, key: int) -> Located:
+    def _here(self, member: Member, key: int) -> NodeLocated:
         ring = self._services.ring
         known = (member.contact(self._services.me), *self._linking.reserve(member))
-        return Located(bytes(ring.key(key)), tuple([Card.of(ring, each) for each in known]))
+        return NodeLocated(bytes(ring.key(key)), tuple([PackedContact.of(ring, each) for each in known]))
 
-    def _answer(self, origin: Peer, located: Located) -> None:
+    def _answer(self, origin: Peer, located: NodeLocated) -> None:
         if origin.id == self._services.me.id:
             self._located(origin, located)
         else:
             self._services.send(origin, located)
 
-    def _locate(self, source: Peer, locate: Locate) -> None:
+    def _locate(self, source: Peer, locate: LocateNode) -> None:
         ring = self._services.ring
         range_ = locate.range.range(ring)
         well = ring.holds(locate.to.home) and ring.holds(locate.to.place) and ring.holds(locate.key)
@@ -207,7 +214,7 @@ class NodeLocation:
 
     # -- what is found -------------------------------------------------------------------------------------------------
 
-    def _located(self, source: Peer, located: Located) -> None:
+    def _located(self, source: Peer, located: NodeLocated) -> None:
         ring = self._services.ring
         found = contacts_of(ring, located.cards[:BESIDE_MAX]) if ring.holds(located.key) else None
         if found is None:

@@ -32,10 +32,10 @@ from meetpoint.placement.entries.entry_table import Matched
 from meetpoint.placement.entries.stored_entry import StoredEntry
 from meetpoint.placement.messages import Entry, Stored
 from meetpoint.schemes.rebeca.entries import entry_of, read_entry
-from meetpoint.schemes.rebeca.entry_tables import Shelves
-from meetpoint.schemes.rebeca.forwarding import Event, Forwarding, Outcome
+from meetpoint.schemes.rebeca.entry_tables import MemberTables
+from meetpoint.schemes.rebeca.forwarding import ForwardedEvent, Forwarding, Outcome
 from meetpoint.schemes.rebeca.members import Members
-from meetpoint.schemes.rebeca.messages import Carry, Serve, Served, Stretch
+from meetpoint.schemes.rebeca.messages import ForwardAround, MatchRange, MatchRangeReply, PackedRange
 from meetpoint.schemes.rebeca.ranges import Range, merged
 from meetpoint.schemes.rebeca.settings import RebecaSettings
 from meetpoint.schemes.rebeca.timeouts import WITHIN_US
@@ -49,7 +49,7 @@ class Rebeca(PlacementScheme):
     def __init__(
         self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: RebecaSettings
     ) -> None:
-        self._shelves = Shelves(services)
+        self._shelves = MemberTables(services)
         super().__init__(services, overlay, hosting, node, self._shelves, straight=True)
         self.members = Members(
             services, overlay, hosting, self._custody, self._shelves, settings
@@ -85,7 +85,7 @@ class Rebeca(PlacementScheme):
 
     def _begin(self, attempt: PublishAttempt) -> None:
         attributes = attributes_of(attempt.content)
-        event = Event(attempt.event, attempt.settled, attempt.content, attributes)
+        event = ForwardedEvent(attempt.event, attempt.settled, attempt.content, attributes)
         root = self.members.root(attempt.event.home)
         until = self._services.now + ATTEMPT_US
         size = self._services.ring.size
@@ -93,7 +93,7 @@ class Rebeca(PlacementScheme):
         def passed(outcome: Outcome) -> None:
             if attempt.alive:
                 self._services.observe("members_served", outcome.served, event_bytes(attempt.event))
-                _Rest(self._services, self._errands, self._bringing, attempt, outcome, until)
+                _DirectDelivery(self._services, self._errands, self._bringing, attempt, outcome, until)
 
         if root is not None:
             everything = Range(root.edges.graph.own.begin, size)
@@ -108,12 +108,12 @@ class Rebeca(PlacementScheme):
             if outcome is not None:
                 passed(outcome)
 
-        carry = Carry(attempt.event, attempt.settled, WITHIN_US, attempt.content)
+        carry = ForwardAround(attempt.event, attempt.settled, WITHIN_US, attempt.content)
         number = self._errands.run(key, key, carry, lambda: None, answered=answered, straight=True)
         attempt.on_end = lambda: self._errands.stop(number)
 
 
-class _Rest:
+class _DirectDelivery:
     """What the graph has left of an event: ranges, seen to by errands, and homes, to which it is brought."""
 
     def __init__(
@@ -147,7 +147,7 @@ class _Rest:
         self._ranges = dict(enumerate(ranges))
         self._bring(outcome.homes)
         for at, range_ in enumerate(ranges):
-            serve = Serve(Stretch.of(ring, range_), attempt.event, attempt.settled, 0, attempt.content)
+            serve = MatchRange(PackedRange.of(ring, range_), attempt.event, attempt.settled, 0, attempt.content)
             first = bytes(ring.key(range_.begin))
             last = bytes(ring.add(first, range_.length - 1))
             numbers.append(
@@ -156,7 +156,7 @@ class _Rest:
         self._one_is_done()
 
     def _heard(self, answer: Message, from_afar: bool) -> None:
-        if isinstance(answer, Served) and all(self._services.ring.holds(home) for home, _ in answer.homes):
+        if isinstance(answer, MatchRangeReply) and all(self._services.ring.holds(home) for home, _ in answer.homes):
             self._bring(dict(answer.homes))
         else:
             self._services.observe("event_malformed")

@@ -28,7 +28,18 @@ from meetpoint.language.filters.filter import Filter
 from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.placement.entries.covering import Covering
 
-__all__ = ["ALL", "SAMPLE_MAX", "STRATEGIES", "Change", "Rows", "Sample", "Strategy", "Table", "accepts", "make_table"]
+__all__ = [
+    "ALL",
+    "SAMPLE_MAX",
+    "STRATEGIES",
+    "FilterTable",
+    "RowChange",
+    "Rows",
+    "Sample",
+    "Strategy",
+    "accepts",
+    "make_table",
+]
 
 Rows: TypeAlias = tuple[Conjunction, ...]
 Strategy: TypeAlias = Literal["simple", "identity", "covering", "merging", "imperfect"]
@@ -50,14 +61,14 @@ def accepts(rows: Iterable[Conjunction], attributes: Mapping[str, object]) -> bo
     return any(row.accepts(attributes) for row in rows)
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """What has become of a table: rows that it has now, and rows that it has no longer."""
 
     added: Rows
     removed: Rows
 
 
-class Table:
+class FilterTable:
     """Every row that came in: the strategy `simple`, and what all have in common."""
 
     def __init__(self) -> None:
@@ -74,33 +85,33 @@ class Table:
         """What came in."""
         return self._sources
 
-    def add(self, source: Hashable, rows: Rows) -> Change:
+    def add(self, source: Hashable, rows: Rows) -> RowChange:
         """Something more comes from a source."""
         return self.replace(source, (*self._sources.get(source, ()), *rows))
 
-    def remove(self, source: Hashable) -> Change:
+    def remove(self, source: Hashable) -> RowChange:
         """A source is gone."""
         return self.replace(source, ())
 
-    def replace(self, source: Hashable, rows: Rows) -> Change:
+    def replace(self, source: Hashable, rows: Rows) -> RowChange:
         """What comes from a source now, all of it."""
         before = self._sources.get(source, ())
         if before is rows or before == rows:
-            return Change((), ())
+            return RowChange((), ())
         if rows:
             self._sources[source] = rows
         else:
             self._sources.pop(source, None)
         told, kept = self._rows, self._reduce(before, rows)
         self._rows = ALL if EVERYTHING in kept or len(kept) > ROWS_MAX else tuple(kept)
-        return Change(_without(self._rows, told), _without(told, self._rows))
+        return RowChange(_without(self._rows, told), _without(told, self._rows))
 
     def _reduce(self, before: Rows, after: Rows) -> Collection[Conjunction]:
         """The rows to tell, where a source had some before and has others now."""
         return [row for rows in self._sources.values() for row in rows]
 
 
-class _Identity(Table):
+class _Identity(FilterTable):
     """Equal rows once."""
 
     def __init__(self) -> None:
@@ -297,11 +308,11 @@ class _Imperfect(_Merging):
         return self._clusters
 
 
-def make_table(strategy: Strategy, sample: Sample | None = None, share: float = SHARE) -> Table:
+def make_table(strategy: Strategy, sample: Sample | None = None, share: float = SHARE) -> FilterTable:
     """An empty table. `sample` and `share` are for `imperfect`."""
     match strategy:
         case "simple":
-            return Table()
+            return FilterTable()
         case "identity":
             return _Identity()
         case "covering":

@@ -16,7 +16,7 @@ from meetpoint.language.schema.schema import Schema
 from meetpoint.schemes.lists.collection import AttributeOrder, groups_of
 from meetpoint.schemes.lists.delivering import is_walk_cheaper
 from meetpoint.schemes.lists.entries import EVERY_EVENT, entries_of
-from meetpoint.schemes.lists.list_store import Lists
+from meetpoint.schemes.lists.list_store import AttributeLists
 from meetpoint.schemes.lists.subids import FlatEvent
 from meetpoint.schemes.lists.value_hash import Hashing
 
@@ -32,7 +32,7 @@ class CorrectedModel(GatheringModel):
 
     def __init__(self, ring: IdealRing, schema: Schema, filters: Sequence[Filter], homes: Sequence[int]) -> None:
         self._hashing = Hashing(ring.ring, schema)
-        self._lists = [Lists() for _ in ring.nodes]
+        self._lists = [AttributeLists() for _ in ring.nodes]
         declared: list[list[int]] = []
         for number, (filter_, home) in enumerate(zip(filters, homes, strict=True)):
             (conjunction,) = filter_.conjunctions

@@ -22,7 +22,7 @@ from meetpoint.language.schema.attribute import Attribute
 from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Type
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.dmm.policy import Parts, Seat, ask_again_at, parts_of, should_split
+from meetpoint.schemes.dmm.policy import HolderLoad, SplitCounts, ask_again_at, should_split, split_counts
 from meetpoint.schemes.dmm.settings import DmmSettings
 from meetpoint.schemes.dmm.space import ROOT, Box, Code, Space
 
@@ -42,7 +42,7 @@ __all__ = [
 
 Range: TypeAlias = tuple[int, int]
 """A subscription: the values from the first to the last."""
-Deciding: TypeAlias = Callable[[Code, int, Parts], bool]
+Deciding: TypeAlias = Callable[[Code, int, SplitCounts], bool]
 """Whether a region with so many entries, which part so, is split."""
 
 DOMAIN = 2**18
@@ -201,7 +201,7 @@ class Tree:
         entries = self.leaves[code]
         if len(entries) <= self.settings.threshold or len(entries) < self._ask_at.get(code, 0):
             return
-        parts = parts_of(self.space, code, entries)
+        parts = split_counts(self.space, code, entries)
         if parts is None or not self.decide(code, len(entries), parts):
             self._ask_at[code] = ask_again_at(len(entries))
             self.refused += 1
@@ -216,13 +216,13 @@ class Tree:
         for half in halves:
             self._consider(half)
 
-    def _should_split(self, code: Code, entries: int, parts: Parts) -> bool:
+    def _should_split(self, code: Code, entries: int, parts: SplitCounts) -> bool:
         here, low, high = [self._seat(each) for each in (code, *parts.halves)]
         return should_split(entries, parts.left, parts.right, here, (low, high), self.settings)
 
-    def _seat(self, code: Code) -> Seat:
+    def _seat(self, code: Code) -> HolderLoad:
         holder = self.holder(code)
-        return Seat(b"%d" % holder, self.loads[holder])
+        return HolderLoad(b"%d" % holder, self.loads[holder])
 
 
 def grown(settings: DmmSettings, peers: int, subscriptions: Iterable[Range], seed: int) -> Tree:
@@ -242,7 +242,7 @@ def probing_any(tree: Tree, probes: int, seed: int) -> Deciding:
     chance = Random(f"probes/{seed}")
     settings = tree.settings
 
-    def decide(code: Code, entries: int, parts: Parts) -> bool:
+    def decide(code: Code, entries: int, parts: SplitCounts) -> bool:
         if parts.left + parts.right - entries <= settings.growth * entries:
             return True
         here = tree.holder(code)

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import msgspec
 
 from meetpoint.lab.experiments.models.rings import IdealRing
-from meetpoint.schemes.lists.collection import Mode
+from meetpoint.schemes.lists.collection import CollectionMode
 
 __all__ = ["GatheringModel", "Lookups", "Sent", "members", "subset"]
 
@@ -106,7 +106,7 @@ class GatheringModel(ABC):
     def __init__(
         self, ring: IdealRing, names: Sequence[str], homes: Sequence[int], declared: Sequence[Sequence[int]]
     ) -> None:
-        self.sent = {mode: Sent() for mode in Mode}
+        self.sent = {mode: Sent() for mode in CollectionMode}
         self._ring = ring
         self._numbers = {name: number for number, name in enumerate(names)}
         self._homes = homes
@@ -162,14 +162,14 @@ class GatheringModel(ABC):
         asked = {name: max(1, self._declaring[number].bit_count()) for name, number in self._numbers.items()}
         return sorted(hits, key=lambda name: (hits[name] / asked[name], name))
 
-    def publish(self, event: Mapping[str, str], order: Sequence[str], origin: int) -> dict[Mode, int]:
+    def publish(self, event: Mapping[str, str], order: Sequence[str], origin: int) -> dict[CollectionMode, int]:
         """What an event matches that comes to a node, its attributes in some order, in each of the modes."""
         groups = [*(self.lookups(name, event[name]) for name in order), *self._for_every_event()]
         within = self._within({self._numbers[name] for name in event})
         heard = [self._hear(group, origin, within) for group in groups]
         asked = _Asked(groups, heard, origin, within, self._later(groups))
-        found = {Mode.COORDINATED: self._coordinate(asked)}
-        for mode in (Mode.DISTRIBUTED, Mode.HYBRID):
+        found = {CollectionMode.COORDINATED: self._coordinate(asked)}
+        for mode in (CollectionMode.DISTRIBUTED, CollectionMode.HYBRID):
             found[mode] = self._pass_along(mode, asked)
         for mode, matched in found.items():
             self._deliver(self.sent[mode], origin, matched)
@@ -211,7 +211,7 @@ class GatheringModel(ABC):
 
     def _coordinate(self, asked: _Asked) -> int:
         """Everyone answers the origin; what was found under all that it declares has matched."""
-        sent = self.sent[Mode.COORDINATED]
+        sent = self.sent[CollectionMode.COORDINATED]
         matched = asked.within
         there_and_back = self._there_and_back[asked.origin].__getitem__
         for group, heard in zip(asked.groups, asked.heard, strict=True):
@@ -221,7 +221,7 @@ class GatheringModel(ABC):
             matched &= heard.found | ~self._own(group)
         return matched
 
-    def _pass_along(self, mode: Mode, asked: _Asked) -> int:
+    def _pass_along(self, mode: CollectionMode, asked: _Asked) -> int:
         """Group after group filters what came and what it found against each other."""
         sent = self.sent[mode]
         come, arrived, checked, before = 0, 0, 0, asked.origin
@@ -239,10 +239,10 @@ class GatheringModel(ABC):
             before = leader
             is_last = group is asked.groups[-1]
             done = come if is_last else 0
-            if mode is Mode.HYBRID and not is_last:
+            if mode is CollectionMode.HYBRID and not is_last:
                 done = come & ~later & asked.within
             come ^= done
-            if done or is_last or (mode is Mode.HYBRID and self.tells_always):
+            if done or is_last or (mode is CollectionMode.HYBRID and self.tells_always):
                 sent.lookups += 1
                 if leader != asked.origin:
                     sent.messages += 1 + self.acknowledges

@@ -36,11 +36,11 @@ from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord.messages import Routed
 from meetpoint.placement.messages import Done, KeyedRequest
 from meetpoint.placement.ownership.key_range import KeyRange
-from meetpoint.schemes.lists.collection import AttributeOrder, Mode
+from meetpoint.schemes.lists.collection import AttributeOrder, CollectionMode
 from meetpoint.schemes.lists.delivering import homes_of, is_walk_cheaper
 from meetpoint.schemes.lists.entries import ListSort
 from meetpoint.schemes.lists.lists import VALUE
-from meetpoint.schemes.lists.messages import Carry, Chain, Collect, Collected, Told
+from meetpoint.schemes.lists.messages import ChainResult, ChainStep, DeliverToHomes, ListQuery, ListReply
 from meetpoint.schemes.lists.subids import AttributeBits, SubId
 
 __all__ = ["Modelled", "PrintedGathering", "PrintedModel"]
@@ -73,7 +73,13 @@ class PrintedModel:
     """One network: subscriptions at homes drawn at random, events that come to nodes drawn at random."""
 
     def __init__(
-        self, nodes: int, seed: int, mode: Mode, schema: Schema, order: AttributeOrder, filters: Iterable[Filter]
+        self,
+        nodes: int,
+        seed: int,
+        mode: CollectionMode,
+        schema: Schema,
+        order: AttributeOrder,
+        filters: Iterable[Filter],
     ) -> None:
         ring = Ring()
         self._random = Random(f"printed/{seed}")
@@ -120,16 +126,16 @@ class PrintedModel:
             sub_ids = tuple(sending.sub_ids)
             if sending.what == "ask":
                 value = attributes_to_msgpack({VALUE: sending.value})
-                self._route(sending.source, sending.key, Collect(sending.attribute, (ListSort.VALUE,), value, 0))
+                self._route(sending.source, sending.key, ListQuery(sending.attribute, (ListSort.VALUE,), value, 0))
             elif sending.what == "answer":
-                self._answer(sending, Collected(sub_ids))
+                self._answer(sending, ListReply(sub_ids))
             elif sending.what == "pass":
                 group = groups.index(sending.attribute)
-                chain = Chain(self._peers[origin], event.number, group, told, event, content, sub_ids)
+                chain = ChainStep(self._peers[origin], event.number, group, told, event, content, sub_ids)
                 self._route(sending.source, sending.key, chain)
             else:
                 told += 1
-                message = Told(told, event.number, groups.index(sending.attribute), told, sub_ids)
+                message = ChainResult(told, event.number, groups.index(sending.attribute), told, sub_ids)
                 self.found.count(message, len(self._encode(message)), 1)
 
         return listen
@@ -156,13 +162,13 @@ class PrintedModel:
             homes = tuple((home, tuple(numbers)) for home, numbers in homes_of(matched).items())
             self.found.walks += 1
             self._count_delivered(len(matched) * (nodes - 1))
-            self._route(origin, self._ring.nodes[origin], Carry(event, 0, homes, content), hops=nodes - 1)
+            self._route(origin, self._ring.nodes[origin], DeliverToHomes(event, 0, homes, content), hops=nodes - 1)
             return
         for sub_id in matched:
             home = HomeId(sub_id.home)
             if home != self._homes[origin]:
                 self._count_delivered(1)
-                self._route(origin, Key(home), Carry(event, 0, ((home, (sub_id.number,)),), content))
+                self._route(origin, Key(home), DeliverToHomes(event, 0, ((home, (sub_id.number,)),), content))
 
     def _count_delivered(self, subids: int) -> None:
         self.found.subids += subids

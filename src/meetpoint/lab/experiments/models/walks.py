@@ -14,7 +14,7 @@ from meetpoint.api.ids import HomeId, Key
 from meetpoint.lab.experiments.models.rings import IdealRing, hashed, spaced
 from meetpoint.language.filters.filter import parse_filter
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.lists.entries import Entry, entries_of, next_point
+from meetpoint.schemes.lists.entries import ListEntry, entries_of, next_point
 from meetpoint.schemes.lists.lines import next_key
 from meetpoint.schemes.lists.value_hash import Hashing
 
@@ -34,7 +34,7 @@ def ideal_ring(ids: Ids, nodes: int, seed: int) -> IdealRing:
     return IdealRing(Ring(), spaced(Ring(), nodes) if ids == "spaced" else hashed(Ring(), nodes, seed))
 
 
-def entries_for(hashing: Hashing, filter_: str) -> tuple[Entry, ...]:
+def entries_for(hashing: Hashing, filter_: str) -> tuple[ListEntry, ...]:
     """What is placed for a filter of one conjunction."""
     (conjunction,) = parse_filter(filter_).conjunctions
     return entries_of(hashing, conjunction, HomeId(b""), 0)
@@ -51,7 +51,9 @@ class Walked(NamedTuple):
     """Messages back to the origin, one from each stop of a walk that is not at the origin."""
 
 
-def walk(ring: IdealRing, hashing: Hashing, origin: int, entries: Iterable[Entry], *, skipping: bool = True) -> Walked:
+def walk(
+    ring: IdealRing, hashing: Hashing, origin: int, entries: Iterable[ListEntry], *, skipping: bool = True
+) -> Walked:
     """Bring entries to their keys, each by a walk of its own; without `skipping` to every node of their arcs."""
     hops = answers = 0
     reached: dict[int, None] = {}
@@ -73,5 +75,5 @@ def walk(ring: IdealRing, hashing: Hashing, origin: int, entries: Iterable[Entry
     return Walked(hops, tuple(reached), answers)
 
 
-def _span(entry: Entry) -> tuple[Key, Key]:
+def _span(entry: ListEntry) -> tuple[Key, Key]:
     return entry.low, entry.high

@@ -28,8 +28,8 @@ from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Type
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists import ListsSettings
-from meetpoint.schemes.lists.collection import AttributeOrder, Mode, groups_of
-from meetpoint.schemes.lists.entries import EVERY_EVENT, Entry, difference
+from meetpoint.schemes.lists.collection import AttributeOrder, CollectionMode, groups_of
+from meetpoint.schemes.lists.entries import EVERY_EVENT, ListEntry, difference
 from meetpoint.schemes.lists.subids import AttributeBits, SubId
 from meetpoint.schemes.lists.value_hash import POINTS_MAX, Hashing
 
@@ -78,7 +78,7 @@ class Ranges:
         for _ in range(count):
             yield self.random.randrange(len(self.ring.nodes)), self.random.randrange(self.domain - values + 1)
 
-    def entries(self, first: int, values: int) -> tuple[Entry, ...]:
+    def entries(self, first: int, values: int) -> tuple[ListEntry, ...]:
         """What is placed for the range of so many values from one on."""
         return entries_for(self.hashing, f"{self.attribute} BETWEEN {first} AND {first + values - 1}")
 
@@ -301,7 +301,7 @@ def false_positives(parameters: Parameters, seed: int) -> Metrics:
     wrong = found = missing = 0
     for _ in range(events):
         event = {name: random.randrange(PRICES) for name in names}
-        taken, _ = network.match(event, Mode.COORDINATED, random.randrange(nodes), order)
+        taken, _ = network.match(event, CollectionMode.COORDINATED, random.randrange(nodes), order)
         numbers = {sub_id.number for sub_id in taken}
         true = {
             number

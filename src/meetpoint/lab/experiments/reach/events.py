@@ -29,7 +29,7 @@ from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.node.home.subscription_table import attributes_of
 from meetpoint.overlays.hypercube import Region
 from meetpoint.schemes.reach import ReachSettings, is_required
-from meetpoint.schemes.reach.messages import Handle
+from meetpoint.schemes.reach.messages import DutyRequest
 
 __all__ = [
     "run_copies",
@@ -119,7 +119,7 @@ class _Duties(Meter):
         if self.began is None or self._innermost(message)[0] != "r.handle":
             return
         inner: Any = message
-        while not isinstance(inner, Handle):
+        while not isinstance(inner, DutyRequest):
             inner = self._codec.decode(inner.body)
         number = attributes_of(inner.content)[NUMBER]
         assert isinstance(number, int)

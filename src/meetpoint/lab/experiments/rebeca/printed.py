@@ -20,7 +20,7 @@ from meetpoint.lab.experiments.rebeca.trees import SIZE, graphs, hashed, walk
 from meetpoint.lab.experiments.rebeca.updates import topics
 from meetpoint.language import parse_filter
 from meetpoint.schemes.rebeca.invariant import is_superset
-from meetpoint.schemes.rebeca.tables import Rows, Strategy, Table, accepts, make_table
+from meetpoint.schemes.rebeca.tables import FilterTable, Rows, Strategy, accepts, make_table
 
 __all__ = ["Told", "Tree", "run_steps", "run_unsubscribing"]
 
@@ -45,7 +45,7 @@ class Tree:
         self.is_printed = is_printed
         self.filters: dict[tuple[int, int], Rows] = {}
         self._wanted: dict[int, dict[str, Rows]] = {member: {} for member in members}
-        self._tables: dict[tuple[int, int], Table] = {}
+        self._tables: dict[tuple[int, int], FilterTable] = {}
         self._rests_on: dict[tuple[int, int], list[int]] = {}
         """By edge, the edges of the other that answer for some of its range."""
         for above, graph in self.nodes.items():

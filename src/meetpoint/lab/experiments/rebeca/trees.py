@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from meetpoint.lab.experiments.cells import Metrics, Parameters
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.rebeca.graph import Graph, Part, fingered_by, fingers
+from meetpoint.schemes.rebeca.graph import Graph, GraphPart, fingered_by, fingers
 from meetpoint.schemes.rebeca.ranges import Range
 from meetpoint.schemes.rebeca.reserves import reserve_count
 
@@ -62,7 +62,7 @@ class Walk(NamedTuple):
 def walk(
     nodes: Mapping[int, Graph],
     root: int,
-    is_wanted: Callable[[int, Part], bool] = lambda here, part: True,
+    is_wanted: Callable[[int, GraphPart], bool] = lambda here, part: True,
 ) -> Walk:
     """An event from a member to all others."""
     times: Counter[int] = Counter({root: 1})
@@ -171,7 +171,7 @@ def run_notices(parameters: Parameters, seed: int) -> Metrics:
     }
 
 
-def leading_to(targets: Iterable[Range]) -> Callable[[int, Part], bool]:
+def leading_to(targets: Iterable[Range]) -> Callable[[int, GraphPart], bool]:
     """Whether a part has a key of some ranges: the range inclusion test of notices."""
     wanted = list(targets)
     return lambda here, part: any(part.range.meets(each, SIZE) for each in wanted)

@@ -26,7 +26,7 @@ from meetpoint.lab.sim.run import finish
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.node.runtime.effects import Notify
 from meetpoint.node.runtime.inputs import ClientRequest
-from meetpoint.schemes.rebeca.messages import Filter, Hand
+from meetpoint.schemes.rebeca.messages import FilterUpdate, ForwardEvent
 from meetpoint.schemes.rebeca.settings import RebecaSettings
 from meetpoint.schemes.rebeca.tables import SHARE, Rows, Strategy
 
@@ -74,11 +74,11 @@ class _Reader:
         self.wanting: dict[EventKey, set[str]] = defaultdict(set)
 
     def sent(self, now: int, source: Process, to: Peer, message: Message, payload: bytes) -> None:
-        if isinstance(message, Filter) and message.rows is not None:
+        if isinstance(message, FilterUpdate) and message.rows is not None:
             self.updates[self.stage] += 1
             self.bytes[self.stage] += len(payload)
             self.rows[self.stage] += len(message.rows)
-        elif isinstance(message, Hand) and self.stage == "publishing":
+        elif isinstance(message, ForwardEvent) and self.stage == "publishing":
             parents = self.parents.setdefault(message.event, {})
             self.twice += to.address in parents
             parents[to.address] = source.address

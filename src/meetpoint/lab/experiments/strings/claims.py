@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from meetpoint.lab.experiments.cells import Parameter
 from meetpoint.lab.experiments.experiment import Claim, Judged, Verdict
 from meetpoint.lab.experiments.results import NotMeasured, Results, Spread
-from meetpoint.schemes.lists.collection import Mode
+from meetpoint.schemes.lists.collection import CollectionMode
 
 __all__ = ["CLAIMS"]
 
@@ -40,7 +40,7 @@ _OPEN: Final = (
     "declares an attribute that the event lacks is sent along to the end."
 )
 
-_CO, _DI, _HY = (str(mode) for mode in (Mode.COORDINATED, Mode.DISTRIBUTED, Mode.HYBRID))
+_CO, _DI, _HY = (str(mode) for mode in (CollectionMode.COORDINATED, CollectionMode.DISTRIBUTED, CollectionMode.HYBRID))
 
 
 def _verdict(holds: int, of: int) -> Verdict:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from meetpoint.lab.experiments.experiment import Drawn, Figure, Fit
-from meetpoint.schemes.lists.collection import Mode
+from meetpoint.schemes.lists.collection import CollectionMode
 
 __all__ = ["FIGURES"]
 
@@ -38,10 +38,10 @@ def _traffic() -> Iterator[Figure]:
                 part="traffic",
                 x="theta",
                 x_label=varied,
-                y=tuple(f"{version}_{mode}_subids" for mode in Mode),
+                y=tuple(f"{version}_{mode}_subids" for mode in CollectionMode),
                 y_label="SubIDs sent an event, without deliveries",
                 labels={
-                    **{f"{version}_{mode}_subids": str(mode) for mode in Mode},
+                    **{f"{version}_{mode}_subids": str(mode) for mode in CollectionMode},
                     10: "10 attributes",
                     50: "50 attributes",
                 },
@@ -60,9 +60,13 @@ FIGURES: Final = (
         part="traffic",
         x="theta",
         x_label=_VARIED[9],
-        y=tuple(f"printed_{mode}_spurious" for mode in Mode),
+        y=tuple(f"printed_{mode}_spurious" for mode in CollectionMode),
         y_label="subscriptions that an event reaches wrongly",
-        labels={**{f"printed_{mode}_spurious": str(mode) for mode in Mode}, 10: "10 attributes", 50: "50 attributes"},
+        labels={
+            **{f"printed_{mode}_spurious": str(mode) for mode in CollectionMode},
+            10: "10 attributes",
+            50: "50 attributes",
+        },
         panels="attributes",
         where={"figure": 9, "constraints": "mixed"},
         log_y=True,
@@ -75,9 +79,9 @@ FIGURES: Final = (
         part="lookups",
         x="attributes",
         x_label="k: nodes contacted, one for each attribute of the event",
-        y=tuple(f"{mode}_lookups" for mode in Mode),
+        y=tuple(f"{mode}_lookups" for mode in CollectionMode),
         y_label="lookups",
-        labels={f"{mode}_lookups": str(mode) for mode in Mode},
+        labels={f"{mode}_lookups": str(mode) for mode in CollectionMode},
         drawn=(Drawn(label="2k", y=lambda nodes: 2 * nodes), Drawn(label="k + 1", y=lambda nodes: nodes + 1)),
         says="Exactly as the paper reckons, where an attribute has one node.",
     ),
@@ -167,9 +171,9 @@ FIGURES: Final = (
         part="order",
         x="order",
         x_label="order of attributes",
-        y=tuple(f"{mode}_subids" for mode in Mode),
+        y=tuple(f"{mode}_subids" for mode in CollectionMode),
         y_label="SubIDs sent an event, without deliveries",
-        labels={**{f"{mode}_subids": str(mode) for mode in Mode}, 10: "10 attributes", 50: "50 attributes"},
+        labels={**{f"{mode}_subids": str(mode) for mode in CollectionMode}, 10: "10 attributes", 50: "50 attributes"},
         panels="attributes",
         says="Coordinated matching asks all at once, so that the order is nothing to it. The others filter on the way: "
         "the shorter the first lists, the less is passed on.",

@@ -14,7 +14,7 @@ from meetpoint.lab.experiments.cells import Parameters
 from meetpoint.lab.experiments.models.rings import IdealRing, hashed
 from meetpoint.lab.printed.lists import PlainHash, PrintedNetwork
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.lists.collection import AttributeOrder, Mode, groups_of, texts_of
+from meetpoint.schemes.lists.collection import AttributeOrder, CollectionMode, groups_of, texts_of
 from meetpoint.schemes.lists.value_hash import Hashing
 
 __all__ = ["count_keys", "count_lookups"]
@@ -39,7 +39,7 @@ def count_lookups(parameters: Parameters, seed: int) -> dict[str, float]:
             taken.add(owner)
             event[f"a{len(event)}"] = value
     order = AttributeOrder()
-    return {f"{mode}_lookups": network.match(event, mode, origin, order)[1].messages for mode in Mode}
+    return {f"{mode}_lookups": network.match(event, mode, origin, order)[1].messages for mode in CollectionMode}
 
 
 def count_keys(parameters: Parameters, seed: int) -> dict[str, float]:
@@ -47,7 +47,7 @@ def count_keys(parameters: Parameters, seed: int) -> dict[str, float]:
     value = "".join(Random(f"keys/{seed}").sample(ascii_lowercase, int(parameters["length"])))
     ring = Ring()
     network = PrintedNetwork(PlainHash(ring), lambda key: 0)
-    _, printed = network.match({"a": value}, Mode.COORDINATED, 0, AttributeOrder())
+    _, printed = network.match({"a": value}, CollectionMode.COORDINATED, 0, AttributeOrder())
     hashing = Hashing(ring)
     asked = groups_of(hashing, hashing.bits.flatten({"a": value}), AttributeOrder())
     return {

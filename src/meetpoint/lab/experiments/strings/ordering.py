@@ -16,7 +16,7 @@ from meetpoint.lab.workloads.paper_b import PaperB
 from meetpoint.language.filters.filter import FilterParser
 from meetpoint.language.schema.schema import Schema
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.lists.collection import Mode
+from meetpoint.schemes.lists.collection import CollectionMode
 
 __all__ = ["ORDERING_CLAIMS", "ORDERS", "run_order"]
 
@@ -47,7 +47,7 @@ def run_order(parameters: Parameters, seed: int) -> Metrics:
     place = {name: at for at, name in enumerate(order)}
     for event in events:
         model.publish(event, sorted(event, key=place.__getitem__), random.randrange(nodes))
-    return {f"{mode}_subids": model.sent[mode].subids / len(events) for mode in Mode}
+    return {f"{mode}_subids": model.sent[mode].subids / len(events) for mode in CollectionMode}
 
 
 def _verdict(holds: bool, in_part: bool = False) -> Verdict:
@@ -59,12 +59,16 @@ def _judge_order(results: Results) -> Judged:
         (mode, attributes): results.ratio(
             "order", f"{mode}_subids", {"order": "selective last"}, order="selective first", attributes=attributes
         )
-        for mode in (Mode.DISTRIBUTED, Mode.HYBRID)
+        for mode in (CollectionMode.DISTRIBUTED, CollectionMode.HYBRID)
         for attributes in results.distinct("order", "attributes")
     }
     random = {
         attributes: results.ratio(
-            "order", f"{Mode.HYBRID}_subids", {"order": "at random"}, order="selective first", attributes=attributes
+            "order",
+            f"{CollectionMode.HYBRID}_subids",
+            {"order": "at random"},
+            order="selective first",
+            attributes=attributes,
         )
         for attributes in results.distinct("order", "attributes")
     }

@@ -17,7 +17,7 @@ from meetpoint.lab.experiments.results import Results
 from meetpoint.lab.printed.lists import PlainHash, PrintedNetwork, predicates_of
 from meetpoint.language.filters.filter import parse_filter
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.lists.collection import AttributeOrder, Mode
+from meetpoint.schemes.lists.collection import AttributeOrder, CollectionMode
 from meetpoint.schemes.lists.subids import SubId
 from meetpoint.schemes.lists.value_hash import Hashing
 
@@ -82,7 +82,7 @@ def run_examples(parameters: Parameters, seed: int) -> Metrics:
         for number, text in enumerate(EXAMPLE_2, 1):
             (conjunction,) = parse_filter(text).conjunctions
             network.store(SubId(HomeId(b""), number, conjunction.attributes), predicates_of(conjunction))
-        matched, _ = network.match(EVENT_1, Mode.COORDINATED, 0, AttributeOrder())
+        matched, _ = network.match(EVENT_1, CollectionMode.COORDINATED, 0, AttributeOrder())
         for number in (1, 2):
             found[f"subscription_{number}_{how}"] = sum(sub_id.number == number for sub_id in matched)
     for number, text in enumerate(EXAMPLE_2, 1):

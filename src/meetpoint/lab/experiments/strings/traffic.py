@@ -23,7 +23,7 @@ from meetpoint.language.filters.filter import Filter, FilterParser
 from meetpoint.language.schema.schema import Schema
 from meetpoint.matching.index import Index
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.lists.collection import Mode
+from meetpoint.schemes.lists.collection import CollectionMode
 
 __all__ = ["FIGURES", "VERSIONS", "run", "workload_of"]
 
@@ -64,7 +64,7 @@ def run(parameters: Parameters, seed: int) -> dict[str, float]:
     origins = [random.randrange(nodes) for _ in events]
     models = _models(nodes, seed, Schema.from_yaml(workload.schema), filters, homes)
     place = {name: at for at, name in enumerate(models["corrected"].selectivity_order(events[:MEASURED]))}
-    wrong = dict.fromkeys((f"printed_{mode}_{what}" for mode in Mode for what in ("missing", "spurious")), 0)
+    wrong = dict.fromkeys((f"printed_{mode}_{what}" for mode in CollectionMode for what in ("missing", "spurious")), 0)
     for event, origin, right in zip(events, origins, expected, strict=True):
         order = sorted(event, key=place.__getitem__)
         found = models["corrected"].publish(event, order, origin)
