@@ -13,7 +13,7 @@ from meetpoint.broker.config import ConfigError
 from meetpoint.broker.errors import BrokerError
 from meetpoint.broker.storage import StoreError
 from meetpoint.broker.transport.tls import Guard
-from meetpoint.schemes.dmm.settings import DmmSettings
+from meetpoint.schemes.dmm.rules import DmmSettings
 from meetpoint.schemes.reach import ReachSettings
 from tests.broker.securing import tls_of
 from tests.broker.talking import broker, calling, config, run

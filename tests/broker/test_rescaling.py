@@ -15,7 +15,7 @@ from meetpoint.language.values import Kind
 from meetpoint.matching.keys.feedback import Feedback, Line
 from meetpoint.matching.keys.statistics import Statistics
 from meetpoint.schemes.lists import Lists, ListsSettings
-from meetpoint.schemes.lists.lists import read_entry
+from meetpoint.schemes.lists.scheme import read_entry
 from tests.broker.talking import broker, run
 
 SCHEMA = "attributes:\n  price: {type: float, min: 0, max: 1000, precision: 0.01}\n"
@@ -64,7 +64,7 @@ def test_a_feedback_file_moves_entries_to_where_they_are_balanced(tmp_path: Path
             values = sorted(draw(random) for _ in range(1000))
             Feedback(Statistics.of_events([]), lines={"price": Line(Kind.NUMBER, tuple(values))}).save(file)
             published = 0
-            while any(not scheme(each)._versions.bodies[0] for each in brokers):
+            while any(not scheme(each)._epochs.bodies[0] for each in brokers):
                 await net.publish({"price": 1.5, "number": published})
                 published += 1
                 await asyncio.sleep(PACE_S)

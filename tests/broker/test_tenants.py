@@ -22,7 +22,7 @@ from meetpoint.language.events.msgpack import from_msgpack, to_msgpack
 from meetpoint.language.filters.algebra import covers, overlaps
 from meetpoint.language.filters.filter import parse_filter
 from meetpoint.matching import Scan
-from meetpoint.schemes.dmm.settings import DmmSettings
+from meetpoint.schemes.dmm.rules import DmmSettings
 from meetpoint.schemes.reach import ReachSettings
 from meetpoint.schemes.rebeca.settings import RebecaSettings
 from tests.broker.talking import Caller, calling, event, network, run

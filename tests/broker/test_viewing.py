@@ -34,7 +34,7 @@ from meetpoint.node.runtime.inputs import ClientRequest, Persisted, Received
 from meetpoint.placement.messages import DeliverToHome, Done, KeyedRequest
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.dmm import DmmSettings
-from meetpoint.schemes.dmm.entry_tables import StoredRegion
+from meetpoint.schemes.dmm.entries import StoredRegion
 from meetpoint.schemes.dmm.regions import Regions
 from meetpoint.schemes.dmm.rules import RegionRecord, RegionState
 from meetpoint.schemes.dmm.space import ROOT, Code
@@ -119,11 +119,11 @@ def test_of_a_tree_only_what_serves_or_is_split_is_shown_and_only_where_it_is_he
     regions = []
     for number, state in enumerate(RegionState):
         region = StoredRegion(Code(f"{number:04b}"))
-        region.record = RegionRecord(state=state)
+        region.stored = RegionRecord(state=state)
         regions += [(HomeId(b"here"), region), (HomeId(b"gone"), region)]
     held = SimpleNamespace(
         holder=lambda code: None if code == ROOT else SimpleNamespace(id=b"here"),
-        _shelves=SimpleNamespace(regions=lambda: regions),
+        _store=SimpleNamespace(regions=lambda: regions),
     )
     shown = {
         RegionState.LEAF: False,

@@ -38,7 +38,7 @@ class SparingMeet(meet.Meet):
         super().__init__(services, overlay, hosting, node, settings)
         placing = self._placing
         self._placing = CoveredPlacement(services, hosting, placing._wanted, placing._planter, _Codes())
-        self._joint = SingleFlight(self._spreading.bring)
+        self._single_flight = SingleFlight(self._spreading.bring)
 
 
 def nested(chance: Random) -> str:

@@ -27,10 +27,10 @@ from meetpoint.node.settings import NodeSettings
 from meetpoint.overlays.chord import ChordSettings
 from meetpoint.overlays.hypercube.settings import HypercubeSettings
 from meetpoint.overlays.pastry.settings import PastrySettings
-from meetpoint.schemes.dmm.settings import DmmSettings
+from meetpoint.schemes.dmm.rules import DmmSettings
 from meetpoint.schemes.lists import ListsSettings
 from meetpoint.schemes.meet import MeetSettings
-from meetpoint.schemes.reach.settings import ReachSettings, ids_of
+from meetpoint.schemes.reach.scheme import ReachSettings, ids_of
 from meetpoint.schemes.rebeca.settings import RebecaSettings
 
 __all__ = [

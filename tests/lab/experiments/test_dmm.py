@@ -41,8 +41,7 @@ from meetpoint.lab.experiments.models.delegation import (
 from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.scenario import Network
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.dmm.policy import should_split
-from meetpoint.schemes.dmm.settings import DmmSettings
+from meetpoint.schemes.dmm.rules import DmmSettings, should_split
 from tests.lab.experiments.judging import Scale, check_asked, made_up
 from tests.placement.eyes import schemes
 from tests.schemes.dmm.seeing import held
@@ -119,7 +118,7 @@ def test_leaves_and_their_entries_are_those_of_brokers(kind: str, seed: int) -> 
         region.code: len(region.items)
         for scheme in schemes(net)
         for region in held(scheme)
-        if region.kept is not None and region.kept.serves
+        if region.record is not None and region.record.serves
     }
     model = grown(settings, 5, wanted, seed)
     assert len(there) > 4

@@ -37,7 +37,7 @@ from meetpoint.matching import Scan
 from meetpoint.node.runtime.effects import Notify
 from meetpoint.node.runtime.inputs import ClientRequest
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.flood.messages import FloodAck, FloodEvent
+from meetpoint.schemes.flood.scheme import FloodAck, FloodEvent
 from tests.lab.sim.toy import ToyFamily
 
 NODES = 6

@@ -131,14 +131,14 @@ class Search:
             RegionState.MERGING: "closed",
             RegionState.LEAF: "dissolved",
         }
-        return message[:2] == (wanted[kept.state], kept.turn)
+        return message[:2] == (wanted[kept.state], kept.epoch)
 
     def _parent(self, world: World) -> Iterator[Step]:
         kept, entries = world.regions[0][-1]
         assert kept is not None
-        if kept.is_at_rest and kept.turn < self.turns:
+        if kept.is_at_rest and kept.epoch < self.turns:
             yield from self._turn(world, "split", rules.begin_split(kept), entries)
-        if kept.state is RegionState.INTERIOR and kept.settled and kept.turn < self.turns:
+        if kept.state is RegionState.INTERIOR and kept.settled and kept.epoch < self.turns:
             yield from self._turn(world, "merge", rules.begin_merge(kept), entries)
             yield from self._turn(world, "reopen", rules.reopen(kept), entries)
         if kept.state in (RegionState.SPLITTING, RegionState.MERGING):
@@ -150,7 +150,7 @@ class Search:
     def _turn(self, world: World, what: str, kept: RegionRecord, entries: Entries) -> Iterator[Step]:
         after = self._write(world, 0, kept, entries)
         if after is not None:
-            yield f"parent: {what} {kept.turn}", after._replace(heard=frozenset())
+            yield f"parent: {what} {kept.epoch}", after._replace(heard=frozenset())
 
     def _commands(self, world: World, kept: RegionRecord, entries: Entries) -> Iterator[Step]:
         kind = {
@@ -163,7 +163,7 @@ class Search:
             return
         for child in (1, 2):
             lot = frozenset(each for each in entries if each in MEETS[str(child - 1)]) if kind == "sow" else frozenset()
-            message = (kind, kept.turn, child, lot)
+            message = (kind, kept.epoch, child, lot)
             if message not in world.sent:
                 yield f"sent {message}", world._replace(sent=world.sent | {message})
 
@@ -219,7 +219,7 @@ def wrong(world: World) -> str | None:
         return "a region and its half both serve"
     parent, states = memory[0][0], [kept.state if kept is not None else None for kept, _ in memory[1:]]
     assert parent is not None
-    if parent.settled and parent.turn and parent.state in (RegionState.LEAF, RegionState.INTERIOR):
+    if parent.settled and parent.epoch and parent.state in (RegionState.LEAF, RegionState.INTERIOR):
         for state in states:
             if (state is RegionState.LEAF) is not parent.is_split or (
                 state is not RegionState.GONE and not parent.is_split

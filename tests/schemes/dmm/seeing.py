@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from meetpoint.api.ids import HomeId
-from meetpoint.schemes.dmm.entries import read_name
-from meetpoint.schemes.dmm.entry_tables import StoredRegion
+from meetpoint.schemes.dmm.entries import StoredRegion, read_name
 from meetpoint.schemes.dmm.rules import RegionRecord, RegionState
 from meetpoint.schemes.dmm.space import ROOT, Box, Code
 
@@ -16,7 +15,7 @@ from meetpoint.schemes.dmm.space import ROOT, Box, Code
 def held(scheme: Any) -> Iterator[StoredRegion]:
     """The regions that homes at a node answer for; the root too where nothing is kept of it."""
     yield from _root(scheme)
-    for home, region in scheme._shelves.regions():
+    for home, region in scheme._store.regions():
         if region.code:
             holder = scheme._regions.holder(region.code)
             if holder is not None and holder.id == home:
@@ -26,7 +25,7 @@ def held(scheme: Any) -> Iterator[StoredRegion]:
 def kept_of(all_schemes: Iterable[Any]) -> dict[Code, RegionRecord]:
     """Where all regions stand that anyone answers for."""
     regions = [region for scheme in all_schemes for region in held(scheme)]
-    return {region.code: region.kept for region in regions if region.kept is not None}
+    return {region.code: region.record for region in regions if region.record is not None}
 
 
 def served_twice(all_schemes: Iterable[Any]) -> list[str]:
@@ -43,17 +42,17 @@ def served_twice(all_schemes: Iterable[Any]) -> list[str]:
 def _known(scheme: Any) -> Iterator[StoredRegion]:
     """The regions of which a node knows anything, held or not, and the root where it is held."""
     yield from _root(scheme)
-    yield from (region for _, region in scheme._shelves.regions() if region.code)
+    yield from (region for _, region in scheme._store.regions() if region.code)
 
 
 def _root(scheme: Any) -> Iterator[StoredRegion]:
     at_root = scheme._regions.holder(ROOT)
     if at_root is not None:
-        yield scheme._shelves.region(at_root.id, ROOT)
+        yield scheme._store.region(at_root.id, ROOT)
 
 
 def _overlaps(regions: Iterable[StoredRegion]) -> list[str]:
-    serving = sorted(region.code for region in regions if region.kept is not None and region.kept.serves)
+    serving = sorted(region.code for region in regions if region.record is not None and region.record.serves)
     # what lies around another comes right before the first of those
     return [f"{one!r} and {other!r} both serve" for one, other in pairwise(serving) if other.startswith(one)]
 
@@ -84,7 +83,7 @@ def misplaced(all_schemes: list[Any]) -> list[str]:
     for scheme in all_schemes:
         for region in held(scheme):
             names = {read_name(name, scheme._space)[:2]: name for name in region.items}  # type: ignore[index]
-            if region.kept is None or not region.kept.serves:
+            if region.record is None or not region.record.serves:
                 wrong += [f"{region.code!r} does not serve, and has {name}" for name in names.values()]
                 continue
             for key, box in wanted.items():

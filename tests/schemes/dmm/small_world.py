@@ -53,7 +53,7 @@ class DmmWorld(SchemeWorld):
             if scheme is not None:
                 yield scheme
 
-    def kept(self, code: Code = ROOT) -> RegionRecord | None:
+    def record(self, code: Code = ROOT) -> RegionRecord | None:
         """Where a region stands, if anyone holds it."""
         return kept_of(self.schemes()).get(code)
 
@@ -78,7 +78,7 @@ class DmmWorld(SchemeWorld):
         until = self.now + int(seconds * SECOND_US)
         while not reached():
             assert self._queue, "nothing happens any more"
-            assert self._queue[0][0] <= until, f"not reached in {seconds} s; the root is {self.kept()}"
+            assert self._queue[0][0] <= until, f"not reached in {seconds} s; the root is {self.record()}"
             self.now, _, call = heappop(self._queue)
             call()
 

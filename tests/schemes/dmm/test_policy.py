@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meetpoint.language import Attribute, Schema, Type
-from meetpoint.schemes.dmm.policy import HolderLoad, ask_again_at, fullest_after, should_split, split_counts
-from meetpoint.schemes.dmm.settings import DmmSettings
+from meetpoint.schemes.dmm.rules import DmmSettings, HolderLoad, ask_again_at, fullest_after, should_split, split_counts
 from meetpoint.schemes.dmm.space import ROOT, Box, Code, Space
 
 SETTINGS = DmmSettings(threshold=100, growth=0.125, relief=0.2)

@@ -17,9 +17,8 @@ from meetpoint.schemes.dmm import regions
 from meetpoint.schemes.dmm.messages import CloseHalf, DissolveHalf, OpenHalf, Preload, RegionEntry
 from meetpoint.schemes.dmm.region_changes import RegionChanges, RegionTask
 from meetpoint.schemes.dmm.regions import Regions
-from meetpoint.schemes.dmm.rules import RegionRecord, RegionState
+from meetpoint.schemes.dmm.rules import RegionRecord, RegionState, Verdict
 from meetpoint.schemes.dmm.space import ROOT, Code
-from meetpoint.schemes.dmm.walk import Verdict
 from tests.placement.small_world import CODEC, free
 from tests.schemes.dmm.small_world import EAGER, DmmWorld
 from tests.tiers import SOAK
@@ -76,8 +75,8 @@ class Scene:
         self.world.run_until(reached)
 
     def is_at(self, state: RegionState, *, settled: bool | None = None, turn: int = 0) -> bool:
-        kept = self.world.kept()
-        if kept is None or kept.state is not state or kept.turn < turn:
+        kept = self.world.record()
+        if kept is None or kept.state is not state or kept.epoch < turn:
             return False
         return settled is None or kept.settled is settled
 
@@ -272,8 +271,8 @@ def test_a_merge_that_cannot_be_finished_is_given_up_and_what_was_closed_opens_a
     )
     scene.merge_to(lambda: scene.is_at(RegionState.MERGING))
     scene.world.run(0.3)
-    assert scene.world.kept(LOW) is not None
-    assert scene.world.kept(LOW).state is RegionState.FROZEN  # type: ignore[union-attr]
+    assert scene.world.record(LOW) is not None
+    assert scene.world.record(LOW).state is RegionState.FROZEN  # type: ignore[union-attr]
     scene.publish("meanwhile", POINTS[0])
     scene.want("new", POINTS[0])
     scene.world.run(6)
@@ -294,9 +293,9 @@ def test_a_half_that_knows_of_later_turns_than_its_parent_is_caught_up_with() ->
     errand = KeyedRequest(key, key, scene.world.nodes[scene.at].me, 1, 0, CODEC.encode(DissolveHalf(HIGH, 50)))
     scene.world.say(scene.children[1], errand)
     scene.split_to(lambda: scene.is_at(RegionState.INTERIOR, settled=True))
-    kept = scene.world.kept()
+    kept = scene.world.record()
     assert kept is not None
-    assert kept.turn == 51
+    assert kept.epoch == 51
     assert scene.world.observed["region_splitting_given_up"] == 1
     scene.judge()
 
@@ -310,7 +309,7 @@ def test_a_region_that_is_not_held_for_a_moment_goes_on_afterwards(moment: str) 
     (owner,) = custody.holdings
     custody._kept.hidden[owner] = list(custody.holdings[owner].arcs)
     scene.world.run(0.3)
-    assert scene.world.kept() is None
+    assert scene.world.record() is None
     custody._kept.hidden[owner] = []
     scene.world.run(30)
     scene.judge()

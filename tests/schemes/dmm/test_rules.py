@@ -11,7 +11,7 @@ from tests.schemes.dmm.searching import Rules, Search, beginning, search, wander
 
 
 def child(state: RegionState, told: int, *, settled: bool = True) -> RegionRecord:
-    return RegionRecord(state, turn=5, told=told, settled=settled)
+    return RegionRecord(state, epoch=5, told=told, settled=settled)
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------
@@ -19,13 +19,13 @@ def child(state: RegionState, told: int, *, settled: bool = True) -> RegionRecor
 
 def test_a_split_and_a_merge_go_through_all_states() -> None:
     kept = rules.begin_split(ROOT_RECORD)
-    assert (kept.state, kept.turn, kept.serves) == (RegionState.SPLITTING, 1, True)
+    assert (kept.state, kept.epoch, kept.serves) == (RegionState.SPLITTING, 1, True)
     kept = rules.finish_split(kept)
-    assert (kept.state, kept.turn, kept.settled, kept.is_split) == (RegionState.INTERIOR, 1, False, True)
+    assert (kept.state, kept.epoch, kept.settled, kept.is_split) == (RegionState.INTERIOR, 1, False, True)
     kept = rules.begin_merge(rules.informed(kept))
-    assert (kept.state, kept.turn, kept.is_split) == (RegionState.MERGING, 2, True)
+    assert (kept.state, kept.epoch, kept.is_split) == (RegionState.MERGING, 2, True)
     kept = rules.finish_merge(kept)
-    assert (kept.state, kept.turn, kept.settled, kept.serves, kept.is_at_rest) == (
+    assert (kept.state, kept.epoch, kept.settled, kept.serves, kept.is_at_rest) == (
         RegionState.LEAF,
         2,
         False,
@@ -145,7 +145,7 @@ def _sow_late(kept: RegionRecord | None, turn: int) -> RegionRecord | None:
 def _give_up_silently(kept: RegionRecord) -> RegionRecord:
     """Begins no new turn."""
     given = rules.give_up(kept)
-    return msgspec.structs.replace(given, turn=kept.turn)
+    return msgspec.structs.replace(given, epoch=kept.epoch)
 
 
 MUTANTS = {

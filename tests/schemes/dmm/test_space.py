@@ -21,8 +21,7 @@ from meetpoint.language.filters.constraints import NumberSet, TextSet, accepts
 from meetpoint.language.filters.filter import Filter
 from meetpoint.language.filters.intervals import Interval
 from meetpoint.language.filters.normal_form import Conjunction
-from meetpoint.schemes.dmm.dimensions import ABSENT_CELL, SPANS_MAX, Dimension
-from meetpoint.schemes.dmm.space import ROOT, Box, Code, Point, Space, parent
+from meetpoint.schemes.dmm.space import ABSENT_CELL, ROOT, SPANS_MAX, Box, Code, Dimension, Point, Space, parent
 from tests.language.strategies import SCALARS
 from tests.schemes.declared import DECLARED
 from tests.workloads import (

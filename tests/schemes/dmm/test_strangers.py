@@ -31,9 +31,8 @@ from meetpoint.schemes.dmm.messages import (
     ReviewHalves,
     ReviewHalvesAck,
 )
-from meetpoint.schemes.dmm.rules import RegionRecord, RegionState
+from meetpoint.schemes.dmm.rules import RegionRecord, RegionState, Verdict
 from meetpoint.schemes.dmm.space import ROOT, Code
-from meetpoint.schemes.dmm.walk import Verdict
 from tests.placement.small_world import CODEC, RING, home
 from tests.schemes.dmm.small_world import DmmWorld
 from tests.schemes.dmm.test_races import Scene
@@ -126,9 +125,9 @@ def test_of_entries_that_are_sown_those_that_are_none_are_left_out() -> None:
     send(world, Preload("0", 1, (ITEM, *bad)), LOW)
     world.run(1)
     assert world.observed["entry_malformed"] == 3
-    region = world.scheme(world.holder(LOW))._shelves.region(home(20), LOW)
+    region = world.scheme(world.holder(LOW))._store.region(home(20), LOW)
     assert list(region.items) == [region_entry_name(home(10), 1, LOW)]
-    assert region.kept == RegionRecord(RegionState.EMBRYO, 0, 1)
+    assert region.record == RegionRecord(RegionState.EMBRYO, 0, 1)
     assert world.leaves() == [ROOT], "it serves nobody"
 
 
@@ -209,13 +208,13 @@ def test_records_of_a_peer_that_are_none_are_left_out_when_an_arc_is_handed_over
         (region_name(Code("0101010")), Entry(key, key, b"")),
         (region_name(ROOT), Entry(key, key, b"what")),
     ):
-        scheme._shelves.added(home(40), name, entry)
+        scheme._store.added(home(40), name, entry)
     world._apply(40, node, effects)
     assert world.observed["entry_malformed"] == 5
-    assert [region.code for _, region in scheme._shelves.regions()] == [ROOT]
-    assert list(scheme._shelves.region(home(40), ROOT).items) == [good]
-    scheme._shelves.removed(home(40), "what")
-    scheme._shelves.removed(home(40), region_name(Code("nothing")))
+    assert [region.code for _, region in scheme._store.regions()] == [ROOT]
+    assert list(scheme._store.region(home(40), ROOT).items) == [good]
+    scheme._store.removed(home(40), "what")
+    scheme._store.removed(home(40), region_name(Code("nothing")))
 
 
 def test_names_and_bodies_are_read_strictly() -> None:

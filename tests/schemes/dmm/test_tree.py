@@ -14,8 +14,7 @@ from meetpoint.placement.entries.entry_table import FEW_MAX
 from meetpoint.placement.entries.stored_entry import StoredEntry
 from meetpoint.placement.messages import KeyedRequest
 from meetpoint.schemes.dmm import DmmSettings
-from meetpoint.schemes.dmm.entries import read_body, region_entry_name
-from meetpoint.schemes.dmm.entry_tables import StoredRegion
+from meetpoint.schemes.dmm.entries import StoredRegion, read_body, region_entry_name
 from meetpoint.schemes.dmm.messages import AddEntry
 from meetpoint.schemes.dmm.region_changes import GONE_US, WITHDRAWN_US
 from meetpoint.schemes.dmm.space import ROOT

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meetpoint.schemes.dmm.rules import Verdict
 from meetpoint.schemes.dmm.space import Code
-from meetpoint.schemes.dmm.walk import ASKED_MAX, LeafCache, Verdict, Walk
+from meetpoint.schemes.dmm.walk import ASKED_MAX, LeafCache, Walk
 from tests.work import count_calls
 
 DEPTH = 12

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from meetpoint.api.ids import HomeId, Key, NodeId
 from meetpoint.language import Filter
 from meetpoint.schemes.lists.collection import (
+    AttributeLists,
     AttributeOrder,
     CollectionMode,
     coordinated,
@@ -19,7 +20,6 @@ from meetpoint.schemes.lists.collection import (
     hybrid_step,
 )
 from meetpoint.schemes.lists.entries import ListEntry, difference, entries_of, next_point, pack, unpack
-from meetpoint.schemes.lists.list_store import AttributeLists
 from meetpoint.schemes.lists.subids import SubId, conjunction_number
 from meetpoint.schemes.lists.value_hash import Hashing
 

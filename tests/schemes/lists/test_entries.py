@@ -13,6 +13,7 @@ from meetpoint.language.filters.constraints import ABSENT
 from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.collection import (
+    AttributeLists,
     AttributeOrder,
     Group,
     coordinated,
@@ -22,7 +23,6 @@ from meetpoint.schemes.lists.collection import (
     texts_of,
 )
 from meetpoint.schemes.lists.entries import EVERY_EVENT, ListEntry, ListSort, entries_of, next_point, pack, unpack
-from meetpoint.schemes.lists.list_store import AttributeLists
 from meetpoint.schemes.lists.subids import BITS, AttributeBits, SubId, count
 from meetpoint.schemes.lists.value_hash import PART_MAX, Hashing
 from tests.schemes.lists.model import HOME

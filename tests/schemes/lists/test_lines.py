@@ -20,7 +20,7 @@ from meetpoint.matching.keys.feedback import Feedback, Line
 from meetpoint.matching.keys.statistics import Statistics
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import Codes, Linear, Quantiles, Scale, measure
-from meetpoint.schemes.lists.lines import Grid, Ordered, Piece, contains
+from meetpoint.schemes.lists.number_lines import Grid, Ordered, Piece, contains
 from meetpoint.schemes.lists.value_hash import Hashing
 from tests.language.strategies import FLOATS, INTEGERS, TIMESTAMPS, decimals
 

@@ -15,8 +15,15 @@ from meetpoint.lab.printed.lists import PlainHash, PrintedNetwork, predicates_of
 from meetpoint.language import Attribute, Schema, SubIdLayout, Type, parse_filter
 from meetpoint.language import SubId as PackedSubId
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.lists.collection import AttributeOrder, CollectionMode, dht_lookups, groups_of, texts_of
-from meetpoint.schemes.lists.delivering import homes_of, is_walk_cheaper
+from meetpoint.schemes.lists.collection import (
+    AttributeOrder,
+    CollectionMode,
+    dht_lookups,
+    groups_of,
+    homes_of,
+    is_walk_cheaper,
+    texts_of,
+)
 from meetpoint.schemes.lists.entries import ListEntry, difference, entries_of, next_point
 from meetpoint.schemes.lists.subids import SubId, count
 from meetpoint.schemes.lists.value_hash import Hashing

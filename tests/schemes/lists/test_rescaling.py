@@ -17,6 +17,7 @@ from meetpoint.api.limits import SECOND_US
 from meetpoint.catalog import NetworkConfig
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.language.filters.filter import Filter
+from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Kind
 from meetpoint.matching.keys.feedback import Feedback, Line
 from meetpoint.matching.keys.statistics import Statistics
@@ -29,13 +30,12 @@ from meetpoint.node.runtime.inputs import Instant, Measured
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.messages import Entry as Placed
-from meetpoint.schemes.lists import Lists, ListsSettings, lists
+from meetpoint.schemes.lists import Lists, ListsSettings, scheme
 from meetpoint.schemes.lists.collection import AttributeOrder, Group, groups_of
 from meetpoint.schemes.lists.entries import ListEntry, next_point
-from meetpoint.schemes.lists.lists import read_entry
-from meetpoint.schemes.lists.rescale import PARTS, HashingVersions, read_cuts
+from meetpoint.schemes.lists.scheme import read_entry
 from meetpoint.schemes.lists.subids import FlatEvent
-from meetpoint.schemes.lists.value_hash import Hashing
+from meetpoint.schemes.lists.value_hash import PARTS, Hashing, HashingVersions, read_cuts
 from tests.placement.eyes import Overseen, parts
 from tests.schemes.busy import Busy, judge, network
 
@@ -105,7 +105,7 @@ def schemes(net: Network) -> Iterator[Lists]:
 
 
 def versions(net: Network) -> set[tuple[bytes, ...]]:
-    return {scheme._versions.bodies for scheme in schemes(net)}
+    return {scheme._epochs.bodies for scheme in schemes(net)}
 
 
 BUSY = Busy(draw_filter=draw_filter, draw_event=draw_event, subscriptions=20, ended=5, changed=10, added=30, events=150)
@@ -133,7 +133,7 @@ def entries(net: Network) -> Iterator[ListEntry]:
 
 def apart(net: Network) -> list[str]:
     """The invariant: all that serve go by the highest floor."""
-    held = [scheme._versions for scheme in schemes(net) if scheme._hosting.homes]
+    held = [scheme._epochs for scheme in schemes(net) if scheme._hosting.homes]
     floor = max((each._floor for each in held), default=BASE.rank)
     return [f"{each._services.me.address} does not go by {floor}" for each in held if floor not in each._going_by()]
 
@@ -189,7 +189,7 @@ def asks_only_by_the_new(patch: pytest.MonkeyPatch) -> None:
     ) -> list[Group]:
         return groups_of([hashing, *others][-1], event, order)
 
-    patch.setattr(lists, "groups_of", groups)
+    patch.setattr(scheme, "groups_of", groups)
 
 
 def goes_along_by_another_scale(patch: pytest.MonkeyPatch) -> None:
@@ -333,7 +333,7 @@ def test_what_a_home_said_before_it_came_back_under_another_epoch_is_void() -> N
     BUSY.keep(net, random)
     give(net, 10, measured(1), 2, random)
     judge(net)
-    held = next(schemes(net))._versions
+    held = next(schemes(net))._epochs
     for entry in held._directory.entries():
         assert held._stage(entry, held._floor) is Stage.DONE
         later = msgspec.structs.replace(entry, epoch=entry.epoch + 1)
@@ -347,7 +347,7 @@ def test_the_same_file_again_is_no_news() -> None:
     for at_s in (10, 30, 50):
         give(net, at_s, measured(1), 4, random)
     assert judge(net)["version_floor"] <= 4, "a version has a floor once at each node, at most"
-    assert {scheme._versions._floor[0] for scheme in schemes(net)} == {1}
+    assert {scheme._epochs._floor[0] for scheme in schemes(net)} == {1}
 
 
 # -- what it is for ----------------------------------------------------------------------------------------------------
@@ -391,7 +391,7 @@ def test_an_update_back_and_forth_leaves_what_is_wanted() -> None:
 
 
 def test_a_scale_is_exchanged_only_where_that_is_worth_it() -> None:
-    hashings = HashingVersions(Ring(), ListsSettings(hash="order", schema=SCHEMA))
+    hashings = HashingVersions(Ring(), Schema.from_yaml(SCHEMA), {}, order_preserving=True)
     skewed = measured(1).cuts(PARTS)
     body = hashings.improved(b"", skewed)
     assert body is not None
@@ -419,6 +419,6 @@ def test_what_says_no_scales_is_not_taken(cuts: object) -> None:
     scheme = next(schemes(net))
     scheme._services.begin(Instant(net.engine.now))
     told = msgspec.msgpack.encode(((((1, body)),), (), ()))
-    scheme._versions.learn(told)
-    scheme._versions.learn(b"\x93")
-    assert scheme._versions.known == (b"",)
+    scheme._epochs.learn(told)
+    scheme._epochs.learn(b"\x93")
+    assert scheme._epochs.known == (b"",)

@@ -20,8 +20,7 @@ from meetpoint.api.outcomes import Stored
 from meetpoint.api.requests import Subscribe, Unsubscribe, Update
 from meetpoint.schemes.meet import MeetSettings
 from meetpoint.schemes.meet.entries import read_key_entry
-from meetpoint.schemes.meet.entry_tables import KeyTables
-from meetpoint.schemes.meet.key_leases import KeyLeases
+from meetpoint.schemes.meet.entry_tables import KeyLeases, KeyTables
 from tests.placement.small_world import MeetWorld, free, home, symbols_between
 
 US = 1_000_000

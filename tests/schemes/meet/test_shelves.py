@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from random import Random
 
 import msgspec
@@ -11,17 +10,14 @@ import pytest
 from meetpoint.api.ids import HomeId, Peer
 from meetpoint.language import clean_attributes, parse_filter
 from meetpoint.language.filters.normal_form import CONJUNCTIONS_MAX
-from meetpoint.matching.keys.key_plan import KeyPlan
-from meetpoint.matching.keys.meet_keys import MeetKey
+from meetpoint.matching.keys.key_plan import KeyPlan, LiveKeys
 from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.entries.installer import entry_name
 from meetpoint.placement.messages import Entry
 from meetpoint.schemes.meet.entries import crowded_mark, entries_of, read_key_entry
-from meetpoint.schemes.meet.entry_tables import KeyTable, KeyTables
-from meetpoint.schemes.meet.key_leases import KeyLeases
-from meetpoint.schemes.meet.settings import MeetSettings
+from meetpoint.schemes.meet.entry_tables import KeyLeases, KeyTable, KeyTables
 from tests.workloads import random_events, random_filter
 
 RING = Ring()
@@ -36,10 +32,8 @@ def services_of() -> Runtime:
 
 
 def a_shelf() -> KeyTable:
-    def grant(keys: Callable[[], Iterable[MeetKey]]) -> KeyLeases:
-        return KeyLeases(HERE, services_of(), None, 1, keys, lambda: 1, unknown_us=0)  # type: ignore[arg-type]
-
-    return KeyTable(grant)
+    live = LiveKeys()
+    return KeyTable(live, KeyLeases(HERE, services_of(), None, None, 1, live, unknown_us=0))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("few", "asked"), [(10_000, 64), (20, 64), (20, 0)], ids=["few", "some of many", "many"])
@@ -84,7 +78,7 @@ def test_an_event_finds_what_it_satisfies_as_entries_come_and_go(
     for name in [name for each in names.values() for name in each]:
         shelf.take(name)
     assert not len(shelf)
-    assert shelf.granting.summary(0, 0).added == (), "no key is in use any more"
+    assert shelf.leases.summary(0, 0).added == (), "no key is in use any more"
 
 
 def test_marks_are_found_by_their_keys_and_leave_them_in_use() -> None:
@@ -103,16 +97,17 @@ def test_marks_are_found_by_their_keys_and_leave_them_in_use() -> None:
     shelf.take("one")
     assert shelf.count(filed.key, ()) == 0
     assert shelf.find({"a": "x"}) == ({}, [mark])
-    assert shelf.granting.summary(0, 0).added, "children of the key may have something"
+    assert shelf.leases.summary(0, 0).added, "children of the key may have something"
     shelf.take(name)
     assert shelf.find({"a": "x"}) == ({}, [])
-    assert not shelf.granting.summary(0, 0).added
+    assert not shelf.leases.summary(0, 0).added
 
 
 @pytest.mark.parametrize("name", ["", "x/1", "crowded/1", "00/1", f"{HERE.hex()}/-1", f"{HERE.hex()}/01"])
 def test_a_conjunction_under_a_name_that_is_none_is_counted_and_lies_nowhere(name: str) -> None:
     services = services_of()
-    shelves = KeyTables(services, None, MeetSettings(), lambda home: 1)  # type: ignore[arg-type]
+    shelves = KeyTables(services, None, 1, 1)  # type: ignore[arg-type]
+    shelves.ownership = None  # type: ignore[assignment]
     shelves.began(HERE, 0)
     (entry,) = entries_of(RING, KeyPlan(), 1, parse_filter("a = 'x'"), 0)
     effects = services.begin(Instant(1))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from meetpoint.api.ids import HomeId, Peer
 from meetpoint.catalog import make_codec
-from meetpoint.matching.keys.key_plan import KeyPlan
+from meetpoint.matching.keys.key_plan import KeyPlan, LiveKeys
 from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
 from meetpoint.node.runtime.effects import Send
 from meetpoint.node.runtime.inputs import Instant
@@ -16,7 +17,7 @@ from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.meet.entries import place_of
-from meetpoint.schemes.meet.key_leases import CHANGES_MAX, KeyLeases
+from meetpoint.schemes.meet.entry_tables import CHANGES_MAX, KeyLeases
 from meetpoint.schemes.meet.messages import KeySummary, SummaryUpdate, SummaryUpdateAck, group_keys
 from meetpoint.schemes.meet.summaries import SummaryCache
 
@@ -191,11 +192,11 @@ def test_what_is_gone_is_forgotten() -> None:
     assert len(publisher.summaries._live) == 0
 
 
-# -- granting ----------------------------------------------------------------------------------------------------------
+# -- leases ----------------------------------------------------------------------------------------------------------
 
 
 class Listed:
-    """A directory, as far as granting looks."""
+    """A directory, as far as leases looks."""
 
     def __init__(self, *peers: Peer) -> None:
         self.peers = list(peers)
@@ -211,6 +212,9 @@ class Listed:
 PEERS = [Peer(RING.node(number), f"n{number}", 1) for number in (7, 8)]
 
 
+OWNERSHIP = SimpleNamespace(holdings={HOME: SimpleNamespace(version=1)})
+
+
 class Holder:
     """A home that grants."""
 
@@ -218,9 +222,9 @@ class Holder:
         self.services = services(1)
         self.effects = self.services.begin(Instant(100 * US))
         self.listed = Listed(*PEERS) if listed is None else listed
-        self.keys: dict[MeetKey, None] = {}
-        self.granting = KeyLeases(
-            HOME, self.services, self.listed, LEASE_US, lambda: self.keys, lambda: 1,  # type: ignore[arg-type]
+        self.keys = LiveKeys()
+        self.leases = KeyLeases(
+            HOME, self.services, self.listed, OWNERSHIP, LEASE_US, self.keys,  # type: ignore[arg-type]
             unknown_us=0 if fresh else LEASE_US,
         )  # fmt: skip
         self.done: list[str] = []
@@ -231,9 +235,9 @@ class Holder:
             self.services.fired(timer)
 
     def add(self, text: str) -> None:
-        self.keys[key(text)] = None
-        self.granting.changed(key(text), added=True)
-        self.granting.when_known(lambda: self.done.append(text))
+        self.keys.add(key(text))
+        self.leases.changed(key(text), added=True)
+        self.leases.when_known(lambda: self.done.append(text))
 
     def told(self) -> list[tuple[Peer, SummaryUpdate]]:
         return [
@@ -249,7 +253,7 @@ class Holder:
 def test_whoever_places_waits_for_every_publisher_with_a_summary() -> None:
     holder = Holder()
     for peer in PEERS:
-        holder.granting.grant(peer, 0, 0)
+        holder.leases.grant(peer, 0, 0)
     holder.add("A")
     (first, one), (second, other) = holder.told()
     assert [first, second] == PEERS
@@ -263,8 +267,8 @@ def test_whoever_places_waits_for_every_publisher_with_a_summary() -> None:
 def test_a_late_question_of_a_former_life_does_not_hide_the_summary_of_the_present_one() -> None:
     former, present = Peer(PEERS[0].id, PEERS[0].address, 1), Peer(PEERS[0].id, PEERS[0].address, 2)
     holder = Holder(listed=Listed(present))
-    holder.granting.grant(present, 0, 0)
-    holder.granting.grant(former, 0, 0)
+    holder.leases.grant(present, 0, 0)
+    holder.leases.grant(former, 0, 0)
     holder.add("A")
     assert holder.done == []
     assert [to for to, _ in holder.told()] == [present]
@@ -273,15 +277,15 @@ def test_a_late_question_of_a_former_life_does_not_hide_the_summary_of_the_prese
 def test_what_is_not_new_waits_for_nobody() -> None:
     holder = Holder()
     holder.add("A")
-    holder.granting.grant(PEERS[0], 0, 0)
-    holder.granting.when_known(lambda: holder.done.append("again"))
+    holder.leases.grant(PEERS[0], 0, 0)
+    holder.leases.when_known(lambda: holder.done.append("again"))
     assert holder.done == ["A", "again"]
     assert holder.told() == []
 
 
 def test_a_publisher_that_is_silent_is_waited_for_until_its_summary_is_over() -> None:
     holder = Holder()
-    holder.granting.grant(PEERS[0], 0, 0)
+    holder.leases.grant(PEERS[0], 0, 0)
     holder.add("A")
     holder.at(7.9)
     assert holder.done == []
@@ -301,7 +305,7 @@ def test_after_a_restart_nothing_is_answered_before_the_longest_summary_is_over(
 @pytest.mark.parametrize("slow", [1 - 1 / 17, 0.99])
 def test_a_summary_ends_at_the_publisher_first_though_its_clock_is_slow(slow: float) -> None:
     holder, publisher = Holder(), Publisher()
-    publisher.learn(0, holder.granting.grant(PEERS[0], 0, 0))
+    publisher.learn(0, holder.leases.grant(PEERS[0], 0, 0))
     holder.add("A")
     holder.at(8)
     assert holder.done == ["A"]
@@ -311,7 +315,7 @@ def test_a_summary_ends_at_the_publisher_first_though_its_clock_is_slow(slow: fl
 
 def test_a_mutant_without_a_margin_for_clocks_is_seen() -> None:
     holder, publisher = Holder(), Publisher(LEASE_US * 8 // 7)
-    publisher.learn(0, holder.granting.grant(PEERS[0], 0, 0))
+    publisher.learn(0, holder.leases.grant(PEERS[0], 0, 0))
     holder.add("A")
     holder.at(8)
     assert holder.done == ["A"]
@@ -322,13 +326,13 @@ def test_a_mutant_without_a_margin_for_clocks_is_seen() -> None:
 def test_an_answer_that_was_lost_makes_nobody_know() -> None:
     """Asked twice, granted twice, and the second answer, with the key, may never come."""
     holder = Holder()
-    first = holder.granting.grant(PEERS[0], 0, 0)
+    first = holder.leases.grant(PEERS[0], 0, 0)
     holder.add("A")
     assert len(holder.told()) == 1
-    holder.granting.grant(PEERS[0], 0, 0)
+    holder.leases.grant(PEERS[0], 0, 0)
     holder.at(1.5)
     assert holder.done == []
-    holder.granting.grant(PEERS[0], first.base, first.serial + 1)
+    holder.leases.grant(PEERS[0], first.base, first.serial + 1)
     holder.at(2)
     assert holder.done == ["A"]
 
@@ -337,8 +341,8 @@ def test_an_answer_that_was_lost_makes_nobody_know() -> None:
 def test_a_publisher_that_says_it_knows_what_cannot_be_gets_everything(serial: int) -> None:
     holder = Holder()
     holder.add("A")
-    base = holder.granting.grant(PEERS[0], 0, 0).base
-    assert holder.granting.grant(PEERS[1], base, serial).whole
+    base = holder.leases.grant(PEERS[0], 0, 0).base
+    assert holder.leases.grant(PEERS[1], base, serial).whole
     holder.add("B")
     for peer, used in holder.told():
         holder.services.replied(peer, SummaryUpdateAck(used.request, used.summary.base, serial))
@@ -348,7 +352,7 @@ def test_a_publisher_that_says_it_knows_what_cannot_be_gets_everything(serial: i
 def test_who_has_left_or_restarted_is_not_waited_for() -> None:
     for gone in ([PEERS[1]], [PEERS[1], Peer(PEERS[0].id, "n7", 2)]):
         holder = Holder()
-        holder.granting.grant(PEERS[0], 0, 0)
+        holder.leases.grant(PEERS[0], 0, 0)
         holder.add("A")
         assert holder.done == []
         holder.listed.peers = gone
@@ -359,7 +363,7 @@ def test_who_has_left_or_restarted_is_not_waited_for() -> None:
 
 def test_who_is_not_listed_yet_is_waited_for() -> None:
     holder = Holder(listed=Listed(PEERS[1]))
-    holder.granting.grant(PEERS[0], 0, 0)
+    holder.leases.grant(PEERS[0], 0, 0)
     holder.add("A")
     assert holder.done == []
     assert [peer for peer, _ in holder.told()] == [PEERS[0]]
@@ -367,7 +371,7 @@ def test_who_is_not_listed_yet_is_waited_for() -> None:
 
 def test_a_publisher_that_is_down_is_told_again_after_a_while_not_at_once() -> None:
     holder = Holder()
-    holder.granting.grant(PEERS[0], 0, 0)
+    holder.leases.grant(PEERS[0], 0, 0)
     holder.add("A")
     holder.effects.clear()
     holder.services.lost(PEERS[0])
@@ -378,29 +382,29 @@ def test_a_publisher_that_is_down_is_told_again_after_a_while_not_at_once() -> N
 
 def test_changes_are_told_alone_as_long_as_they_are_remembered() -> None:
     holder = Holder()
-    base = holder.granting.grant(PEERS[0], 0, 0).base
+    base = holder.leases.grant(PEERS[0], 0, 0).base
     for number in range(3 * CHANGES_MAX):
-        holder.granting.changed(key(str(number)), added=True)
-        assert len(holder.granting._changes) <= 2 * CHANGES_MAX
-    latest = holder.granting.summary(base, 3 * CHANGES_MAX - 5)
+        holder.leases.changed(key(str(number)), added=True)
+        assert len(holder.leases._changes) <= 2 * CHANGES_MAX
+    latest = holder.leases.summary(base, 3 * CHANGES_MAX - 5)
     assert not latest.whole
     assert sum(len(group.items) for group in latest.added) == 5
-    assert holder.granting.summary(base, 1).whole
+    assert holder.leases.summary(base, 1).whole
 
 
 def test_what_came_and_went_is_told_as_gone() -> None:
     holder = Holder()
-    base = holder.granting.grant(PEERS[0], 0, 0).base
-    holder.granting.changed(key("A"), added=True)
-    holder.granting.changed(key("A"), added=False)
-    holder.granting.changed(key("B"), added=True)
-    summary = holder.granting.summary(base, 0)
+    base = holder.leases.grant(PEERS[0], 0, 0).base
+    holder.leases.changed(key("A"), added=True)
+    holder.leases.changed(key("A"), added=False)
+    holder.leases.changed(key("B"), added=True)
+    summary = holder.leases.summary(base, 0)
     assert (summary.added, summary.removed) == (group_keys([key("B")]), group_keys([key("A")]))
 
 
 def test_a_home_that_went_away_answers_nobody() -> None:
     holder = Holder(fresh=False)
     holder.add("A")
-    holder.granting.close()
+    holder.leases.close()
     holder.at(20)
     assert holder.done == []

@@ -12,7 +12,7 @@ from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.placement.entries.installer import entry_name
 from meetpoint.schemes.reach import ReachSettings
 from meetpoint.schemes.reach.entries import read_entry
-from meetpoint.schemes.reach.pieces import is_below
+from meetpoint.schemes.reach.ids import is_below
 from tests.placement.eyes import nodes_up, schemes
 from tests.schemes.busy import Busy, network
 
@@ -68,9 +68,9 @@ def lacking(net: Network) -> list[str]:
     wrong = []
     for process, node in nodes_up(net):
         scheme, now = node.scheme, process.local(net.engine.now)
-        leases = {} if scheme._quenching is None else scheme._quenching._leases
+        leases = {} if scheme._quench is None else scheme._quench._leases
         idle: list[Region] = [region for region, lease in leases.items() if lease.until > now]
-        loans = {} if scheme._copying is None else scheme._copying._loans
+        loans = {} if scheme._copies is None else scheme._copies._copies
         for name, point in acked.items():
             wrong += [
                 f"{process.address} takes {region} to be idle: {name}" for region in idle if is_below(point, region)
@@ -78,12 +78,12 @@ def lacking(net: Network) -> list[str]:
             wrong += [
                 f"{process.address} has a copy of {region} without {name}"
                 for region, loan in loans.items()
-                if loan.until > now and region.hosts(point) and name not in loan.shelf.items
+                if loan.until > now and region.hosts(point) and name not in loan.table.items
             ]
     return wrong
 
 
 def balanced(net: Network) -> list[int]:
     """Entries by node, the fullest first."""
-    counts = [sum(len(scheme._shelves.at(home)) for home in scheme._hosting.homes) for scheme in schemes(net)]
+    counts = [sum(len(scheme._tables.at(home)) for home in scheme._hosting.homes) for scheme in schemes(net)]
     return sorted(counts, reverse=True)

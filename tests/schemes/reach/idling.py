@@ -17,8 +17,7 @@ from meetpoint.overlays.hypercube.keys import key_of
 from meetpoint.overlays.hypercube.regions import Region
 from meetpoint.placement.dissemination.keyed_rpc import Reached
 from meetpoint.placement.ownership.key_range import KeyRange
-from meetpoint.schemes.reach.cube import Cube
-from meetpoint.schemes.reach.pieces import is_below
+from meetpoint.schemes.reach.ids import Cube, is_below
 from meetpoint.schemes.reach.quench import Quench
 from tests.schemes.reach import promising
 from tests.schemes.reach.promising import RING, US, BrokenError

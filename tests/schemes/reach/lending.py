@@ -15,10 +15,9 @@ from meetpoint.placement.entries.stored_entry import Item, StoredEntry
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.reach import AttributeIds
-from meetpoint.schemes.reach.cube import Cube
-from meetpoint.schemes.reach.entries import entry_of, read_entry
-from meetpoint.schemes.reach.entry_tables import IdTable
-from meetpoint.schemes.reach.tree_copies import RegionCopies
+from meetpoint.schemes.reach.entries import IdTable, entry_of, read_entry
+from meetpoint.schemes.reach.ids import Cube
+from meetpoint.schemes.reach.region_copies import RegionCopies
 from tests.schemes.reach import promising
 from tests.schemes.reach.promising import RING, US, BrokenError
 
@@ -46,18 +45,18 @@ class Home(promising.Home):
 
     def __init__(self, number: int, node: int, arcs: list[KeyRange]) -> None:
         super().__init__(number, node, arcs)
-        self.shelf = IdTable()
+        self.table = IdTable()
         self.entries: dict[str, Entry] = {}
 
     def add(self, name: str, entry: Entry) -> None:
         item = read_entry(CUBE, name, entry)
         assert item is not None
         self.entries[name] = entry
-        self.shelf.add(name, item)
+        self.table.add(name, item)
 
     def remove(self, name: str) -> Item[int] | None:
         self.entries.pop(name, None)
-        return self.shelf.remove(name)
+        return self.table.remove(name)
 
 
 class Node(promising.Node[Home]):
@@ -72,7 +71,7 @@ class Node(promising.Node[Home]):
         return {home.id: home.entries for home in self.world.homes if home.node == self.number}
 
     def at(self, home: bytes) -> IdTable:
-        return self.home(home).shelf
+        return self.home(home).table
 
 
 class World(promising.World[Home, Entry]):
@@ -96,11 +95,11 @@ class World(promising.World[Home, Entry]):
 
     def look(self) -> None:
         for number, node in self.nodes.items():
-            for region, loan in node.part._loans.items():
+            for region, loan in node.part._copies.items():
                 if loan.until > self.local(number):
                     self.good += 1
                     for name, entry in self.acked.items():
-                        if region.hosts(CUBE.point(entry.low)) and name not in loan.shelf.items:
+                        if region.hosts(CUBE.point(entry.low)) and name not in loan.table.items:
                             raise BrokenError(f"{self.now}: node {number} has a copy of {region} without {name}")
 
     # -- what may happen -----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from meetpoint.api.requests import Subscribe, Unsubscribe
 from meetpoint.placement.messages import Entry, KeyedRequest
 from meetpoint.schemes.reach import ReachSettings
 from meetpoint.schemes.reach.load_shedding import MARK
-from meetpoint.schemes.reach.side_messages import (
+from meetpoint.schemes.reach.messages import (
     CopyRequest,
     CopyUpdate,
     IdleQuery,
@@ -144,7 +144,7 @@ def at_each(world: ReachWorld) -> dict[int, int]:
     loads = {}
     for number in world.others():
         scheme = world.scheme(number)
-        loads[number] = sum(len(scheme._shelves.at(each)) for each in world.nodes[number].hosting.homes)
+        loads[number] = sum(len(scheme._tables.at(each)) for each in world.nodes[number].hosting.homes)
     return loads
 
 

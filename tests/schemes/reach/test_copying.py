@@ -9,17 +9,17 @@ import pytest
 from meetpoint.api.ids import HomeId, Peer
 from meetpoint.api.messages import Reply
 from meetpoint.placement.messages import Entry
-from meetpoint.schemes.reach import tree_copies
-from meetpoint.schemes.reach.side_messages import CopyReply, CopyUpdate, CopyUpdateAck
-from meetpoint.schemes.reach.tree_copies import RegionCopies, RegionCopy
+from meetpoint.schemes.reach import region_copies
+from meetpoint.schemes.reach.messages import CopyReply, CopyUpdate, CopyUpdateAck
+from meetpoint.schemes.reach.region_copies import RegionCopies, RegionCopy
 from tests.schemes.reach.lending import Story, World, entry_at
 from tests.schemes.reach.promising import BrokenError, is_caught, owing_nothing, ready_at_once
 
 
 @pytest.fixture(autouse=True)
 def pages_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_copies, "PAGE_MAX", 2)
-    monkeypatch.setattr(tree_copies, "PAUSE_US", 300_000)
+    monkeypatch.setattr(region_copies, "PAGE_MAX", 2)
+    monkeypatch.setattr(region_copies, "PAUSE_US", 300_000)
 
 
 @pytest.mark.slow
@@ -45,7 +45,7 @@ class NotTold(RegionCopies):
     """Takes what comes, and does not put it into its copy."""
 
     def _amend(self, source: Peer, message: CopyUpdate) -> None:
-        self._services.send(source, CopyUpdateAck(message.request))
+        self._runtime.send(source, CopyUpdateAck(message.request))
 
 
 class NotSpoilt(RegionCopies):
@@ -53,7 +53,7 @@ class NotSpoilt(RegionCopies):
 
     def _amend(self, source: Peer, message: CopyUpdate) -> None:
         super()._amend(source, message)
-        for loan in self._loans.values():
+        for loan in self._copies.values():
             loan.spoilt = False
 
 
@@ -61,7 +61,7 @@ class FromTheAnswer(RegionCopies):
     """Counts the time from when the last page came."""
 
     def _count_from(self, loan: RegionCopy, asked_at: int, us: int) -> None:
-        super()._count_from(loan, self._services.now, us)
+        super()._count_from(loan, self._runtime.now, us)
 
 
 class HalfAPage(RegionCopies):
@@ -91,7 +91,7 @@ class RenewedAfterAMove(RegionCopies):
     """Renews a copy though the arc was away meanwhile, and something may have come there."""
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
-        self._promises.began(home, owed_us)
+        self._granted.began(home, owed_us)
 
 
 def goes_and_comes_back(kind: type[RegionCopies]) -> None:

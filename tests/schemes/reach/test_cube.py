@@ -17,10 +17,9 @@ from meetpoint.placement.entries.installer import entry_name
 from meetpoint.placement.entries.stored_entry import Item, Read, StoredEntry
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.reach import Duty, ReachSettings, SignatureIds, dimensions_of, head_point, parts, tree_of
-from meetpoint.schemes.reach.cube import Cube
-from meetpoint.schemes.reach.entries import entry_of, read_entry
-from meetpoint.schemes.reach.entry_tables import DutyPart, IdTable
-from meetpoint.schemes.reach.settings import ids_of
+from meetpoint.schemes.reach.entries import DutyPart, IdTable, entry_of, read_entry
+from meetpoint.schemes.reach.ids import Cube
+from meetpoint.schemes.reach.scheme import ids_of
 from tests.schemes.reach.small_world import PLAIN, SCHEMA
 from tests.workloads import random_events, random_filter
 

@@ -298,7 +298,7 @@ def test_another_attempt_looks_again_where_one_before_it_was() -> None:
     world.run(1)
     world.ask(16, Update("s", "a = 1 AND b = 1"))
     world.run(1.5 * RETAIN_US / SECOND)
-    assert len(world.scheme(old)._shelves.at(home(old))) == 0
+    assert len(world.scheme(old)._tables.at(home(old))) == 0
     assert world.came() == [("s", "e")]
     world.weather = lambda source, to, message: None
     world.run(10)

@@ -12,10 +12,10 @@ from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.hypercube.keys import key_of
 from meetpoint.overlays.hypercube.regions import WHOLE, Region
 from meetpoint.schemes.reach import quench
-from meetpoint.schemes.reach.leases import Promise, Promises
-from meetpoint.schemes.reach.pieces import below, is_below, meets_below, pieces, rank
+from meetpoint.schemes.reach.ids import below, is_below, meets_below, pieces, rank
+from meetpoint.schemes.reach.leases import RegionLease, RegionLeases
+from meetpoint.schemes.reach.messages import IdleQuery, IdleReply, RevokeIdleAck
 from meetpoint.schemes.reach.quench import Quench
-from meetpoint.schemes.reach.side_messages import IdleQuery, IdleReply, RevokeIdleAck
 from tests.schemes.reach.idling import Story, World
 from tests.schemes.reach.promising import BrokenError, is_caught, owing_nothing, ready_at_once
 
@@ -58,7 +58,7 @@ class FromTheAnswer(Quench):
     """Counts the time from when the answer came, and not from the question."""
 
     def _learn(self, region: Region, question: quench._IdleQuestion, us: int) -> None:
-        question.asked_at = self._services.now
+        question.asked_at = self._runtime.now
         super()._learn(region, question, us)
 
 
@@ -282,14 +282,14 @@ def lets_go_and_asks_again() -> None:
 
 def test_a_promise_that_is_taken_back_is_not_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     lets_go_and_asks_again()
-    give = Promises.give
+    grant = RegionLeases.grant
 
-    def renewed(self: Promises, *args: object) -> Promise | None:
-        for each in self._open.values():
+    def renewed(self: RegionLeases, *args: object) -> RegionLease | None:
+        for each in self._table.granted.values():
             each.ended = False
-        return give(self, *args)  # type: ignore[arg-type]
+        return grant(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Promises, "give", renewed)
+    monkeypatch.setattr(RegionLeases, "grant", renewed)
     with pytest.raises(BrokenError):
         lets_go_and_asks_again()
 

@@ -202,14 +202,14 @@ def test_entries_that_are_none_are_left_out_when_an_arc_is_handed_over() -> None
         (f"{home(8).hex()}/-1", good),
         (f"{home(8).hex()}/01", good),
     ):
-        scheme._shelves.added(home(number), name, each)
+        scheme._tables.added(home(number), name, each)
     world._apply(number, node, effects)
     assert world.observed["entry_malformed"] == 5
-    assert len(scheme._shelves.at(home(number))) == 1
-    scheme._shelves.removed(home(number), "what")
-    assert len(scheme._shelves.at(home(number))) == 1
-    scheme._shelves.removed(home(number), entry_name(home(8), 1))
-    assert len(scheme._shelves.at(home(number))) == 0
+    assert len(scheme._tables.at(home(number))) == 1
+    scheme._tables.removed(home(number), "what")
+    assert len(scheme._tables.at(home(number))) == 1
+    scheme._tables.removed(home(number), entry_name(home(8), 1))
+    assert len(scheme._tables.at(home(number))) == 0
 
 
 def test_names_and_bits_are_read_strictly() -> None:

@@ -22,7 +22,7 @@ from meetpoint.schemes.rebeca import (
     edges,
     make_table,
 )
-from meetpoint.schemes.rebeca.edges import Outgoing, _Edge, _Grant
+from meetpoint.schemes.rebeca.edges import Outgoing, _Edge, _FilterLease
 from meetpoint.schemes.rebeca.invariant import is_superset
 from tests.schemes.rebeca.networks import LEASE_US, SIZE, Network, live, text_of
 from tests.schemes.rebeca.rings import even, hashed
@@ -315,14 +315,14 @@ class Skips(Edges):
         if said and self._here and not self.skipped:
             self.skipped = True
             to, state = said.pop()
-            self._granted[to].acked = cast(EdgeState, state).number
+            self._leases.granted[to].acked = cast(EdgeState, state).number
         return said
 
 
 class Empties(Edges):
     """Mutant: the range of one whose edge leads here is taken for empty but for this node."""
 
-    def _fill(self, grant: _Grant, source: int, range_: Range, now: int) -> None:
+    def _fill(self, grant: _FilterLease, source: int, range_: Range, now: int) -> None:
         super()._fill(grant, source, Range(range_.begin, self.graph.own.length), now)
 
 
@@ -487,9 +487,9 @@ class Eager(Edges):
 class Unready(Edges):
     """Mutant: who begins anew, or gets another's keys, does not wait."""
 
-    def _pay(self, now: int) -> Outgoing:
-        self.ready_at = 0
-        return super()._pay(now)
+    @property
+    def ready_at(self) -> int:
+        return 0
 
 
 class Stale(Edges):

@@ -11,7 +11,7 @@ from meetpoint.lab.experiments.rebeca.halves import graph_of, halve
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.overlays.hypercube import HypercubeSettings
 from meetpoint.schemes.rebeca import STRATEGIES, RebecaSettings, fingers
-from meetpoint.schemes.rebeca.reserves import following, reserve_count
+from meetpoint.schemes.rebeca.graph import following, reserve_count
 from tests.placement.eyes import schemes
 from tests.schemes.busy import FAULTS, OVERLAYS_AND_FAULTS, Busy, judge, network
 from tests.tiers import SOAK

@@ -9,7 +9,7 @@ import pytest
 from meetpoint.lab.experiments.rebeca.reserves import fail
 from meetpoint.lab.experiments.rebeca.trees import SIZE
 from meetpoint.schemes.rebeca import make_table
-from meetpoint.schemes.rebeca.reserves import between, following, reserve_count
+from meetpoint.schemes.rebeca.graph import between, following, reserve_count
 from tests.schemes.rebeca.networks import SIZE as SMALL
 from tests.schemes.rebeca.networks import Network
 from tests.schemes.rebeca.rings import graphs, walk

@@ -16,6 +16,7 @@ from meetpoint.placement.entries.stored_entry import StoredEntry
 from meetpoint.placement.messages import Entry, KeyedRequest, Put
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.rebeca import Range, fingers
+from meetpoint.schemes.rebeca.graph import RANGES_MAX, merged
 from meetpoint.schemes.rebeca.messages import (
     FilterAck,
     FilterQuery,
@@ -34,7 +35,6 @@ from meetpoint.schemes.rebeca.messages import (
     PackedContact,
     PackedRange,
 )
-from meetpoint.schemes.rebeca.ranges import RANGES_MAX, merged
 from tests.placement.small_world import CODEC, RING, home
 from tests.schemes.rebeca.small_world import RebecaWorld
 
@@ -181,7 +181,7 @@ def test_what_a_stranger_says_of_others_costs_messages_and_no_match() -> None:
 def test_a_part_of_a_stranger_is_over_in_time(world: RebecaWorld, within_us: int) -> None:
     world.say(8, but(HAND, within_us=within_us))
     world.run(5)
-    assert all(world.scheme(number)._passing._working == 0 for number in world.nodes)
+    assert all(world.scheme(number)._forwarding._working == 0 for number in world.nodes)
 
 
 def test_many_ranges_that_are_left_are_named_as_one() -> None:

@@ -12,6 +12,8 @@ import pytest
 
 from meetpoint.api.messages import Message
 from meetpoint.schemes.rebeca import RebecaSettings, fingers
+from meetpoint.schemes.rebeca.discovery import TRIES_MAX
+from meetpoint.schemes.rebeca.graph import following, reserve_count
 from meetpoint.schemes.rebeca.messages import (
     FilterQuery,
     FilterUpdate,
@@ -22,8 +24,6 @@ from meetpoint.schemes.rebeca.messages import (
     NodeLocated,
     ranges_of,
 )
-from meetpoint.schemes.rebeca.node_join import TRIES_MAX
-from meetpoint.schemes.rebeca.reserves import following, reserve_count
 from tests.node.world import RING
 from tests.placement.small_world import free
 from tests.schemes.rebeca.small_world import NUMBERS, QUICK, RebecaWorld
@@ -64,7 +64,7 @@ def wrong_edges(world: RebecaWorld) -> dict[int, list[int]]:
 
 def reserves_of(world: RebecaWorld) -> dict[int, list[int]]:
     return {
-        member.edges.place: [each.place for each in world.scheme(number).members.linking.reserve(member)]
+        member.edges.place: [each.place for each in world.scheme(number).members.targets.reserve(member)]
         for number, member in world.parts_of_graph()
     }
 

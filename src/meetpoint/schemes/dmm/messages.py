@@ -8,7 +8,7 @@ import msgspec
 
 from meetpoint.api.ids import EventKey, HomeId, NodeId, Peer
 from meetpoint.api.messages import Message
-from meetpoint.schemes.dmm.walk import Verdict
+from meetpoint.schemes.dmm.rules import Verdict
 
 __all__ = [
     "MESSAGES",
@@ -96,7 +96,7 @@ class RegionCommand(Message, frozen=True, array_like=True, gc=False):
     """What a region wants of one of its halves; `turn` counts the changes of the region (`rules`)."""
 
     code: str
-    turn: int
+    epoch: int
 
 
 class Preload(RegionCommand, frozen=True, array_like=True, gc=False, tag="d.sow"):

@@ -21,10 +21,8 @@ from meetpoint.api.messages import Message
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc
 from meetpoint.schemes.dmm import rules
-from meetpoint.schemes.dmm.entries import region_entry_name
-from meetpoint.schemes.dmm.entry_tables import RegionStore, StoredRegion
+from meetpoint.schemes.dmm.entries import RegionStore, StoredRegion, region_entry_name
 from meetpoint.schemes.dmm.messages import (
     CloseHalf,
     CloseReply,
@@ -56,21 +54,25 @@ GONE_US: Final = 600 * SECOND_US
 class RegionTask:
     """What is being done for a region."""
 
-    __slots__ = ("alive", "code", "errands", "home", "kept", "left", "timer")
+    __slots__ = ("alive", "asked", "code", "home", "left", "record", "timer")
 
-    def __init__(self, home: Home, code: Code, kept: RegionRecord) -> None:
+    def __init__(self, home: Home, code: Code, record: RegionRecord) -> None:
         self.home = home
         self.code = code
-        self.kept = kept
-        self.errands: dict[Code, int] = {}
+        self.record = record
+        self.asked: dict[Code, int] = {}
         self.timer: int | None = None
         self.left: dict[Code, None] = {}  # children that have not done what is wanted
         self.alive = True
 
-    def is_for(self, kept: RegionRecord | None) -> bool:
+    def is_for(self, record: RegionRecord | None) -> bool:
         """Whether it is what a region needs that stands so."""
-        own = self.kept
-        return kept is not None and (own.state, own.turn, own.settled) == (kept.state, kept.turn, kept.settled)
+        own = self.record
+        return record is not None and (own.state, own.epoch, own.settled) == (
+            record.state,
+            record.epoch,
+            record.settled,
+        )
 
 
 class RegionChanges:
@@ -78,17 +80,15 @@ class RegionChanges:
 
     def __init__(
         self,
-        services: Runtime,
-        hosting: HomeManager,
-        errands: KeyedRpc,
-        shelves: RegionStore,
+        runtime: Runtime,
+        home_manager: HomeManager,
+        store: RegionStore,
         regions: Regions,
         at_rest: Callable[[Home, StoredRegion], None],
     ) -> None:
-        self._services = services
-        self._hosting = hosting
-        self._errands = errands
-        self._shelves = shelves
+        self._runtime = runtime
+        self._home_manager = home_manager
+        self._store = store
         self._regions = regions
         self._space = regions.space
         self._at_rest = at_rest
@@ -101,35 +101,35 @@ class RegionChanges:
     def look_at_all(self) -> None:
         """Look at all regions, from now on."""
         for key, task in list(self._tasks.items()):
-            if self._hosting.homes.get(key[0]) is not task.home:
+            if self._home_manager.homes.get(key[0]) is not task.home:
                 self._stop(task)
-        for home, region in self._shelves.regions():
+        for home, region in self._store.regions():
             self._look_at(home, region.code)
-        there = {(home, region.code) for home, region in self._shelves.regions()}
+        there = {(home, region.code) for home, region in self._store.regions()}
         for table in (self._written, self._gone):
             for key in [key for key in table if key not in there]:
                 del table[key]
-        self._services.after(LOOK_US, self.look_at_all)
+        self._runtime.after(LOOK_US, self.look_at_all)
 
     def begin_split(self, home: Home, code: Code) -> int:
         """A leaf at rest is to be split; in which turn."""
-        kept = self._regions.at(home, code).kept
-        assert kept is not None
-        splitting = rules.begin_split(kept)
+        record = self._regions.at(home, code).record
+        assert record is not None
+        splitting = rules.begin_split(record)
         self._write(home, code, splitting)
-        return splitting.turn
+        return splitting.epoch
 
     def begin_merge(self, home: Home, code: Code) -> None:
         """A region is to be a leaf again."""
-        kept = self._regions.at(home, code).kept
-        assert kept is not None
-        self._write(home, code, rules.begin_merge(kept))
+        record = self._regions.at(home, code).record
+        assert record is not None
+        self._write(home, code, rules.begin_merge(record))
 
     def reopen(self, home: Home, code: Code) -> None:
         """A half of a region is lost."""
-        kept = self._regions.at(home, code).kept
-        assert kept is not None
-        self._write(home, code, rules.reopen(kept))
+        record = self._regions.at(home, code).record
+        assert record is not None
+        self._write(home, code, rules.reopen(record))
 
     def is_idle(self, home: Home, code: Code) -> bool:
         """Whether nothing is being done for a region."""
@@ -137,14 +137,14 @@ class RegionChanges:
 
     # -- tasks begin and end -------------------------------------------------------------------------------------------
 
-    def _write(self, home: Home, code: Code, kept: RegionRecord) -> None:
-        self._written[home.id, code] = (kept.state, kept.turn)
-        self._regions.write(home, code, kept)
+    def _write(self, home: Home, code: Code, record: RegionRecord) -> None:
+        self._written[home.id, code] = (record.state, record.epoch)
+        self._regions.write(home, code, record)
 
     def _has_changed(self, home: Home, code: Code) -> None:
         """Look at a region, once what is being done to it is done."""
         if not self._changed:
-            self._services.after(0, self._look)
+            self._runtime.after(0, self._look)
         self._changed[home.id, code] = None
 
     def _look(self) -> None:
@@ -161,36 +161,40 @@ class RegionChanges:
                 self._stop(task)
             return
         region = self._regions.at(home, code)
-        kept = region.kept
+        record = region.record
         if task is not None and self._goes_on(task):
             return
-        if kept is None or kept.state is RegionState.GONE or (kept.state is RegionState.INTERIOR and kept.settled):
+        if (
+            record is None
+            or record.state is RegionState.GONE
+            or (record.state is RegionState.INTERIOR and record.settled)
+        ):
             self._regions.drop_all(home, code)  # what came back with an old copy of the home
-            self._forget_later(home, code, kept)
-        elif kept.is_at_rest:
+            self._forget_later(home, code, record)
+        elif record.is_at_rest:
             self._forget_withdrawn(home, region)
             self._at_rest(home, self._regions.at(home, code))
-        elif kept.state in (RegionState.EMBRYO, RegionState.FROZEN):
+        elif record.state in (RegionState.EMBRYO, RegionState.FROZEN):
             pass  # its parent goes on
         else:
-            self._begin(RegionTask(home, code, kept))
+            self._begin(RegionTask(home, code, record))
 
     def _begin(self, task: RegionTask) -> None:
         self._tasks[task.home.id, task.code] = task
-        if self._written.get((task.home.id, task.code)) != (task.kept.state, task.kept.turn):
-            self._services.observe("region_resumed", 1, str(task.kept.state).encode())
+        if self._written.get((task.home.id, task.code)) != (task.record.state, task.record.epoch):
+            self._runtime.observe("region_resumed", 1, str(task.record.state).encode())
         act = {
             RegionState.SPLITTING: self._sow,
             RegionState.INTERIOR: self._open,
             RegionState.MERGING: self._close,
             RegionState.LEAF: self._dissolve,
-        }[task.kept.state]
+        }[task.record.state]
         self._regions.when_safe(task.home, lambda: act(task) if self._goes_on(task) else None)
 
     def _goes_on(self, task: RegionTask) -> bool:
         """Whether a task is still wanted, and this node's; else it ends, and another begins where one is needed."""
         here = task.alive and self._regions.holder(task.code) is task.home
-        if here and task.is_for(self._regions.at(task.home, task.code).kept):
+        if here and task.is_for(self._regions.at(task.home, task.code).record):
             return True
         if task.alive:
             self._stop(task)
@@ -199,46 +203,37 @@ class RegionChanges:
     def _stop(self, task: RegionTask) -> None:
         task.alive = False
         self._tasks.pop((task.home.id, task.code), None)
-        for number in task.errands.values():
-            self._errands.stop(number)
+        for number in task.asked.values():
+            self._regions.stop_asking(number)
         if task.timer is not None:
-            self._services.cancel(task.timer)
+            self._runtime.cancel(task.timer)
 
-    def _end(self, task: RegionTask, kept: RegionRecord) -> None:
+    def _end(self, task: RegionTask, record: RegionRecord) -> None:
         """A task is done: the region stands elsewhere from now on."""
         self._stop(task)
-        now = self._regions.at(task.home, task.code).kept
+        now = self._regions.at(task.home, task.code).record
         assert now is not None
-        told = max(kept.told, now.told)  # its own parent may have said something meanwhile
-        self._write(task.home, task.code, rules.with_parent_epoch(kept, told))
+        told = max(record.told, now.told)  # its own parent may have said something meanwhile
+        self._write(task.home, task.code, rules.with_parent_epoch(record, told))
 
     def _command(self, task: RegionTask, child: Code, command: RegionCommand, then: Callable[[Message], None]) -> None:
         """Have a child do something; `then` gets its answer, unless the task is over by then."""
-        answers: list[Message] = []
 
-        def done() -> None:
-            task.errands.pop(child, None)
+        def answered(answer: Message) -> None:
+            task.asked.pop(child, None)
             if self._goes_on(task):
-                then(answers[0])
+                then(answer)
 
-        task.errands[child] = 0
-        key = self._regions.key(child)
-        number = self._errands.run(
-            key,
-            key,
-            command,
-            done,
-            answered=lambda answer, _: answers.append(answer),
-            straight=self._regions.holder(child) is not None,
-        )
-        if child in task.errands:
-            task.errands[child] = number
+        task.asked[child] = 0
+        number = self._regions.ask(child, command, answered)
+        if child in task.asked:
+            task.asked[child] = number
 
     def _limit(self, task: RegionTask, limit_us: int) -> None:
         """Give a task up, should nothing come of it for a while from now on."""
         if task.timer is not None:
-            self._services.cancel(task.timer)
-        task.timer = self._services.after(limit_us, lambda: self._give_up(task))
+            self._runtime.cancel(task.timer)
+        task.timer = self._runtime.after(limit_us, lambda: self._give_up(task))
 
     def _children(self, task: RegionTask) -> tuple[Code, Code]:
         children = self._space.children(task.code)
@@ -269,32 +264,32 @@ class RegionChanges:
             else:
                 task.left.pop(child, None)
                 if not task.left:
-                    self._services.observe("region_split", 1, task.code.encode())
-                    self._end(task, rules.finish_split(task.kept))
+                    self._runtime.observe("region_split", 1, task.code.encode())
+                    self._end(task, rules.finish_split(task.record))
 
-        self._command(task, child, Preload(child, task.kept.turn, tuple(left[0])), answered)
+        self._command(task, child, Preload(child, task.record.epoch, tuple(left[0])), answered)
 
     def _give_up(self, task: RegionTask, told: int = 0) -> None:
         if self._goes_on(task):
-            self._services.observe(f"region_{task.kept.state}_given_up", 1, task.code.encode())
-            self._end(task, rules.give_up(task.kept, told))
+            self._runtime.observe(f"region_{task.record.state}_given_up", 1, task.code.encode())
+            self._end(task, rules.give_up(task.record, told))
 
     # -- what children must know ---------------------------------------------------------------------------------------
 
     def _open(self, task: RegionTask) -> None:
         self._regions.drop_all(task.home, task.code)
-        self._tell_both(task, lambda child: OpenHalf(child, task.kept.turn))
+        self._tell_both(task, lambda child: OpenHalf(child, task.record.epoch))
 
     def _dissolve(self, task: RegionTask) -> None:
-        self._tell_both(task, lambda child: DissolveHalf(child, task.kept.turn))
+        self._tell_both(task, lambda child: DissolveHalf(child, task.record.epoch))
 
     def _tell_both(self, task: RegionTask, command: Callable[[Code], RegionCommand]) -> None:
         def answered(child: Code, answer: Message) -> None:
             if not isinstance(answer, CommandReply) or not answer.done:
-                self._services.observe("region_stray", 1, child.encode())  # it, or its parent, was lost with all copies
+                self._runtime.observe("region_stray", 1, child.encode())  # it, or its parent, was lost with all copies
             task.left.pop(child, None)
             if not task.left:
-                self._end(task, rules.informed(task.kept))
+                self._end(task, rules.informed(task.record))
 
         for child in self._children(task):
             self._command(task, child, command(child), partial(answered, child))
@@ -327,25 +322,25 @@ class RegionChanges:
             if not task.left:
                 self._take(task, list(found.values()))
 
-        self._command(task, child, CloseHalf(child, task.kept.turn, after), answered)
+        self._command(task, child, CloseHalf(child, task.record.epoch, after), answered)
 
     def _take(self, task: RegionTask, items: Sequence[RegionEntry]) -> None:
         """Both children are closed, and these are all their entries."""
         self._regions.drop_all(task.home, task.code)
         self._regions.put(task.home, task.code, items)
-        self._services.observe("region_merged", 1, task.code.encode())
-        self._end(task, rules.finish_merge(task.kept))
+        self._runtime.observe("region_merged", 1, task.code.encode())
+        self._end(task, rules.finish_merge(task.record))
 
     # -- forgetting ----------------------------------------------------------------------------------------------------
 
     def _forget_withdrawn(self, home: Home, region: StoredRegion) -> None:
-        until = self._services.now - WITHDRAWN_US
+        until = self._runtime.now - WITHDRAWN_US
         self._regions.drop(home, [name for name, since in region.withdrawn.items() if since <= until])
 
-    def _forget_later(self, home: Home, code: Code, kept: RegionRecord | None) -> None:
-        if kept is not None and kept.state is RegionState.GONE:
-            since = self._gone.setdefault((home.id, code), self._services.now)
-            if self._services.now - since >= GONE_US:
+    def _forget_later(self, home: Home, code: Code, record: RegionRecord | None) -> None:
+        if record is not None and record.state is RegionState.GONE:
+            since = self._gone.setdefault((home.id, code), self._runtime.now)
+            if self._runtime.now - since >= GONE_US:
                 self._regions.forget(home, code)
 
     # -- seen from outside ---------------------------------------------------------------------------------------------

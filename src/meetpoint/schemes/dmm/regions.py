@@ -24,8 +24,15 @@ from meetpoint.placement.entries.stored_entry import NUMBER_MAX
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.dmm import rules
-from meetpoint.schemes.dmm.entries import key_of, read_body, read_name, region_entry_name, region_name
-from meetpoint.schemes.dmm.entry_tables import RegionStore, StoredRegion
+from meetpoint.schemes.dmm.entries import (
+    RegionStore,
+    StoredRegion,
+    key_of,
+    read_body,
+    read_name,
+    region_entry_name,
+    region_name,
+)
 from meetpoint.schemes.dmm.messages import (
     AddEntry,
     CloseHalf,
@@ -44,10 +51,8 @@ from meetpoint.schemes.dmm.messages import (
     RegionEntry,
     RemoveEntry,
 )
-from meetpoint.schemes.dmm.rules import RegionRecord, RegionState
-from meetpoint.schemes.dmm.settings import DmmSettings
+from meetpoint.schemes.dmm.rules import DmmSettings, RegionRecord, RegionState, Verdict
 from meetpoint.schemes.dmm.space import ROOT, Code, Space
-from meetpoint.schemes.dmm.walk import Verdict
 from meetpoint.wording import counted
 
 __all__ = ["PAGE_BYTES_MAX", "PAGE_MAX", "Regions", "pages"]
@@ -66,56 +71,76 @@ class Regions:
 
     def __init__(
         self,
-        services: Runtime,
-        custody: Ownership,
-        errands: KeyedRpc,
-        shelves: RegionStore,
+        runtime: Runtime,
+        ownership: Ownership,
+        rpc: KeyedRpc,
+        store: RegionStore,
         space: Space,
         settings: DmmSettings,
         bring: Bring,
         slow: Callable[[Peer, MatchPending], None],
     ) -> None:
-        self._services = services
-        self._custody = custody
-        self._shelves = shelves
+        self._runtime = runtime
+        self._ownership = ownership
+        self._rpc = rpc
+        self._store = store
         self._settings = settings
-        self._bringing: SingleFlight[tuple[HomeId, Code, EventKey]] = SingleFlight(bring)
+        self._fanout: SingleFlight[tuple[HomeId, Code, EventKey]] = SingleFlight(bring)
         self._slow = slow
         self.space = space
-        self.key: Callable[[Code], Key] = lru_cache(KEYS_MAX)(partial(key_of, services.ring, space))
+        self.key: Callable[[Code], Key] = lru_cache(KEYS_MAX)(partial(key_of, runtime.ring, space))
         """Where a region lies on the circle."""
         self.changed: Callable[[Home, Code], None] = lambda home, code: None
         """Who is told that a region stands elsewhere, or has more or fewer entries."""
-        errands.do(MatchRequest, self._match)
-        errands.do(AddEntry, self._plant)
-        errands.do(RemoveEntry, self._uproot)
-        errands.do(LoadQuery, self._weigh)
+        rpc.do(MatchRequest, self._match)
+        rpc.do(AddEntry, self._plant)
+        rpc.do(RemoveEntry, self._uproot)
+        rpc.do(LoadQuery, self._weigh)
         for command, obey in (
             (Preload, self._sow),
             (OpenHalf, self._open),
             (CloseHalf, self._close),
             (DissolveHalf, self._dissolve),
         ):
-            errands.do(command, obey)
+            rpc.do(command, obey)
+
+    # -- asking others -------------------------------------------------------------------------------------------------
+
+    def ask(self, code: Code, message: Message, then: Callable[[Message], None]) -> int:
+        """Send a request to the owner of a region's key; `then` gets the answer. The number returned stops it."""
+        answers: list[Message] = []
+        key = self.key(code)
+        return self._rpc.run(
+            key,
+            key,
+            message,
+            lambda: then(answers[0]),
+            answered=lambda answer, _: answers.append(answer),
+            straight=self.holder(code) is not None,
+        )
+
+    def stop_asking(self, number: int) -> None:
+        """Stop a request: its answer is of no use any more."""
+        self._rpc.stop(number)
 
     # -- what is kept --------------------------------------------------------------------------------------------------
 
     def holder(self, code: Code) -> Home | None:
         """The home here that answers for a region."""
-        return self._custody.holder(self.key(code))
+        return self._ownership.holder(self.key(code))
 
     def at(self, home: Home, code: Code) -> StoredRegion:
         """A region at a home; look again after each change."""
-        return self._shelves.region(home.id, code)
+        return self._store.region(home.id, code)
 
-    def write(self, home: Home, code: Code, kept: RegionRecord, then: Callable[[], None] | None = None) -> None:
+    def write(self, home: Home, code: Code, record: RegionRecord, then: Callable[[], None] | None = None) -> None:
         """From now on a region stands so; `then` when that is safe."""
-        self._put(home, region_name(code), code, msgspec.msgpack.encode(kept), then)
+        self._put(home, region_name(code), code, msgspec.msgpack.encode(record), then)
         self.changed(home, code)
 
     def forget(self, home: Home, code: Code) -> None:
         """Nothing need be known of a region any more."""
-        self._custody.remove(home, region_name(code), lambda: None)
+        self._ownership.remove(home, region_name(code), lambda: None)
 
     def put(self, home: Home, code: Code, items: Iterable[RegionEntry]) -> None:
         """Keep entries in a region; where it is known that one was withdrawn, that counts."""
@@ -127,7 +152,7 @@ class Regions:
     def drop(self, home: Home, names: Iterable[str]) -> None:
         """Forget entries."""
         for name in list(names):
-            self._custody.remove(home, name, lambda: None)
+            self._ownership.remove(home, name, lambda: None)
 
     def drop_all(self, home: Home, code: Code) -> None:
         """Forget all entries of a region."""
@@ -141,7 +166,7 @@ class Regions:
     def items(self, home: Home, code: Code) -> list[RegionEntry]:
         """All entries of a region as they travel, in the order of their names, with those that were withdrawn."""
         region = self.at(home, code)
-        entries = self._custody.entries[home.id]
+        entries = self._ownership.entries[home.id]
         found = []
         for name in sorted((*region.items, *region.withdrawn)):
             named = read_name(name, self.space)
@@ -151,7 +176,7 @@ class Regions:
 
     def _put(self, home: Home, name: str, code: Code, body: bytes, then: Callable[[], None] | None) -> None:
         key = bytes(self.key(code))
-        self._custody.put(home, name, Entry(key, key, body), _nothing if then is None else then)
+        self._ownership.put(home, name, Entry(key, key, body), _nothing if then is None else then)
 
     # -- walks ---------------------------------------------------------------------------------------------------------
 
@@ -159,7 +184,7 @@ class Regions:
         """The region that an errand is for; None where it has come to another's key."""
         if self.space.is_code(code) and reached.key == self.key(Code(code)):
             return self.at(home, Code(code))
-        self._services.observe("region_malformed")
+        self._runtime.observe("region_malformed")
         return None
 
     def _to_change(self, home: Home, reached: Reached, code: str, answer: Answer) -> StoredRegion | None:
@@ -167,7 +192,7 @@ class Regions:
         region = self._reached(home, reached, code)
         if region is None:
             return None
-        verdict = _verdict(region.kept, is_change=True)
+        verdict = _verdict(region.record, is_change=True)
         if verdict is not Verdict.SERVED:
             answer(EntryReply(verdict))
             return None
@@ -180,11 +205,11 @@ class Regions:
         item = plant.item
         read = read_body(item.body, self.space)
         if read is None or not 0 <= item.number < NUMBER_MAX or not self.space.meets(region.code, read.place):
-            self._services.observe("entry_malformed")
+            self._runtime.observe("entry_malformed")
             return
         name = region_entry_name(item.home, item.number, region.code)
         if name in region.withdrawn:
-            self._services.observe("entry_late")
+            self._runtime.observe("entry_late")
             answer(EntryReply(Verdict.SERVED))
             return
         self._put(home, name, region.code, item.body, lambda: answer(EntryReply(Verdict.SERVED)))
@@ -195,7 +220,7 @@ class Regions:
         if region is None:
             return
         if not 0 <= uproot.number < NUMBER_MAX:
-            self._services.observe("entry_malformed")
+            self._runtime.observe("entry_malformed")
             return
         name = region_entry_name(uproot.home, uproot.number, region.code)
         self._put(home, name, region.code, b"", lambda: answer(EntryReply(Verdict.SERVED)))
@@ -205,7 +230,7 @@ class Regions:
         region = self._reached(home, reached, match.code)
         if region is None:
             return
-        verdict = _verdict(region.kept, is_change=False)
+        verdict = _verdict(region.record, is_change=False)
         if verdict is not Verdict.SERVED:
             answer(MatchReply(verdict))
             return
@@ -218,23 +243,23 @@ class Regions:
             if well:  # else it is asked again
                 answer(MatchReply(Verdict.SERVED))
 
-        if self._bringing.join(key, brought, slow):
+        if self._fanout.join(key, brought, slow):
             return
-        attributes = read_attributes(self._services, match.content)
+        attributes = read_attributes(self._runtime, match.content)
         if attributes is None:
             return
         matched = region.match(attributes)
-        if self._services.tracing:
+        if self._runtime.tracing:
             told = f"region {region.code or 'of all'} has matches of {counted(len(matched), 'home')}"
-            self._services.trace(match.event, "visited", home.id, detail=told)
-        self._bringing.begin(key, match.event, match.settled, match.content, matched, brought, slow)
+            self._runtime.trace(match.event, "visited", home.id, detail=told)
+        self._fanout.begin(key, match.event, match.settled, match.content, matched, brought, slow)
 
     # -- as a child ----------------------------------------------------------------------------------------------------
 
     def _commanded(self, home: Home, reached: Reached, command: RegionCommand) -> StoredRegion | None:
         region = self._reached(home, reached, command.code)
-        if region is not None and (not region.code or not 0 < command.turn < rules.EPOCH_MAX):
-            self._services.observe("region_malformed")  # the root has no parent
+        if region is not None and (not region.code or not 0 < command.epoch < rules.EPOCH_MAX):
+            self._runtime.observe("region_malformed")  # the root has no parent
             return None
         return region
 
@@ -242,8 +267,8 @@ class Regions:
         region = self._commanded(home, reached, sow)
         if region is None:
             return
-        code, before = region.code, region.kept
-        after = rules.preload(before, sow.turn)
+        code, before = region.code, region.record
+        after = rules.preload(before, sow.epoch)
         if after is None:
             answer(CommandReply(False, 0 if before is None else before.told))
             return
@@ -252,7 +277,7 @@ class Regions:
                 self.drop_all(home, code)
                 self.write(home, code, after)
             self.put(home, code, self._well(sow.items))
-        self.when_safe(home, lambda: answer(CommandReply(True, sow.turn)))
+        self.when_safe(home, lambda: answer(CommandReply(True, sow.epoch)))
 
     def _well(self, items: tuple[RegionEntry, ...]) -> list[RegionEntry]:
         """Those of a peer's entries that are some."""
@@ -262,37 +287,37 @@ class Regions:
             if 0 <= item.number < NUMBER_MAX and (not item.body or read_body(item.body, self.space) is not None)
         ]
         if len(found) < len(items):
-            self._services.observe("entry_malformed", len(items) - len(found))
+            self._runtime.observe("entry_malformed", len(items) - len(found))
         return found
 
     def _open(self, home: Home, reached: Reached, command: OpenHalf, answer: Answer) -> None:
         region = self._commanded(home, reached, command)
         if region is not None:
-            if region.kept is None:
-                self._services.observe("region_lost")
-            self._obey(home, region, rules.open_(region.kept, command.turn), command.turn, answer)
+            if region.record is None:
+                self._runtime.observe("region_lost")
+            self._obey(home, region, rules.open_(region.record, command.epoch), command.epoch, answer)
 
     def _dissolve(self, home: Home, reached: Reached, command: DissolveHalf, answer: Answer) -> None:
         region = self._commanded(home, reached, command)
         if region is not None:
-            after = rules.dissolve(region.kept, command.turn)
-            self._obey(home, region, after, command.turn, answer)
+            after = rules.dissolve(region.record, command.epoch)
+            self._obey(home, region, after, command.epoch, answer)
             if after is not None:
                 self.drop_all(home, region.code)
 
-    def _obey(self, home: Home, region: StoredRegion, after: RegionRecord | None, turn: int, answer: Answer) -> None:
+    def _obey(self, home: Home, region: StoredRegion, after: RegionRecord | None, epoch: int, answer: Answer) -> None:
         if after is None:
-            before = region.kept
+            before = region.record
             answer(CommandReply(False, 0 if before is None else before.told))
             return
-        self.write(home, region.code, after, lambda: answer(CommandReply(True, turn)))
+        self.write(home, region.code, after, lambda: answer(CommandReply(True, epoch)))
 
     def _close(self, home: Home, reached: Reached, close: CloseHalf, answer: Answer) -> None:
         region = self._commanded(home, reached, close)
         if region is None:
             return
-        before = region.kept
-        after = rules.close(before, close.turn)
+        before = region.record
+        after = rules.close(before, close.epoch)
         few = len(region.items) <= self._settings.threshold // 2
         if after is None or (before != after and not few):
             answer(CloseReply(None, False, 0 if before is None else before.told))
@@ -302,15 +327,15 @@ class Regions:
         items = self.items(home, region.code)
         left = [item for item in items if region_entry_name(item.home, item.number, region.code) > close.after]
         page = next(pages(left))
-        closed = CloseReply(tuple(page), len(page) < len(left), close.turn)
+        closed = CloseReply(tuple(page), len(page) < len(left), close.epoch)
         self.when_safe(home, lambda: answer(closed))
 
     def _weigh(self, home: Home, reached: Reached, weigh: LoadQuery, answer: Answer) -> None:
         region = self._reached(home, reached, weigh.code)
         if region is not None:
-            known = region.kept is not None
-            weight = len(region.items) if region.kept is not None and region.kept.is_at_rest else None
-            answer(LoadReply(weight, self._services.me.id, self._shelves.load, known))
+            known = region.record is not None
+            weight = len(region.items) if region.record is not None and region.record.is_at_rest else None
+            answer(LoadReply(weight, self._runtime.me.id, self._store.load, known))
 
     # -- seen from outside ---------------------------------------------------------------------------------------------
 
@@ -319,18 +344,18 @@ class Regions:
         found: dict[Code, tuple[str, int, bool]] = {}
         if self.holder(ROOT) is not None:
             found[ROOT] = (ROOT, 0, False)  # also where nothing was ever said of it
-        for home, region in self._shelves.regions():
-            kept, holder = region.kept, self.holder(region.code)
-            if kept is not None and holder is not None and holder.id == home and (kept.serves or kept.is_split):
-                found[region.code] = (region.code, len(region.items), kept.is_split)
+        for home, region in self._store.regions():
+            record, holder = region.record, self.holder(region.code)
+            if record is not None and holder is not None and holder.id == home and (record.serves or record.is_split):
+                found[region.code] = (region.code, len(region.items), record.is_split)
         return sorted(found.values(), key=lambda each: (len(each[0]), each[0]))
 
     def check(self) -> None:
         """Assert what must hold at all times."""
         serving: list[Code] = []
-        for home, region in self._shelves.regions():
+        for home, region in self._store.regions():
             assert not (region.items.keys() & region.withdrawn.keys()), "withdrawn, and there"
-            if region.kept is not None and region.kept.serves:
+            if region.record is not None and region.record.serves:
                 holder = self.holder(region.code)
                 if holder is not None and holder.id == home:
                     serving.append(region.code)
@@ -352,15 +377,15 @@ def pages(items: list[RegionEntry]) -> Iterator[list[RegionEntry]]:
     yield page
 
 
-def _verdict(kept: RegionRecord | None, *, is_change: bool) -> Verdict:
+def _verdict(record: RegionRecord | None, *, is_change: bool) -> Verdict:
     """What a region says to a walk: one that is splitting serves events, but must not change."""
-    if kept is None:
+    if record is None:
         return Verdict.ABSENT
-    if kept.is_split:
+    if record.is_split:
         return Verdict.INTERIOR
-    if is_change and kept.state is RegionState.SPLITTING:
+    if is_change and record.state is RegionState.SPLITTING:
         return Verdict.BUSY
-    return Verdict.SERVED if kept.serves else Verdict.ABSENT
+    return Verdict.SERVED if record.serves else Verdict.ABSENT
 
 
 def _nothing() -> None:

@@ -24,31 +24,59 @@ nothing. At any time at most one of a parent and its children serves a point:
 - A child is opened only by a parent that is INTERIOR, safely. A parent is LEAF only after both children were FROZEN,
   safely, in the same turn, or before they were ever opened in it.
 - A FROZEN child is opened only by a later turn than it was closed in; one that is LEAF again is closed only so.
+
+Whether a region that is full is split (paper D, sections 4.1.1 and 5.3): subscription delegation, and its brake.
+
+The paper splits whatever is over a threshold. An entry that meets both halves is then stored twice, so that coarse
+subscriptions multiply until the depth limit ends it, on peers that may be no less full: runaway delegation.
+
+`probed` splits a region in two cases:
+
+- It adds next to nothing (`growth`). Fine subscriptions are spread as in the paper, and nothing is asked.
+- The fullest of the peers concerned is then a good deal less full than this one is now (`relief`). Those concerned are
+  this peer and the two that would hold the halves. So a split never makes the fullest peer fuller.
+
+Deviation: the paper would ask a few random peers and take them for all. We ask the two that matter. A hash has chosen
+them, so that they are as random as any two; but what they say is what will be, not an estimate, and it is noticed where
+both halves would lie at one peer, which in small networks is common.
+
+What a network that runs `dmm` may choose.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
+
+from meetpoint.schemes.dmm.space import Box, Code, Space
 
 __all__ = [
     "EPOCH_MAX",
     "ROOT_RECORD",
+    "DmmSettings",
+    "HolderLoad",
     "RegionRecord",
     "RegionState",
+    "SplitCounts",
+    "Verdict",
+    "ask_again_at",
     "begin_merge",
     "begin_split",
     "close",
     "dissolve",
     "finish_merge",
     "finish_split",
+    "fullest_after",
     "give_up",
     "informed",
     "open_",
     "preload",
     "reopen",
+    "should_split",
+    "split_counts",
     "with_parent_epoch",
 ]
 
@@ -65,11 +93,20 @@ class RegionState(StrEnum):
     GONE = "gone"
 
 
+class Verdict(StrEnum):
+    """What a region says to a walk."""
+
+    SERVED = "served"
+    INTERIOR = "interior"
+    ABSENT = "absent"
+    BUSY = "busy"
+
+
 class RegionRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is kept of a region."""
 
     state: RegionState
-    turn: int = 0
+    epoch: int = 0
     """As a parent: what it began last."""
     told: int = 0
     """As a child: the last turn of its parent that it heard of."""
@@ -100,96 +137,187 @@ ROOT_RECORD: Final = RegionRecord(RegionState.LEAF)
 # -- as a parent -------------------------------------------------------------------------------------------------------
 
 
-def begin_split(kept: RegionRecord) -> RegionRecord:
+def begin_split(record: RegionRecord) -> RegionRecord:
     """A leaf at rest is to be split."""
-    assert kept.is_at_rest
-    return msgspec.structs.replace(kept, state=RegionState.SPLITTING, turn=kept.turn + 1)
+    assert record.is_at_rest
+    return msgspec.structs.replace(record, state=RegionState.SPLITTING, epoch=record.epoch + 1)
 
 
-def finish_split(kept: RegionRecord) -> RegionRecord:
+def finish_split(record: RegionRecord) -> RegionRecord:
     """Both children have all entries, safely."""
-    assert kept.state is RegionState.SPLITTING
-    return msgspec.structs.replace(kept, state=RegionState.INTERIOR, settled=False)
+    assert record.state is RegionState.SPLITTING
+    return msgspec.structs.replace(record, state=RegionState.INTERIOR, settled=False)
 
 
-def begin_merge(kept: RegionRecord) -> RegionRecord:
+def begin_merge(record: RegionRecord) -> RegionRecord:
     """A region whose children are open and small is to be a leaf again."""
-    assert kept.state is RegionState.INTERIOR
-    assert kept.settled
-    return msgspec.structs.replace(kept, state=RegionState.MERGING, turn=kept.turn + 1)
+    assert record.state is RegionState.INTERIOR
+    assert record.settled
+    return msgspec.structs.replace(record, state=RegionState.MERGING, epoch=record.epoch + 1)
 
 
-def finish_merge(kept: RegionRecord) -> RegionRecord:
+def finish_merge(record: RegionRecord) -> RegionRecord:
     """Both children are closed, and all their entries are here, safely."""
-    assert kept.state is RegionState.MERGING
-    return msgspec.structs.replace(kept, state=RegionState.LEAF, settled=False)
+    assert record.state is RegionState.MERGING
+    return msgspec.structs.replace(record, state=RegionState.LEAF, settled=False)
 
 
-def give_up(kept: RegionRecord, told: int = 0) -> RegionRecord:
+def give_up(record: RegionRecord, told: int = 0) -> RegionRecord:
     """A split or a merge cannot be finished: back to what was before. `told`: a later turn that a child has heard of,
     from a former life of this region, of which nothing was kept.
     """
-    turn = max(kept.turn, told)
-    if kept.state is RegionState.SPLITTING:
-        return msgspec.structs.replace(kept, state=RegionState.LEAF, turn=turn, settled=False)
-    assert kept.state is RegionState.MERGING
-    return msgspec.structs.replace(kept, state=RegionState.INTERIOR, turn=turn + 1, settled=False)
+    epoch = max(record.epoch, told)
+    if record.state is RegionState.SPLITTING:
+        return msgspec.structs.replace(record, state=RegionState.LEAF, epoch=epoch, settled=False)
+    assert record.state is RegionState.MERGING
+    return msgspec.structs.replace(record, state=RegionState.INTERIOR, epoch=epoch + 1, settled=False)
 
 
-def informed(kept: RegionRecord) -> RegionRecord:
+def informed(record: RegionRecord) -> RegionRecord:
     """Both children know that they are open, or dissolved."""
-    assert kept.state in (RegionState.LEAF, RegionState.INTERIOR)
-    return msgspec.structs.replace(kept, settled=True)
+    assert record.state in (RegionState.LEAF, RegionState.INTERIOR)
+    return msgspec.structs.replace(record, settled=True)
 
 
-def reopen(kept: RegionRecord) -> RegionRecord:
+def reopen(record: RegionRecord) -> RegionRecord:
     """A child is lost, with all copies: open both again, as those that are open do not mind."""
-    assert kept.state is RegionState.INTERIOR
-    return msgspec.structs.replace(kept, turn=kept.turn + 1, settled=False)
+    assert record.state is RegionState.INTERIOR
+    return msgspec.structs.replace(record, epoch=record.epoch + 1, settled=False)
 
 
-def with_parent_epoch(kept: RegionRecord, told: int) -> RegionRecord:
+def with_parent_epoch(record: RegionRecord, told: int) -> RegionRecord:
     """The same for a region whose own parent has told it something."""
-    return msgspec.structs.replace(kept, told=told)
+    return msgspec.structs.replace(record, told=told)
 
 
 # -- as a child --------------------------------------------------------------------------------------------------------
 # Each step takes what is kept, None where nothing is, and says what is kept then; None where it is not obeyed.
 
 
-def preload(kept: RegionRecord | None, turn: int) -> RegionRecord | None:
+def preload(record: RegionRecord | None, epoch: int) -> RegionRecord | None:
     """Entries come. What lay in an embryo or a closed region of an earlier turn is to be forgotten."""
-    if kept is None:
-        return RegionRecord(RegionState.EMBRYO, told=turn)
-    if kept.state in (RegionState.EMBRYO, RegionState.FROZEN, RegionState.GONE) and turn > kept.told:
-        return msgspec.structs.replace(kept, state=RegionState.EMBRYO, told=turn, settled=True)
-    return kept if kept.state is not RegionState.GONE and turn == kept.told else None
+    if record is None:
+        return RegionRecord(RegionState.EMBRYO, told=epoch)
+    if record.state in (RegionState.EMBRYO, RegionState.FROZEN, RegionState.GONE) and epoch > record.told:
+        return msgspec.structs.replace(record, state=RegionState.EMBRYO, told=epoch, settled=True)
+    return record if record.state is not RegionState.GONE and epoch == record.told else None
 
 
-def open_(kept: RegionRecord | None, turn: int) -> RegionRecord | None:
+def open_(record: RegionRecord | None, epoch: int) -> RegionRecord | None:
     """Serve. What is lost, with all copies, begins anew without entries."""
-    if kept is None:
-        return RegionRecord(RegionState.LEAF, told=turn)
-    if kept.state is RegionState.GONE or turn < kept.told:
+    if record is None:
+        return RegionRecord(RegionState.LEAF, told=epoch)
+    if record.state is RegionState.GONE or epoch < record.told:
         return None
-    if kept.state in (RegionState.EMBRYO, RegionState.FROZEN):
-        return msgspec.structs.replace(kept, state=RegionState.LEAF, told=turn, settled=True)
-    return msgspec.structs.replace(kept, told=turn)
+    if record.state in (RegionState.EMBRYO, RegionState.FROZEN):
+        return msgspec.structs.replace(record, state=RegionState.LEAF, told=epoch, settled=True)
+    return msgspec.structs.replace(record, told=epoch)
 
 
-def close(kept: RegionRecord | None, turn: int) -> RegionRecord | None:
+def close(record: RegionRecord | None, epoch: int) -> RegionRecord | None:
     """Serve no longer: as a leaf at rest, or as one that is closed already."""
-    if kept is None or turn < kept.told or not (kept.is_at_rest or kept.state is RegionState.FROZEN):
+    if record is None or epoch < record.told or not (record.is_at_rest or record.state is RegionState.FROZEN):
         return None
-    if kept.state is RegionState.LEAF and turn == kept.told:
+    if record.state is RegionState.LEAF and epoch == record.told:
         return None  # it was opened in this turn: what comes now is none of a parent's
-    return msgspec.structs.replace(kept, state=RegionState.FROZEN, told=turn)
+    return msgspec.structs.replace(record, state=RegionState.FROZEN, told=epoch)
 
 
-def dissolve(kept: RegionRecord | None, turn: int) -> RegionRecord | None:
+def dissolve(record: RegionRecord | None, epoch: int) -> RegionRecord | None:
     """Be gone. A region that is open is none that its parent could mean."""
-    if kept is None:
-        return RegionRecord(RegionState.GONE, told=turn)
-    if turn < kept.told or kept.state not in (RegionState.EMBRYO, RegionState.FROZEN, RegionState.GONE):
+    if record is None:
+        return RegionRecord(RegionState.GONE, told=epoch)
+    if epoch < record.told or record.state not in (RegionState.EMBRYO, RegionState.FROZEN, RegionState.GONE):
         return None
-    return msgspec.structs.replace(kept, state=RegionState.GONE, told=turn, settled=True)
+    return msgspec.structs.replace(record, state=RegionState.GONE, told=epoch, settled=True)
+
+
+# -- whether to split --------------------------------------------------------------------------------------------------
+
+
+class HolderLoad(NamedTuple):
+    """A peer that holds a region, or would hold it, and how many entries it holds in all its regions."""
+
+    holder: bytes
+    load: int
+
+
+class SplitCounts(NamedTuple):
+    """The first regions below one that part its entries, and how many meet each."""
+
+    halves: tuple[Code, Code]
+    left: int
+    right: int
+
+
+def split_counts(space: Space, code: Code, boxes: Sequence[Box]) -> SplitCounts | None:
+    """How a region's entries part; None where halving never parts them.
+
+    While they all lie in one half it is that half's halves which count: a split that parts nothing may be worth it for
+    those that follow, and costs what these cost.
+    """
+    while (halves := space.children(code)) is not None:
+        left, right = [sum([space.meets(half, box) for box in boxes]) for half in halves]
+        if left and right:
+            return SplitCounts(halves, left, right)
+        code = halves[0] if left else halves[1]
+    return None
+
+
+def should_split(
+    entries: int,
+    left: int,
+    right: int,
+    here: HolderLoad,
+    halves: tuple[HolderLoad, HolderLoad] | None,
+    settings: DmmSettings,
+) -> bool:
+    """Whether a region with so many entries, of which so many meet each of the halves that part them, is to be split.
+
+    `here` is who holds the region, `halves` are those who would hold the halves; None: they have not been asked.
+    """
+    if settings.delegation == "never" or entries <= settings.threshold:
+        return False
+    if settings.delegation == "always" or left + right - entries <= settings.growth * entries:
+        return True
+    if halves is None:
+        return False
+    return fullest_after(entries, left, right, here, halves) <= (1 - settings.relief) * here.load
+
+
+def fullest_after(entries: int, left: int, right: int, here: HolderLoad, halves: tuple[HolderLoad, HolderLoad]) -> int:
+    """How many entries the fullest of the peers concerned would hold after a split."""
+    loads = {seat.holder: seat.load for seat in (*halves, here)}
+    loads[here.holder] -= entries
+    for seat, part in zip(halves, (left, right), strict=True):
+        loads[seat.holder] += part
+    return max(loads.values())
+
+
+def ask_again_at(entries: int) -> int:
+    """With how many entries a region asks again that was not split: a quarter more, so that it asks seldom."""
+    return entries + max(entries // 4, 1)
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+class DmmSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The same for all nodes of a network."""
+
+    schema: str = ""
+    """The attributes that are dimensions, as YAML; without any there is one region, which cannot be split."""
+    threshold: Annotated[int, msgspec.Meta(ge=1)] = 100
+    """A region with more entries is split, where that helps."""
+    depth: Annotated[int, msgspec.Meta(ge=0, le=64)] = 32
+    """How often the space is halved at most."""
+    delegation: Literal["probed", "always", "never"] = "probed"
+    """Whether regions are split: where the peers that are probed have room, whenever they are full, or never."""
+    growth: Annotated[float, msgspec.Meta(ge=0)] = 0.125
+    """A split that adds no more than this share of a region's entries needs no room; only for `probed`."""
+    relief: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.2
+    """How much less full than this peer the fullest of those concerned must be after any other split."""
+    coverage: Literal["covering", "uncovered"] = "covering"
+    """Whether what another subscription of the same home covers is left out of the tree."""
+    delivery: Literal["tree", "unicast"] = "tree"
+    """How a leaf brings an event to many homes."""

@@ -1,4 +1,19 @@
-"""The space of paper D (section 4.1.1): events are points, conjunctions boxes, z-codes name regions.
+"""One attribute as a line of cells (paper D, section 4.1): where a value lies, and over which cells a constraint does.
+
+Cell 0 is *absent*: a value that is missing, NULL, or of another kind than declared. The cells from 1 on are values in
+their order. Values beyond an attribute's bounds lie in the end cells, so that every value has a cell and order is kept.
+
+A constraint lies over spans of cells, both ends included, that hold the cell of every value it accepts; more cells than
+that cost room, fewer would lose events. Where a schema says how far apart values are, a cell is one of them and what
+follows up to the next: an event need not be as its schema says.
+
+- Between two bounds, steps of the precision (an integer's is 1, a timestamp's a microsecond), or many equal parts.
+- Without bounds the codes of meet keys (`Codes`), a binade as wide as the next.
+- A string by the first bytes of its UTF-8, whose order is that of its characters.
+
+Deviation: the paper's attributes are integers between bounds, and an event has all of them.
+
+The space of paper D (section 4.1.1): events are points, conjunctions boxes, z-codes name regions.
 
 A region is halved again and again, each time along another dimension, in the order of attributes' names; its code says
 with which half it went on: `0` the lower, `1` the upper. The root is the empty code. A range [l, u] of cells is halved
@@ -10,17 +25,274 @@ What `printed` shows: figure 4 halves ranges such that the halves overlap, figur
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
-from typing import NamedTuple, NewType, TypeAlias
+from itertools import pairwise
+from typing import NamedTuple, NewType, Protocol, TypeAlias, cast
 
+from meetpoint.language.filters.constraints import (
+    Absent,
+    BooleanSet,
+    Constraint,
+    NumberSet,
+    Present,
+    TextSet,
+    TimestampSet,
+    kind_accepted,
+)
+from meetpoint.language.filters.intervals import Interval, Intervals, intersect
+from meetpoint.language.filters.like import ANY_CHAR
 from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.language.filters.patterns import prefix_interval
 from meetpoint.language.names import find
+from meetpoint.language.schema.attribute import Attribute
 from meetpoint.language.schema.schema import Schema
-from meetpoint.schemes.dmm.dimensions import Dimension, Span, Spans
+from meetpoint.language.values import Kind, kind_of
+from meetpoint.matching.keys.meet_keys import joined
+from meetpoint.placement.scales import WHOLE_FLOATS, Codes, Linear, Real, measure, step_of, whole_parts
 
-__all__ = ["ROOT", "Box", "CellRange", "Code", "Point", "Space", "parent"]
+__all__ = [
+    "ABSENT_CELL",
+    "ROOT",
+    "SPANS_MAX",
+    "Box",
+    "CellRange",
+    "Code",
+    "Dimension",
+    "Point",
+    "Space",
+    "Span",
+    "Spans",
+    "parent",
+]
+
+
+Span: TypeAlias = tuple[int, int]
+"""Cells from the first to the last."""
+Spans: TypeAlias = tuple[Span, ...]
+"""Sorted, with cells between each two."""
+
+ABSENT_CELL = 0
+SPANS_MAX = 64
+"""Spans of one constraint; of more, those with the smallest gaps between them are made one."""
+
+_PARTS = 2**32
+"""Parts of a bounded stretch whose values are no step apart."""
+_TEXT_BYTES = 6
+"""Bytes of a string that count: as many as 48 halvings tell apart."""
+
+
+class _Line(Protocol):
+    """The values of an attribute, without the absent cell."""
+
+    size: int
+
+    def offset(self, value: object) -> int:
+        """Where a value of the attribute's kind lies, from 0 to below the size."""
+
+    def spans(self, constraint: Constraint) -> list[Span]:
+        """Offsets that hold those of every value that a constraint of the attribute's kind accepts, in any order."""
+
+
+class Dimension:
+    """One attribute of the space."""
+
+    __slots__ = ("_line", "attribute", "cells", "everything", "path")
+
+    def __init__(self, attribute: Attribute) -> None:
+        self.attribute = attribute
+        self.path = attribute.path
+        self._line = _line_of(attribute)
+        self.cells = self._line.size + 1
+        self.everything: Spans = ((ABSENT_CELL, self.cells - 1),)
+
+    def cell(self, value: object) -> int:
+        """Where a clean value lies."""
+        if kind_of(value) is not self.attribute.type.kind:
+            return ABSENT_CELL
+        return self._line.offset(value) + 1
+
+    def spans(self, constraint: Constraint) -> Spans:
+        """Where the values lie that a constraint accepts, or more."""
+        if isinstance(constraint, Present):
+            return self.everything
+        if isinstance(constraint, Absent) or kind_accepted(constraint) is not self.attribute.type.kind:
+            return ((ABSENT_CELL, ABSENT_CELL),)
+        return _few(joined([(low + 1, high + 1) for low, high in self._line.spans(constraint)], near=1))
+
+
+def _few(spans: list[Span]) -> Spans:
+    """At most as many as are allowed, the largest gaps left out."""
+    if len(spans) > SPANS_MAX:
+        gaps = sorted(range(1, len(spans)), key=lambda at: (spans[at - 1][1] - spans[at][0], at))[: SPANS_MAX - 1]
+        cuts = [0, *sorted(gaps), len(spans)]
+        spans = [(spans[a][0], spans[b - 1][1]) for a, b in pairwise(cuts)]
+    return tuple(spans)
+
+
+def _line_of(attribute: Attribute) -> _Line:
+    if attribute.type.kind is Kind.BOOLEAN:
+        return _Booleans()
+    if attribute.type.kind is Kind.STRING:
+        return _Texts()
+    linear = Linear.of(attribute)
+    if linear is None:
+        return _Coded(attribute.type.kind)
+    step = step_of(attribute)
+    return _Parted(linear) if step is None else _Stepped(linear.minimum, linear.maximum, step)
+
+
+class _Booleans:
+    size = 2
+
+    def offset(self, value: object) -> int:
+        return int(cast(bool, value))
+
+    def spans(self, constraint: Constraint) -> list[Span]:
+        assert isinstance(constraint, BooleanSet)
+        return [(int(value), int(value)) for value in constraint.values]
+
+
+# -- numbers and timestamps --------------------------------------------------------------------------------------------
+
+
+class _OrderedLine:
+    """What all lines of measures share: a place for every measure, in their order."""
+
+    size: int
+
+    def place(self, x: Real) -> int:
+        raise NotImplementedError
+
+    def before(self, x: Real) -> int:
+        """The last place of what is less than a measure."""
+        return self.place(x)
+
+    def offset(self, value: object) -> int:
+        return self.place(measure(value))
+
+    def spans(self, constraint: Constraint) -> list[Span]:
+        if isinstance(constraint, TimestampSet):
+            return [self._span(interval, interval) for interval in constraint.intervals]
+        assert isinstance(constraint, NumberSet)
+        spans = [self._span(interval, _rounded(interval)) for interval in constraint.exact]
+        return spans + [self._span(interval, interval) for interval in constraint.doubles or ()]
+
+    def _span(self, interval: Interval, twin: Interval) -> Span:
+        """The places of an interval, as two sorts of values see it."""
+        low, high = self._low(interval), self._high(interval)
+        if twin is not interval:
+            low, high = min(low, self._low(twin)), max(high, self._high(twin))
+        return low, max(low, high)
+
+    def _low(self, interval: Interval) -> int:
+        return 0 if interval.low is None else self.place(measure(interval.low))
+
+    def _high(self, interval: Interval) -> int:
+        if interval.high is None:
+            return self.size - 1
+        return (self.before if interval.high_open else self.place)(measure(interval.high))
+
+
+def _rounded(interval: Interval) -> Interval:
+    """An interval as floats see it; itself where that is the same."""
+    if _is_whole(interval.low) and _is_whole(interval.high):
+        return interval
+    low, high = [None if end is None else float(cast(int, end)) for end in (interval.low, interval.high)]
+    return Interval(low, interval.low_open, high, interval.high_open)
+
+
+def _is_whole(end: object) -> bool:
+    return end is None or (type(end) is int and -WHOLE_FLOATS < end < WHOLE_FLOATS)
+
+
+class _Stepped(_OrderedLine):
+    """A place for each step from the minimum on."""
+
+    def __init__(self, minimum: Fraction, maximum: Fraction, step: Fraction) -> None:
+        self._minimum = minimum
+        self._step = step
+        self._first = int(minimum) if minimum.denominator == step.numerator == step.denominator == 1 else None
+        self.size = whole_parts(maximum, minimum, step) + 1
+
+    def place(self, x: Real) -> int:
+        if isinstance(x, float):
+            return self.size - 1 if x > 0 else 0
+        if self._first is not None and type(x) is int:
+            at = x - self._first
+        else:
+            at = whole_parts(x, self._minimum, self._step)
+        return 0 if at < 0 else min(at, self.size - 1)
+
+    def before(self, x: Real) -> int:
+        """One less where a step begins; what is below the minimum and above the maximum lies there all the same."""
+        at = self.place(x)
+        return at - 1 if at and x == self._minimum + at * self._step else at
+
+
+class _Parted(_OrderedLine):
+    """Equal parts of a stretch."""
+
+    def __init__(self, linear: Linear) -> None:
+        self._linear = linear
+        self.size = 1 if linear.minimum == linear.maximum else _PARTS
+
+    def place(self, x: Real) -> int:
+        return self._linear.offset(x, self.size)
+
+
+class _Coded(_OrderedLine):
+    """By codes."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._codes = Codes(kind)
+        self.size = self._codes.places
+
+    def place(self, x: Real) -> int:
+        return self._codes.place(x)
+
+
+# -- strings -----------------------------------------------------------------------------------------------------------
+
+
+class _Texts:
+    size = 256**_TEXT_BYTES
+
+    def offset(self, value: object) -> int:
+        return _number(cast(str, value)[:_TEXT_BYTES].encode())
+
+    def spans(self, constraint: Constraint) -> list[Span]:
+        assert isinstance(constraint, TextSet)
+        return [self._span(interval) for interval in self._narrowed(constraint)]
+
+    def _narrowed(self, constraint: TextSet) -> Iterable[Interval]:
+        """What a constraint accepts, by its intervals and by how its patterns begin."""
+        narrowed: Intervals = constraint.intervals
+        for pattern in constraint.like:
+            head = pattern.pieces[0].partition(ANY_CHAR)[0]
+            if head:
+                narrowed = intersect(narrowed, prefix_interval(head))
+        return narrowed or constraint.intervals  # what accepts nothing may lie anywhere
+
+    def _span(self, interval: Interval) -> Span:
+        low = self.offset(interval.low or "")
+        if interval.high is None:
+            return low, self.size - 1
+        end = cast(str, interval.high)[: _TEXT_BYTES + 1].encode()
+        high = _number(end)
+        # Less than a text that counts whole is less in number; only NUL is as good as nothing.
+        if interval.high_open and 0 < len(end) <= _TEXT_BYTES and end[-1]:
+            high -= 1
+        return low, max(low, high)
+
+
+def _number(text: bytes) -> int:
+    return int.from_bytes(text[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0"), "big")
+
+
+# -- the space ---------------------------------------------------------------------------------------------------------
 
 Code = NewType("Code", str)
 """Of `0` and `1`; a prefix of it is a region around it."""

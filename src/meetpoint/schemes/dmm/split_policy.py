@@ -18,13 +18,19 @@ from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
-from meetpoint.schemes.dmm.entry_tables import RegionStore, StoredRegion
+from meetpoint.schemes.dmm.entries import RegionStore, StoredRegion
 from meetpoint.schemes.dmm.messages import LoadQuery, LoadReply, ReviewHalves, ReviewHalvesAck
-from meetpoint.schemes.dmm.policy import HolderLoad, SplitCounts, ask_again_at, should_split, split_counts
 from meetpoint.schemes.dmm.region_changes import RegionChanges
 from meetpoint.schemes.dmm.regions import Regions
-from meetpoint.schemes.dmm.rules import RegionState
-from meetpoint.schemes.dmm.settings import DmmSettings
+from meetpoint.schemes.dmm.rules import (
+    DmmSettings,
+    HolderLoad,
+    RegionState,
+    SplitCounts,
+    ask_again_at,
+    should_split,
+    split_counts,
+)
 from meetpoint.schemes.dmm.space import Code, parent
 
 __all__ = ["SplitPolicy"]
@@ -55,13 +61,13 @@ class _Backoff:
 class _Review:
     """What is known here of a region, as long as this node holds it."""
 
-    __slots__ = ("asking", "entries", "split", "split_from", "tell", "turn")
+    __slots__ = ("asking", "entries", "epoch", "split", "split_from", "tell")
 
     def __init__(self) -> None:
         self.asking = False
         self.split = _Backoff()
         self.split_from = 0  # with so many entries it is judged again
-        self.turn = 0  # of the split that was begun last
+        self.epoch = 0  # of the split that was begun last
         self.tell = _Backoff()
         self.entries = -1  # how many it had when it told its parent that it runs low
 
@@ -71,29 +77,28 @@ class SplitPolicy:
 
     def __init__(
         self,
-        services: Runtime,
-        hosting: HomeManager,
-        errands: KeyedRpc,
-        shelves: RegionStore,
+        runtime: Runtime,
+        home_manager: HomeManager,
+        rpc: KeyedRpc,
+        store: RegionStore,
         regions: Regions,
         settings: DmmSettings,
     ) -> None:
-        self._services = services
-        self._errands = errands
-        self._shelves = shelves
+        self._runtime = runtime
+        self._store = store
         self._regions = regions
         self._settings = settings
-        self.driving = RegionChanges(services, hosting, errands, shelves, regions, self._judge)
+        self.changes = RegionChanges(runtime, home_manager, store, regions, self._judge)
         self._judged: dict[tuple[HomeId, Code], _Review] = {}
-        errands.do(ReviewHalves, self._low)
+        rpc.do(ReviewHalves, self._low)
 
     def _judge(self, home: Home, region: StoredRegion) -> None:
         """A leaf is at rest: is it full, or running low?"""
-        count, judged, now = len(region.items), self._about(home, region.code), self._services.now
+        count, judged, now = len(region.items), self._about(home, region.code), self._runtime.now
         if judged.asking:
             return
         if count > self._settings.threshold and self._settings.delegation != "never":
-            if region.kept is not None and region.kept.turn != judged.turn:
+            if region.record is not None and region.record.epoch != judged.epoch:
                 judged.split = _Backoff()  # the last split was not given up
             if count >= judged.split_from and now >= judged.split.at:
                 self._consider(home, region, judged)
@@ -106,7 +111,7 @@ class SplitPolicy:
     def _about(self, home: Home, code: Code) -> _Review:
         found = self._judged.get((home.id, code))
         if found is None:
-            there = {(each, region.code) for each, region in self._shelves.regions()}
+            there = {(each, region.code) for each, region in self._store.regions()}
             self._judged = {where: judged for where, judged in self._judged.items() if where in there or judged.asking}
             found = self._judged[home.id, code] = _Review()
         return found
@@ -120,26 +125,24 @@ class SplitPolicy:
 
         def end() -> None:
             for number in numbers:
-                self._errands.stop(number)
+                self._regions.stop_asking(number)
             judged.asking = False
             then([answers.get(code) for code in codes])
 
-        def done() -> None:
+        def answered(code: Code, answer: Message) -> None:
+            answers[code] = answer
             if len(answers) == len(codes):
-                self._services.cancel(timer)
-                self._services.after(0, end)  # not before all have been asked
+                self._runtime.cancel(timer)
+                self._runtime.after(0, end)  # not before all have been asked
 
-        timer = self._services.after(WEIGH_US, end)
-        for code in codes:
-            key, straight = self._regions.key(code), self._regions.holder(code) is not None
-            answered = partial(_keep, answers, code)
-            numbers.append(self._errands.run(key, key, question(code), done, answered=answered, straight=straight))
+        timer = self._runtime.after(WEIGH_US, end)
+        numbers += [self._regions.ask(code, question(code), partial(answered, code)) for code in codes]
 
     # -- splitting -----------------------------------------------------------------------------------------------------
 
     def _consider(self, home: Home, region: StoredRegion, judged: _Review) -> None:
         parts, count = self._parts(region), len(region.items)
-        here = HolderLoad(self._services.me.id, self._shelves.load)
+        here = HolderLoad(self._runtime.me.id, self._store.load)
         if parts is None:
             judged.split_from = ask_again_at(count)  # no split ever parts them
         elif should_split(count, parts.left, parts.right, here, None, self._settings):
@@ -157,38 +160,38 @@ class SplitPolicy:
         seats = [HolderLoad(each.node, each.load) for each in answers if isinstance(each, LoadReply) and each.load >= 0]
         region = self._regions.at(home, code)
         parts, count = self._parts(region), len(region.items)  # there may be others than before
-        if not self._is_idle(home, code) or region.kept is None or not region.kept.is_at_rest:
+        if not self._is_idle(home, code) or region.record is None or not region.record.is_at_rest:
             return
         if len(seats) < len(answers) or parts is None or parts.halves != asked.halves:
-            judged.turn = region.kept.turn
-            judged.split.later(self._services.now, SPLIT_AGAIN_US)
+            judged.epoch = region.record.epoch
+            judged.split.later(self._runtime.now, SPLIT_AGAIN_US)
             return
-        here = HolderLoad(self._services.me.id, self._shelves.load)
+        here = HolderLoad(self._runtime.me.id, self._store.load)
         if should_split(count, parts.left, parts.right, here, (seats[0], seats[1]), self._settings):
             self._split(home, code, judged)
         else:
-            self._services.observe("region_split_refused", 1, code.encode())
+            self._runtime.observe("region_split_refused", 1, code.encode())
             judged.split_from = ask_again_at(count)
 
     def _is_idle(self, home: Home, code: Code) -> bool:
-        return self._regions.holder(code) is home and self.driving.is_idle(home, code)
+        return self._regions.holder(code) is home and self.changes.is_idle(home, code)
 
     def _split(self, home: Home, code: Code, judged: _Review) -> None:
-        judged.split.later(self._services.now, SPLIT_AGAIN_US)  # should it be given up
-        judged.turn = self.driving.begin_split(home, code)
+        judged.split.later(self._runtime.now, SPLIT_AGAIN_US)  # should it be given up
+        judged.epoch = self.changes.begin_split(home, code)
 
     # -- merging -------------------------------------------------------------------------------------------------------
 
     def _tell_parent(self, code: Code, judged: _Review, count: int) -> None:
         """Tell the parent that few entries are left, now and then."""
         judged.entries = count
-        judged.tell.later(self._services.now, LOW_AGAIN_US)
+        judged.tell.later(self._runtime.now, LOW_AGAIN_US)
         self._ask(judged, (parent(code),), ReviewHalves, lambda answers: None)
 
     def _low(self, home: Home, reached: Reached, low: ReviewHalves, answer: Callable[[Message], None]) -> None:
         """A half of a region here runs low, or seems to be missing: weigh both."""
         if not self._regions.space.is_code(low.code) or reached.key != self._regions.key(Code(low.code)):
-            self._services.observe("region_malformed")
+            self._runtime.observe("region_malformed")
             return
         answer(ReviewHalvesAck())
         code = Code(low.code)
@@ -201,23 +204,21 @@ class SplitPolicy:
         if not self._may_merge(home, code):
             return
         if any(isinstance(answer, LoadReply) and not answer.known for answer in answers):
-            self.driving.reopen(home, code)
+            self.changes.reopen(home, code)
             return
         weights = [answer.entries for answer in answers if isinstance(answer, LoadReply) and answer.entries is not None]
         small = len(weights) == len(answers) and 0 <= sum(weights) <= self._settings.threshold // 2
         if small:
-            self.driving.begin_merge(home, code)
+            self.changes.begin_merge(home, code)
 
     def _may_merge(self, home: Home, code: Code) -> bool:
-        kept = self._regions.at(home, code).kept
-        return self._is_idle(home, code) and kept is not None and kept.state is RegionState.INTERIOR and kept.settled
+        record = self._regions.at(home, code).record
+        return (
+            self._is_idle(home, code) and record is not None and record.state is RegionState.INTERIOR and record.settled
+        )
 
     # -- seen from outside ---------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Assert what must hold at all times."""
-        self.driving.check()
-
-
-def _keep(answers: dict[Code, Message], code: Code, answer: Message, from_afar: bool) -> None:
-    answers[code] = answer
+        self.changes.check()

@@ -14,25 +14,37 @@ Three ways to bring together what the lists say; all give exactly the conjunctio
 - *hybrid*: so too, but a SubID all of whose attributes are checked goes to the origin at once.
 
 What is here only moves sets; `Lists.answer` makes them, and the network carries them.
+
+How the origin brings an event to the homes of the SubIDs that match it (paper B, section 5.1).
+
+What a list node holds, and what it answers (papers A, section 3.2, and B, section 5).
+
+Asked at a key, it gives the SubIDs of the entries over that key that the event may satisfy: the constraint accepts the
+event's value, the event has every attribute that the SubID declares, and none that must be missing. What cannot match
+is left out here, at every node, and never travels. (As printed, SubIDs that declare an attribute which the event lacks
+go all the way, and arrive.)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from math import log2
+from typing import NamedTuple, TypeAlias
 
-from meetpoint.api.ids import Key
+from meetpoint.api.ids import HomeId, Key
+from meetpoint.language.filters.constraints import Constraint, accepts
 from meetpoint.language.schema.attribute import Attribute
 from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Kind, Type, kind_of
-from meetpoint.schemes.lists.entries import EVERY_EVENT, ListSort
-from meetpoint.schemes.lists.lines import Grid
+from meetpoint.schemes.lists.entries import EVERY_EVENT, ListEntry, ListSort
+from meetpoint.schemes.lists.number_lines import Grid, Span, contains
 from meetpoint.schemes.lists.subids import AttributeSet, FlatEvent, SubId, count
 from meetpoint.schemes.lists.value_hash import PART_MAX, Hashing
 
 __all__ = [
+    "AttributeLists",
     "AttributeOrder",
     "CollectionMode",
     "Group",
@@ -41,7 +53,9 @@ __all__ = [
     "dht_lookups",
     "distributed_step",
     "groups_of",
+    "homes_of",
     "hybrid_step",
+    "is_walk_cheaper",
     "pack_order",
     "read_order",
 ]
@@ -202,3 +216,104 @@ def hybrid_step(
 def dht_lookups(mode: CollectionMode, nodes: int) -> int:
     """How often a key is looked up for an event that contacts so many nodes, one an attribute (section 7.1)."""
     return nodes + 1 if mode is CollectionMode.DISTRIBUTED else 2 * nodes
+
+
+# -- delivery ----------------------------------------------------------------------------------------------------------
+
+
+def homes_of(sub_ids: Iterable[SubId]) -> dict[HomeId, list[int]]:
+    """Each home once, however many of its conjunctions match, with their numbers; in the order of homes."""
+    homes: dict[HomeId, list[int]] = {}
+    for sub_id in sub_ids:
+        homes.setdefault(sub_id.home, []).append(sub_id.number)
+    return {home: sorted(homes[home]) for home in sorted(homes)}
+
+
+def is_walk_cheaper(homes: int, nodes: int) -> bool:
+    """Whether one walk round a ring of so many nodes takes no more hops than a way to each of so many homes.
+
+    Unicasts where k * ½ log2 N < N, else the walk. Deviation: the paper's k counts SubIDs; homes are what is contacted.
+    """
+    return homes * log2(nodes) / 2 >= nodes
+
+
+# -- lists at a node ---------------------------------------------------------------------------------------------------
+
+_Alike: TypeAlias = dict[Constraint, dict[ListEntry, None]]
+"""Entries by their constraint, which is asked once for all of them."""
+
+
+class _List:
+    """One list of one attribute: entries at single keys, and over longer spans."""
+
+    __slots__ = ("points", "spans")
+
+    def __init__(self) -> None:
+        self.points: dict[Span, _Alike] = {}
+        self.spans: dict[Span, _Alike] = {}
+
+    def table(self, entry: ListEntry) -> dict[Span, _Alike]:
+        return self.points if entry.low == entry.high else self.spans
+
+    def over(self, key: Key) -> Iterator[_Alike]:
+        at = self.points.get((key, key))
+        if at is not None:
+            yield at
+        for span, held in self.spans.items():
+            if contains(span, key):
+                yield held
+
+
+class AttributeLists:
+    """All lists of one node."""
+
+    def __init__(self) -> None:
+        self._lists: dict[tuple[str, ListSort], _List] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        """How many entries there are."""
+        return self._count
+
+    def add(self, entry: ListEntry) -> None:
+        """Hold an entry; one that is held already is no matter."""
+        table = self._lists.setdefault((entry.attribute, entry.sort), _List()).table(entry)
+        held = table.setdefault((entry.low, entry.high), {}).setdefault(entry.constraint, {})
+        self._count += entry not in held
+        held[entry] = None
+
+    def discard(self, entry: ListEntry) -> None:
+        """Hold an entry no longer; one that is not held is no matter."""
+        if (lists := self._lists.get((entry.attribute, entry.sort))) is None:
+            return
+        table = lists.table(entry)
+        span = (entry.low, entry.high)
+        alike = table.get(span, {})
+        held = alike.get(entry.constraint, {})
+        if entry not in held:
+            return
+        self._count -= 1
+        del held[entry]
+        if not held:
+            del alike[entry.constraint]
+        if not alike:
+            del table[span]
+        if not lists.points and not lists.spans:
+            del self._lists[entry.attribute, entry.sort]
+
+    def answer(self, lookup: Lookup, event: FlatEvent) -> list[SubId]:
+        """The SubIDs that an event may satisfy, from the lists that a lookup asks for; none twice."""
+        value = True if lookup.attribute == EVERY_EVENT else event.values[lookup.attribute]
+        has_all, has_none = event.attributes.has_all, event.attributes.has_none
+        found: dict[SubId, None] = {}
+        for sort in lookup.sorts:
+            held = self._lists.get((lookup.attribute, sort))
+            if held is None:
+                continue
+            for alike in held.over(lookup.key):
+                for constraint, entries in alike.items():
+                    if accepts(constraint, value):
+                        for entry in entries:
+                            if has_all(entry.sub_id.attributes) and has_none(entry.absent):
+                                found[entry.sub_id] = None
+        return list(found)

@@ -49,7 +49,7 @@ from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.language.syntax.render import render_constraint
 from meetpoint.language.values import Kind
 from meetpoint.matching.keys.meet_keys import canonical_name
-from meetpoint.schemes.lists.lines import Span, next_key, whole
+from meetpoint.schemes.lists.number_lines import Span, next_key, whole
 from meetpoint.schemes.lists.subids import Declared, SubId
 from meetpoint.schemes.lists.value_hash import PART_MAX, Hashing
 

@@ -62,11 +62,11 @@ def entries_of(ring: Ring, plan: KeyPlan, number: int, filter_: Filter, at: int)
     return [_entry(ring, KeyEntry(key, (), number, at, filter_.text)) for key in keys]
 
 
-def child_entry(ring: Ring, name: str, filed: KeyEntry, children: int) -> Entry:
+def child_entry(ring: Ring, name: str, read: KeyEntry, children: int) -> Entry:
     """The same under a child of its key: which one is as good as drawn, at every step of its path anew."""
-    drawn = ring.number(ring.hash(bytes(filed.path) + name.encode()))
-    path = (*filed.path, drawn % children)
-    return _entry(ring, msgspec.structs.replace(filed, path=path))
+    drawn = ring.number(ring.hash(bytes(read.path) + name.encode()))
+    path = (*read.path, drawn % children)
+    return _entry(ring, msgspec.structs.replace(read, path=path))
 
 
 def child_keys(ring: Ring, key: MeetKey, path: tuple[int, ...], children: int) -> tuple[bytes, ...]:
@@ -74,25 +74,25 @@ def child_keys(ring: Ring, key: MeetKey, path: tuple[int, ...], children: int) -
     return tuple(place_of(ring, key, (*path, number)) for number in range(children))
 
 
-def crowded_mark(ring: Ring, filed: KeyEntry) -> tuple[str, Entry]:
+def crowded_mark(ring: Ring, read: KeyEntry) -> tuple[str, Entry]:
     """What says that a key is crowded, under its name."""
-    name = f"crowded/{filed.key.digest(128):032x}/{'.'.join(map(str, filed.path))}"
-    return name, _entry(ring, KeyEntry(filed.key, filed.path, 0, 0, ""))
+    name = f"crowded/{read.key.digest(128):032x}/{'.'.join(map(str, read.path))}"
+    return name, _entry(ring, KeyEntry(read.key, read.path, 0, 0, ""))
 
 
-def _entry(ring: Ring, filed: KeyEntry) -> Entry:
-    place = place_of(ring, filed.key, filed.path)
-    return Entry(place, place, msgspec.msgpack.encode(filed))
+def _entry(ring: Ring, read: KeyEntry) -> Entry:
+    place = place_of(ring, read.key, read.path)
+    return Entry(place, place, msgspec.msgpack.encode(read))
 
 
 def read_key_entry(body: bytes) -> KeyEntry | None:
     """What a body says; None where it is malformed, as a peer's may be."""
-    filed = read_body(body, KeyEntry)
-    if filed is None:
+    read = read_body(body, KeyEntry)
+    if read is None:
         return None
-    well = len(filed.path) <= PATH_MAX and all(0 <= step < 256 for step in filed.path) and is_key(filed.key)
-    well = well and 0 <= filed.number < SUBSCRIPTION_MAX
-    return filed if well and (not filed.text or conjunction_in(filed.text, filed.at) is not None) else None
+    well = len(read.path) <= PATH_MAX and all(0 <= step < 256 for step in read.path) and is_key(read.key)
+    well = well and 0 <= read.number < SUBSCRIPTION_MAX
+    return read if well and (not read.text or conjunction_in(read.text, read.at) is not None) else None
 
 
 def is_key(key: MeetKey) -> bool:

@@ -11,6 +11,7 @@ from meetpoint.matching.keys.meet_keys import MeetKey
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.meet.entries import place_of
+from meetpoint.schemes.meet.entry_tables import CLOCK_MARGIN
 from meetpoint.schemes.meet.messages import KeySummary, ungroup_keys
 
 __all__ = ["SummaryCache"]
@@ -34,10 +35,10 @@ class _HomeSummary:
 class SummaryCache:
     """All that one node has."""
 
-    def __init__(self, services: Runtime, plan: KeyPlan, lease_us: int) -> None:
-        self._services = services
+    def __init__(self, runtime: Runtime, plan: KeyPlan, lease_us: int) -> None:
+        self._runtime = runtime
         self._plan = plan
-        self._lease_us = lease_us - lease_us // 8  # clocks differ: it ends here before it ends there
+        self._lease_us = CLOCK_MARGIN.shorter(lease_us)
         self._leases: dict[HomeId, _HomeSummary] = {}
         self._live = LiveKeys()
         self._homes: dict[MeetKey, dict[HomeId, None]] = {}
@@ -54,7 +55,7 @@ class SummaryCache:
     ) -> None:
         """A home has answered a visit that was asked at a time."""
         lease = self._leases.setdefault(home, _HomeSummary())
-        if version < lease.version and lease.until > self._services.now:
+        if version < lease.version and lease.until > self._runtime.now:
             return  # it was overtaken by another answer
         if arcs is not None:
             lease.version, lease.arcs = version, tuple(arcs)
@@ -73,7 +74,7 @@ class SummaryCache:
         lease = self._leases.get(home)
         if lease is not None and (version != lease.version or not self._apply(home, lease, summary)):
             self._drop(home, lease)
-            lease.refused_at = self._services.now
+            lease.refused_at = self._runtime.now
 
     def _drop(self, home: HomeId, lease: _HomeSummary) -> None:
         self._set_keys(home, lease, ())
@@ -131,14 +132,14 @@ class SummaryCache:
 
     def homes_for(self, attributes: Mapping[str, object]) -> list[HomeId]:
         """The homes whose summaries say that they have keys of the event."""
-        now = self._services.now
+        now = self._runtime.now
         keys = self._live.keys_of_event(attributes)
         found = {home for key in keys for home in self._homes[key] if self._leases[home].until > now}
         return sorted(found)
 
     def arcs_without(self, wanted: Container[HomeId]) -> list[KeyRange]:
         """The arcs of all homes whose summaries say that they have no keys of an event: `wanted` are those that do."""
-        now = self._services.now
+        now = self._runtime.now
         without = (lease for home, lease in self._leases.items() if lease.until > now and home not in wanted)
         return [arc for lease in without for arc in lease.arcs]
 
@@ -146,7 +147,7 @@ class SummaryCache:
         """Where keys of the event would lie, as far as no summary says whether they are in use; `known` are arcs that
         are visited anyway.
         """
-        now = self._services.now
+        now = self._runtime.now
         arcs = [*known, *(arc for lease in self._leases.values() if lease.until > now for arc in lease.arcs)]
         arcs.sort(key=lambda arc: arc.high)
         if arcs and all(arc.low == arcs[at - 1].high for at, arc in enumerate(arcs)):
@@ -155,7 +156,7 @@ class SummaryCache:
 
     def all_places(self, attributes: Mapping[str, object]) -> list[bytes]:
         """Where all keys lie that the event could have, in use or not."""
-        ring = self._services.ring
+        ring = self._runtime.ring
         return sorted({place_of(ring, key) for key in self._plan.keys_of_event(attributes)})
 
 

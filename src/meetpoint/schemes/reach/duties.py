@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from meetpoint.api.ids import EventKey, HomeId, NodeId, Peer
+from meetpoint.api.ids import EventKey, HomeId, NodeId
 from meetpoint.api.limits import SECOND_US
 from meetpoint.api.messages import Message
 from meetpoint.node.cluster.home_manager import HomeManager
@@ -37,13 +37,14 @@ from meetpoint.placement.dissemination.wait_all import when_all
 from meetpoint.placement.entries.entry_table import Matched, add_to, by_home
 from meetpoint.placement.ownership.owner_cache import OwnerCache
 from meetpoint.placement.ownership.ownership import Ownership
-from meetpoint.schemes.reach.cube import Cube
-from meetpoint.schemes.reach.entry_tables import DutyPart, IdTable, IdTables
+from meetpoint.schemes.reach.entries import DutyPart, IdTable, IdTables
+from meetpoint.schemes.reach.ids import FLOOR_MAX, Cube, Duty, Tree, head_point, parts, tree_of
 from meetpoint.schemes.reach.messages import BusyRegion, DutyReply, DutyRequest, pack_bits, unpack_bits
-from meetpoint.schemes.reach.subsets import FLOOR_MAX, Duty, Tree, head_point, parts, tree_of
+from meetpoint.schemes.reach.quench import Quench
+from meetpoint.schemes.reach.region_copies import RegionCopies
 from meetpoint.wording import counted
 
-__all__ = ["BRING_US", "Copies", "Duties", "Quench"]
+__all__ = ["BRING_US", "Duties"]
 
 BRING_US: Final = SECOND_US // 2
 """How long a home may take to have an event, before that is left to the event's origin: less than whoever handed the
@@ -63,54 +64,12 @@ HEARD_US: Final = 60 * SECOND_US
 Answer: TypeAlias = Callable[[Message], None]
 
 
-class Quench(Protocol):
-    """What is known of regions where nothing is wanted."""
-
-    def is_idle(self, region: Region) -> bool:
-        """Whether nothing is wanted in a region, and in any whose bits are a subset of its."""
-
-    def wish(self, region: Region) -> None:
-        """It would help to know that of a region."""
-
-
-class Copy(Protocol):
-    """What lies in a region elsewhere, as it is known here."""
-
-    @property
-    def region(self) -> Region:
-        """The region."""
-
-    @property
-    def home(self) -> HomeId:
-        """The home that holds it."""
-
-    @property
-    def shelf(self) -> IdTable:
-        """What lies there."""
-
-
-class Copies(Protocol):
-    """Copies of what lies elsewhere, where that is busy."""
-
-    def copy(self, point: int) -> Copy | None:
-        """A copy of what lies around an id, if there is one that is good now."""
-
-    def served(self, home: HomeId, region: Region) -> None:
-        """A duty of another node was served at a region of a home here."""
-
-    def is_busy(self, home: HomeId) -> bool:
-        """Whether those who hand duties to a home here should have a copy."""
-
-    def heard(self, peer: Peer, home: HomeId, region: Region) -> None:
-        """Whoever a duty was handed to says that it is busy."""
-
-
 class _Place(NamedTuple):
     """Where a duty can be served from here."""
 
     home: HomeId
     region: Region
-    shelf: IdTable
+    table: IdTable
     is_copy: bool
 
 
@@ -125,11 +84,11 @@ class _Key(NamedTuple):
 class _Work:
     """A duty under way: who waits for it, and what it waits for."""
 
-    __slots__ = ("busy", "errands", "left", "served", "shortest", "stood_in", "timer", "waiting")
+    __slots__ = ("busy", "left", "rpc", "served", "shortest", "stood_in", "timer", "waiting")
 
     def __init__(self) -> None:
         self.waiting: list[Answer] = []
-        self.errands: dict[int, None] = {}
+        self.rpc: dict[int, None] = {}
         self.timer = 0
         self.left: dict[HomeId, tuple[int, ...]] = {}
         self.served = 0
@@ -150,30 +109,30 @@ class Duties:
 
     def __init__(
         self,
-        services: Runtime,
-        hosting: HomeManager,
-        custody: Ownership,
-        errands: KeyedRpc,
-        atlas: OwnerCache,
-        bringing: HomeFanout,
-        shelves: IdTables,
+        runtime: Runtime,
+        home_manager: HomeManager,
+        ownership: Ownership,
+        rpc: KeyedRpc,
+        owner_cache: OwnerCache,
+        fanout: HomeFanout,
+        tables: IdTables,
         cube: Cube,
     ) -> None:
-        self._services = services
-        self._hosting = hosting
-        self._custody = custody
-        self._errands = errands
-        self._atlas = atlas
-        self._bringing = bringing
-        self._shelves = shelves
+        self._runtime = runtime
+        self._home_manager = home_manager
+        self._ownership = ownership
+        self._rpc = rpc
+        self._owner_cache = owner_cache
+        self._fanout = fanout
+        self._tables = tables
         self._cube = cube
         self._working: dict[_Key, _Work] = {}
         self._recent: dict[_Key, DutyReply] = {}
         self._floor: tuple[tuple[object, ...], int] | None = None
         self._heard: dict[int, int] = {}  # lengths of regions that answers told of, and until when they count
         self.quench: Quench | None = None
-        self.copies: Copies | None = None
-        errands.do(DutyRequest, self._handle)
+        self.copies: RegionCopies | None = None
+        rpc.do(DutyRequest, self._handle)
 
     # -- handing on ----------------------------------------------------------------------------------------------------
 
@@ -185,30 +144,34 @@ class Duties:
         answers: list[tuple[DutyReply, bool]] = []
 
         def answered(answer: Message, from_afar: bool) -> None:
-            if isinstance(answer, DutyReply) and all(self._services.ring.holds(home) for home, _ in answer.left):
+            if isinstance(answer, DutyReply) and all(self._runtime.ring.holds(home) for home, _ in answer.left):
                 answers.append((answer, from_afar))
             else:
-                self._services.observe("duty_malformed")
+                self._runtime.observe("duty_malformed")
 
         def done() -> None:
             if answers:
                 then(*answers[0])  # else it was answered with something else: whoever waits gives up in time
 
         key = self._cube.key(point)
-        here = self._custody.holder(key) is not None
-        return self._errands.run(key, key, handle, done, answered=answered, straight=here)
+        here = self._ownership.holder(key) is not None
+        return self._rpc.run(key, key, handle, done, answered=answered, straight=here)
 
     @property
     def floor(self) -> int:
         """No region is shorter than this, as far as is known: how many bits a tree may turn (`subsets`)."""
-        holdings = self._custody.holdings.values()
-        known = (self._atlas.heard, len(self._hosting.directory.homes()), *(each.version for each in holdings))
+        holdings = self._ownership.holdings.values()
+        known = (
+            self._owner_cache.heard,
+            len(self._home_manager.directory.homes()),
+            *(each.version for each in holdings),
+        )
         if self._floor is None or self._floor[0] != known:
-            arcs = [*self._atlas.arcs(), *(arc for holding in holdings for arc in holding.arcs)]
+            arcs = [*self._owner_cache.arcs(), *(arc for holding in holdings for arc in holding.arcs)]
             # So many regions cannot all be longer than that.
-            fewest = max(len(self._hosting.directory.homes()), 1).bit_length() - 1
+            fewest = max(len(self._home_manager.directory.homes()), 1).bit_length() - 1
             self._floor = known, min((fewest, FLOOR_MAX, *(self._cube.shortest(arc) for arc in arcs)))
-        now = self._services.now
+        now = self._runtime.now
         return min((self._floor[1], *(length for length, until in self._heard.items() if until > now)))
 
     # -- handling ------------------------------------------------------------------------------------------------------
@@ -217,14 +180,14 @@ class Duties:
         fixed, bits = (unpack_bits(each, self._cube.width) for each in (handle.fixed, handle.bits))
         numbers = (handle.floor, handle.settled, handle.hops)
         if fixed is None or bits is None or bits & ~fixed or min(numbers) < 0 or handle.hops > HOPS_MAX:
-            self._services.observe("duty_malformed")
+            self._runtime.observe("duty_malformed")
             return
-        attributes = read_attributes(self._services, handle.content)
+        attributes = read_attributes(self._runtime, handle.content)
         if attributes is None:
             return
         duty, event = Duty(fixed, bits), self._cube.of_event(attributes)
         if bits & ~event or reached.key != self._cube.key(head_point(event, duty)):
-            self._services.observe("duty_malformed")
+            self._runtime.observe("duty_malformed")
             return
         key = _Key(handle.event, handle.attempt, duty)
         if key in self._recent:
@@ -232,12 +195,12 @@ class Duties:
         elif key in self._working:
             self._working[key].waiting.append(answer)
         elif len(self._working) >= WORKING_MAX:
-            self._services.observe("reach_crowded")
+            self._runtime.observe("reach_crowded")
         else:
             if reached.hops and self.copies is not None:
                 self.copies.served(home.id, self._region(home, head_point(event, duty)))
             hops = handle.hops + reached.hops
-            self._services.observe("event_hops", hops)
+            self._runtime.observe("event_hops", hops)
             self._begin(key, msgspec.structs.replace(handle, hops=hops), attributes, event, answer)
 
     def _begin(
@@ -246,7 +209,7 @@ class Duties:
         floor = min(handle.floor, self.floor)
         parted = self._part(event, key.duty, tree_of(event_bytes(key.event).hex(), floor))
         if parted is None:
-            self._services.observe("reach_overparted")
+            self._runtime.observe("reach_overparted")
             return
         work = self._working[key] = _Work()
         work.waiting.append(answer)
@@ -254,9 +217,9 @@ class Duties:
         self._trace(handle, parted, matched)
         first = parted.places[0][0]
         if self.copies is not None and not first.is_copy and self.copies.is_busy(first.home):
-            work.busy = BusyRegion(self._services.me, first.home, first.region.length)
+            work.busy = BusyRegion(self._runtime.me, first.home, first.region.length)
         within = min(max(handle.within_us, 0), ATTEMPT_US)
-        work.timer = self._services.after(within, partial(self._give_up, key))
+        work.timer = self._runtime.after(within, partial(self._give_up, key))
 
         def all_is_done() -> None:
             if self._working.get(key) is work:
@@ -269,7 +232,7 @@ class Duties:
         one_is_done = when_all(1 + len(parted.handed), all_is_done)
         for each in parted.handed:
             self._hand_on(work, event, each, handle, floor, one_is_done)
-        self._bringing.bring_soon(handle.event, handle.settled, handle.content, matched, BRING_US, brought)
+        self._fanout.bring_soon(handle.event, handle.settled, handle.content, matched, BRING_US, brought)
 
     def _part(self, event: int, duty: Duty, tree: Tree) -> _Parted | None:
         """Which places serve a duty here, and what goes elsewhere; None where it falls into too many parts."""
@@ -290,14 +253,14 @@ class Duties:
 
     def _place(self, point: int) -> _Place | None:
         """Where what lies around an id is known here."""
-        home = self._custody.holder(self._cube.key(point))
+        home = self._ownership.holder(self._cube.key(point))
         if home is not None:
-            return _Place(home.id, self._region(home, point), self._shelves.at(home.id), is_copy=False)
+            return _Place(home.id, self._region(home, point), self._tables.at(home.id), is_copy=False)
         copy = None if self.copies is None else self.copies.copy(point)
-        return None if copy is None else _Place(copy.home, copy.region, copy.shelf, is_copy=True)
+        return None if copy is None else _Place(copy.home, copy.region, copy.table, is_copy=True)
 
     def _region(self, home: Home, point: int) -> Region:
-        return self._cube.around(self._custody.arc(home.id, self._cube.key(point)), point)
+        return self._cube.around(self._ownership.arc(home.id, self._cube.key(point)), point)
 
     def _is_quenched(self, region: Region, duty: Duty, part: Duty) -> bool:
         """Whether nothing is wanted at any id of a part: all of them lie below the region with that bit cleared."""
@@ -306,7 +269,7 @@ class Duties:
         cleared = part.fixed & ~part.bits & ~duty.fixed
         below = Region(region.bits & ~cleared, region.length)
         if self.quench.is_idle(below):
-            self._services.observe("reach_quenched")
+            self._runtime.observe("reach_quenched")
             return True
         self.quench.wish(below)
         return False
@@ -315,19 +278,19 @@ class Duties:
         """What an event satisfies here."""
         asked: dict[int, tuple[IdTable, list[DutyPart]]] = {}  # one look at each shelf
         for place, duty in parted.places:
-            asked.setdefault(id(place.shelf), (place.shelf, []))[1].append(DutyPart(place.region, duty))
-        found = [item for shelf, wanted in asked.values() for item in shelf.match_parts(attributes, event, wanted)]
+            asked.setdefault(id(place.table), (place.table, []))[1].append(DutyPart(place.region, duty))
+        found = [item for table, wanted in asked.values() for item in table.match_parts(attributes, event, wanted)]
         work.served = len(parted.places)
         work.shortest = min((FLOOR_MAX, *(place.region.length for place, _ in parted.places)))
         copied = [place.home for place, _ in parted.places if place.is_copy]
-        work.stood_in = dict.fromkeys((home, self._services.me.id) for home in copied)
-        self._services.observe("reach_served", work.served)
+        work.stood_in = dict.fromkeys((home, self._runtime.me.id) for home in copied)
+        self._runtime.observe("reach_served", work.served)
         if copied:
-            self._services.observe("reach_stood_in", len(copied))
+            self._runtime.observe("reach_stood_in", len(copied))
         return by_home(found)
 
     def _trace(self, handle: DutyRequest, parted: _Parted, matched: Mapping[HomeId, object]) -> None:
-        if not self._services.tracing:
+        if not self._runtime.tracing:
             return
         for home in dict.fromkeys(place.home for place, _ in parted.places):
             regions = ", ".join(f"{place.region}" for place, _ in parted.places if place.home == home)
@@ -336,17 +299,17 @@ class Duties:
             told = (
                 f"at {regions}{instead}; matches of {counted(len(matched), 'home')}, handed on to {len(parted.handed)}"
             )
-            self._services.trace(handle.event, "visited", home, detail=told)
+            self._runtime.trace(handle.event, "visited", home, detail=told)
 
     def _hand_on(
         self, work: _Work, event: int, duty: Duty, handle: DutyRequest, floor: int, done: Callable[[], None]
     ) -> None:
-        self._services.observe("reach_handed")
+        self._runtime.observe("reach_handed")
         point = head_point(event, duty)
         packed_duty = {"fixed": pack_bits(duty.fixed), "bits": pack_bits(duty.bits), "floor": floor}
 
         def then(handled: DutyReply, from_afar: bool) -> None:
-            work.errands.pop(number, None)
+            work.rpc.pop(number, None)
             add_to(work.left, handled.left)
             work.served += max(handled.served, 0)
             work.stood_in.update(dict.fromkeys(handled.stood_in))
@@ -359,12 +322,12 @@ class Duties:
 
         number = 0
         number = self.hand(point, msgspec.structs.replace(handle, **packed_duty), then)
-        work.errands[number] = None
+        work.rpc[number] = None
 
     def _finish(self, key: _Key, work: _Work) -> None:
         left, stood_in = tuple(sorted(work.left.items())), tuple(sorted(work.stood_in))
         handled = DutyReply(left, work.served, stood_in, work.shortest, work.busy)
-        self._heard[work.shortest] = self._services.now + HEARD_US
+        self._heard[work.shortest] = self._runtime.now + HEARD_US
         self._recent[key] = handled
         if len(self._recent) > RECENT_MAX:
             del self._recent[next(iter(self._recent))]
@@ -375,14 +338,14 @@ class Duties:
     def _give_up(self, key: _Key) -> None:
         """It has taken too long: nobody waits for it any more."""
         work = self._working[key]
-        self._services.observe("reach_given_up")
+        self._runtime.observe("reach_given_up")
         self._end(key, work)
 
     def _end(self, key: _Key, work: _Work) -> None:
         del self._working[key]
-        self._services.cancel(work.timer)
-        for number in work.errands:
-            self._errands.stop(number)
+        self._runtime.cancel(work.timer)
+        for number in work.rpc:
+            self._rpc.stop(number)
 
     # -- seen from outside ---------------------------------------------------------------------------------------------
 

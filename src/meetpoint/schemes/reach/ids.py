@@ -21,16 +21,49 @@ bits, which are what nodes are chosen by.
 
 Values that are equal have one hash, whatever their class: both sides use the meet keys of `matching.keys`, by which a
 value and a constraint that accepts it share a key.
+
+Ids on the circle: which key an id lies at, and which ids an arc has.
+
+An id lies at one key, the first of those that stand for it in the hypercube. An arc then has the ids whose keys lie on
+it, whatever cuts the circle: on a hypercube one region, on a ring some regions, of which the largest around an id
+counts (`around`).
+
+Subset routing: from an event to every node that hosts a subset of its id, each exactly once (paper C, section 3.2).
+
+A node is *required* if its id, read as bits, is a subset of the event's lowest bits: only then does its region hold an
+id that is. The node of the empty suffix, all zeros, always is. An event first goes to the host of its own id. From
+there it is handed on in *duties*: a duty fixes some bits and leaves the others free, and whoever has it answers for all
+required nodes that agree with what is fixed. It serves its own ids, and parts the rest: for each bit that is free, set
+in the event, and one of its own id's, a new duty has that bit cleared, and those dealt with before it as they are here.
+These have nothing in common and leave nothing out. A duty goes to its *head*, the host of the event's id with the fixed
+bits in place; that differs from where it comes from in one bit, so that it is a neighbour, one hop away.
+
+The order in which bits are dealt with makes the tree. With ids of one length any order will do, and a public hash of
+the message's id chooses it, so that the load spreads. With ids of different lengths an order can bring a duty to a node
+whose id is too short to have a bit that is fixed, and then it gets two. Dealing with the lowest bits first never does:
+two regions differ in a bit that both have, below all that only one has. So the hash turns only the lowest `floor` bits,
+and the others follow in order. Where no id is shorter than `floor`, each required node is reached exactly once, with
+one message each: 2^b - 1 where all ids have m bits, b of them set in the event. A floor that is too high (a node has
+left since) costs a second message to some, which serve once, and never misses any: each duty still has a head. A floor
+of 0 is always exact.
+
+Deviations: the paper's rule, from a node to those at Hamming distance 1 with one bit less, misses nodes where lengths
+differ (`printed`); and its examples leave out the node of the empty suffix.
+
+Regions as parts of the circle, and which ids lie below them: subsets of ids that they have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Protocol
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from typing import Final, NamedTuple, Protocol
 
+from meetpoint.api.ids import Key
 from meetpoint.errors import SchemaError
-from meetpoint.language import Absent, Conjunction, Kind, Schema
+from meetpoint.language import Absent, Kind, Schema
 from meetpoint.language.filters.constraints import Constraint
+from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.language.names import find, split_name
 from meetpoint.matching.keys.meet_keys import (
     CELLS_MAX,
@@ -42,9 +75,33 @@ from meetpoint.matching.keys.meet_keys import (
     keys_of_event,
     walk,
 )
+from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.hypercube import DIMENSIONS_MAX
+from meetpoint.overlays.hypercube.keys import key_of, point_of
+from meetpoint.overlays.hypercube.regions import Region
+from meetpoint.placement.ownership.key_range import KeyRange
 
-__all__ = ["AttributeIds", "Ids", "SignatureIds", "is_subset"]
+__all__ = [
+    "EVERYTHING",
+    "FLOOR_MAX",
+    "AttributeIds",
+    "Cube",
+    "Duty",
+    "Ids",
+    "SignatureIds",
+    "Tree",
+    "below",
+    "head_point",
+    "is_below",
+    "is_required",
+    "is_subset",
+    "meets_below",
+    "parts",
+    "pieces",
+    "rank",
+    "tree_of",
+]
+
 
 _SIZES: Final[Sizes] = {(KeySort.THERE, ""): (0,), **{(KeySort.VALUE, kind): (0,) for kind in Kind}}
 
@@ -149,3 +206,162 @@ class SignatureIds:
 
     def _bit(self, key: MeetKey) -> int:
         return 1 << key.digest() % self._width
+
+
+# -- ids as keys -------------------------------------------------------------------------------------------------------
+
+
+class Cube:
+    """All ids of a network."""
+
+    def __init__(self, ring: Ring, ids: Ids) -> None:
+        self._ring = ring
+        self._ids = ids
+        self.width = min(ids.width, ring.bits)
+        """How many bits an id has; those that a key has no room for are left out."""
+        self._all = (1 << self.width) - 1
+
+    def of_event(self, attributes: Mapping[str, object]) -> int:
+        """The id of an event, from its clean attributes."""
+        return self._ids.of_event(attributes) & self._all
+
+    def of_conjunction(self, conjunction: Conjunction) -> int:
+        """The id of a conjunction."""
+        return self._ids.of_conjunction(conjunction) & self._all
+
+    def key(self, point: int) -> Key:
+        """Where an id lies on the circle."""
+        return key_of(self._ring, point, self.width)
+
+    def point(self, key: bytes) -> int:
+        """The id that a key stands for."""
+        return point_of(self._ring, key, self.width)
+
+    def ends(self, region: Region) -> tuple[Key, Key]:
+        """The first and the last key that an id of a region lies at."""
+        above = self._all & ~region.mask
+        return self.key(region.bits), self.key(region.bits | above)
+
+    def around(self, arc: KeyRange, point: int) -> Region:
+        """The largest region around an id, which lies on an arc, that lies on the arc with all its ids."""
+        region = Region(point, self.width)
+        while region.length and self.is_on(arc, region.parent):
+            region = region.parent
+        return region
+
+    def is_on(self, arc: KeyRange, region: Region) -> bool:
+        """Whether all ids of a region lie on an arc."""
+        first, count = self._ids_on(arc)
+        every, size = 1 << self.width, 1 << self.width - region.length
+        return count == every or (self._index(self.key(region.bits)) - first) % every + size <= count
+
+    def shortest(self, arc: KeyRange) -> int:
+        """No region on an arc has fewer bits than this."""
+        _, count = self._ids_on(arc)
+        return self.width - max(count.bit_length() - 1, 0)
+
+    def _ids_on(self, arc: KeyRange) -> tuple[int, int]:
+        """The first id on an arc, as ids follow each other on the circle, and how many there are."""
+        before, last = self._index(arc.low), self._index(arc.high)
+        every = 1 << self.width
+        if before == last:
+            return last + 1, every if arc.low >= arc.high else 0
+        return before + 1, (last - before) % every
+
+    def _index(self, key: bytes) -> int:
+        """How many ids lie before a key or at it, less one."""
+        return self._ring.number(key) >> self._ring.bits - self.width
+
+
+# -- subset trees ------------------------------------------------------------------------------------------------------
+
+FLOOR_MAX: Final = 32
+"""Bits that a tree turns: more nodes than 2^32 there are none."""
+
+
+class Duty(NamedTuple):
+    """Required nodes with these bits at the positions that are fixed."""
+
+    fixed: int
+    bits: int
+
+
+EVERYTHING: Final = Duty(0, 0)
+"""All required nodes: the duty of whoever hosts the event's id."""
+
+
+class Tree(NamedTuple):
+    """In which order bits are dealt with: the lowest ones as said here, then the others from the lowest."""
+
+    lowest: tuple[int, ...] = ()
+
+    def positions(self, length: int) -> Iterator[int]:
+        """All positions of an id of a length."""
+        yield from (position for position in self.lowest if position < length)
+        yield from range(len(self.lowest), length)
+
+
+def tree_of(message: str, floor: int) -> Tree:
+    """The tree of a message, the same at every node. `floor`: no node's id is known to be shorter."""
+    floor = min(floor, FLOOR_MAX)
+    drawn = blake2b(message.encode(), digest_size=2 * FLOOR_MAX, person=b"meetpoint tree 1").digest()
+    return Tree(tuple(sorted(range(floor), key=lambda at: (drawn[2 * at : 2 * at + 2], at))))
+
+
+def is_required(region: Region, event: int) -> bool:
+    """Whether a region holds a subset of an event's id."""
+    return region.bits & ~event == 0
+
+
+def head_point(event: int, duty: Duty) -> int:
+    """The id whose host is to have a duty."""
+    return event & ~duty.fixed | duty.bits
+
+
+def parts(me: Region, event: int, duty: Duty, tree: Tree) -> list[Duty]:
+    """What the head of a duty hands on."""
+    assert me.hosts(head_point(event, duty)), "a duty is its head's"
+    handed: list[Duty] = []
+    for position in tree.positions(me.length):
+        bit = 1 << position
+        if event & bit and not duty.fixed & bit:
+            handed.append(Duty(duty.fixed | bit, duty.bits))
+            duty = Duty(duty.fixed | bit, duty.bits | bit)
+    return handed
+
+
+# -- regions and what lies below them ----------------------------------------------------------------------------------
+
+
+def pieces(ring: Ring, width: int, first: bytes, last: bytes) -> Iterator[Region]:
+    """The ids whose keys lie from `first` to `last`, which does not lead round the circle, in few regions."""
+    free = ring.bits - width
+    at, end = -(-ring.number(first) >> free), (ring.number(last) >> free) + 1
+    while at < end:
+        size = at & -at or 1 << width
+        while at + size > end:
+            size >>= 1
+        length = width - size.bit_length() + 1
+        place = at >> width - length
+        yield Region(int(f"{place:0{length}b}"[::-1], 2) if length else 0, length)
+        at += size
+
+
+def below(region: Region) -> list[Region]:
+    """The regions with one set bit less: all subsets of a region's ids lie there, in the region, or below them."""
+    return [Region(region.bits ^ 1 << at, region.length) for at in range(region.length) if region.bits >> at & 1]
+
+
+def is_below(point: int, region: Region) -> bool:
+    """Whether an id is a subset of one that a region has."""
+    return point & region.mask & ~region.bits == 0
+
+
+def meets_below(lower: Region, region: Region) -> bool:
+    """Whether a region has ids that are subsets of another's."""
+    return lower.bits & lower.mask & region.mask & ~region.bits == 0
+
+
+def rank(region: Region, width: int) -> int:
+    """The highest id of a region: less in a part of it, and less still with one set bit less."""
+    return region.bits | (1 << width) - 1 & ~region.mask

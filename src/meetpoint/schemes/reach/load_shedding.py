@@ -26,9 +26,9 @@ from meetpoint.placement.dissemination.home_queries import HomeQueries
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.placement.ownership.ownership import Ownership
-from meetpoint.schemes.reach.cube import Cube
-from meetpoint.schemes.reach.entry_tables import IdTables
-from meetpoint.schemes.reach.side_messages import LoadQuery, LoadReply
+from meetpoint.schemes.reach.entries import IdTables
+from meetpoint.schemes.reach.ids import Cube
+from meetpoint.schemes.reach.messages import LoadQuery, LoadReply
 
 __all__ = ["MARK", "LoadShedding"]
 
@@ -59,22 +59,22 @@ class LoadShedding:
 
     def __init__(
         self,
-        services: Runtime,
-        hosting: HomeManager,
+        runtime: Runtime,
+        home_manager: HomeManager,
         homes: HomeQueries,
-        custody: Ownership,
+        ownership: Ownership,
         cube: Cube,
-        shelves: IdTables,
+        tables: IdTables,
         above: int,
         *,
         follows: bool,
     ) -> None:
-        self._services = services
-        self._hosting = hosting
+        self._runtime = runtime
+        self._home_manager = home_manager
         self._homes = homes
-        self._custody = custody
+        self._ownership = ownership
         self._cube = cube
-        self._shelves = shelves
+        self._tables = tables
         self._above = above
         self._follows = follows
         self._marks: dict[HomeId, dict[str, Entry]] = {}
@@ -83,13 +83,13 @@ class LoadShedding:
 
     def start(self) -> None:
         """Look now and then, from now on."""
-        self._services.after(LOOK_US + self._services.random.randrange(LOOK_US // 2), self._look)
+        self._runtime.after(LOOK_US + self._runtime.random.randrange(LOOK_US // 2), self._look)
 
     # -- marks ---------------------------------------------------------------------------------------------------------
 
     def marked(self, home: HomeId, name: str, entry: Entry) -> bool:
         """A mark lies at a home here; whether it is one."""
-        if name != _name(entry.low) or entry.low != entry.high or not self._services.ring.holds(entry.low):
+        if name != _name(entry.low) or entry.low != entry.high or not self._runtime.ring.holds(entry.low):
             return False
         self._marks.setdefault(home, {})[name] = entry
         return True
@@ -108,30 +108,30 @@ class LoadShedding:
 
     def _arc(self, key: bytes) -> KeyRange:
         """All keys that stand for one id, from its own on."""
-        ring = self._services.ring
+        ring = self._runtime.ring
         return KeyRange(bytes(ring.add(key, -1)), bytes(ring.add(key, (1 << ring.bits - self._cube.width) - 1)))
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
         self.start()
-        for home in sorted(self._hosting.homes):
+        for home in sorted(self._home_manager.homes):
             for name, entry in sorted(self._marks.get(home, {}).items()):
-                count = len(self._shelves.at(home).groups.get(self._cube.point(entry.low), ()))
+                count = len(self._tables.at(home).groups.get(self._cube.point(entry.low), ()))
                 was_never_given = entry.body == home and not self._busy
                 if was_never_given or count * BACK < self._above:
-                    self._take_back(self._hosting.homes[home], name, entry)
+                    self._take_back(self._home_manager.homes[home], name, entry)
         if not self._busy and self._load() > self._above:
             self._weigh_others(self._push)
 
     def _load(self) -> int:
-        return sum(len(self._shelves.at(home)) for home in self._hosting.homes)
+        return sum(len(self._tables.at(home)) for home in self._home_manager.homes)
 
     def _weigh_others(self, then: Callable[[list[_Load]], None]) -> None:
         """Ask some homes elsewhere how much there is."""
-        directory, me = self._hosting.directory, self._services.me.id
+        directory, me = self._home_manager.directory, self._runtime.me.id
         others = [entry.home for entry in directory.entries() if not entry.gone and entry.host.id != me]
-        asked = self._services.random.sample(sorted(others), min(ASKED, len(others)))
+        asked = self._runtime.random.sample(sorted(others), min(ASKED, len(others)))
         heard: list[_Load] = []
         left = len(asked)
         self._busy = bool(asked)
@@ -154,8 +154,8 @@ class LoadShedding:
             )
 
     def _weigh(self, question: LoadQuery, reply: Callable[[Reply], None]) -> None:
-        takes = question.home in self._hosting.homes and self._custody.is_settled(question.home)
-        reply(LoadReply(question.request, self._load(), self._services.me.id, takes))
+        takes = question.home in self._home_manager.homes and self._ownership.is_settled(question.home)
+        reply(LoadReply(question.request, self._load(), self._runtime.me.id, takes))
 
     # -- pushing and taking back ---------------------------------------------------------------------------------------
 
@@ -170,17 +170,17 @@ class LoadShedding:
             return max(mine - count, least.entries + count)
 
         best: tuple[int, HomeId, int] | None = None
-        for home in sorted(self._hosting.homes):
-            if not self._custody.may_give(home):
+        for home in sorted(self._home_manager.homes):
+            if not self._ownership.may_give(home):
                 continue
-            for point, items in self._shelves.at(home).groups.items():
+            for point, items in self._tables.at(home).groups.items():
                 key = bytes(self._cube.key(point))
                 choice = (after(len(items)), home, point)
-                is_here = self._custody.holdings[home].arc(key) is not None
+                is_here = self._ownership.holdings[home].arc(key) is not None
                 if is_here and _name(key) not in self._marks.get(home, {}) and (best is None or choice < best):
                     best = choice
         if best is not None and best[0] <= mine * (1 - RELIEF):
-            self._give(self._hosting.homes[best[1]], best[2], least.home)
+            self._give(self._home_manager.homes[best[1]], best[2], least.home)
 
     def _give(self, home: Home, point: int, to: HomeId) -> None:
         key = bytes(self._cube.key(point))
@@ -189,23 +189,23 @@ class LoadShedding:
 
         def safe() -> None:
             self._busy = False
-            if self._hosting.homes.get(home.id) is home and home.id in self._custody.holdings:
-                if self._custody.give(home, self._arc(key), to):
-                    self._services.observe("reach_pushed")
+            if self._home_manager.homes.get(home.id) is home and home.id in self._ownership.holdings:
+                if self._ownership.give(home, self._arc(key), to):
+                    self._runtime.observe("reach_pushed")
                 else:
-                    self._custody.remove(home, name, lambda: None)
+                    self._ownership.remove(home, name, lambda: None)
 
-        self._custody.put(home, name, Entry(key, key, bytes(home.id)), safe)
+        self._ownership.put(home, name, Entry(key, key, bytes(home.id)), safe)
 
     def _take_back(self, home: Home, name: str, entry: Entry) -> None:
         """Few entries are left at an id that was pushed here, or it was never given."""
-        if not self._custody.may_give(home.id) or self._custody.holdings[home.id].arc(entry.low) is None:
+        if not self._ownership.may_give(home.id) or self._ownership.holdings[home.id].arc(entry.low) is None:
             return
-        self._services.observe("reach_pushed_back")
-        self._custody.remove(home, name, lambda: None)
+        self._runtime.observe("reach_pushed_back")
+        self._ownership.remove(home, name, lambda: None)
         back = HomeId(entry.body)
-        if not self._follows and self._services.ring.holds(entry.body) and back != home.id:
-            self._custody.give(home, self._arc(entry.low), back)
+        if not self._follows and self._runtime.ring.holds(entry.body) and back != home.id:
+            self._ownership.give(home, self._arc(entry.low), back)
 
 
 def _name(key: bytes) -> str:

@@ -17,7 +17,7 @@ It never costs a match:
 Deviation: the paper's bits of interest are set once and never taken back, and race with publishing. Here they come back
 by themselves: an idle region is asked for again when events come by, some time after entries are gone.
 
-Who tells whom leads up only: every promise goes by promises about regions of lower `rank`. So nobody waits for itself.
+Who tells whom leads up only: every lease goes by promises about regions of lower `rank`. So nobody waits for itself.
 """
 
 from __future__ import annotations
@@ -37,11 +37,10 @@ from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
 from meetpoint.placement.dissemination.wait_all import when_all
 from meetpoint.placement.entries.entry_tables import Fellow
 from meetpoint.placement.ownership.ownership import Ownership
-from meetpoint.schemes.reach.cube import Cube
-from meetpoint.schemes.reach.entry_tables import IdTables
-from meetpoint.schemes.reach.leases import MARGIN, Promise, Promises
-from meetpoint.schemes.reach.pieces import below, is_below, meets_below, pieces, rank
-from meetpoint.schemes.reach.side_messages import IdleQuery, IdleReply, PackedRegion, RevokeIdle, RevokeIdleAck
+from meetpoint.schemes.reach.entries import IdTables
+from meetpoint.schemes.reach.ids import Cube, below, is_below, meets_below, pieces, rank
+from meetpoint.schemes.reach.leases import CLOCK_MARGIN, RegionLease, RegionLeases
+from meetpoint.schemes.reach.messages import IdleQuery, IdleReply, PackedRegion, RevokeIdle, RevokeIdleAck
 
 __all__ = ["Quench"]
 
@@ -108,21 +107,21 @@ class Quench(Fellow):
     """One node's part."""
 
     def __init__(
-        self, services: Runtime, errands: KeyedRpc, custody: Ownership, cube: Cube, shelves: IdTables, lease_us: int
+        self, runtime: Runtime, rpc: KeyedRpc, ownership: Ownership, cube: Cube, tables: IdTables, lease_us: int
     ) -> None:
-        self._services = services
-        self._errands = errands
-        self._custody = custody
+        self._runtime = runtime
+        self._rpc = rpc
+        self._ownership = ownership
         self._cube = cube
-        self._shelves = shelves
+        self._tables = tables
         self._lease_us = lease_us
-        self._life = services.random.getrandbits(48)
-        self._promises = Promises(services, lease_us)
+        self._life = runtime.random.getrandbits(48)
+        self._granted = RegionLeases(runtime, lease_us)
         self._leases: dict[Region, _IdleRegion] = {}
         self._lengths: Counter[int] = Counter()  # of these regions: there are few
         self._busy: dict[Region, _WantedRegion] = {}
         self._asking: dict[Region, _IdleQuestion] = {}
-        errands.do(IdleQuery, self._is_idle)
+        rpc.do(IdleQuery, self._is_idle)
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are about it."""
@@ -132,21 +131,21 @@ class Quench(Fellow):
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
         """A home holds arcs here."""
-        self._promises.began(home, owed_us)
+        self._granted.began(home, owed_us)
 
     def owed_us(self, home: HomeId) -> int:
         """How long others may still rely on what they were told here."""
-        return self._promises.owed_us(home)
+        return self._granted.owed_us(home)
 
     def ended(self, home: HomeId) -> None:
         """A home is not here any more."""
-        self._promises.ended(home)
+        self._granted.ended(home)
 
     # -- who hands on --------------------------------------------------------------------------------------------------
 
     def is_idle(self, region: Region) -> bool:
         """Whether nothing is wanted in a region and below it."""
-        now = self._services.now
+        now = self._runtime.now
         for wider, lease in self._around(region):
             if lease.until > now:
                 lease.uses += 1
@@ -157,7 +156,7 @@ class Quench(Fellow):
 
     def wish(self, region: Region) -> None:
         """An event goes to a region that is not known to be idle: it may be worth while to ask."""
-        busy, now = self._busy_at(region), self._services.now
+        busy, now = self._busy_at(region), self._runtime.now
         if now - busy.since > self._lease_us * busy.needed // WISHES:
             busy.wishes, busy.since = 0, now
         busy.wishes += 1
@@ -197,7 +196,7 @@ class Quench(Fellow):
             if then is not None:
                 then()
             return
-        question = self._asking[region] = _IdleQuestion(self._services.now, self._lease_us)
+        question = self._asking[region] = _IdleQuestion(self._runtime.now, self._lease_us)
         if then is not None:
             question.then.append(then)
         asked = question
@@ -210,23 +209,23 @@ class Quench(Fellow):
         def end(us: int) -> None:
             if self._asking.get(region) is asked:
                 del self._asking[region]
-                self._services.cancel(asked.timer)
-                self._errands.stop(asked.errand)
+                self._runtime.cancel(asked.timer)
+                self._rpc.stop(asked.errand)
                 self._learn(region, asked, us)
 
-        self._services.observe("reach_idle_asked")
-        question.timer = self._services.after(wait_us, lambda: end(0))
+        self._runtime.observe("reach_idle_asked")
+        question.timer = self._runtime.after(wait_us, lambda: end(0))
         first, last = self._cube.ends(region)
-        body = IdleQuery(PackedRegion.of(region), self._services.me, self._life, wait_us)
-        errand = self._errands.run(first, last, body, lambda: end(asked.us), answered=answered)
+        body = IdleQuery(PackedRegion.of(region), self._runtime.me, self._life, wait_us)
+        errand = self._rpc.run(first, last, body, lambda: end(asked.us), answered=answered)
         question.errand = errand
         if self._asking.get(region) is not asked:
-            self._errands.stop(errand)  # answered here, before its number was known
+            self._rpc.stop(errand)  # answered here, before its number was known
 
     def _learn(self, region: Region, question: _IdleQuestion, us: int) -> None:
-        us = 0 if question.spoilt else us - us // MARGIN
+        us = 0 if question.spoilt else CLOCK_MARGIN.shorter(us)
         until = question.asked_at + us
-        if until > self._services.now:
+        if until > self._runtime.now:
             lease = self._leases.get(region)
             if lease is None or lease.until < until:
                 self._forget(region)
@@ -237,7 +236,7 @@ class Quench(Fellow):
             self._busy.pop(region, None)
         else:
             busy = self._busy_at(region)
-            busy.heard_at = self._services.now
+            busy.heard_at = self._runtime.now
             busy.until = busy.heard_at + busy.pause
             busy.pause = min(2 * busy.pause, PAUSE_US_MAX)
             busy.needed = min(2 * busy.needed, WISHES_MAX)
@@ -255,7 +254,7 @@ class Quench(Fellow):
     def _is_idle(self, home: Home, reached: Reached, question: IdleQuery, answer: Callable[[Message], None]) -> None:
         region = question.where.region(self._cube.width)
         if region is None or not (0 <= question.wait_us <= ASK_US and 0 <= question.life < 1 << 48):
-            self._services.observe("question_malformed")
+            self._runtime.observe("question_malformed")
             return
         first, last = self._part(home, reached.key, region)
         wait_us = question.wait_us - question.wait_us // 4
@@ -275,15 +274,15 @@ class Quench(Fellow):
 
     def _part(self, home: Home, key: bytes, region: Region) -> tuple[bytes, bytes]:
         """The keys of a region, from one on, that lie on the same arc of a home."""
-        ring = self._services.ring
-        last, high = self._cube.ends(region)[1], self._custody.arc(home.id, key).high
+        ring = self._runtime.ring
+        last, high = self._cube.ends(region)[1], self._ownership.arc(home.id, key).high
         return key, last if ring.distance(key, last) <= ring.distance(key, high) else high
 
     def _holds(self, home: Home, first: bytes, last: bytes) -> bool:
-        if self._custody.holder(first) is not home:
+        if self._ownership.holder(first) is not home:
             return False
-        ring = self._services.ring
-        return ring.distance(first, last) <= ring.distance(first, self._custody.arc(home.id, first).high)
+        ring = self._runtime.ring
+        return ring.distance(first, last) <= ring.distance(first, self._ownership.arc(home.id, first).high)
 
     def _is_busy(self, region: Region) -> bool:
         """Whether it was heard just now that a region is not idle.
@@ -291,22 +290,22 @@ class Quench(Fellow):
         However often that was heard before: whoever asks has waited long enough, and is not to wait again.
         """
         busy = self._busy.get(region)
-        return busy is not None and self._services.now - busy.heard_at < PAUSE_US
+        return busy is not None and self._runtime.now - busy.heard_at < PAUSE_US
 
     def _look(self, home: Home, first: bytes, last: bytes, region: Region) -> tuple[int, list[Region]]:
         """How long this part of a region is idle, 0 if it is not; and of which regions more should be known."""
-        shelf = self._shelves.at(home.id)
-        parts = list(pieces(self._services.ring, self._cube.width, first, last))
+        table = self._tables.at(home.id)
+        parts = list(pieces(self._runtime.ring, self._cube.width, first, last))
         needs = list(dict.fromkeys(lower for part in parts for lower in below(part)))
-        if len(needs) > NEEDS_MAX or not all(shelf.is_empty(part) for part in parts):
+        if len(needs) > NEEDS_MAX or not all(table.is_empty(part) for part in parts):
             return 0, []
-        under, now = rank(region, self._cube.width), self._services.now
+        under, now = rank(region, self._cube.width), self._runtime.now
         known = {need: self._known_until(need, under) - now for need in needs}
         us = min((self._lease_us, *known.values()))
         return max(us, 0), [need for need, left in known.items() if left < self._lease_us // 2]
 
     def _answer(self, question: IdleQuery, region: Region, us: int, answer: Callable[[Message], None]) -> None:
-        if us and self._promises.give(question.origin, question.life, region, us) is None:
+        if us and self._granted.grant(question.origin, question.life, region, us) is None:
             us = 0
         answer(IdleReply(us))
 
@@ -314,44 +313,44 @@ class Quench(Fellow):
 
     def put(self, home: HomeId, point: int, then: Callable[[], None]) -> None:
         """Something lies at an id at a home here: call back when everybody knows. Never, where the home goes."""
-        told = [promise for promise in self._promises.all() if is_below(point, promise.region)]
-        self._take_back(told, lambda: self._promises.when_ready(home, then))
+        told = [lease for lease in self._granted.all() if is_below(point, lease.region)]
+        self._take_back(told, lambda: self._granted.when_ready(home, then))
 
-    def _take_back(self, promises: Sequence[Promise], then: Callable[[], None]) -> None:
+    def _take_back(self, promises: Sequence[RegionLease], then: Callable[[], None]) -> None:
         """Tell whoever was promised that a region is idle that it is not; `then` when all know, or have forgotten."""
         is_over = when_all(1 + len(promises), then)
-        for promise in promises:
-            promise.waiting.append(is_over)
-            if not promise.ended:
-                promise.ended = True
-                self._end(promise)
+        for lease in promises:
+            lease.waiting.append(is_over)
+            if not lease.ended:
+                lease.ended = True
+                self._end(lease)
         is_over()
 
-    def _end(self, promise: Promise) -> None:
+    def _end(self, lease: RegionLease) -> None:
         def heard(reply: Reply) -> bool:
             if isinstance(reply, RevokeIdleAck) and reply.known:
-                self._promises.forget(promise)
+                self._granted.forget(lease)
                 return True
             return False
 
         # Those who have not answered by then rely on it no longer.
-        self._services.after(promise.until - self._services.now, lambda: self._promises.forget(promise))
-        if promise.peer.id == self._services.me.id:
-            if promise.life == self._life:
-                self._wake(promise.region, lambda: self._promises.forget(promise))
+        self._runtime.after(lease.until - self._runtime.now, lambda: self._granted.forget(lease))
+        if lease.peer.id == self._runtime.me.id:
+            if lease.life == self._life:
+                self._wake(lease.region, lambda: self._granted.forget(lease))
         else:
-            self._services.observe("reach_awake_told")
-            where = PackedRegion.of(promise.region)
-            self._promises.tell(promise, lambda number: RevokeIdle(number, promise.life, where), heard)
+            self._runtime.observe("reach_awake_told")
+            where = PackedRegion.of(lease.region)
+            self._granted.tell(lease, lambda number: RevokeIdle(number, lease.life, where), heard)
 
     def _awake(self, source: Peer, message: RevokeIdle) -> None:
         region = message.where.region(self._cube.width)
         if region is None:
-            self._services.observe("question_malformed")
+            self._runtime.observe("question_malformed")
         elif message.life != self._life:
-            self._services.send(source, RevokeIdleAck(message.request, False))
+            self._runtime.send(source, RevokeIdleAck(message.request, False))
         else:
-            self._wake(region, lambda: self._services.send(source, RevokeIdleAck(message.request, True)))
+            self._wake(region, lambda: self._runtime.send(source, RevokeIdleAck(message.request, True)))
 
     def _wake(self, region: Region, then: Callable[[], None]) -> None:
         """A region is not idle any more: `then` when all who know it to be by this node know that too."""
@@ -362,15 +361,15 @@ class Quench(Fellow):
         at = rank(region, self._cube.width)
         self._take_back(
             [
-                promise
-                for promise in self._promises.all()
-                if rank(promise.region, self._cube.width) > at and meets_below(region, promise.region)
+                lease
+                for lease in self._granted.all()
+                if rank(lease.region, self._cube.width) > at and meets_below(region, lease.region)
             ],
             then,
         )
 
     def check(self) -> None:
         """Assert what must hold at all times."""
-        self._promises.check()
+        self._granted.check()
         assert max(len(self._leases), len(self._busy)) <= KNOWN_MAX
         assert self._lengths.total() == len(self._leases)

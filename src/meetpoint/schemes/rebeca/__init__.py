@@ -1,10 +1,9 @@
 """The scheme `rebeca`: filters routed over the Chord graph (paper E), corrected; see `docs/rebeca.md`."""
 
 from meetpoint.schemes.rebeca.edges import EdgeAck, EdgeQuery, Edges, EdgeState
-from meetpoint.schemes.rebeca.graph import Graph, GraphPart, Split, fingers, level
+from meetpoint.schemes.rebeca.graph import Graph, GraphPart, Range, Split, fingers, level
 from meetpoint.schemes.rebeca.messages import MESSAGES
-from meetpoint.schemes.rebeca.ranges import Range
-from meetpoint.schemes.rebeca.rebeca import Rebeca
+from meetpoint.schemes.rebeca.scheme import Rebeca
 from meetpoint.schemes.rebeca.settings import RebecaSettings
 from meetpoint.schemes.rebeca.tables import ALL, STRATEGIES, FilterTable, Rows, Sample, Strategy, accepts, make_table
 

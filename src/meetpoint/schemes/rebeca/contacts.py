@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from meetpoint.api.ids import HomeId, Peer
 from meetpoint.node.cluster.directory import Directory
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.schemes.rebeca.ranges import Range
+from meetpoint.schemes.rebeca.graph import Range
 
 __all__ = ["MISSED_MAX", "Contact", "Contacts"]
 
@@ -58,9 +58,9 @@ class Contacts:
     """All contacts of one node. `is_here`: whether a home is at this node, and needs none."""
 
     def __init__(
-        self, services: Runtime, directory: Directory, period_us: int, is_here: Callable[[HomeId], bool]
+        self, runtime: Runtime, directory: Directory, period_us: int, is_here: Callable[[HomeId], bool]
     ) -> None:
-        self._services = services
+        self._runtime = runtime
         self._directory = directory
         self._period_us = period_us
         self._is_here = is_here
@@ -75,7 +75,7 @@ class Contacts:
         """A member says so of itself; whether it is news."""
         if self._is_here(contact.home):
             return False
-        size = self._services.ring.size
+        size = self._runtime.ring.size
         before = self._entries.pop(contact.place, None)
         is_news = before is None or before.contact != contact
         if is_news:
@@ -83,7 +83,7 @@ class Contacts:
             for place in [place for place in self._entries if keys.holds(place, size)]:
                 del self._entries[place]
         self._absent.pop(contact.place, None)
-        self._put(contact, self._services.now + WORD_PERIODS * self._period_us)
+        self._put(contact, self._runtime.now + WORD_PERIODS * self._period_us)
         return is_news
 
     def told(self, contacts: Iterable[Contact]) -> bool:
@@ -98,14 +98,14 @@ class Contacts:
         return is_news
 
     def _is_credible(self, contact: Contact) -> bool:
-        if self._is_here(contact.home) or self._absent.get(contact.place, 0) > self._services.now:
+        if self._is_here(contact.home) or self._absent.get(contact.place, 0) > self._runtime.now:
             return False
-        size, now = self._services.ring.size, self._services.now
+        size, now = self._runtime.ring.size, self._runtime.now
         claims = (each.contact.keys(size) for each in self._entries.values() if each.word_until > now)
         return not any(keys.holds(contact.place, size) for keys in claims)
 
     def _put(self, contact: Contact, word_until: int) -> None:
-        self._entries[contact.place] = _KnownContact(contact, self._services.now, word_until)
+        self._entries[contact.place] = _KnownContact(contact, self._runtime.now, word_until)
         self._hosts[contact.home] = contact.host
         if len(self._entries) > CONTACTS_MAX:
             del self._entries[next(iter(self._entries))]
@@ -114,7 +114,7 @@ class Contacts:
         """The home that was to have a place says that it has none such."""
         self._entries.pop(place, None)
         if len(self._absent) < CONTACTS_MAX:
-            self._absent[place] = self._services.now + ABSENT_PERIODS * self._period_us
+            self._absent[place] = self._runtime.now + ABSENT_PERIODS * self._period_us
 
     # -- who answers ---------------------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Contacts:
 
     def may_serve(self, contact: Contact) -> bool:
         """Whether an edge may lead to a member: its home is somewhere else, has not denied it, and answers."""
-        if self._is_here(contact.home) or self._absent.get(contact.place, 0) > self._services.now:
+        if self._is_here(contact.home) or self._absent.get(contact.place, 0) > self._runtime.now:
             return False
         return not self.is_silent(contact.home) and self.host(contact.home) is not None
 
@@ -162,7 +162,7 @@ class Contacts:
 
     def forget(self, in_use: Mapping[int, HomeId]) -> None:
         """Forget whom nobody here has use for and nothing was heard of; in use are places, with their homes."""
-        now, period_us = self._services.now, self._period_us
+        now, period_us = self._runtime.now, self._period_us
         self._absent = {place: until for place, until in self._absent.items() if until > now}
         for place, entry in list(self._entries.items()):
             periods = SILENT_PERIODS if self._is_silent_at(place) else KNOWN_PERIODS

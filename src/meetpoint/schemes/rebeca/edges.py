@@ -34,8 +34,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from meetpoint.schemes.rebeca.graph import Graph, GraphPart, Split, level
-from meetpoint.schemes.rebeca.ranges import Range
+from meetpoint.placement.entries.leases import ClockMargin, Lease, LeaseTable
+from meetpoint.schemes.rebeca.graph import Graph, GraphPart, Range, Split, level
 from meetpoint.schemes.rebeca.tables import ALL, FilterTable, Rows, accepts
 
 __all__ = ["EdgeAck", "EdgeMessage", "EdgeQuery", "EdgeState", "Edges", "Outgoing"]
@@ -52,8 +52,7 @@ ENDS_MAX = 64
 """Ranges of one node that are good at the same time."""
 LEAST = 8
 """Nothing rests on what is good for less than a lease divided by this."""
-MARGIN = 8
-"""Who waits for a time to be over waits longer by this part of it, as clocks differ."""
+CLOCK_MARGIN = ClockMargin(8)
 
 
 class EdgeQuery(NamedTuple):
@@ -102,7 +101,7 @@ class _Edge:
         self.until = -1
 
 
-class _Grant:
+class _FilterLease(Lease):
     """What one whose edge leads here was told."""
 
     __slots__ = (
@@ -118,10 +117,10 @@ class _Grant:
         "rests_on",
         "rows",
         "table",
-        "until",
     )
 
     def __init__(self, table: FilterTable) -> None:
+        super().__init__(-1)
         self.table = table
         self.rows: Rows = ()  # of the table, as they were told
         self.ends: dict[int, int] = {}  # where ranges end that it was told of, and until when that is good
@@ -134,7 +133,6 @@ class _Grant:
         self.at = -1
         self.good_us = 0
         self.promised = -1  # until when it may rely on what it was told
-        self.until = -1  # until when it is waited for
 
 
 class Edges:
@@ -146,13 +144,12 @@ class Edges:
         self.size = size
         self.place = place
         self.graph = Graph(size, place, Range(place, 1), {})
-        self.ready_at = now + owed_us + owed_us // MARGIN
-        """Until when others may rely on what was told of these keys, and is not known here."""
         self._table = table
         self._lease_us = lease_us
         self._begins: dict[int, int] = {}
         self._edges: dict[int, _Edge] = {}
-        self._granted: dict[int, _Grant] = {}
+        self._leases: LeaseTable[int, _FilterLease] = LeaseTable(CLOCK_MARGIN)
+        self._leases.inherit(place, owed_us, now)
         self._wanted: dict[str, Rows] = {}
         self._here: Rows = ()
         self._number = now
@@ -160,6 +157,11 @@ class Edges:
         self._unsafe: dict[str, dict[int, int]] = {}  # what waits to be acknowledged, and who has to know what first
 
     # -- what may be asked ---------------------------------------------------------------------------------------------
+
+    @property
+    def ready_at(self) -> int:
+        """The time until which others may rely on what was told of these keys and is not known here."""
+        return self._leases.ready_at(self.place) or 0
 
     def rows(self, node: int, now: int) -> Rows:
         """The filter of an edge: what is wanted behind it."""
@@ -184,7 +186,7 @@ class Edges:
     @property
     def granted(self) -> Collection[int]:
         """Whose edges lead here."""
-        return self._granted.keys()
+        return self._leases.granted.keys()
 
     @property
     def here(self) -> Rows:
@@ -193,8 +195,8 @@ class Edges:
 
     def told(self, now: int) -> dict[int, tuple[Range, Rows]]:
         """What was told to whom, and is still good."""
-        granted = self._granted.items()
-        return {node: (grant.range, grant.rows) for node, grant in granted if grant.promised > now}
+        granted = self._leases.granted.items()
+        return {node: (lease.range, lease.rows) for node, lease in granted if lease.promised > now}
 
     def split(self, asked: Range, attributes: Mapping[str, object], now: int) -> Split:
         """Part a range for an event; parts in which nobody wants it are left out, and so answered for."""
@@ -207,7 +209,7 @@ class Edges:
 
     def owed_us(self, now: int) -> int:
         """How long others may rely on what was told here: who gets keys of this node waits as long."""
-        return max(0, self.ready_at - now, *(grant.until - now for grant in self._granted.values()))
+        return self._leases.owed_us(self.place, now)
 
     def is_quiet(self, now: int) -> bool:
         """Whether all is known and told: nothing need be said again soon."""
@@ -234,7 +236,7 @@ class Edges:
         self, now: int, wanted: Mapping[str, Rows], own: Range, links: Mapping[int, int], owed_us: int = 0
     ) -> Outgoing:
         """Both at once: nobody is to hear of new keys without what is wanted there. What has no rows is gone."""
-        self.ready_at = max(self.ready_at, now + owed_us + owed_us // MARGIN)
+        self._leases.inherit(self.place, owed_us, now)
         if own != self.graph.own or links != self._begins:
             self._begins = dict(links)
             self._draw(own, now)
@@ -264,9 +266,9 @@ class Edges:
 
     def asked_anew(self, source: int) -> None:
         """One whose edge leads here is another now, or has restarted: its questions have other times."""
-        grant = self._granted.get(source)
-        if grant is not None:
-            grant.at = -1
+        lease = self._leases.granted.get(source)
+        if lease is not None:
+            lease.at = -1
 
     def heard(self, source: int, message: EdgeMessage, now: int) -> Outgoing:
         """Someone says something. What makes no sense is not heard."""
@@ -277,9 +279,9 @@ class Edges:
                 is_sound = self._is_sound(message.range) and message.at <= now and message.good_us <= self._lease_us
                 return self._stated(source, message, now) if is_sound else []
             case EdgeAck():
-                grant = self._granted.get(source)
-                if grant is not None and message.number <= grant.number:
-                    grant.acked = max(grant.acked, message.number)
+                lease = self._leases.granted.get(source)
+                if lease is not None and message.number <= lease.number:
+                    lease.acked = max(lease.acked, message.number)
                 return self._pay(now)
 
     def _is_sound(self, range_: Range) -> bool:
@@ -292,7 +294,7 @@ class Edges:
         told = {node for node, _ in states}
         for node in self._unaware(now):
             if node not in told:
-                states.append((node, self._state(self._granted[node])))
+                states.append((node, self._state(self._leases.granted[node])))
         return asks + states + self._pay(now)
 
     def ask_new(self, now: int) -> Outgoing:
@@ -311,37 +313,38 @@ class Edges:
 
     def remake(self, now: int) -> Outgoing:
         """Draw what is wanted together anew, by what events are like now; whatever changes is told."""
-        for grant in self._granted.values():
-            grant.table = self._table()
+        for lease in self._leases.granted.values():
+            lease.table = self._table()
         return self._refresh(now)
 
     # -- those whose edges lead here -----------------------------------------------------------------------------------
 
     def _asked(self, source: int, ask: EdgeQuery, now: int) -> Outgoing:
         own = self.graph.own
-        grant = self._granted.get(source)
-        is_new = grant is None or grant.until <= now
+        lease = self._leases.granted.get(source)
+        is_new = lease is None or lease.until <= now
         if source == self.place or not ask.range.meets(own, self.size) or (is_new and self._is_full(now)):
             return [(source, EdgeState(self._number, Range(own.begin, 0), ALL, ask.at, 0))]
-        if grant is None or is_new:
-            grant = self._granted[source] = _Grant(self._table())
-            grant.acked = self._number  # all that it was told before is over: nobody waits for it to know that
+        if lease is None or is_new:
+            lease = self._leases.granted[source] = _FilterLease(self._table())
+            lease.acked = self._number  # all that it was told before is over: nobody waits for it to know that
         end = ask.range.end(self.size)
-        if ask.at < grant.at or (len(grant.ends) >= ENDS_MAX and end not in grant.ends):
+        if ask.at < lease.at or (len(lease.ends) >= ENDS_MAX and end not in lease.ends):
             return []  # an older question, come late, or too many
-        grant.at = ask.at
-        is_aware = grant.acked >= grant.number
-        grant.good_us = self._good_us(source, Range(own.begin, self._reach(end)), now) if is_aware else 0
-        until = now + grant.good_us + grant.good_us // MARGIN
-        grant.promised = max(grant.promised, now + grant.good_us)
-        grant.until = max(grant.until, until)
-        grant.ends[end] = max(grant.ends.get(end, now), until)
+        lease.at = ask.at
+        is_aware = lease.acked >= lease.number
+        lease.good_us = self._good_us(source, Range(own.begin, self._reach(end)), now) if is_aware else 0
+        until = now + CLOCK_MARGIN.longer(lease.good_us)
+        lease.promised = max(lease.promised, now + lease.good_us)
+        lease.until = max(lease.until, until)
+        lease.ends[end] = max(lease.ends.get(end, now), until)
         said = [each for each in self._refresh(now) if each[0] != source]
-        state = self._state(grant)
-        return [*said, (source, state._replace(rows=None) if ask.known == grant.number else state)]
+        state = self._state(lease)
+        return [*said, (source, state._replace(rows=None) if ask.known == lease.number else state)]
 
     def _is_full(self, now: int) -> bool:
-        return len(self._granted) >= GRANTED_MAX and all(grant.until > now for grant in self._granted.values())
+        leases = self._leases.granted
+        return len(leases) >= GRANTED_MAX and all(lease.until > now for lease in leases.values())
 
     def _reach(self, end: int) -> int:
         """How far it is from where this node's keys begin to an end; to itself, once round."""
@@ -364,38 +367,40 @@ class Edges:
     def _refresh(self, now: int) -> Outgoing:
         """Make what was told what is so; whatever changes is told, to each all at once."""
         said: Outgoing = []
-        self._granted = {source: grant for source, grant in self._granted.items() if grant.until > now}
-        for source, grant in self._granted.items():
-            grant.ends = {end: until for end, until in grant.ends.items() if until > now}
-            range_ = Range(self.graph.own.begin, max(map(self._reach, grant.ends)))
-            self._fill(grant, source, range_, now)
-            if grant.number < 0 or grant.range != range_ or grant.table.rows != grant.rows:
-                grant.range, grant.rows = range_, grant.table.rows
-                self._number = grant.number = max(self._number + 1, now)
-                said.append((source, self._state(grant)))
+        granted = self._leases.granted = {
+            source: lease for source, lease in self._leases.granted.items() if lease.until > now
+        }
+        for source, lease in granted.items():
+            lease.ends = {end: until for end, until in lease.ends.items() if until > now}
+            range_ = Range(self.graph.own.begin, max(map(self._reach, lease.ends)))
+            self._fill(lease, source, range_, now)
+            if lease.number < 0 or lease.range != range_ or lease.table.rows != lease.rows:
+                lease.range, lease.rows = range_, lease.table.rows
+                self._number = lease.number = max(self._number + 1, now)
+                said.append((source, self._state(lease)))
         return said
 
-    def _fill(self, grant: _Grant, source: int, range_: Range, now: int) -> None:
+    def _fill(self, lease: _FilterLease, source: int, range_: Range, now: int) -> None:
         """What is wanted in a range: here, and behind each edge that answers for some of it."""
-        if grant.graph is not self.graph or grant.range != range_:
-            grant.graph = self.graph
-            grant.has_gap = bool(self.graph.split(range_).left)
+        if lease.graph is not self.graph or lease.range != range_:
+            lease.graph = self.graph
+            lease.has_gap = bool(self.graph.split(range_).left)
             meeting = (node for node in self._edges if self.graph.responsible[node].meets(range_, self.size))
-            grant.rests_on = [(node, self._is_lower(node, source)) for node in meeting]
+            lease.rests_on = [(node, self._is_lower(node, source)) for node in meeting]
         sources: dict[Hashable, Rows] = {HERE: self._here}
-        if grant.has_gap:
+        if lease.has_gap:
             sources[NOBODY] = ALL
-        for node, is_lower in grant.rests_on:
+        for node, is_lower in lease.rests_on:
             edge = self._edges[node]
-            is_good = is_lower and self._is_known(node, edge, now) and edge.until >= grant.promised
+            is_good = is_lower and self._is_known(node, edge, now) and edge.until >= lease.promised
             sources[node] = edge.rows if is_good else ALL
-        for each in [each for each in grant.table.sources if each not in sources]:
-            grant.table.remove(each)
+        for each in [each for each in lease.table.sources if each not in sources]:
+            lease.table.remove(each)
         for each, rows in sources.items():
-            grant.table.replace(each, rows)
+            lease.table.replace(each, rows)
 
-    def _state(self, grant: _Grant) -> EdgeState:
-        return EdgeState(grant.number, grant.range, grant.rows, grant.at, grant.good_us, grant.acked < grant.number)
+    def _state(self, lease: _FilterLease) -> EdgeState:
+        return EdgeState(lease.number, lease.range, lease.rows, lease.at, lease.good_us, lease.acked < lease.number)
 
     # -- those to whom edges lead --------------------------------------------------------------------------------------
 
@@ -416,7 +421,7 @@ class Edges:
             unaware = {
                 node: number
                 for node, number in self._unaware(now).items()
-                if self._granted[node].range.meets(state.range, self.size)
+                if self._leases.granted[node].range.meets(state.range, self.size)
             }
             self._owed.append((source, state.number, unaware))
             del self._owed[:-OWED_MAX]  # who is owed says it again
@@ -427,16 +432,16 @@ class Edges:
     def _unaware(self, now: int) -> dict[int, int]:
         """Who was told something that it has not acknowledged, and the number of that."""
         return {
-            node: grant.number
-            for node, grant in self._granted.items()
-            if grant.until > now and grant.acked < grant.number
+            node: lease.number
+            for node, lease in self._leases.granted.items()
+            if lease.until > now and lease.acked < lease.number
         }
 
     def _is_known_to(self, unaware: Mapping[int, int], now: int) -> bool:
         """Whether all who had to know something do, or rely on nothing told here any more."""
         for node, number in unaware.items():
-            grant = self._granted.get(node)
-            if grant is not None and grant.until > now and grant.acked < number:
+            lease = self._leases.granted.get(node)
+            if lease is not None and lease.until > now and lease.acked < number:
                 return False
         return True
 

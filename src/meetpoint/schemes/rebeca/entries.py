@@ -1,14 +1,19 @@
-"""What is kept of a conjunction, at whoever holds the key of its home's id."""
+"""What is kept of a conjunction, at whoever holds the key of its home's id.
+
+What lies at the homes here, and which of it an event matches.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
 from meetpoint.api.ids import HomeId
+from meetpoint.node.runtime.runtime import Runtime
+from meetpoint.placement.entries import entry_table, entry_tables
 from meetpoint.placement.entries.stored_entry import Item, Read, StoredEntry, owner_of, read_filed
 from meetpoint.placement.messages import Entry
 
-__all__ = ["entry_of", "read_entry"]
+__all__ = ["MemberTable", "MemberTables", "entry_of", "read_entry"]
 
 
 def entry_of(home: HomeId, filed: StoredEntry) -> Entry:
@@ -22,3 +27,20 @@ def read_entry(name: str, entry: Entry) -> Item[HomeId] | None:
     if owner is None or found is None or not entry.low == entry.high == owner:
         return None
     return Item(owner, Read(*found, owner))
+
+
+# -- entry tables ------------------------------------------------------------------------------------------------------
+
+
+class MemberTable(entry_table.EntryTable[HomeId, HomeId]):
+    """What lies at one home, by whose it is."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda item: item.home)
+
+
+class MemberTables(entry_tables.EntryTables[MemberTable]):
+    """All homes here."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime, MemberTable, read_entry)

@@ -23,9 +23,9 @@ from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.placement.entries.conjunctions import conjunction_in
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.rebeca.contacts import Contact, Contacts
-from meetpoint.schemes.rebeca.edge_targets import BESIDE_MAX, EdgeTargets, digest_of
 from meetpoint.schemes.rebeca.edges import EdgeAck, EdgeQuery, EdgeState, Outgoing
-from meetpoint.schemes.rebeca.member import Member
+from meetpoint.schemes.rebeca.graph import Range
+from meetpoint.schemes.rebeca.member import BESIDE_MAX, EdgeTargets, Member, digest_of
 from meetpoint.schemes.rebeca.messages import (
     UNASKED,
     FilterAck,
@@ -37,7 +37,6 @@ from meetpoint.schemes.rebeca.messages import (
     contacts_of,
 )
 from meetpoint.schemes.rebeca.messages import MemberRef as Named
-from meetpoint.schemes.rebeca.ranges import Range
 from meetpoint.schemes.rebeca.tables import EVERYTHING, ROWS_MAX, Rows
 
 __all__ = ["NUMBER_MAX", "FilterUpdates"]
@@ -60,20 +59,20 @@ class FilterUpdates:
 
     def __init__(
         self,
-        services: Runtime,
-        hosting: HomeManager,
-        custody: Ownership,
+        runtime: Runtime,
+        home_manager: HomeManager,
+        ownership: Ownership,
         contacts: Contacts,
-        linking: EdgeTargets,
+        targets: EdgeTargets,
         find: Callable[[HomeId, bytes], Member | None],
         said: Callable[[HomeId], None],
         learnt: Callable[[], None],
     ) -> None:
-        self._services = services
-        self._hosting = hosting
-        self._custody = custody
+        self._runtime = runtime
+        self._home_manager = home_manager
+        self._ownership = ownership
         self._contacts = contacts
-        self._linking = linking
+        self._targets = targets
         self._find = find
         self._said = said
         self._learnt = learnt
@@ -95,7 +94,7 @@ class FilterUpdates:
 
     def say(self, member: Member, said: Outgoing) -> None:
         """A member says something."""
-        ring = self._services.ring
+        ring = self._runtime.ring
         for place, message in said:
             key = bytes(ring.key(place))
             match message:
@@ -119,13 +118,13 @@ class FilterUpdates:
                         self._send(teller[0], FilterAck(Named(teller[0], key, teller[1]), member.name, message.number))
         self._said(member.home)
 
-    def knock(self, member: Member, contact: Contact) -> None:
+    def probe(self, member: Member, contact: Contact) -> None:
         """Ask one that no edge leads to whether it is there."""
-        nothing = EdgeQuery(Range(member.edges.place, 0), self._services.now)
-        self._ask(member, Named(contact.home, bytes(self._services.ring.key(contact.place))), nothing)
+        nothing = EdgeQuery(Range(member.edges.place, 0), self._runtime.now)
+        self._ask(member, Named(contact.home, bytes(self._runtime.ring.key(contact.place))), nothing)
 
     def _ask(self, member: Member, to: Named, ask: EdgeQuery) -> None:
-        ring = self._services.ring
+        ring = self._runtime.ring
         if not self._is_here(to.home) and self._asked_in.get(to.home) != self._round:
             self._asked_in[to.home] = self._round
             self._contacts.missed(to.home)
@@ -137,14 +136,14 @@ class FilterUpdates:
         self._send(to.home, FilterQuery(to, member.name, stretch, ask.at, ask.known, begin, listed))
 
     def _is_here(self, home: HomeId) -> bool:
-        return home in self._hosting.homes
+        return home in self._home_manager.homes
 
     def _send(self, home: HomeId, message: Told) -> None:
         host = self._contacts.host(home)
         if host is None:
             return
-        if host.id != self._services.me.id:
-            self._services.send(host, message)
+        if host.id != self._runtime.me.id:
+            self._runtime.send(host, message)
         elif self._is_here(home):
             self._queue.append(message)
 
@@ -154,17 +153,17 @@ class FilterUpdates:
             return
         self._busy = True
         while self._queue:
-            self._heard(self._services.me, self._queue.popleft())
+            self._heard(self._runtime.me, self._queue.popleft())
         self._busy = False
 
     # -- what is heard -------------------------------------------------------------------------------------------------
 
     def _received(self, source: Peer, message: Message) -> None:
         assert isinstance(message, FilterQuery | FilterUpdate | FilterAck | NoSuchMember | NeighbourList)
-        ring = self._services.ring
+        ring = self._runtime.ring
         named = (message.to, message.source)
         if not all(ring.holds(each.home) and ring.holds(each.place) for each in named):
-            self._services.observe("filter_malformed")
+            self._runtime.observe("filter_malformed")
             return
         self._heard(source, message)
         self.work()
@@ -188,20 +187,20 @@ class FilterUpdates:
                 self._told_beside(member if is_meant else None, message)
 
     def _hear(self, member: Member, source: Named, message: EdgeQuery | EdgeState | EdgeAck) -> None:
-        place = self._services.ring.number(source.place)
-        self.say(member, member.edges.heard(place, message, self._services.now))
+        place = self._runtime.ring.number(source.place)
+        self.say(member, member.edges.heard(place, message, self._runtime.now))
 
     def _meet(self, source: Peer, named: Named, begin: int) -> None:
         """Someone has said where its keys begin."""
-        contact = Contact(named.home, self._services.ring.number(named.place), begin, source)
+        contact = Contact(named.home, self._runtime.ring.number(named.place), begin, source)
         if self._contacts.heard(contact):
             self._learnt()
 
     def _asked(self, source: Peer, member: Member | None, want: FilterQuery) -> None:
-        ring = self._services.ring
+        ring = self._runtime.ring
         range_ = want.range.range(ring)
         if range_ is None or not 0 <= want.at < NUMBER_MAX or not ring.holds(want.begin):
-            self._services.observe("filter_malformed")
+            self._runtime.observe("filter_malformed")
             return
         self._meet(source, want.source, ring.number(want.begin))
         if member is None:
@@ -215,7 +214,7 @@ class FilterUpdates:
         known = want.known if want.to.life == member.life else -1
         self._hear(member, want.source, EdgeQuery(range_, want.at, known))
         if want.listed != UNASKED:
-            cards = self._linking.beside(member, place)
+            cards = self._targets.beside(member, place)
             if digest_of(cards) != want.listed:
                 self._send(want.source.home, NeighbourList(want.source, member.name, cards))
         if len(member.askers) > 2 * len(member.edges.granted):
@@ -225,18 +224,18 @@ class FilterUpdates:
         if not self._is_here(want.to.home):
             return
         me = Named(want.to.home, want.to.place)
-        absent = NoSuchMember(want.source, me, self._custody.arcs(want.to.home))
-        if source.id == self._services.me.id:
+        absent = NoSuchMember(want.source, me, self._ownership.arcs(want.to.home))
+        if source.id == self._runtime.me.id:
             self._queue.append(absent)
         else:
-            self._services.send(source, absent)
+            self._runtime.send(source, absent)
 
     def _told(self, source: Peer, member: Member | None, message: FilterUpdate) -> None:
-        ring = self._services.ring
+        ring = self._runtime.ring
         range_ = message.range.range(ring)
         times = (message.number, message.at, message.good_us)
         if range_ is None or not all(0 <= each < NUMBER_MAX for each in times):
-            self._services.observe("filter_malformed")
+            self._runtime.observe("filter_malformed")
             return
         if member is None:
             return  # told to one that is not here any more
@@ -250,7 +249,7 @@ class FilterUpdates:
             member.homes[place] = message.source.home
             if known is not None and known[1] != teller[1]:
                 # Another serves there now: what it says counts from the next question on.
-                self.say(member, member.edges.begin_anew(place, self._services.now))
+                self.say(member, member.edges.begin_anew(place, self._runtime.now))
                 return
         if len(member.tellers) > TELLERS_MAX:
             member.tellers = {each: who for each, who in member.tellers.items() if member.edges.since(each) is not None}
@@ -266,14 +265,14 @@ class FilterUpdates:
             return (EVERYTHING,)
         rows = [conjunction_in(text, 0) for text in texts]
         if None in rows:
-            self._services.observe("filter_malformed")
+            self._runtime.observe("filter_malformed")
         return tuple([EVERYTHING if row is None else row for row in rows])
 
     def _told_beside(self, member: Member | None, message: NeighbourList) -> None:
-        ring = self._services.ring
+        ring = self._runtime.ring
         listed = contacts_of(ring, message.cards[:BESIDE_MAX])
         if listed is None:
-            self._services.observe("filter_malformed")
+            self._runtime.observe("filter_malformed")
             return
         place = ring.number(message.source.place)
         if member is None or place != member.first:
@@ -283,10 +282,10 @@ class FilterUpdates:
             self._learnt()
 
     def _is_absent(self, source: Peer, message: NoSuchMember) -> None:
-        ring = self._services.ring
+        ring = self._runtime.ring
         home = message.source.home
         if not all(ring.holds(arc.low) and ring.holds(arc.high) for arc in message.arcs):
-            self._services.observe("filter_malformed")
+            self._runtime.observe("filter_malformed")
         elif not self._is_here(home):
             self._contacts.absent(ring.number(message.source.place))
             for arc in message.arcs[:ARCS_MAX]:

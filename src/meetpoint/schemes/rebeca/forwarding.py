@@ -25,8 +25,8 @@ from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc, Reached
 from meetpoint.placement.dissemination.wait_all import when_all
 from meetpoint.placement.entries.entry_table import Matched, add_to, by_home
 from meetpoint.placement.ownership.ownership import Ownership
-from meetpoint.schemes.rebeca.entry_tables import MemberTables
-from meetpoint.schemes.rebeca.graph import GraphPart
+from meetpoint.schemes.rebeca.entries import MemberTables
+from meetpoint.schemes.rebeca.graph import GraphPart, Range, merged
 from meetpoint.schemes.rebeca.member import Member
 from meetpoint.schemes.rebeca.members import Members
 from meetpoint.schemes.rebeca.messages import (
@@ -39,8 +39,7 @@ from meetpoint.schemes.rebeca.messages import (
     PackedRange,
 )
 from meetpoint.schemes.rebeca.messages import MemberRef as Named
-from meetpoint.schemes.rebeca.ranges import Range, merged
-from meetpoint.schemes.rebeca.timeouts import HOPS_MAX, STEP_US, WITHIN_US
+from meetpoint.schemes.rebeca.settings import HOPS_MAX, STEP_US, WITHIN_US
 from meetpoint.wording import counted
 
 __all__ = ["ForwardedEvent", "Forwarding", "Outcome"]
@@ -80,21 +79,21 @@ class Forwarding:
 
     def __init__(
         self,
-        services: Runtime,
-        custody: Ownership,
-        errands: KeyedRpc,
-        bringing: HomeFanout,
-        shelves: MemberTables,
+        runtime: Runtime,
+        ownership: Ownership,
+        rpc: KeyedRpc,
+        fanout: HomeFanout,
+        tables: MemberTables,
         members: Members,
     ) -> None:
-        self._services = services
-        self._custody = custody
-        self._bringing = bringing
-        self._shelves = shelves
+        self._runtime = runtime
+        self._ownership = ownership
+        self._fanout = fanout
+        self._tables = tables
         self._members = members
         self._working = 0
-        errands.do(MatchRange, self._serve)
-        errands.do(ForwardAround, self._carry)
+        rpc.do(MatchRange, self._serve)
+        rpc.do(ForwardAround, self._carry)
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are about events."""
@@ -112,7 +111,7 @@ class Forwarding:
         then: Callable[[Outcome], None],
     ) -> None:
         """Bring an event to all in a range who want it; `then` once, in time."""
-        split = member.edges.split(range_, event.attributes, self._services.now)
+        split = member.edges.split(range_, event.attributes, self._runtime.now)
         outcome = Outcome()
         outcome.left += split.left
         parts = split.parts
@@ -131,16 +130,16 @@ class Forwarding:
             self._hand_on(member, part, event, hops, within_us - STEP_US, outcome, one_is_done)
         if split.mine.length:
             outcome.served += 1
-            self._services.observe("event_hops", hops)
-            size = self._services.ring.size
-            number = self._services.ring.number
+            self._runtime.observe("event_hops", hops)
+            size = self._runtime.ring.size
+            number = self._runtime.ring.number
             bring_us = min(BRING_US, within_us - STEP_US)
             matched = self._bring(
                 member.home, event, lambda home: split.mine.holds(number(home), size), bring_us, outcome, one_is_done
             )
-            if self._services.tracing:
+            if self._runtime.tracing:
                 told = f"matches of {counted(len(matched), 'home')}, handed on to {len(parts)}"
-                self._services.trace(event.key, "visited", member.home, detail=told)
+                self._runtime.trace(event.key, "visited", member.home, detail=told)
         else:
             one_is_done()
 
@@ -154,14 +153,14 @@ class Forwarding:
         outcome: Outcome,
         done: Callable[[], None],
     ) -> None:
-        ring = self._services.ring
+        ring = self._runtime.ring
         home, place = member.homes.get(part.node), bytes(ring.key(part.node))
         host = None if home is None else self._members.host(home)
         if home is None or host is None:
             outcome.left.append(part.range)
             done()
             return
-        self._services.observe("rebeca_handed")
+        self._runtime.observe("rebeca_handed")
 
         def passed(found: Outcome) -> None:
             outcome.left += found.left
@@ -169,7 +168,7 @@ class Forwarding:
             outcome.served += found.served
             done()
 
-        if host.id == self._services.me.id:
+        if host.id == self._runtime.me.id:
             below = self._members.find(home, place)
             if below is None:
                 outcome.left.append(part.range)
@@ -182,13 +181,13 @@ class Forwarding:
             if isinstance(reply, ForwardReply):
                 passed(self._read(reply, part.range))
                 return
-            self._services.observe("rebeca_unanswered")
+            self._runtime.observe("rebeca_unanswered")
             self._members.missed(home)
             outcome.left.append(part.range)
             done()
 
         stretch = PackedRange.of(ring, part.range)
-        self._services.ask(
+        self._runtime.ask(
             host,
             lambda each: ForwardEvent(
                 each, Named(home, place), stretch, event.key, event.settled, hops + 1, within_us, event.content
@@ -199,11 +198,11 @@ class Forwarding:
 
     def _read(self, reply: ForwardReply | ForwardAroundReply, asked: Range) -> Outcome:
         """An answer as it came: what makes no sense answers for nothing."""
-        ring = self._services.ring
+        ring = self._runtime.ring
         found = Outcome()
         ranges = [each.range(ring) for each in reply.left]
         if any(each is None for each in ranges) or not all(ring.holds(home) for home, _ in reply.homes):
-            self._services.observe("event_malformed")
+            self._runtime.observe("event_malformed")
             found.left.append(asked)
             return found
         found.left = [each for each in ranges if each is not None]
@@ -221,47 +220,47 @@ class Forwarding:
         done: Callable[[], None],
     ) -> Matched:
         """Bring an event to the homes that want it, of those whose entries lie at a home here."""
-        matched = by_home(self._shelves.at(home).match(event.attributes, is_asked))
+        matched = by_home(self._tables.at(home).match(event.attributes, is_asked))
 
         def brought(left: Mapping[HomeId, tuple[int, ...]]) -> None:
             outcome.leave(left.items())
             done()
 
-        self._bringing.bring_soon(event.key, event.settled, event.content, matched, within_us, brought)
+        self._fanout.bring_soon(event.key, event.settled, event.content, matched, within_us, brought)
         return matched
 
     # -- what comes from others ----------------------------------------------------------------------------------------
 
     def _event(self, key: EventKey, settled: int, content: bytes) -> ForwardedEvent | None:
         if settled < 0:
-            self._services.observe("event_malformed")
+            self._runtime.observe("event_malformed")
             return None
-        attributes = read_attributes(self._services, content)
+        attributes = read_attributes(self._runtime, content)
         return None if attributes is None else ForwardedEvent(key, settled, content, attributes)
 
     def _hand(self, source: Peer, hand: ForwardEvent) -> None:
-        ring = self._services.ring
+        ring = self._runtime.ring
         range_ = hand.range.range(ring)
         well = ring.holds(hand.to.home) and ring.holds(hand.to.place) and 0 <= hand.hops <= HOPS_MAX
         event = self._event(hand.event, hand.settled, hand.content)
         if range_ is None or event is None or not well:
-            self._services.observe("event_malformed")
+            self._runtime.observe("event_malformed")
             return
         member = self._members.find(hand.to.home, hand.to.place)
         if member is None or self._working >= WORKING_MAX:
-            self._services.observe("rebeca_elsewhere")
-            self._services.send(source, ForwardReply(hand.request, (hand.range,), (), 0))
+            self._runtime.observe("rebeca_elsewhere")
+            self._runtime.send(source, ForwardReply(hand.request, (hand.range,), (), 0))
             return
 
         def passed(outcome: Outcome) -> None:
             left = tuple(PackedRange.of(ring, each) for each in merged(outcome.left, ring.size))
-            self._services.send(source, ForwardReply(hand.request, left, tuple(outcome.homes.items()), outcome.served))
+            self._runtime.send(source, ForwardReply(hand.request, left, tuple(outcome.homes.items()), outcome.served))
 
         within_us = min(max(hand.within_us, 0), WITHIN_US)
         self.pass_on(member, range_, event, hand.hops, within_us - STEP_US // 2, passed)
 
     def _carry(self, home: Home, reached: Reached, carry: ForwardAround, answer: Callable[[Message], None]) -> None:
-        ring = self._services.ring
+        ring = self._runtime.ring
         event = self._event(carry.event, carry.settled, carry.content)
         root = self._members.root(home.id)
         if event is None or root is None or self._working >= WORKING_MAX:
@@ -280,15 +279,15 @@ class Forwarding:
         return self._read(answer, everything) if isinstance(answer, ForwardAroundReply) else None
 
     def _serve(self, home: Home, reached: Reached, serve: MatchRange, answer: Callable[[Message], None]) -> None:
-        ring = self._services.ring
+        ring = self._runtime.ring
         range_ = serve.range.range(ring)
         event = self._event(serve.event, serve.settled, serve.content)
         if range_ is None or event is None:
-            self._services.observe("event_malformed")
+            self._runtime.observe("event_malformed")
             return
-        arc = self._custody.arc(home.id, reached.key)
+        arc = self._ownership.arc(home.id, reached.key)
         outcome = Outcome()
-        self._services.observe("event_hops", min(max(serve.hops, 0), HOPS_MAX) + reached.hops)
+        self._runtime.observe("event_hops", min(max(serve.hops, 0), HOPS_MAX) + reached.hops)
         matched = self._bring(
             home.id,
             event,
@@ -297,9 +296,9 @@ class Forwarding:
             outcome,
             lambda: answer(MatchRangeReply(tuple(outcome.homes.items()))),
         )
-        if self._services.tracing:
+        if self._runtime.tracing:
             told = f"matches of {counted(len(matched), 'home')}, by an errand"
-            self._services.trace(event.key, "visited", home.id, detail=told)
+            self._runtime.trace(event.key, "visited", home.id, detail=told)
 
     def check(self) -> None:
         """Assert what must hold at all times."""

@@ -1,4 +1,9 @@
-"""The delivery graph: whom a node hands an event to, and for which range each answers (paper E, sections 4.1, 4.3).
+"""Ranges of the circle of keys: where one begins, and how long it is.
+
+Deviation: the paper's messages carry a range by its two ends, [key(u), r), and [key, key) is the whole circle or
+nothing. A length says which.
+
+The delivery graph: whom a node hands an event to, and for which range each answers (paper E, sections 4.1, 4.3).
 
 A node's edges lead to the first member at or after its place + 2^k, for every k: Chord's fingers and the successor. An
 event comes with a *range*; whoever gets it answers for all members in it. A node serves those in its own keys, and
@@ -14,6 +19,17 @@ Every node is so the root of a tree of its own, on 2^k members at equal distance
 the k of its finger. Within a range the levels go down: what an edge answers for is parted among edges of lower levels
 (section 4.4, with k counted the other way). That holds of the right edges; those of a time of change may lead round,
 and nothing may then rest on itself (`edges`).
+
+Neighbours in reserve, and whom to turn to when they are gone (paper E, section 5.1). Pure decisions.
+
+A node keeps the next members clockwise in reserve, and only the first is an edge: when it is silent, the next one takes
+its place. While one of them lives, the first that does is the right one. Where all are silent, or in any doubt, the
+nearest that the node knows by any edge is a *candidate*, of those that lead away from it and of those that lead to it.
+A candidate knows others, by its own edges of both kinds; those that lie between are nearer, and the nearest of them is
+the next candidate. Each step is nearer, so that it ends.
+
+Deviation: the paper keeps log2 N in reserve, with which half of the nodes seldom fail at once without a gap somewhere;
+we keep twice as many. And it looks nowhere else.
 """
 
 from __future__ import annotations
@@ -21,11 +37,89 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from math import ceil
+from typing import Final, NamedTuple
 
-from meetpoint.schemes.rebeca.ranges import Range, merged
+__all__ = [
+    "RANGES_MAX",
+    "RESERVES_PER_LEVEL",
+    "Graph",
+    "GraphPart",
+    "Range",
+    "Split",
+    "between",
+    "fingered_by",
+    "fingers",
+    "following",
+    "level",
+    "levels_of",
+    "merged",
+    "reserve_count",
+]
 
-__all__ = ["Graph", "GraphPart", "Split", "fingered_by", "fingers", "level"]
+
+RANGES_MAX: Final = 256
+"""Ranges that are named at a time; more are drawn together."""
+
+
+class Range(NamedTuple):
+    """So many keys from one on, clockwise, on a circle of `size` keys: 0 is nothing, `size` everything."""
+
+    begin: int
+    length: int
+
+    def holds(self, key: int, size: int) -> bool:
+        """Whether a key lies in it."""
+        return (key - self.begin) % size < self.length
+
+    def meets(self, other: Range, size: int) -> bool:
+        """Whether a key lies in both."""
+        if not self.length or not other.length:
+            return False
+        return self.holds(other.begin, size) or other.holds(self.begin, size)
+
+    def encloses(self, other: Range, size: int) -> bool:
+        """Whether all keys of another lie in it."""
+        if not other.length or self.length == size:
+            return True
+        return (other.begin - self.begin) % size + other.length <= self.length
+
+    def end(self, size: int) -> int:
+        """The first key after it."""
+        return (self.begin + self.length) % size
+
+    def common(self, other: Range, size: int) -> list[Range]:
+        """The keys that lie in both: on a circle that may be two ranges."""
+        found = []
+        ahead, behind = (other.begin - self.begin) % size, (self.begin - other.begin) % size
+        if ahead < self.length and other.length:
+            found.append(Range(other.begin, min(other.length, self.length - ahead)))
+        if 0 < behind < other.length and self.length:
+            found.append(Range(self.begin, min(self.length, other.length - behind)))
+        return found
+
+
+def merged(ranges: Iterable[Range], size: int) -> list[Range]:
+    """The same keys in as few ranges as may be; where they are too many, more keys in one."""
+    runs: list[tuple[int, int]] = []
+    for each in ranges:
+        end = each.begin + each.length
+        if each.length:
+            runs += [(each.begin, end)] if end <= size else [(each.begin, size), (0, end - size)]
+    out: list[tuple[int, int]] = []
+    for first, end in sorted(runs):
+        if out and first <= out[-1][1]:
+            out[-1] = (out[-1][0], max(out[-1][1], end))
+        else:
+            out.append((first, end))
+    if len(out) > 1 and out[0][0] == 0 and out[-1][1] == size:
+        out = [*out[1:-1], (out[-1][0], size + out[0][1])]
+    if len(out) > RANGES_MAX:
+        return [Range(out[0][0], out[-1][1] - out[0][0])]
+    return [Range(first, end - first) for first, end in out]
+
+
+# -- the graph ---------------------------------------------------------------------------------------------------------
 
 
 def fingers(place: int, members: Sequence[int], size: int) -> list[int]:
@@ -123,3 +217,30 @@ class Graph:
                 parts.append(GraphPart(node, Range(range_.begin, length)))
         parts.sort(key=lambda part: -part.range.length)
         return Split(mine, parts, left)
+
+
+# -- reserves ----------------------------------------------------------------------------------------------------------
+
+RESERVES_PER_LEVEL: Final = 2.0
+"""Neighbours in reserve for each doubling of the number of members."""
+
+
+def levels_of(members: int) -> int:
+    """How often so many members are doubled: how deep their trees are, about."""
+    return max(members - 1, 0).bit_length()
+
+
+def reserve_count(members: int, per_level: float = RESERVES_PER_LEVEL) -> int:
+    """How many neighbours are kept in reserve."""
+    return max(1, ceil(per_level * levels_of(members)))
+
+
+def following(place: int, known: Iterable[int], count: int, size: int) -> list[int]:
+    """The next ones clockwise of those that are known, so many at most, and never oneself."""
+    return sorted({*known} - {place}, key=lambda node: (node - place) % size)[:count]
+
+
+def between(place: int, candidate: int, known: Iterable[int], count: int, size: int) -> list[int]:
+    """Of those that a candidate knows, the next ones clockwise that lie before the candidate itself."""
+    span = (candidate - place) % size
+    return following(place, (node for node in known if (node - place) % size < span), count, size)

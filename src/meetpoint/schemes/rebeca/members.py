@@ -23,14 +23,12 @@ from meetpoint.placement.entries.stored_entry import Item
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.placement.ownership.ownership import Ownership
 from meetpoint.schemes.rebeca.contacts import Contacts
-from meetpoint.schemes.rebeca.edge_targets import EdgeTargets
+from meetpoint.schemes.rebeca.discovery import NodeJoin, NodeLocation
 from meetpoint.schemes.rebeca.edges import Edges, Outgoing
-from meetpoint.schemes.rebeca.entry_tables import MemberTables
+from meetpoint.schemes.rebeca.entries import MemberTables
 from meetpoint.schemes.rebeca.filter_updates import NUMBER_MAX, FilterUpdates
-from meetpoint.schemes.rebeca.member import Member
-from meetpoint.schemes.rebeca.node_join import NodeJoin
-from meetpoint.schemes.rebeca.node_location import NodeLocation
-from meetpoint.schemes.rebeca.ranges import Range
+from meetpoint.schemes.rebeca.graph import Range
+from meetpoint.schemes.rebeca.member import EdgeTargets, Member
 from meetpoint.schemes.rebeca.settings import RebecaSettings
 from meetpoint.schemes.rebeca.tables import SAMPLE_MAX, FilterTable, Rows, Sample, make_table
 
@@ -49,29 +47,29 @@ class Members(Fellow):
 
     def __init__(
         self,
-        services: Runtime,
+        runtime: Runtime,
         overlay: Overlay,
-        hosting: HomeManager,
-        custody: Ownership,
-        shelves: MemberTables,
+        home_manager: HomeManager,
+        ownership: Ownership,
+        tables: MemberTables,
         settings: RebecaSettings,
     ) -> None:
-        self._services = services
-        self._hosting = hosting
-        self._custody = custody
-        self._shelves = shelves
+        self._runtime = runtime
+        self._home_manager = home_manager
+        self._ownership = ownership
+        self._tables = tables
         self._settings = settings
-        directory, period_us = hosting.directory, settings.period_us
-        self._contacts = Contacts(services, directory, period_us, lambda home: home in hosting.homes)
-        self.linking = EdgeTargets(services, directory, self._contacts, settings, self.all)
-        self._telling = FilterUpdates(
-            services, hosting, custody, self._contacts, self.linking, self.find, self._call_back_all, self._look_soon
+        directory, period_us = home_manager.directory, settings.period_us
+        self._contacts = Contacts(runtime, directory, period_us, lambda home: home in home_manager.homes)
+        self.targets = EdgeTargets(runtime, directory, self._contacts, settings, self.all)
+        self._updates = FilterUpdates(
+            runtime, home_manager, ownership, self._contacts, self.targets, self.find, self._call_back_all, self._look_soon
         )  # fmt: skip
-        self._locating = NodeLocation(
-            services, overlay, self._contacts, self.linking, period_us, self.find, self._look_soon
+        self._location = NodeLocation(
+            runtime, overlay, self._contacts, self.targets, period_us, self.find, self._look_soon
         )  # fmt: skip
-        self._joining = NodeJoin(services, self._contacts, period_us, self.find, self._look_soon)
-        self._lives = services.random.getrandbits(48)
+        self._join = NodeJoin(runtime, self._contacts, period_us, self.find, self._look_soon)
+        self._lives = runtime.random.getrandbits(48)
         self._members: dict[HomeId, dict[bytes, Member]] = {}
         self._seen: dict[
             HomeId, tuple[KeyRange, ...]
@@ -79,7 +77,7 @@ class Members(Fellow):
         self._changed: dict[HomeId, dict[str, None]] = {}  # entries that came or went since
         self._owed_until: dict[HomeId, int] = {}
         self._waiting: dict[tuple[HomeId, str], list[Callable[[], None]]] = {}
-        self._knocks = 0
+        self._probes = 0
         self._timer: int | None = None
         self._soon: int | None = None
         self._sample: deque[Mapping[str, object]] = deque(maxlen=SAMPLE_MAX)
@@ -87,7 +85,7 @@ class Members(Fellow):
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are about the graph and its filters."""
-        return {**self._telling.handlers(), **self._locating.handlers(), **self._joining.handlers()}
+        return {**self._updates.handlers(), **self._location.handlers(), **self._join.handlers()}
 
     # -- what custody tells (`shelves.Fellow`) -------------------------------------------------------------------------
 
@@ -99,16 +97,16 @@ class Members(Fellow):
         self._members.setdefault(home, {})
         self._changed.setdefault(home, {})
         if self._timer is None:
-            self._timer = self._services.after(self._jitter(self._settings.period_us // 4), self._tick)
+            self._timer = self._runtime.after(self._jitter(self._settings.period_us // 4), self._tick)
         self._look_soon()
 
     def _owe(self, home: HomeId, owed_us: int) -> None:
-        self._owed_until[home] = max(self._owed_until.get(home, 0), self._services.now + owed_us)
+        self._owed_until[home] = max(self._owed_until.get(home, 0), self._runtime.now + owed_us)
 
     def owed_us(self, home: HomeId) -> int:
         """How long others may rely on what a home here has told them, or may have told."""
         self._update(home)
-        now = self._services.now
+        now = self._runtime.now
         told = [member.edges.owed_us(now) for member in self._members.get(home, {}).values()]
         return max(0, self._owed_until.get(home, 0) - now, *told)
 
@@ -130,13 +128,13 @@ class Members(Fellow):
 
     def _look_soon(self) -> None:
         if self._soon is None:
-            self._soon = self._services.after(SOON_US, self._look)
+            self._soon = self._runtime.after(SOON_US, self._look)
 
     def _look(self) -> None:
         self._soon = None
         for member in self._up_to_date():
             self._tend(member)
-        self._telling.work()
+        self._updates.work()
 
     def _up_to_date(self) -> list[Member]:
         for home in list(self._members):
@@ -161,7 +159,7 @@ class Members(Fellow):
             self._call_back(*key)
 
     def _call_back(self, home: HomeId, name: str) -> None:
-        item = self._shelves.at(home).items.get(name)
+        item = self._tables.at(home).items.get(name)
         if item is None:
             self._waiting.pop((home, name), None)
             return
@@ -208,19 +206,19 @@ class Members(Fellow):
         members = self._members.get(home)
         if members is None:
             return
-        arcs, changed = self._custody.arcs(home), self._changed.get(home, {})
+        arcs, changed = self._ownership.arcs(home), self._changed.get(home, {})
         if arcs == self._seen.get(home):
             if changed:
                 self._changed[home] = {}
                 self._tell_changed(home, changed)
             return
         self._seen[home], self._changed[home] = arcs, {}
-        now = self._services.now
+        now = self._runtime.now
         places = {bytes(arc.high) for arc in arcs}
         for place in [place for place in members if place not in places]:
             self._owe(home, members.pop(place).edges.owed_us(now))
         owed_us = max(0, self._owed_until.get(home, 0) - now)
-        items = self._shelves.at(home).items
+        items = self._tables.at(home).items
         for arc in arcs:
             member = members.get(bytes(arc.high))
             before = 0 if member is None else member.edges.graph.own.length
@@ -235,15 +233,15 @@ class Members(Fellow):
                 if rows != known.get(name, ()):
                     wanted[name] = rows
             own = self._own(arc)
-            self._telling.say(member, edges.change(now, wanted, own, self.linking.links(member), owed_us))
+            self._updates.say(member, edges.change(now, wanted, own, self.targets.links(member), owed_us))
             if own.length > before:
-                self._joining.gained(member, Range(own.begin, own.length - before))
-        self._telling.work()
+                self._join.gained(member, Range(own.begin, own.length - before))
+        self._updates.work()
 
     def _make(self, home: HomeId, arc: KeyRange) -> Member:
         self._lives = (self._lives + 1) % NUMBER_MAX
-        size, place = self._services.ring.size, self._services.ring.number(arc.high)
-        edges = Edges(size, place, self._table, self._settings.lease_us, self._services.now, 0)
+        size, place = self._runtime.ring.size, self._runtime.ring.number(arc.high)
+        edges = Edges(size, place, self._table, self._settings.lease_us, self._runtime.now, 0)
         return Member(home, arc, self._lives, edges)
 
     def _table(self) -> FilterTable:
@@ -251,12 +249,12 @@ class Members(Fellow):
         return make_table(self._settings.strategy, sample, self._settings.share)
 
     def _own(self, arc: KeyRange) -> Range:
-        ring = self._services.ring
+        ring = self._runtime.ring
         return Range(ring.number(ring.add(arc.low, 1)), ring.distance(arc.low, arc.high) or ring.size)
 
     def _tell_changed(self, home: HomeId, names: Iterable[str]) -> None:
-        items = self._shelves.at(home).items
-        now = self._services.now
+        items = self._tables.at(home).items
+        now = self._runtime.now
         for member in self._members[home].values():
             edges = member.edges
             wanted: dict[str, Rows] = {}
@@ -266,45 +264,45 @@ class Members(Fellow):
                 if rows != edges.names.get(name, ()):
                     wanted[name] = rows
             if wanted:
-                self._telling.say(member, edges.change(now, wanted, edges.graph.own, edges.begins))
-        self._telling.work()
+                self._updates.say(member, edges.change(now, wanted, edges.graph.own, edges.begins))
+        self._updates.work()
 
     # -- now and then --------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         """Look whom edges lead to, ask again, and look for whom nobody knows."""
-        now = self._services.now
-        self._telling.begin_round()
+        now = self._runtime.now
+        self._updates.begin_round()
         members = self._up_to_date()
         self._contacts.forget(self._in_use(members))
         lives = {member.life for member in members}
-        self._locating.forget(lives)
-        self._joining.forget(lives)
+        self._location.forget(lives)
+        self._join.forget(lives)
         wait_us = self._round_us(members)
         for member in members:
             self._tend(member)
             self._ask_reserve(member)
-            self._telling.say(member, self._resampled(member) + member.edges.again(now))
+            self._updates.say(member, self._resampled(member) + member.edges.again(now))
         for home in list(self._members):
             self._call_back_all(home)
         if self._sampled >= SAMPLE_MAX:
             self._sampled = 0
         silent = self._contacts.silent()
         if silent and members:
-            self._knocks += 1
-            self._telling.knock(members[0], silent[self._knocks % len(silent)])
-        self._telling.work()
-        self._timer = self._services.after(self._jitter(wait_us), self._tick)
+            self._probes += 1
+            self._updates.probe(members[0], silent[self._probes % len(silent)])
+        self._updates.work()
+        self._timer = self._runtime.after(self._jitter(wait_us), self._tick)
 
     def _jitter(self, wait_us: int) -> int:
-        return wait_us - self._services.random.randrange(wait_us // 4 + 1)
+        return wait_us - self._runtime.random.randrange(wait_us // 4 + 1)
 
     def _round_us(self, members: Iterable[Member]) -> int:
         """How long until the next round: what is told has to last for as many rounds as trees have levels."""
-        period_us, lease_us, now = self._settings.period_us, self._settings.lease_us, self._services.now
+        period_us, lease_us, now = self._settings.period_us, self._settings.lease_us, self._runtime.now
         if any(not member.edges.is_quiet(now) or self._is_in_doubt(member) for member in members):
             return period_us
-        lasts_us = lease_us * 3 // 4 // max(self.linking.levels, 1)
+        lasts_us = lease_us * 3 // 4 // max(self.targets.levels, 1)
         return min(max(period_us, lasts_us), ROUND_PERIODS_MAX * period_us)
 
     def _is_in_doubt(self, member: Member) -> bool:
@@ -320,26 +318,26 @@ class Members(Fellow):
 
     def _tend(self, member: Member) -> None:
         """Let edges lead where they are to lead, look for whom nobody knows, and tell whom a member is new to."""
-        edges, links, now = member.edges, self.linking.links(member), self._services.now
+        edges, links, now = member.edges, self.targets.links(member), self._runtime.now
         if links.keys() != edges.begins.keys():
-            self._telling.say(member, edges.change(now, {}, edges.graph.own, links))
-        self._locating.look(member)
-        self._joining.look(member)
-        if not self._locating.is_settling(member):
-            self._telling.say(member, edges.ask_new(now))
+            self._updates.say(member, edges.change(now, {}, edges.graph.own, links))
+        self._location.look(member)
+        self._join.look(member)
+        if not self._location.is_settling(member):
+            self._updates.say(member, edges.ask_new(now))
 
     def _ask_reserve(self, member: Member) -> None:
         """Where the first edge may have failed, find out at once which of those in reserve have not."""
         first = member.first
         if first is not None and self._contacts.is_suspected(member.homes[first]):
-            for contact in self.linking.reserve(member):
+            for contact in self.targets.reserve(member):
                 if contact.place != first:
-                    self._telling.knock(member, contact)
+                    self._updates.probe(member, contact)
 
     def _resampled(self, member: Member) -> Outgoing:
         """Rows are merged by what events are like: by others than before, when all of the sample are others."""
         is_due = self._settings.strategy == "imperfect" and self._sampled >= SAMPLE_MAX
-        return member.edges.remake(self._services.now) if is_due else []
+        return member.edges.remake(self._runtime.now) if is_due else []
 
     # -- seen from outside ---------------------------------------------------------------------------------------------
 
@@ -349,6 +347,6 @@ class Members(Fellow):
 
     def check(self) -> None:
         """Assert what must hold at all times."""
-        self._telling.check()
-        self._joining.check()
-        assert self._members.keys() <= self._hosting.homes.keys()
+        self._updates.check()
+        self._join.check()
+        assert self._members.keys() <= self._home_manager.homes.keys()

@@ -16,7 +16,7 @@ from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.rebeca.contacts import Contact
-from meetpoint.schemes.rebeca.ranges import Range
+from meetpoint.schemes.rebeca.graph import Range
 
 __all__ = [
     "MESSAGES",

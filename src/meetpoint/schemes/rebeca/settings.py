@@ -1,14 +1,17 @@
-"""What a network that runs `rebeca` may choose."""
+"""What a network that runs `rebeca` may choose.
+
+How long those wait who hand something down the graph: each a little less than whoever handed it to it.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from meetpoint.api.limits import SECOND_US
 
-__all__ = ["RebecaSettings"]
+__all__ = ["HOPS_MAX", "STEP_US", "WITHIN_US", "RebecaSettings"]
 
 
 class RebecaSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,3 +30,10 @@ class RebecaSettings(msgspec.Struct, frozen=True, kw_only=True):
     reserves_per_level: Annotated[float, msgspec.Meta(ge=0, le=16)] = 2
     """How many of the next brokers clockwise are kept in reserve, for each doubling of their number: with 2, half of
     all may fail at once and hardly ever all in the reserve of one; never fewer than one."""
+
+
+WITHIN_US: Final = 3 * SECOND_US // 2
+"""How long whoever begins waits for the graph."""
+STEP_US: Final = SECOND_US // 10
+"""How much sooner whoever hands on gives up waiting than whoever handed it to it."""
+HOPS_MAX: Final = 1_000

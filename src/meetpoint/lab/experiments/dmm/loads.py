@@ -19,7 +19,7 @@ from meetpoint.lab.experiments.models.delegation import (
     quenched,
     top_share,
 )
-from meetpoint.schemes.dmm.settings import DmmSettings
+from meetpoint.schemes.dmm.rules import DmmSettings
 
 __all__ = ["run_balance", "run_covering", "run_probe", "run_shares", "run_totals"]
 

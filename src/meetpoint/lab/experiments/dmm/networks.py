@@ -102,7 +102,7 @@ def leaves_of(net: Network) -> list[str]:
     for process in net.cluster.alive():
         node: Any = process.node
         scheme = node.scheme
-        for home, region in scheme._shelves.regions():
+        for home, region in scheme._store.regions():
             holder = scheme._regions.holder(region.code)
             if region.kept is not None and region.kept.serves and holder is not None and holder.id == home:
                 found.append(str(region.code))

@@ -7,7 +7,7 @@ from typing import Final
 from meetpoint.lab.experiments.cells import Parameter
 from meetpoint.lab.experiments.dmm import codes, loads, networks, pastry, traffic
 from meetpoint.lab.experiments.experiment import Part, grid
-from meetpoint.schemes.dmm.settings import DmmSettings
+from meetpoint.schemes.dmm.rules import DmmSettings
 
 __all__ = ["DEPTH", "PARTS", "RUNAWAY_AT", "STORED", "SUBSCRIPTIONS", "THRESHOLD"]
 

@@ -13,10 +13,8 @@ from meetpoint.lab.experiments.models.gathering import GatheringModel, Lookups, 
 from meetpoint.lab.experiments.models.rings import IdealRing
 from meetpoint.language.filters.filter import Filter
 from meetpoint.language.schema.schema import Schema
-from meetpoint.schemes.lists.collection import AttributeOrder, groups_of
-from meetpoint.schemes.lists.delivering import is_walk_cheaper
+from meetpoint.schemes.lists.collection import AttributeLists, AttributeOrder, groups_of, is_walk_cheaper
 from meetpoint.schemes.lists.entries import EVERY_EVENT, entries_of
-from meetpoint.schemes.lists.list_store import AttributeLists
 from meetpoint.schemes.lists.subids import FlatEvent
 from meetpoint.schemes.lists.value_hash import Hashing
 

@@ -22,8 +22,7 @@ from meetpoint.language.schema.attribute import Attribute
 from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Type
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.dmm.policy import HolderLoad, SplitCounts, ask_again_at, should_split, split_counts
-from meetpoint.schemes.dmm.settings import DmmSettings
+from meetpoint.schemes.dmm.rules import DmmSettings, HolderLoad, SplitCounts, ask_again_at, should_split, split_counts
 from meetpoint.schemes.dmm.space import ROOT, Box, Code, Space
 
 __all__ = [

@@ -36,11 +36,10 @@ from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord.messages import Routed
 from meetpoint.placement.messages import Done, KeyedRequest
 from meetpoint.placement.ownership.key_range import KeyRange
-from meetpoint.schemes.lists.collection import AttributeOrder, CollectionMode
-from meetpoint.schemes.lists.delivering import homes_of, is_walk_cheaper
+from meetpoint.schemes.lists.collection import AttributeOrder, CollectionMode, homes_of, is_walk_cheaper
 from meetpoint.schemes.lists.entries import ListSort
-from meetpoint.schemes.lists.lists import VALUE
 from meetpoint.schemes.lists.messages import ChainResult, ChainStep, DeliverToHomes, ListQuery, ListReply
+from meetpoint.schemes.lists.scheme import VALUE
 from meetpoint.schemes.lists.subids import AttributeBits, SubId
 
 __all__ = ["Modelled", "PrintedGathering", "PrintedModel"]

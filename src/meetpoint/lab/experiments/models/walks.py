@@ -15,7 +15,7 @@ from meetpoint.lab.experiments.models.rings import IdealRing, hashed, spaced
 from meetpoint.language.filters.filter import parse_filter
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.entries import ListEntry, entries_of, next_point
-from meetpoint.schemes.lists.lines import next_key
+from meetpoint.schemes.lists.number_lines import next_key
 from meetpoint.schemes.lists.value_hash import Hashing
 
 __all__ = ["Ids", "Walked", "entries_for", "ideal_ring", "walk"]

@@ -23,8 +23,7 @@ from meetpoint.lab.sim.faults.plans import Fault, Plan
 from meetpoint.lab.sim.judge.history import Publication, Subscription
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.schemes.rebeca import RebecaSettings
-from meetpoint.schemes.rebeca.edge_targets import EdgeTargets
-from meetpoint.schemes.rebeca.member import Member
+from meetpoint.schemes.rebeca.member import EdgeTargets, Member
 
 __all__ = ["Halved", "graph_of", "halve", "run_halves"]
 
@@ -68,7 +67,7 @@ def graph_of(net: Network) -> Iterator[tuple[Member, EdgeTargets]]:
         node: Any = process.node
         members = node.scheme.members
         for member in members.all():
-            yield member, members.linking
+            yield member, members.targets
 
 
 def is_whole(net: Network) -> bool:

@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from meetpoint.lab.experiments.cells import Metrics, Parameters
 from meetpoint.lab.experiments.rebeca.trees import SIZE, hashed
-from meetpoint.schemes.rebeca.graph import fingers
-from meetpoint.schemes.rebeca.reserves import between, following, reserve_count
+from meetpoint.schemes.rebeca.graph import between, fingers, following, reserve_count
 
 __all__ = ["Failed", "Ring", "fail", "lost_alone", "mend", "run_survival"]
 

@@ -15,9 +15,7 @@ from typing import NamedTuple
 
 from meetpoint.lab.experiments.cells import Metrics, Parameters
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.rebeca.graph import Graph, GraphPart, fingered_by, fingers
-from meetpoint.schemes.rebeca.ranges import Range
-from meetpoint.schemes.rebeca.reserves import reserve_count
+from meetpoint.schemes.rebeca.graph import Graph, GraphPart, Range, fingered_by, fingers, reserve_count
 
 __all__ = ["SIZE", "Walk", "even", "graphs", "hashed", "leading_to", "run_load", "run_notices", "run_trees", "walk"]
 

@@ -14,7 +14,7 @@ from typing import Final
 from meetpoint.lab.experiments.cells import Parameters
 from meetpoint.lab.experiments.models.rings import IdealRing, hashed
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.schemes.lists.delivering import is_walk_cheaper
+from meetpoint.schemes.lists.collection import is_walk_cheaper
 
 __all__ = ["measure_crossover", "measure_delivery"]
 

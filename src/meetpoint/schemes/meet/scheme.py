@@ -7,6 +7,8 @@
   matches, and answers when they have it. Nothing but true matches travels.
 - A key with many entries is *crowded*: further ones lie under its children, which events visit too, but for those of
   which a summary says that the key is not in use there.
+
+What a network that runs `meet` may choose.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.api.limits import SECOND_US
@@ -46,11 +50,11 @@ from meetpoint.schemes.meet.messages import (
     SummaryUpdate,
     SummaryUpdateAck,
 )
-from meetpoint.schemes.meet.settings import MeetSettings
 from meetpoint.schemes.meet.summaries import SummaryCache
 from meetpoint.wording import counted
 
-__all__ = ["Meet"]
+__all__ = ["Meet", "MeetSettings"]
+
 
 VISIT_US: Final = 2 * SECOND_US
 """How long a visit may take before it is asked for again."""
@@ -63,7 +67,7 @@ MOVE_US: Final = 50_000
 """After other events were measured so many subscriptions are looked at in so long a time."""
 
 
-class _MatchRound:
+class _MatchProgress:
     """Where one attempt to carry an event has been, and has still to go."""
 
     __slots__ = ("asked", "attempt", "paused", "places", "silent", "slow", "stepping", "tried", "visited", "wanted")
@@ -134,11 +138,12 @@ class Meet(PlacementScheme):
     ) -> None:
         self._settings = settings
         self._plan = KeyPlan.from_bytes(settings.plan) if settings.plan else KeyPlan()
-        self._shelves = KeyTables(services, hosting, settings, lambda home: self._custody.holdings[home].version)
-        super().__init__(services, overlay, hosting, node, self._shelves, straight=True)
+        self._tables = KeyTables(services, hosting, settings.lease_us, settings.children)
+        super().__init__(services, overlay, hosting, node, self._tables, straight=True)
+        self._tables.ownership = self._custody
         self._summaries = SummaryCache(services, self._plan, settings.lease_us)
-        self._joint: SingleFlight[tuple[HomeId, EventKey, int]] = SingleFlight(self._bringing.bring)
-        self._tours: dict[EventKey, _MatchRound] = {}
+        self._single_flight: SingleFlight[tuple[HomeId, EventKey, int]] = SingleFlight(self._bringing.bring)
+        self._matching: dict[EventKey, _MatchProgress] = {}
         self._tunings = 0
         hosting.directory.listen(self._learnt)
 
@@ -189,25 +194,25 @@ class Meet(PlacementScheme):
 
     def _accept(self, home: Home, name: str, entry: Entry, answer: Callable[[Message], None]) -> None:
         """An entry is to be placed at a home here."""
-        filed = read_key_entry(entry.body)
-        if filed is None or not filed.text or not self._custody.is_settled(home.id):
-            self._services.observe("entry_malformed" if filed is None else "entry_early")
+        read = read_key_entry(entry.body)
+        if read is None or not read.text or not self._custody.is_settled(home.id):
+            self._services.observe("entry_malformed" if read is None else "entry_early")
             return
-        shelf = self._shelves.shelves[home.id]
+        table = self._tables.at[home.id]
 
         def when_met(word: Message) -> Callable[[], None]:
             """Answer when no publisher passes this key by: what lies under its children is found from here."""
 
             def safe() -> None:
-                if self._shelves.shelves.get(home.id) is shelf:
-                    shelf.granting.when_known(lambda: answer(word))
+                if self._tables.at.get(home.id) is table:
+                    table.leases.when_known(lambda: answer(word))
 
             return safe
 
         is_new = name not in self._custody.entries[home.id]
-        if is_new and len(filed.path) < PATH_MAX and shelf.count(filed.key, filed.path) >= self._settings.crowded:
-            at = child_entry(self._services.ring, name, filed, self._settings.children)
-            mark, marked = crowded_mark(self._services.ring, filed)
+        if is_new and len(read.path) < PATH_MAX and table.count(read.key, read.path) >= self._settings.crowded:
+            at = child_entry(self._services.ring, name, read, self._settings.children)
+            mark, marked = crowded_mark(self._services.ring, read)
             self._custody.put(home, mark, marked, when_met(BucketFull(at)))
         else:
             self._custody.put(home, name, entry, when_met(Stored()))
@@ -221,10 +226,10 @@ class Meet(PlacementScheme):
         here = self._arcs_here()  # to look costs no message, and less than to tell whether it is worth while
         wanted.update(here)
         places = self._summaries.places_for(attributes, [arc for arcs in here.values() for arc in arcs])
-        tour = self._tours[attempt.event] = _MatchRound(attempt, wanted, places, silent)
-        attempt.may_reach = tour.may_reach
+        progress = self._matching[attempt.event] = _MatchProgress(attempt, wanted, places, silent)
+        attempt.may_reach = progress.may_reach
         attempt.on_end = partial(self._forget, attempt.event)
-        self._step(tour)
+        self._step(progress)
 
     def _arcs_here(self) -> dict[HomeId, tuple[KeyRange, ...]]:
         return {
@@ -234,60 +239,60 @@ class Meet(PlacementScheme):
         }
 
     def _forget(self, event: EventKey) -> None:
-        self._tours.pop(event, None)
+        self._matching.pop(event, None)
 
-    def _step(self, tour: _MatchRound) -> None:
+    def _step(self, progress: _MatchProgress) -> None:
         """Visit whoever is still to be visited; when nobody is, the attempt is complete."""
-        if tour.stepping or not tour.attempt.alive:
+        if progress.stepping or not progress.attempt.alive:
             return  # a home here has answered at once; whoever asked it looks again
-        tour.stepping = True
-        while tour.attempt.alive and (next_ones := self._next_ones(tour)):
+        progress.stepping = True
+        while progress.attempt.alive and (next_ones := self._next_ones(progress)):
             for home in next_ones:
-                self._ask(tour, home)
-        stuck = None in tour.places.values()
-        tour.stepping = False
+                self._ask(progress, home)
+        stuck = None in progress.places.values()
+        progress.stepping = False
         if stuck:
-            self._pause(tour)  # a key is on its way from one home to another
-        elif not (tour.places or tour.wanted) and tour.attempt.alive:
-            self._services.observe("homes_visited", len(tour.visited))
-            tour.attempt.complete()
+            self._pause(progress)  # a key is on its way from one home to another
+        elif not (progress.places or progress.wanted) and progress.attempt.alive:
+            self._services.observe("homes_visited", len(progress.visited))
+            progress.attempt.complete()
 
-    def _next_ones(self, tour: _MatchRound) -> list[HomeId]:
+    def _next_ones(self, progress: _MatchProgress) -> list[HomeId]:
         """Who is to be asked now."""
-        wanted = dict.fromkeys(tour.wanted)
-        for place, asked in tour.places.items():
-            home = self._holder(place, tour) if asked is None else asked
+        wanted = dict.fromkeys(progress.wanted)
+        for place, asked in progress.places.items():
+            home = self._holder(place, progress) if asked is None else asked
             if home is not None:
-                tour.places[place] = home
+                progress.places[place] = home
                 wanted[home] = None
-        return [] if tour.paused else [home for home in wanted if home not in tour.asked]
+        return [] if progress.paused else [home for home in wanted if home not in progress.asked]
 
-    def _holder(self, place: bytes, tour: _MatchRound) -> HomeId | None:
+    def _holder(self, place: bytes, progress: _MatchProgress) -> HomeId | None:
         here = self._custody.holder(place)
-        return self._atlas.guess(place, tour.tried) if here is None else here.id
+        return self._atlas.guess(place, progress.tried) if here is None else here.id
 
-    def _pause(self, tour: _MatchRound) -> None:
-        if not tour.paused:
-            tour.paused = True
+    def _pause(self, progress: _MatchProgress) -> None:
+        if not progress.paused:
+            progress.paused = True
 
             def go_on() -> None:
-                tour.paused = False
-                self._step(tour)
+                progress.paused = False
+                self._step(progress)
 
             self._services.after(PAUSE_US, go_on)
 
-    def _ask(self, tour: _MatchRound, home: HomeId) -> None:
-        attempt = tour.attempt
-        tour.asked[home] = None
+    def _ask(self, progress: _MatchProgress, home: HomeId) -> None:
+        attempt = progress.attempt
+        progress.asked[home] = None
         host = self._hosting.directory.host(home)
         asked_at = self._services.now
         if host is None:
-            self._answered(tour, home, asked_at, (), None)
+            self._answered(progress, home, asked_at, (), None)
         elif host.id == self._services.me.id:
             holding = self._custody.holdings.get(home)
             arcs = () if holding is None else holding.arcs
-            then = partial(self._here, tour, home, holding)
-            slow = partial(self._is_slow, tour, home, arcs)
+            then = partial(self._here, progress, home, holding)
+            slow = partial(self._is_slow, progress, home, arcs)
             self._match(home, attempt.event, attempt.settled, attempt.content, then, slow)
         else:
             base, serial, version = self._summaries.known(home)
@@ -297,78 +302,78 @@ class Meet(PlacementScheme):
                 lambda number: MatchRequest(
                     number, home, attempt.event, attempt.settled, base, serial, version, attempt.content
                 ),
-                lambda reply: self._answered(tour, home, asked_at, arcs, reply),
+                lambda reply: self._answered(progress, home, asked_at, arcs, reply),
                 VISIT_US,
             )
 
     def _here(
-        self, tour: _MatchRound, home: HomeId, before: OwnedRanges | None, done: bool, more: tuple[bytes, ...]
+        self, progress: _MatchProgress, home: HomeId, before: OwnedRanges | None, done: bool, more: tuple[bytes, ...]
     ) -> None:
         """A home here was visited; what it got meanwhile does not count."""
         holding = self._custody.holdings.get(home)
         arcs = () if holding is None else holding.arcs
-        self._has_visited(tour, home, arcs, done and before is not None and arcs == before.arcs, more)
+        self._has_visited(progress, home, arcs, done and before is not None and arcs == before.arcs, more)
 
     def _answered(
-        self, tour: _MatchRound, home: HomeId, asked_at: int, known: tuple[KeyRange, ...], reply: Reply | None
+        self, progress: _MatchProgress, home: HomeId, asked_at: int, known: tuple[KeyRange, ...], reply: Reply | None
     ) -> None:
         """A home has answered, or not in time; `known` is what it was known to hold when it was asked."""
         if not isinstance(reply, MatchReply):
-            tour.asked.pop(home, None)
-            self._pause(tour)  # what it holds it holds, until it answers
+            progress.asked.pop(home, None)
+            self._pause(progress)  # what it holds it holds, until it answers
             return
         arcs = known if reply.arcs is None else reply.arcs
         if home not in self._hosting.homes:  # else it has come here meanwhile
             self._summaries.learn(home, asked_at, reply.version, reply.arcs, reply.summary)
-        self._has_visited(tour, home, arcs, reply.done, reply.more)
+        self._has_visited(progress, home, arcs, reply.done, reply.more)
 
     def _has_visited(
-        self, tour: _MatchRound, home: HomeId, arcs: tuple[KeyRange, ...], done: bool, more: tuple[bytes, ...]
+        self, progress: _MatchProgress, home: HomeId, arcs: tuple[KeyRange, ...], done: bool, more: tuple[bytes, ...]
     ) -> None:
         """A home has answered: it is done with the event on these arcs, or does not know yet."""
-        tour.asked.pop(home, None)
-        tour.tried[home] = None
+        progress.asked.pop(home, None)
+        progress.tried[home] = None
         self._atlas.learn(home, arcs)
         if not done:
-            for place, asked in tour.places.items():
+            for place, asked in progress.places.items():
                 if asked == home:
-                    tour.places[place] = None  # another home may know
-            self._pause(tour)
+                    progress.places[place] = None  # another home may know
+            self._pause(progress)
             return
-        gone = self._gone_from(tour, home, arcs)
-        tour.has_visited(home, arcs)
-        tour.add(gone)  # summaries may have come since the tour began: they do not count for it
-        tour.add_children(more)
-        self._step(tour)
+        gone = self._gone_from(progress, home, arcs)
+        progress.has_visited(home, arcs)
+        progress.add(gone)  # summaries may have come since the tour began: they do not count for it
+        progress.add_children(more)
+        self._step(progress)
 
-    def _gone_from(self, tour: _MatchRound, home: HomeId, arcs: tuple[KeyRange, ...]) -> list[bytes]:
+    def _gone_from(self, progress: _MatchProgress, home: HomeId, arcs: tuple[KeyRange, ...]) -> list[bytes]:
         """Places of which a home's summary spoke, and which it does not hold: what lay there may be with another."""
-        believed = tour.wanted.get(home, arcs)
+        believed = progress.wanted.get(home, arcs)
         if believed == arcs:
             return []
-        places = self._summaries.all_places(attributes_of(tour.attempt.content))
+        places = self._summaries.all_places(attributes_of(progress.attempt.content))
         gone = [place for place in places if any(arc.holds(place) for arc in believed)]
         return [place for place in gone if not any(arc.holds(place) for arc in arcs)]
 
     def _matched(self, source: Peer, message: MatchPending) -> None:
-        tour = self._tours.get(message.event)
-        if tour is not None:
-            self._is_slow(tour, message.home, message.arcs, message.more, message.homes)
+        progress = self._matching.get(message.event)
+        if progress is not None:
+            self._is_slow(progress, message.home, message.arcs, message.more, message.homes)
 
     def _is_slow(
         self,
-        tour: _MatchRound,
+        progress: _MatchProgress,
         home: HomeId,
         arcs: tuple[KeyRange, ...],
         more: tuple[bytes, ...],
         to: tuple[HomeId, ...],
     ) -> None:
         """A home that is visited waits for another; what it knows of further keys is of use by now."""
-        if home not in tour.visited and tour.attempt.alive:
-            tour.slow[home] = (arcs, to)
-            tour.add(self._gone_from(tour, home, arcs))
-            tour.add_children(more)
-            self._step(tour)
+        if home not in progress.visited and progress.attempt.alive:
+            progress.slow[home] = (arcs, to)
+            progress.add(self._gone_from(progress, home, arcs))
+            progress.add_children(more)
+            self._step(progress)
 
     # -- being visited -------------------------------------------------------------------------------------------------
 
@@ -383,9 +388,9 @@ class Meet(PlacementScheme):
             if not done or now is None or now.version != holding.version:
                 return  # it will be asked again
             summary: KeySummary | None = None
-            shelf = self._shelves.shelves.get(question.home)
-            if shelf is not None:
-                summary = shelf.granting.grant(source, question.base, question.serial)
+            table = self._tables.at.get(question.home)
+            if table is not None:
+                summary = table.leases.grant(source, question.base, question.serial)
             arcs = None if question.version == holding.version else holding.arcs
             self._services.send(source, MatchReply(question.request, True, holding.version, arcs, summary, more))
 
@@ -404,15 +409,15 @@ class Meet(PlacementScheme):
         slow: Callable[[tuple[bytes, ...], tuple[HomeId, ...]], None],
     ) -> None:
         """Bring an event to all whose conjunctions at a home here it satisfies."""
-        shelf = self._shelves.shelves.get(home)
-        if shelf is None or not self._custody.is_settled(home):
+        table = self._tables.at.get(home)
+        if table is None or not self._custody.is_settled(home):
             then(False, ())
             return
         attributes = read_attributes(self._services, content)
         if attributes is None:
             return
-        matched, marks = shelf.find(attributes)
-        more = self._shelves.further(marks)
+        matched, marks = table.find(attributes)
+        more = self._tables.children_of(marks)
         if self._services.tracing:
             told = f"its keys here have matches of {counted(len(matched), 'home')}"
             self._services.trace(event, "visited", home, detail=told)
@@ -424,10 +429,26 @@ class Meet(PlacementScheme):
         def is_slow(to: tuple[HomeId, ...]) -> None:
             slow(more, to)
 
-        if not self._joint.join(key, brought, is_slow):
-            self._joint.begin(key, event, settled, content, matched, brought, is_slow)
+        if not self._single_flight.join(key, brought, is_slow):
+            self._single_flight.begin(key, event, settled, content, matched, brought, is_slow)
 
     def _used(self, source: Peer, question: SummaryUpdate) -> None:
         if question.home not in self._hosting.homes:
             self._summaries.note(question.home, question.version, question.summary)
         self._services.send(source, SummaryUpdateAck(question.request, question.summary.base, question.summary.serial))
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+class MeetSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The same for all nodes of a network."""
+
+    lease_us: int = 10 * SECOND_US
+    """How long a summary is good for. A subscription may wait so long for a broker that was lost with one."""
+    crowded: int = 256
+    """How many entries lie under one key at one node; further ones go to its children."""
+    children: int = 8
+    """Among how many further keys the entries of a crowded one are spread."""
+    plan: bytes = b""
+    """A `matching.KeyPlan` as bytes: which constraint of a filter is the most selective. Empty: by a guess."""

@@ -8,19 +8,28 @@
 - The holder matches, brings the event to the homes of those that it satisfies, and answers when they have it.
 
 Homes check again what comes, so that an entry too many costs a message and no more.
+
+What a network that runs `reach` may choose, and the ids that follow from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal
+
+import msgspec
 
 from meetpoint.api.ids import HomeId
+from meetpoint.api.limits import SECOND_US
 from meetpoint.api.messages import Message
 from meetpoint.language.filters.filter import Filter
+from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.language.schema.schema import Schema
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.home.home import Home
 from meetpoint.node.home.subscription_table import attributes_of
 from meetpoint.node.overlay import Handler, Overlay
+from meetpoint.node.runtime.ring import BITS_MAX
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
 from meetpoint.placement.base import PlacementScheme
@@ -28,17 +37,15 @@ from meetpoint.placement.dissemination.dissemination import ATTEMPT_US, PublishA
 from meetpoint.placement.dissemination.fanout import event_bytes
 from meetpoint.placement.entries.stored_entry import StoredEntry
 from meetpoint.placement.messages import Entry, Stored
-from meetpoint.schemes.reach.cube import Cube
 from meetpoint.schemes.reach.duties import Duties
-from meetpoint.schemes.reach.entries import entry_of, read_entry
-from meetpoint.schemes.reach.entry_tables import IdTables
+from meetpoint.schemes.reach.entries import IdTables, entry_of, read_entry
+from meetpoint.schemes.reach.ids import AttributeIds, Cube, Ids, SignatureIds
 from meetpoint.schemes.reach.load_shedding import LoadShedding
 from meetpoint.schemes.reach.messages import DutyReply, DutyRequest
 from meetpoint.schemes.reach.quench import Quench
-from meetpoint.schemes.reach.settings import ReachSettings, ids_of
-from meetpoint.schemes.reach.tree_copies import RegionCopies
+from meetpoint.schemes.reach.region_copies import RegionCopies
 
-__all__ = ["Reach"]
+__all__ = ["Reach", "ReachSettings", "dimensions_of", "ids_of"]
 
 
 class Reach(PlacementScheme):
@@ -48,46 +55,46 @@ class Reach(PlacementScheme):
         self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: ReachSettings
     ) -> None:
         self._cube = Cube(services.ring, ids_of(settings))
-        self._shelves = IdTables(services, self._cube)
-        super().__init__(services, overlay, hosting, node, self._shelves)
+        self._tables = IdTables(services, self._cube)
+        super().__init__(services, overlay, hosting, node, self._tables)
         self._duties = Duties(
-            services, hosting, self._custody, self._errands, self._atlas, self._bringing, self._shelves, self._cube
+            services, hosting, self._custody, self._errands, self._atlas, self._bringing, self._tables, self._cube
         )  # fmt: skip
         self._numbers = services.random.getrandbits(48)  # in each life others: a late word is of no attempt
-        self._quenching: Quench | None = None
-        self._copying: RegionCopies | None = None
-        self._pushing: LoadShedding | None = None
+        self._quench: Quench | None = None
+        self._copies: RegionCopies | None = None
+        self._load_shedding: LoadShedding | None = None
         if settings.quench == "quenched":
-            self._quenching = self._duties.quench = Quench(
-                services, self._errands, self._custody, self._cube, self._shelves, settings.lease_us
+            self._quench = self._duties.quench = Quench(
+                services, self._errands, self._custody, self._cube, self._tables, settings.lease_us
             )
-            self._shelves.fellows.append(self._quenching)
+            self._tables.fellows.append(self._quench)
         if settings.copies == "copied":
-            self._copying = self._duties.copies = RegionCopies(
-                services, self._custody, self._cube, self._shelves, settings.lease_us, settings.busy_per_s
+            self._copies = self._duties.copies = RegionCopies(
+                services, self._custody, self._cube, self._tables, settings.lease_us, settings.busy_per_s
             )
-            self._shelves.fellows.append(self._copying)
+            self._tables.fellows.append(self._copies)
         if settings.pushing == "pushed":
-            self._pushing = self._shelves.marks = LoadShedding(
-                services, hosting, self._homes, self._custody, self._cube, self._shelves, settings.push_above,
+            self._load_shedding = self._tables.marks = LoadShedding(
+                services, hosting, self._homes, self._custody, self._cube, self._tables, settings.push_above,
                 follows=overlay.places is not None,
             )  # fmt: skip
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
-        own = [each.handlers() for each in (self._quenching, self._copying) if each is not None]
+        own = [each.handlers() for each in (self._quench, self._copies) if each is not None]
         return {kind: handler for each in (*own, super().handlers()) for kind, handler in each.items()}
 
     def start(self) -> None:
         """What a node has too much of is looked at from now on."""
-        if self._pushing is not None:
-            self._pushing.start()
+        if self._load_shedding is not None:
+            self._load_shedding.start()
 
     def check(self) -> None:
         """Assert what must hold at all times."""
         super().check()
         self._duties.check()
-        for each in (self._quenching, self._copying):
+        for each in (self._quench, self._copies):
             if each is not None:
                 each.check()
 
@@ -106,16 +113,16 @@ class Reach(PlacementScheme):
 
         def are_told() -> None:
             """Nobody keeps events from it any more: now copies are to have it."""
-            if self._copying is None:
+            if self._copies is None:
                 answer(Stored())
             else:
-                self._copying.put(home.id, name, entry, point, lambda: answer(Stored()))
+                self._copies.put(home.id, name, entry, point, lambda: answer(Stored()))
 
         def is_safe() -> None:
-            if self._quenching is None:
+            if self._quench is None:
                 are_told()
             else:
-                self._quenching.put(home.id, point, are_told)
+                self._quench.put(home.id, point, are_told)
 
         self._custody.put(home, name, entry, is_safe)
 
@@ -139,3 +146,57 @@ class Reach(PlacementScheme):
         number = self._duties.hand(event, handle, handled)
         if attempt.alive:
             attempt.on_end = lambda: self._errands.stop(number)
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+class ReachSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The same for all nodes of a network."""
+
+    schema: str = ""
+    """The attributes that have bits, as YAML. Without any, ids of attributes have no bits: all lies at one place."""
+    ids: Literal["attributes", "signatures"] = "attributes"
+    """A bit for each attribute, as in the paper; or bits by hash, of attributes and their values."""
+    width: Annotated[int, msgspec.Meta(ge=1, le=BITS_MAX)] = 16
+    """How many bits signatures have."""
+    quench: Literal["quenched", "unquenched"] = "quenched"
+    """Whether events are kept from where nothing is wanted."""
+    copies: Literal["copied", "uncopied"] = "copied"
+    """Whether those above a busy place have copies of what lies there, and answer for it."""
+    pushing: Literal["pushed", "unpushed"] = "pushed"
+    """Whether an id with many entries is pushed away to a home with few."""
+    lease_us: Annotated[int, msgspec.Meta(ge=1)] = 10 * SECOND_US
+    """How long others may rely on what they were told, or have copies of. A subscription may wait so long for a broker
+    that was lost with either."""
+    busy_per_s: Annotated[float, msgspec.Meta(ge=0)] = 50.0
+    """A place that more events come to is busy."""
+    push_above: Annotated[int, msgspec.Meta(ge=1)] = 1_000
+    """A home with more entries may push an id away."""
+
+
+class _NoIds:
+    """Ids without bits: every conjunction lies at one place, and every event goes there."""
+
+    width = 1
+
+    def of_event(self, attributes: Mapping[str, object]) -> int:
+        """No bit."""
+        return 0
+
+    def of_conjunction(self, conjunction: Conjunction) -> int:
+        """No bit."""
+        return 0
+
+
+def ids_of(settings: ReachSettings) -> Ids:
+    """How ids are made."""
+    schema = Schema.from_yaml(settings.schema) if settings.schema else None
+    if settings.ids == "signatures":
+        return SignatureIds(schema, settings.width)
+    return _NoIds() if schema is None else AttributeIds(schema)
+
+
+def dimensions_of(settings: ReachSettings) -> int:
+    """How many bits ids have, as far as they choose a place: what a hypercube has as dimensions."""
+    return min(ids_of(settings).width, BITS_MAX)

@@ -27,19 +27,19 @@ from meetpoint.placement.entries.entry_tables import Fellow
 from meetpoint.placement.entries.stored_entry import Item
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.ownership import Ownership
-from meetpoint.schemes.reach.cube import Cube
-from meetpoint.schemes.reach.entries import read_entry
-from meetpoint.schemes.reach.entry_tables import IdTable, IdTables
-from meetpoint.schemes.reach.leases import MARGIN, Promise, Promises
-from meetpoint.schemes.reach.side_messages import CopyReply, CopyRequest, CopyUpdate, CopyUpdateAck, PackedRegion
+from meetpoint.schemes.reach.entries import IdTable, IdTables, read_entry
+from meetpoint.schemes.reach.ids import Cube
+from meetpoint.schemes.reach.leases import CLOCK_MARGIN, RegionLease, RegionLeases
+from meetpoint.schemes.reach.messages import CopyReply, CopyRequest, CopyUpdate, CopyUpdateAck, PackedRegion
 
 __all__ = ["COPY_MAX", "RegionCopies", "RegionCopy"]
+
 
 COPY_MAX: Final = 1_000
 """Entries of a region that is copied."""
 PAGE_MAX: Final = 200
 PAGE_BYTES_MAX: Final = 128 << 10
-LOANS_MAX: Final = 64
+COPIES_MAX: Final = 64
 """How many copies a node has."""
 PAUSE_US: Final = 5 * SECOND_US
 """How long a copy that was not to be had is not asked for again."""
@@ -73,13 +73,13 @@ class _Rate:
 class RegionCopy:
     """A copy of what lies in a region; good while `until` is not over and nothing is lacking."""
 
-    __slots__ = ("asked_at", "asking", "home", "number", "peer", "region", "shelf", "spoilt", "until", "us", "uses")
+    __slots__ = ("asked_at", "asking", "home", "number", "peer", "region", "spoilt", "table", "until", "us", "uses")
 
     def __init__(self, region: Region, home: HomeId, peer: Peer, asked_at: int) -> None:
         self.region = region
         self.home = home
         self.peer = peer
-        self.shelf = IdTable()
+        self.table = IdTable()
         self.number: int | None = None
         self.asked_at = asked_at
         self.asking = True
@@ -94,24 +94,24 @@ class RegionCopies(Fellow):
 
     def __init__(
         self,
-        services: Runtime,
-        custody: Ownership,
+        runtime: Runtime,
+        ownership: Ownership,
         cube: Cube,
-        shelves: IdTables,
+        tables: IdTables,
         lease_us: int,
         busy_per_s: float,
     ) -> None:
-        self._services = services
-        self._custody = custody
+        self._runtime = runtime
+        self._ownership = ownership
         self._cube = cube
-        self._shelves = shelves
+        self._tables = tables
         self._lease_us = lease_us
         self._busy_above = busy_per_s * WINDOW_US / SECOND_US
-        self._life = services.random.getrandbits(48)
-        self._promises = Promises(services, lease_us)
-        self._untold: dict[int, int] = {}  # by promise, how many entries its copy may lack
+        self._life = runtime.random.getrandbits(48)
+        self._granted = RegionLeases(runtime, lease_us)
+        self._untold: dict[int, int] = {}  # by lease, how many entries its copy may lack
         self._rates: dict[HomeId, _Rate] = {}
-        self._loans: dict[Region, RegionCopy] = {}
+        self._copies: dict[Region, RegionCopy] = {}
         self._paused: dict[Region, int] = {}
 
     def handlers(self) -> dict[type[Message], Handler]:
@@ -122,24 +122,24 @@ class RegionCopies(Fellow):
 
     def began(self, home: HomeId, owed_us: int | None) -> None:
         """A home holds arcs here: what has come with them is in no copy, so that no copy is renewed."""
-        self._promises.began(home, owed_us)
-        for promise in self._promises.all():
-            promise.ended = True
+        self._granted.began(home, owed_us)
+        for lease in self._granted.all():
+            lease.ended = True
 
     def owed_us(self, home: HomeId) -> int:
         """How long others may still rely on copies from here."""
-        return self._promises.owed_us(home)
+        return self._granted.owed_us(home)
 
     def ended(self, home: HomeId) -> None:
         """A home is not here any more."""
-        self._promises.ended(home)
+        self._granted.ended(home)
         self._rates.pop(home, None)
 
     def removed(self, home: HomeId, name: str, item: Item[int]) -> None:
         """An entry does no longer lie at a home here: copies that have it are not renewed."""
-        for promise in self._promises.all():
-            if promise.region.hosts(item.read.place):
-                promise.ended = True
+        for lease in self._granted.all():
+            if lease.region.hosts(item.read.place):
+                lease.ended = True
 
     # -- being busy ----------------------------------------------------------------------------------------------------
 
@@ -147,8 +147,8 @@ class RegionCopies(Fellow):
         """A duty of another node was served at a region of a home here."""
         rate = self._rates.get(home)
         if rate is None:
-            rate = self._rates[home] = _Rate(self._services.now)
-        rate.turn(self._services.now)
+            rate = self._rates[home] = _Rate(self._runtime.now)
+        rate.turn(self._runtime.now)
         rate.count += 1
 
     def is_busy(self, home: HomeId) -> bool:
@@ -156,111 +156,111 @@ class RegionCopies(Fellow):
         rate = self._rates.get(home)
         if rate is None:
             return False
-        rate.turn(self._services.now)
+        rate.turn(self._runtime.now)
         return max(rate.count, rate.before) > self._busy_above
 
     # -- who has a copy ------------------------------------------------------------------------------------------------
 
     def copy(self, point: int) -> RegionCopy | None:
         """A copy of what lies around an id, if there is one that is good now."""
-        now = self._services.now
-        for loan in self._loans.values():
-            if loan.until > now and loan.region.hosts(point):
-                loan.uses += 1
-                if loan.until - now < loan.us // 2 and loan.uses >= USES and not loan.asking:
-                    self._renew(loan)
-                return loan
+        now = self._runtime.now
+        for copy in self._copies.values():
+            if copy.until > now and copy.region.hosts(point):
+                copy.uses += 1
+                if copy.until - now < copy.us // 2 and copy.uses >= USES and not copy.asking:
+                    self._renew(copy)
+                return copy
         return None
 
     def heard(self, peer: Peer, home: HomeId, region: Region) -> None:
         """Whoever a duty was handed to says that it is busy."""
-        now = self._services.now
-        loan = self._loans.get(region)
-        if loan is not None and (loan.asking or loan.until > now):
+        now = self._runtime.now
+        copy = self._copies.get(region)
+        if copy is not None and (copy.asking or copy.until > now):
             return
-        if peer.id == self._services.me.id or self._paused.get(region, 0) > now:
+        if peer.id == self._runtime.me.id or self._paused.get(region, 0) > now:
             return
-        if len(self._loans) >= LOANS_MAX:
-            self._loans = {each: loan for each, loan in self._loans.items() if loan.asking or loan.until > now}
-            if len(self._loans) >= LOANS_MAX:
+        if len(self._copies) >= COPIES_MAX:
+            self._copies = {each: copy for each, copy in self._copies.items() if copy.asking or copy.until > now}
+            if len(self._copies) >= COPIES_MAX:
                 return
-        self._services.observe("reach_copy_asked")
-        loan = self._loans[region] = RegionCopy(region, home, peer, now)
-        self._fetch(loan, 0, "")
+        self._runtime.observe("reach_copy_asked")
+        copy = self._copies[region] = RegionCopy(region, home, peer, now)
+        self._fetch(copy, 0, "")
 
-    def _fetch(self, loan: RegionCopy, number: int, after: str) -> None:
-        where = PackedRegion.of(loan.region)
-        self._services.ask(
-            loan.peer,
-            lambda request: CopyRequest(request, loan.home, where, self._life, number, after),
-            partial(self._fetched, loan),
+    def _fetch(self, copy: RegionCopy, number: int, after: str) -> None:
+        where = PackedRegion.of(copy.region)
+        self._runtime.ask(
+            copy.peer,
+            lambda request: CopyRequest(request, copy.home, where, self._life, number, after),
+            partial(self._fetched, copy),
             TIMEOUT_US,
         )
 
-    def _fetched(self, loan: RegionCopy, reply: Reply | None) -> None:
+    def _fetched(self, copy: RegionCopy, reply: Reply | None) -> None:
         """A page has come, or not."""
-        if self._loans.get(loan.region) is not loan:
+        if self._copies.get(copy.region) is not copy:
             return
         if (
             not isinstance(reply, CopyReply)
             or not 0 < reply.number < NUMBER_MAX
-            or loan.number not in {None, reply.number}
+            or copy.number not in {None, reply.number}
         ):
-            self._pause(loan)
+            self._pause(copy)
             return
-        if loan.spoilt or len(loan.shelf) > 2 * COPY_MAX:
-            self._pause(loan)
+        if copy.spoilt or len(copy.table) > 2 * COPY_MAX:
+            self._pause(copy)
             return
-        if loan.number is None:
-            loan.us = max(0, min(reply.us, self._lease_us))
-        loan.number = reply.number
+        if copy.number is None:
+            copy.us = max(0, min(reply.us, self._lease_us))
+        copy.number = reply.number
         for name, entry in reply.entries:
-            self._add(loan, name, entry)
+            self._add(copy, name, entry)
         if reply.more and reply.entries:
-            self._fetch(loan, reply.number, reply.entries[-1][0])
+            self._fetch(copy, reply.number, reply.entries[-1][0])
         else:
-            loan.asking = False
-            self._count_from(loan, loan.asked_at, loan.us)
+            copy.asking = False
+            self._count_from(copy, copy.asked_at, copy.us)
 
-    def _count_from(self, loan: RegionCopy, asked_at: int, us: int) -> None:
-        loan.us = us - us // MARGIN
-        loan.until = max(loan.until, asked_at + loan.us)
-        loan.uses = 0
+    def _count_from(self, copy: RegionCopy, asked_at: int, us: int) -> None:
+        copy.us = CLOCK_MARGIN.shorter(us)
+        copy.until = max(copy.until, asked_at + copy.us)
+        copy.uses = 0
 
-    def _add(self, loan: RegionCopy, name: str, entry: Entry) -> None:
+    def _add(self, copy: RegionCopy, name: str, entry: Entry) -> None:
         item = read_entry(self._cube, name, entry)
-        if item is None or not loan.region.hosts(item.read.place):
-            self._services.observe("entry_malformed")
+        if item is None or not copy.region.hosts(item.read.place):
+            self._runtime.observe("entry_malformed")
         else:
-            loan.shelf.add(name, item)
+            copy.table.add(name, item)
 
-    def _pause(self, loan: RegionCopy) -> None:
-        del self._loans[loan.region]
+    def _pause(self, copy: RegionCopy) -> None:
+        del self._copies[copy.region]
         if len(self._paused) >= PAUSED_MAX:
             del self._paused[next(iter(self._paused))]
-        self._paused[loan.region] = self._services.now + PAUSE_US
+        self._paused[copy.region] = self._runtime.now + PAUSE_US
 
-    def _renew(self, loan: RegionCopy) -> None:
-        loan.asking = True
-        asked_at = self._services.now
-        where, number = PackedRegion.of(loan.region), loan.number or 0
+    def _renew(self, copy: RegionCopy) -> None:
+        copy.asking = True
+        asked_at = self._runtime.now
+        where, number = PackedRegion.of(copy.region), copy.number or 0
 
         def answered(reply: Reply | None) -> None:
             if reply is None:
-                self._services.after(TIMEOUT_US, may_ask_again)
+                self._runtime.after(TIMEOUT_US, may_ask_again)
                 return
             may_ask_again()
-            if isinstance(reply, CopyReply) and reply.number == loan.number and reply.us > 0 and not loan.spoilt:
-                self._count_from(loan, asked_at, min(reply.us, self._lease_us))
+            if isinstance(reply, CopyReply) and reply.number == copy.number and reply.us > 0 and not copy.spoilt:
+                self._count_from(copy, asked_at, min(reply.us, self._lease_us))
             else:
-                loan.uses = -NUMBER_MAX  # not to be had any more: it is used to its end
+                copy.uses = -NUMBER_MAX  # not to be had any more: it is used to its end
 
         def may_ask_again() -> None:
-            loan.asking = False
+            copy.asking = False
 
-        self._services.ask(
-            loan.peer,
-            lambda request: CopyRequest(request, loan.home, where, self._life, number, None),
+        self._runtime.ask(
+            copy.peer,
+            lambda request: CopyRequest(request, copy.home, where, self._life, number, None),
             answered,
             TIMEOUT_US,
         )
@@ -268,63 +268,63 @@ class RegionCopies(Fellow):
     def _amend(self, source: Peer, message: CopyUpdate) -> None:
         """Something has come to a region of which there may be a copy here."""
         if message.life == self._life:
-            for loan in self._loans.values():
-                if loan.number is None:
-                    loan.spoilt = True  # it may be meant: which number it will have is not known yet
-                elif loan.number == message.number:
-                    self._add(loan, message.name, message.entry)
-        self._services.send(source, CopyUpdateAck(message.request))
+            for copy in self._copies.values():
+                if copy.number is None:
+                    copy.spoilt = True  # it may be meant: which number it will have is not known yet
+                elif copy.number == message.number:
+                    self._add(copy, message.name, message.entry)
+        self._runtime.send(source, CopyUpdateAck(message.request))
 
     # -- who is copied -------------------------------------------------------------------------------------------------
 
     def _borrow(self, source: Peer, question: CopyRequest) -> None:
         region = question.where.region(self._cube.width)
         if region is None or not 0 <= question.life < 1 << 48:
-            self._services.observe("question_malformed")
+            self._runtime.observe("question_malformed")
             return
-        promise = self._lend(source, question, region)
-        if promise is None:
-            self._services.send(source, CopyReply(question.request, 0, 0, (), False))
+        lease = self._lend(source, question, region)
+        if lease is None:
+            self._runtime.send(source, CopyReply(question.request, 0, 0, (), False))
             return
-        us = promise.until - self._services.now
+        us = lease.until - self._runtime.now
         if question.after is None:
-            self._services.send(source, CopyReply(question.request, promise.number, us, (), False))
+            self._runtime.send(source, CopyReply(question.request, lease.number, us, (), False))
             return
         page, more = self._page(question.home, region, question.after)
-        self._services.send(source, CopyReply(question.request, promise.number, us, page, more))
+        self._runtime.send(source, CopyReply(question.request, lease.number, us, page, more))
 
-    def _lend(self, source: Peer, question: CopyRequest, region: Region) -> Promise | None:
-        """The promise under which a copy is given, or renewed; None where it is not to be had."""
+    def _lend(self, source: Peer, question: CopyRequest, region: Region) -> RegionLease | None:
+        """The lease under which a copy is given, or renewed; None where it is not to be had."""
         key = self._cube.key(region.bits)
-        home = self._custody.holder(key)
+        home = self._ownership.holder(key)
         if home is None or home.id != question.home:
             return None
-        if not self._cube.is_on(self._custody.arc(home.id, key), region):
+        if not self._cube.is_on(self._ownership.arc(home.id, key), region):
             return None
         if not question.number:
-            if sum(1 for _ in self._shelves.at(home.id).within(region)) > COPY_MAX:
+            if sum(1 for _ in self._tables.at(home.id).within(region)) > COPY_MAX:
                 return None
-            for each in self._promises.all():
+            for each in self._granted.all():
                 # What a copy lacks it will hear of, or be over in time: it begins another time for another copy.
                 each.ended = each.ended or each.number in self._untold
-            return self._promises.give(source, question.life, region, self._lease_us)
-        promise = next((each for each in self._promises.all() if each.number == question.number), None)
-        if promise is None or (promise.peer.id, promise.life, promise.region) != (source.id, question.life, region):
+            return self._granted.grant(source, question.life, region, self._lease_us)
+        lease = next((each for each in self._granted.all() if each.number == question.number), None)
+        if lease is None or (lease.peer.id, lease.life, lease.region) != (source.id, question.life, region):
             return None
-        if promise.ended:
+        if lease.ended:
             return None
         if question.after is None:
-            if self._untold.get(promise.number):
+            if self._untold.get(lease.number):
                 return None  # its time must come to an end, should it never hear of them
-            self._promises.give(source, question.life, region, self._lease_us)
-        return promise
+            self._granted.grant(source, question.life, region, self._lease_us)
+        return lease
 
     def _page(self, home: HomeId, region: Region, after: str) -> tuple[tuple[tuple[str, Entry], ...], bool]:
         """Entries of a region from one name on, and whether there are more."""
-        entries = self._custody.entries[home]
+        entries = self._ownership.entries[home]
         page: list[tuple[str, Entry]] = []
         size = 0
-        for name in sorted(name for name in self._shelves.at(home).within(region) if name > after):
+        for name in sorted(name for name in self._tables.at(home).within(region) if name > after):
             if len(page) >= PAGE_MAX or size >= PAGE_BYTES_MAX:
                 return tuple(page), True
             page.append((name, entries[name]))
@@ -333,14 +333,14 @@ class RegionCopies(Fellow):
 
     def put(self, home: HomeId, name: str, entry: Entry, point: int, then: Callable[[], None]) -> None:
         """An entry lies at an id at a home here: call back when all copies have it. Never, where the home goes."""
-        told = [promise for promise in self._promises.all() if promise.region.hosts(point)]
-        one_has_it = when_all(1 + len(told), lambda: self._promises.when_ready(home, then))
-        for promise in told:
-            self._tell(promise, name, entry, one_has_it)
+        told = [lease for lease in self._granted.all() if lease.region.hosts(point)]
+        one_has_it = when_all(1 + len(told), lambda: self._granted.when_ready(home, then))
+        for lease in told:
+            self._tell(lease, name, entry, one_has_it)
         one_has_it()
 
-    def _tell(self, promise: Promise, name: str, entry: Entry, then: Callable[[], None]) -> None:
-        number, is_told = promise.number, False
+    def _tell(self, lease: RegionLease, name: str, entry: Entry, then: Callable[[], None]) -> None:
+        number, is_told = lease.number, False
         self._untold[number] = self._untold.get(number, 0) + 1
 
         def told() -> None:
@@ -358,12 +358,12 @@ class RegionCopies(Fellow):
                 return True
             return False
 
-        promise.waiting.append(told)
-        self._services.after(promise.until - self._services.now, lambda: self._promises.look_at(promise))
-        self._promises.tell(promise, lambda request: CopyUpdate(request, promise.life, number, name, entry), heard)
+        lease.waiting.append(told)
+        self._runtime.after(lease.until - self._runtime.now, lambda: self._granted.look_at(lease))
+        self._granted.tell(lease, lambda request: CopyUpdate(request, lease.life, number, name, entry), heard)
 
     def check(self) -> None:
         """Assert what must hold at all times."""
-        self._promises.check()
-        assert len(self._loans) <= LOANS_MAX
+        self._granted.check()
+        assert len(self._copies) <= COPIES_MAX
         assert all(count > 0 for count in self._untold.values())

@@ -31,14 +31,12 @@ from meetpoint.placement.dissemination.keyed_rpc import KeyedRpc
 from meetpoint.placement.entries.entry_table import Matched
 from meetpoint.placement.entries.stored_entry import StoredEntry
 from meetpoint.placement.messages import Entry, Stored
-from meetpoint.schemes.rebeca.entries import entry_of, read_entry
-from meetpoint.schemes.rebeca.entry_tables import MemberTables
+from meetpoint.schemes.rebeca.entries import MemberTables, entry_of, read_entry
 from meetpoint.schemes.rebeca.forwarding import ForwardedEvent, Forwarding, Outcome
+from meetpoint.schemes.rebeca.graph import Range, merged
 from meetpoint.schemes.rebeca.members import Members
 from meetpoint.schemes.rebeca.messages import ForwardAround, MatchRange, MatchRangeReply, PackedRange
-from meetpoint.schemes.rebeca.ranges import Range, merged
-from meetpoint.schemes.rebeca.settings import RebecaSettings
-from meetpoint.schemes.rebeca.timeouts import WITHIN_US
+from meetpoint.schemes.rebeca.settings import WITHIN_US, RebecaSettings
 
 __all__ = ["Rebeca"]
 
@@ -49,23 +47,25 @@ class Rebeca(PlacementScheme):
     def __init__(
         self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: RebecaSettings
     ) -> None:
-        self._shelves = MemberTables(services)
-        super().__init__(services, overlay, hosting, node, self._shelves, straight=True)
+        self._tables = MemberTables(services)
+        super().__init__(services, overlay, hosting, node, self._tables, straight=True)
         self.members = Members(
-            services, overlay, hosting, self._custody, self._shelves, settings
+            services, overlay, hosting, self._custody, self._tables, settings
         )  # fmt: skip
-        self._shelves.fellows.append(self.members)
-        self._passing = Forwarding(services, self._custody, self._errands, self._bringing, self._shelves, self.members)
+        self._tables.fellows.append(self.members)
+        self._forwarding = Forwarding(
+            services, self._custody, self._errands, self._bringing, self._tables, self.members
+        )
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
-        return {**super().handlers(), **self.members.handlers(), **self._passing.handlers()}
+        return {**super().handlers(), **self.members.handlers(), **self._forwarding.handlers()}
 
     def check(self) -> None:
         """Assert what must hold at all times."""
         super().check()
         self.members.check()
-        self._passing.check()
+        self._forwarding.check()
 
     # -- placing -------------------------------------------------------------------------------------------------------
 
@@ -97,14 +97,14 @@ class Rebeca(PlacementScheme):
 
         if root is not None:
             everything = Range(root.edges.graph.own.begin, size)
-            self._passing.pass_on(root, everything, event, 0, WITHIN_US, passed)
+            self._forwarding.pass_on(root, everything, event, 0, WITHIN_US, passed)
             return
         # This node holds no keys: whoever has that of the home's id begins for it.
         key = bytes(attempt.event.home)
         everything = Range(self._services.ring.number(key), size)
 
         def answered(answer: Message, from_afar: bool) -> None:
-            outcome = self._passing.carried(answer, everything)
+            outcome = self._forwarding.carried(answer, everything)
             if outcome is not None:
                 passed(outcome)
 

@@ -6,6 +6,8 @@
 - The origin brings it to their homes: by routing to each, or by one walk round the ring where that is cheaper.
 
 Homes check again what comes, so that a list may hold an old version for a while.
+
+What a network that runs `lists` may choose.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -24,6 +26,7 @@ from meetpoint.api.messages import Message, Reply
 from meetpoint.errors import EventError
 from meetpoint.language.events.msgpack import attributes_from_msgpack, attributes_to_msgpack
 from meetpoint.language.filters.filter import Filter
+from meetpoint.language.schema.schema import Schema
 from meetpoint.matching.keys.feedback import Feedback
 from meetpoint.node.cluster.config_epochs import ConfigEpochs
 from meetpoint.node.cluster.home_manager import HomeManager
@@ -41,6 +44,7 @@ from meetpoint.placement.dissemination.wait_all import when_all
 from meetpoint.placement.messages import Entry as Placed
 from meetpoint.placement.messages import Stored
 from meetpoint.placement.ownership.ownership import RangeStore
+from meetpoint.schemes.lists.collection import AttributeLists as Held
 from meetpoint.schemes.lists.collection import (
     AttributeOrder,
     Group,
@@ -48,13 +52,13 @@ from meetpoint.schemes.lists.collection import (
     coordinated,
     distributed_step,
     groups_of,
+    homes_of,
     hybrid_step,
+    is_walk_cheaper,
     pack_order,
     read_order,
 )
-from meetpoint.schemes.lists.delivering import homes_of, is_walk_cheaper
 from meetpoint.schemes.lists.entries import ListEntry, entries_of, next_point, pack, unpack
-from meetpoint.schemes.lists.list_store import AttributeLists as Held
 from meetpoint.schemes.lists.messages import (
     ChainAck,
     ChainResult,
@@ -65,12 +69,12 @@ from meetpoint.schemes.lists.messages import (
     ListQuery,
     ListReply,
 )
-from meetpoint.schemes.lists.rescale import PARTS, HashingVersions, read_cuts
-from meetpoint.schemes.lists.settings import ListsSettings
 from meetpoint.schemes.lists.subids import FlatEvent, SubId, conjunction_number
+from meetpoint.schemes.lists.value_hash import PARTS, HashingVersions, read_cuts
 from meetpoint.wording import counted
 
-__all__ = ["Lists"]
+__all__ = ["Lists", "ListsSettings"]
+
 
 TELL_US: Final = SECOND_US
 """How long the origin may take to say that it has heard."""
@@ -149,17 +153,20 @@ class Lists(PlacementScheme):
         self, services: Runtime, overlay: Overlay, hosting: HomeManager, node: NodeSettings, settings: ListsSettings
     ) -> None:
         self._settings = settings
-        self._hashings = HashingVersions(services.ring, settings)
+        schema = Schema.from_yaml(settings.schema) if settings.schema else None
+        self._hashings = HashingVersions(
+            services.ring, schema, settings.quantiles, order_preserving=settings.hash == "order"
+        )
         self._hashing = self._hashings.base
         self._order = AttributeOrder(self._hashing.schema, settings.first)
-        self._shelves = ListStore(services)
+        self._store = ListStore(services)
         super().__init__(
-            services, overlay, hosting, node, self._shelves, straight=False, next_key=self._next_key
+            services, overlay, hosting, node, self._store, straight=False, next_key=self._next_key
         )  # fmt: skip
         self._attempts = services.random.getrandbits(32)  # in each life others: a late word is of no attempt
-        self._listening: dict[int, _ChainRun] = {}
+        self._chains: dict[int, _ChainRun] = {}
         self._recent: dict[tuple[bytes, int, int, int], None] = {}
-        self._versions = ConfigEpochs(
+        self._epochs = ConfigEpochs(
             services,
             hosting,
             is_well=lambda body: bool(read_cuts(body)),
@@ -167,7 +174,7 @@ class Lists(PlacementScheme):
             settle=self._place_all,
         )
         if settings.hash == "order":
-            hosting.directory.rider = self._versions
+            hosting.directory.rider = self._epochs
         self._errands.do(ListQuery, self._collect)
         self._errands.do(ChainStep, self._chain)
         self._errands.do(DeliverToHomes, self._carry)
@@ -182,26 +189,26 @@ class Lists(PlacementScheme):
         if self._settings.hash == "order":
             measured = feedback.cuts(PARTS)
             name = hashlib.blake2b(msgspec.msgpack.encode(measured), digest_size=8).digest()
-            self._versions.wish(name, lambda body: self._hashings.improved(body, measured))
+            self._epochs.wish(name, lambda body: self._hashings.improved(body, measured))
 
     # -- scales (`rescaling`) ------------------------------------------------------------------------------------------
 
     @property
     def scales(self) -> tuple[bytes, ...]:
         """The versions of scales that this node goes by; several while one takes the place of another."""
-        return self._versions.bodies
+        return self._epochs.bodies
 
     def home_started(self, home: Home) -> None:
         """A home serves here: it goes by the scales that it went by before."""
-        self._versions.home_starts(home)
+        self._epochs.home_starts(home)
         super().home_started(home)
         if self._settings.hash == "order":
-            self._versions.review()
+            self._epochs.review()
 
     def _rescaled(self) -> None:
         """Other scales count than before. What lies by one that no longer does is taken away."""
         floor = self._hashings.counting[0]
-        self._hashings.count(self._versions.bodies)
+        self._hashings.count(self._epochs.bodies)
         if self._hashings.counting[0] is not floor:
             for home in self._hosting.homes.values():
                 self._place_all(home, lambda: None)
@@ -226,7 +233,7 @@ class Lists(PlacementScheme):
     def check(self) -> None:
         """Assert what must hold at all times."""
         super().check()
-        self._versions.check()
+        self._epochs.check()
 
     # -- placing -------------------------------------------------------------------------------------------------------
 
@@ -265,8 +272,8 @@ class Lists(PlacementScheme):
             return
         self._attempts += 1
         number = self._attempts
-        self._listening[number] = _ChainRun(attempt)
-        attempt.on_end = lambda: (self._listening.pop(number, None), None)[1]
+        self._chains[number] = _ChainRun(attempt)
+        attempt.on_end = lambda: (self._chains.pop(number, None), None)[1]
         names = self._hashings.names
         chain = ChainStep(self._services.me, number, 0, 0, attempt.event, attempt.content, (), order, names)
         self._pass_on(chain, groups[0])
@@ -319,7 +326,7 @@ class Lists(PlacementScheme):
         names = self._hashing.bits.spread(collect.attributes)
         flat = FlatEvent({collect.attribute: value}, names)
         lookup = Lookup(Key(reached.key), collect.attribute, collect.sorts)
-        answer(ListReply(tuple(self._shelves.lists[home.id].answer(lookup, flat))))
+        answer(ListReply(tuple(self._store.lists[home.id].answer(lookup, flat))))
 
     def _count(self, event: EventKey, sub_ids: Sequence[SubId] | Sequence[int], from_afar: bool) -> None:
         if sub_ids and from_afar:
@@ -337,7 +344,7 @@ class Lists(PlacementScheme):
         if attributes is None:
             return
         flat = self._hashing.bits.flatten(attributes)
-        hashings = self._hashings.named(chain.scales, self._versions.known)
+        hashings = self._hashings.named(chain.scales, self._epochs.known)
         if hashings is None:
             self._services.observe("scale_unknown")  # the errand comes again, or another attempt
             if chain.origin.id != self._services.me.id:
@@ -410,15 +417,15 @@ class Lists(PlacementScheme):
         self._heard(told)
 
     def _heard(self, told: ChainResult) -> None:
-        listening = self._listening.get(told.attempt)
-        if listening is None:
+        run = self._chains.get(told.attempt)
+        if run is None:
             return  # of an attempt that is over
-        listening.heard[told.group] = told.sub_ids
-        listening.of = max(listening.of, told.of)
-        if len(listening.heard) == listening.of:
-            del self._listening[told.attempt]
-            matched = dict.fromkeys(sub_id for sub_ids in listening.heard.values() for sub_id in sub_ids)
-            self._deliver(listening.attempt, list(matched))
+        run.heard[told.group] = told.sub_ids
+        run.of = max(run.of, told.of)
+        if len(run.heard) == run.of:
+            del self._chains[told.attempt]
+            matched = dict.fromkeys(sub_id for sub_ids in run.heard.values() for sub_id in sub_ids)
+            self._deliver(run.attempt, list(matched))
 
     # -- delivering ----------------------------------------------------------------------------------------------------
 
@@ -472,3 +479,21 @@ class Lists(PlacementScheme):
         for each in here:
             each.skip_to(carry.event, carry.settled)
             each.take(carry.event, carry.content, partial(taken, each.id))
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+class ListsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The same for all nodes of a network."""
+
+    mode: Literal["coordinated", "distributed", "hybrid"] = "coordinated"
+    """How what the lists say is brought together."""
+    hash: Literal["plain", "order"] = "plain"
+    """Where numbers lie: anywhere, or in their order."""
+    schema: str = ""
+    """The schema of events, as YAML; without one, attributes are undeclared."""
+    first: tuple[str, ...] = ()
+    """Attributes in the order of their selectivity, the most selective first; else the largest domains come first."""
+    quantiles: dict[str, tuple[float, ...]] = {}
+    """By attribute, values that cut its events into equal parts: then `order` keeps skewed values balanced."""

@@ -30,14 +30,13 @@ from meetpoint.placement.dissemination.dissemination import PublishAttempt
 from meetpoint.placement.dissemination.fanout import event_bytes
 from meetpoint.placement.entries.stored_entry import StoredEntry
 from meetpoint.placement.messages import Entry
-from meetpoint.schemes.dmm.entries import key_of
-from meetpoint.schemes.dmm.entry_tables import RegionStore
+from meetpoint.schemes.dmm.entries import RegionStore, key_of
 from meetpoint.schemes.dmm.messages import MatchPending, MatchRequest
 from meetpoint.schemes.dmm.regions import Regions
-from meetpoint.schemes.dmm.settings import DmmSettings
+from meetpoint.schemes.dmm.rules import DmmSettings
 from meetpoint.schemes.dmm.space import Code, Space
 from meetpoint.schemes.dmm.split_policy import SplitPolicy
-from meetpoint.schemes.dmm.walker import Walker
+from meetpoint.schemes.dmm.walk import Walker
 
 __all__ = ["Dmm"]
 
@@ -61,22 +60,22 @@ class Dmm(PlacementScheme):
     ) -> None:
         schema = Schema.from_yaml(settings.schema) if settings.schema else None
         self._space = Space.of(schema, settings.depth)
-        self._shelves = RegionStore(services, self._space)
+        self._store = RegionStore(services, self._space)
         self._walker = Walker(services)
         coverage = _RegionCoverage(self._space) if settings.coverage == "covering" else None
-        super().__init__(services, overlay, hosting, node, self._shelves, planter=self._walker, coverage=coverage)
+        super().__init__(services, overlay, hosting, node, self._store, planter=self._walker, coverage=coverage)
         self._regions = Regions(
             services,
             self._custody,
             self._errands,
-            self._shelves,
+            self._store,
             self._space,
             settings,
             self._spreading.bring if settings.delivery == "tree" else self._bringing.bring,
             self._tell_slow,
         )
-        self._weighing = SplitPolicy(services, hosting, self._errands, self._shelves, self._regions, settings)
-        self._walker.begin(self._errands, self._regions)
+        self._split_policy = SplitPolicy(services, hosting, self._errands, self._store, self._regions, settings)
+        self._walker.begin(self._regions)
         self._numbers = services.random.getrandbits(32)  # in each life others: a late word is of no attempt
         self._attempts: dict[int, PublishAttempt] = {}
 
@@ -86,7 +85,7 @@ class Dmm(PlacementScheme):
 
     def start(self) -> None:
         """Regions are looked after from now on."""
-        self._weighing.driving.look_at_all()
+        self._split_policy.changes.look_at_all()
 
     def tree(self) -> list[tuple[str, int, bool]]:
         """The regions held here: code, entries, whether it is split."""
@@ -96,7 +95,7 @@ class Dmm(PlacementScheme):
         """Assert what must hold at all times."""
         super().check()
         self._regions.check()
-        self._weighing.check()
+        self._split_policy.check()
 
     # -- placing -------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,8 @@ home in the origin's directory has it, and the origin has merged the directory o
 no home that served when the event was published can have been left out, wherever it joined (`protocol.directory`).
 
 Nothing is placed for a subscription: its home is enough.
+
+What brokers say to each other when every event goes to every broker.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from itertools import islice, takewhile
 from typing import Final
+
+import msgspec
 
 from meetpoint.api.ids import EventKey, HomeId, Key, NodeId, Peer
 from meetpoint.api.limits import SECOND_US
@@ -24,9 +28,9 @@ from meetpoint.node.home.home import Home
 from meetpoint.node.home.sequence_set import SequenceSet
 from meetpoint.node.overlay import Handler, Overlay
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.schemes.flood.messages import FloodAck, FloodEvent, HomeProgress
 
-__all__ = ["Flood"]
+__all__ = ["MESSAGES", "Flood", "FloodAck", "FloodEvent", "HomeProgress"]
+
 
 RETRY_US: Final = SECOND_US
 """How long a home may take to tell, before the event is sent to it again; doubled each time, up to `RETRY_MAX_US`."""
@@ -53,11 +57,11 @@ class _OpenEvent:
 class Flood:
     """One node's part."""
 
-    def __init__(self, services: Runtime, overlay: Overlay, hosting: HomeManager) -> None:
-        self._services = services
+    def __init__(self, runtime: Runtime, overlay: Overlay, home_manager: HomeManager) -> None:
+        self._runtime = runtime
         self._overlay = overlay
-        self._hosting = hosting
-        self._carried: dict[tuple[HomeId, int], dict[int, _OpenEvent]] = {}
+        self._home_manager = home_manager
+        self._open: dict[tuple[HomeId, int], dict[int, _OpenEvent]] = {}
         self._forwarded: dict[tuple[HomeId, int], SequenceSet] = {}
         self._done: dict[tuple[HomeId, HomeId, int], SequenceSet] = {}
         self._to_tell: dict[NodeId, dict[tuple[HomeId, HomeId, int], SequenceSet]] = {}
@@ -65,7 +69,7 @@ class Flood:
         self._retry: dict[HomeId, tuple[int, int]] = {}  # home -> when to send again, and how long to wait then
         self._homes: dict[HomeId, None] = {}
         self._ticking = False
-        hosting.directory.listen(self._learnt)
+        home_manager.directory.listen(self._learnt)
 
     def handlers(self) -> dict[type[Message], Handler]:
         """Which messages are the scheme's."""
@@ -95,7 +99,7 @@ class Flood:
 
     def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
         """Nothing is routed by key."""
-        self._services.observe("message_unexpected")
+        self._runtime.observe("message_unexpected")
 
     def neighbours_changed(self) -> None:
         """Nothing depends on what this node is responsible for."""
@@ -110,29 +114,29 @@ class Flood:
 
     def may_reach(self, event: EventKey, home: HomeId) -> bool:
         """Whoever has told that it has an event need not wait for it."""
-        carried = self._carried.get((event.home, event.stream), {}).get(event.number)
-        return carried is None or home in carried.waiting
+        open_events = self._open.get((event.home, event.stream), {}).get(event.number)
+        return open_events is None or home in open_events.waiting
 
     # -- sending -------------------------------------------------------------------------------------------------------
 
     def publish(self, event: EventKey, content: bytes) -> None:
         """Send an event to everyone; again and again to those who do not tell that they have it."""
-        stream = self._carried.setdefault((event.home, event.stream), {})
+        stream = self._open.setdefault((event.home, event.stream), {})
         if event.number in stream:
             return
-        homes = dict.fromkeys(self._hosting.directory.homes())
-        stream[event.number] = _OpenEvent(content, self._services.now, homes)
-        self._pass_on(FloodEvent(event, self._services.me, next(iter(stream)) - 1, 0, b"", content), None)
-        for home in list(self._hosting.homes.values()):
+        homes = dict.fromkeys(self._home_manager.directory.homes())
+        stream[event.number] = _OpenEvent(content, self._runtime.now, homes)
+        self._pass_on(FloodEvent(event, self._runtime.me, next(iter(stream)) - 1, 0, b"", content), None)
+        for home in list(self._home_manager.homes.values()):
             self._take_here(home, event, content)
         if not self._ticking:
             self._ticking = True
-            self._services.after(RETRY_US, self._tick)
+            self._runtime.after(RETRY_US, self._tick)
 
     def _pass_on(self, message: FloodEvent, scope: bytes | None) -> None:
         hops = message.hops + 1
         for peer, part in self._overlay.split(scope):
-            self._services.send(
+            self._runtime.send(
                 peer, FloodEvent(message.event, message.origin, message.settled, hops, part, message.content)
             )
 
@@ -141,36 +145,36 @@ class Flood:
 
     def _has(self, home: HomeId, source: HomeId, stream: int, floor: int, above: Collection[int]) -> None:
         """A home has the events of a stream up to a number, and some above."""
-        carried = self._carried.get((source, stream))
-        if not carried:
+        open_events = self._open.get((source, stream))
+        if not open_events:
             return
-        has = [*takewhile(lambda number: number <= floor, carried), *above] if floor else above
+        has = [*takewhile(lambda number: number <= floor, open_events), *above] if floor else above
         settled = []
         for number in has:
-            each = carried.get(number)
+            each = open_events.get(number)
             if each is not None and home in each.waiting:
                 del each.waiting[home]
                 if not each.waiting:
                     settled.append(number)
-        if self._services.tracing:
+        if self._runtime.tracing:
             for number in has:
-                if number in carried:
-                    self._services.trace(EventKey(source, stream, number), "brought", home)
+                if number in open_events:
+                    self._runtime.trace(EventKey(source, stream, number), "brought", home)
         for number in settled:
-            del carried[number]
-            self._hosting.settled(EventKey(source, stream, number))
+            del open_events[number]
+            self._home_manager.settled(EventKey(source, stream, number))
 
     def _tick(self) -> None:
-        for key in [key for key, events in self._carried.items() if not events or key[0] not in self._hosting.homes]:
-            del self._carried[key]  # a home that moves away takes its events along
-        self._ticking = bool(self._carried)
+        for key in [key for key, events in self._open.items() if not events or key[0] not in self._home_manager.homes]:
+            del self._open[key]  # a home that moves away takes its events along
+        self._ticking = bool(self._open)
         if not self._ticking:
             self._retry.clear()
             return
-        self._services.after(RETRY_US, self._tick)
-        now = self._services.now
+        self._runtime.after(RETRY_US, self._tick)
+        now = self._runtime.now
         missing: dict[HomeId, list[tuple[EventKey, int, bytes]]] = {}
-        for (source, stream), events in self._carried.items():
+        for (source, stream), events in self._open.items():
             settled = next(iter(events)) - 1
             for number, each in events.items():
                 if now - each.since < RETRY_US:
@@ -182,30 +186,30 @@ class Flood:
             self._send_again(home, wanted)
 
     def _send_again(self, home: HomeId, wanted: list[tuple[EventKey, int, bytes]]) -> None:
-        host = self._hosting.directory.host(home)
-        hosted = self._hosting.homes.get(home)
+        host = self._home_manager.directory.host(home)
+        hosted = self._home_manager.homes.get(home)
         if hosted is not None:
             for event, _, content in wanted:
                 self._take_here(hosted, event, content)
             return
         due, wait = self._retry.get(home, (0, RETRY_US))
-        if host is None or host.id == self._services.me.id or self._services.now < due:
+        if host is None or host.id == self._runtime.me.id or self._runtime.now < due:
             return
-        self._retry[home] = (self._services.now + wait, min(2 * wait, RETRY_MAX_US))
-        self._services.observe("event_again", min(len(wanted), RETRY_EVENTS_MAX))
+        self._retry[home] = (self._runtime.now + wait, min(2 * wait, RETRY_MAX_US))
+        self._runtime.observe("event_again", min(len(wanted), RETRY_EVENTS_MAX))
         for event, settled, content in wanted[:RETRY_EVENTS_MAX]:
-            self._services.send(host, FloodEvent(event, self._services.me, settled, 1, None, content))
+            self._runtime.send(host, FloodEvent(event, self._runtime.me, settled, 1, None, content))
 
     def _learnt(self, entries: list[Entry]) -> None:
         for entry in entries:
             self._retry.pop(entry.home, None)
             if entry.gone:
                 self._homes.pop(entry.home, None)
-                for (source, stream), events in list(self._carried.items()):
+                for (source, stream), events in list(self._open.items()):
                     self._has(entry.home, source, stream, max(events, default=0), ())
             elif entry.home not in self._homes:
                 self._homes[entry.home] = None
-                for events in self._carried.values():
+                for events in self._open.values():
                     for each in events.values():
                         each.waiting[entry.home] = None
 
@@ -219,11 +223,11 @@ class Flood:
             forwarded = self._forwarded[stream] = SequenceSet()
         forwarded.raise_to(message.settled)
         if message.scope is not None and forwarded.add(event.number):
-            self._services.observe("event_hops", message.hops)
+            self._runtime.observe("event_hops", message.hops)
             self._pass_on(message, message.scope)
-        if message.origin.id == self._services.me.id:
+        if message.origin.id == self._runtime.me.id:
             return  # it came round: this node has it
-        for home in list(self._hosting.homes.values()):
+        for home in list(self._home_manager.homes.values()):
             self._take(home, message)
 
     def _take(self, home: Home, message: FloodEvent) -> None:
@@ -246,27 +250,27 @@ class Flood:
         if waiting is not None:
             waiting[about] = done
             return
-        wait_us = self._told_at.get(origin.id, 0) + TELL_US - self._services.now
+        wait_us = self._told_at.get(origin.id, 0) + TELL_US - self._runtime.now
         if wait_us > 0:
             self._to_tell[origin.id] = {about: done}
-            self._services.after(wait_us, lambda: self._tell_now(origin, self._to_tell.pop(origin.id)))
+            self._runtime.after(wait_us, lambda: self._tell_now(origin, self._to_tell.pop(origin.id)))
         else:
             self._tell_now(origin, {about: done})
 
     def _tell_now(self, origin: Peer, to_tell: dict[tuple[HomeId, HomeId, int], SequenceSet]) -> None:
-        self._told_at[origin.id] = self._services.now
+        self._told_at[origin.id] = self._runtime.now
         told = tuple([HomeProgress(*about, done.floor, _first(done)) for about, done in to_tell.items()])
-        self._services.send(origin, FloodAck(self._hosting.directory.digest, told))
+        self._runtime.send(origin, FloodAck(self._home_manager.directory.digest, told))
 
     def _flooded(self, source: Peer, message: FloodAck) -> None:
-        directory = self._hosting.directory
+        directory = self._home_manager.directory
         if directory.has_merged(message.digest):
             self._count(message.done)
         else:
             directory.compare(source, lambda _: self._count_if_merged(message))
 
     def _count_if_merged(self, message: FloodAck) -> None:
-        if self._hosting.directory.has_merged(message.digest):  # else it will be told again
+        if self._home_manager.directory.has_merged(message.digest):  # else it will be told again
             self._count(message.done)
 
     def _count(self, told: tuple[HomeProgress, ...]) -> None:
@@ -276,7 +280,7 @@ class Flood:
 
     def check(self) -> None:
         """Assert what must hold at all times."""
-        for events in self._carried.values():
+        for events in self._open.values():
             numbers = list(events)
             assert numbers == sorted(numbers), "events of a stream are carried in the order of their numbers"
             assert all(each.waiting for each in events.values()), "an event that all have is settled"
@@ -284,3 +288,40 @@ class Flood:
 
 def _first(done: SequenceSet) -> tuple[int, ...]:
     return () if done.is_whole else tuple(islice(done.above(), ABOVE_MAX))
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+class FloodEvent(Message, frozen=True, array_like=True, gc=False, tag="flooding"):
+    """An event; `scope` is the part of the overlay to pass it on to, None for nobody.
+
+    `settled`: all events of its stream up to this number have reached everyone.
+    """
+
+    event: EventKey
+    origin: Peer
+    settled: int
+    hops: int
+    scope: bytes | None
+    content: bytes
+
+
+class HomeProgress(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a home has of a stream: all up to `floor`, and some above."""
+
+    home: HomeId
+    source: HomeId
+    stream: int
+    floor: int
+    above: tuple[int, ...]
+
+
+class FloodAck(Message, frozen=True, array_like=True, gc=False, tag="flooded"):
+    """What homes of the sender have, and the digest of its directory."""
+
+    digest: bytes
+    done: tuple[HomeProgress, ...]
+
+
+MESSAGES: Final = (FloodEvent, FloodAck)

@@ -26,16 +26,7 @@ from meetpoint.language.filters.constraints import Constraint, NumberSet, Timest
 from meetpoint.language.filters.intervals import Bound, Interval, Intervals, settle
 from meetpoint.language.schema.attribute import Attribute
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.placement.scales import (
-    WHOLE_FLOATS,
-    Real,
-    Scale,
-    measure,
-    moment,
-    nearest_double,
-    step_of,
-    whole_parts,
-)
+from meetpoint.placement.scales import WHOLE_FLOATS, Real, Scale, measure, moment, nearest_double, step_of, whole_parts
 
 __all__ = [
     "Grid",
@@ -49,6 +40,7 @@ __all__ = [
     "next_key",
     "whole",
 ]
+
 
 Ordered: TypeAlias = NumberSet | TimestampSet
 """Constraints on what lies on a line."""
