@@ -22,7 +22,7 @@ from meetpoint.api.ids import Peer
 from meetpoint.catalog import make_codec
 from meetpoint.lab.sim.run import RunConfig, make_network
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.overlays.chord.messages import Find
+from meetpoint.overlays.chord.messages import ChordFind
 
 GOAL = 100 / 470
 ROUNDS = 5
@@ -38,7 +38,7 @@ def bare_per_s() -> float:
     heap: list[tuple[int, int, bytes]] = []
     begin = time.process_time()
     for serial, delay in enumerate(delays):
-        heapq.heappush(heap, (serial * 100 + delay, serial, codec.encode(Find(key, peer, serial, 3))))
+        heapq.heappush(heap, (serial * 100 + delay, serial, codec.encode(ChordFind(key, peer, serial, 3))))
         if len(heap) > ON_THEIR_WAY:
             codec.decode(heapq.heappop(heap)[2])
     return BARE / (time.process_time() - begin)

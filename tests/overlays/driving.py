@@ -45,13 +45,13 @@ class Host(Generic[Overlaid]):
     def __init__(
         self, me: Peer, ring: Ring, seed: int, packer: Codec, make: Callable[[Runtime, Upcalls], Overlaid]
     ) -> None:
-        self.services = Runtime(me, ring, packer, seed)
-        self.services._numbers = 0  # from one on, so that tests can tell them
+        self.runtime = Runtime(me, ring, packer, seed)
+        self.runtime._numbers = 0  # from one on, so that tests can tell them
         self.delivered_here: list[tuple[Key, Message, Peer, int]] = []
         self.joins = 0
         self.changes = 0
-        self.overlay = make(self.services, self)
-        self.overlay._finding._lookups._numbers = 0
+        self.overlay = make(self.runtime, self)
+        self.overlay._router._numbers = 0
         self.handlers: dict[type[Message], Callable[[Peer, Message], None]] = dict(self.overlay.handlers())
 
     # What the overlay tells.
@@ -67,18 +67,18 @@ class Host(Generic[Overlaid]):
     # What a driver hands in.
     def do(self, now: int, act: Callable[[], None]) -> list[Effect]:
         """One step."""
-        effects = self.services.begin(Instant(now))
+        effects = self.runtime.begin(Instant(now))
         act()
         return effects
 
     def receive(self, source: Peer, message: Message) -> None:
         if isinstance(message, Reply):
-            self.services.replied(source, message)
+            self.runtime.replied(source, message)
         else:
             self.handlers[type(message)](source, message)
 
     def lose(self, gone: Peer) -> None:
-        self.services.lost(gone)
+        self.runtime.lost(gone)
         self.overlay.suspect(gone)
 
 
@@ -213,7 +213,7 @@ class World(Generic[Hosted]):
             case Send(to, message):
                 self._send(host, to, message)
             case SetTimer(timer, at):
-                self._later(at, host, lambda: host.services.fired(timer))
+                self._later(at, host, lambda: host.runtime.fired(timer))
             case Observe(name, value):
                 self.observed[name] += value
             case CancelTimer():
@@ -223,12 +223,12 @@ class World(Generic[Hosted]):
 
     def _send(self, host: Hosted, to: Peer, message: Message) -> None:
         self.sent[type(message).__name__] += 1
-        source = host.services.me
+        source = host.runtime.me
         if self.packed:
             message = self.packer.decode(self.packer.encode(message))
         at = self.now + self.random.randint(*self.delay_us)
         target = self.hosts.get(to.id)
-        if target is None or target.services.me.address != to.address:
+        if target is None or target.runtime.me.address != to.address:
             if self.detector:
                 self._later(at, host, lambda: host.lose(to))
             return

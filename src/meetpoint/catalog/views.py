@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from meetpoint.node.overlay import OverlayView
 from meetpoint.node.scheme import Scheme
-from meetpoint.overlays.chord.table import ChordView
-from meetpoint.overlays.hypercube.table import HypercubeView
-from meetpoint.overlays.pastry.table import PastryView
+from meetpoint.overlays.chord.routing import ChordView
+from meetpoint.overlays.hypercube.routing import HypercubeView
+from meetpoint.overlays.pastry.routing import PastryView
 from meetpoint.schemes.dmm import Dmm
 
 __all__ = ["links_of", "regions_of", "tree_of"]

@@ -6,30 +6,42 @@ of a successor list, or a node that nobody has told about: nobody, as far as thi
 A suspicion is against one incarnation: news of a later one ends it, as does any word from the peer itself. A suspect
 goes to the *passive list*: peers outside the ring as this node sees it, who are asked now and then, so that networks
 that were torn apart find together again (`merging`).
+
+Networks that were torn apart find together again: the questions that overlays have in common.
+
+Whoever is dropped goes to the passive list (`contacts`). In some periods one of it is asked who is responsible, as its
+network sees it, for a key of this node's own. If that is one whom this node would not have named, there are two
+networks, and the two greet each other. What follows is the overlay's matter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import chain, islice
+from typing import TYPE_CHECKING, Protocol
 
 from meetpoint.api.ids import Peer
 from meetpoint.node.runtime.inputs import Instant
 
-__all__ = ["Contacts"]
+if TYPE_CHECKING:
+    from meetpoint.api.ids import Key, Peer
+    from meetpoint.node.runtime.runtime import Runtime
+    from meetpoint.overlays.routing import Router
+
+__all__ = ["Contacts", "PartitionHealing"]
 
 
 class Contacts:
     """One node's address book."""
 
-    __slots__ = ("_fresh", "_known", "_known_max", "_me", "_passive", "_passive_max", "suspects")
+    __slots__ = ("_known", "_known_max", "_me", "_passive", "_passive_max", "_urgent", "suspects")
 
     def __init__(self, me: bytes, known_max: int, passive_max: int) -> None:
         self._me = me
         self._known_max = known_max
         self._passive_max = passive_max
         self._known: dict[bytes, Peer] = {}
-        self._fresh: dict[bytes, Peer] = {}  # of the passive list, who is to be asked first
+        self._urgent: dict[bytes, Peer] = {}  # of the passive list, who is to be asked first
         self._passive: dict[bytes, Peer] = {}  # and the others, in the order of their turns
         self.suspects: dict[bytes, tuple[int, Instant]] = {}
         """Suspected ids, with the incarnation and since when. To be read only."""
@@ -53,7 +65,7 @@ class Contacts:
         """The peer of an id, unless it is suspected."""
         return None if node in self.suspects else self._known.get(node)
 
-    def worth_asking(self, node: bytes, now: Instant, suspicion_us: int) -> Peer | None:
+    def askable(self, node: bytes, now: Instant, suspicion_us: int) -> Peer | None:
         """The peer of an id, unless it was found dead a short while ago."""
         suspicion = self.suspects.get(node)
         return None if suspicion is not None and now - suspicion[1] < suspicion_us else self._known.get(node)
@@ -85,12 +97,12 @@ class Contacts:
 
     def remember(self, peer: Peer, urgent: bool = True) -> None:
         """Put a peer into the passive list, to be asked first or in turn; where it is full, the next makes room."""
-        if peer.id == self._me or not peer.address or peer.id in self._fresh or peer.id in self._passive:
+        if peer.id == self._me or not peer.address or peer.id in self._urgent or peer.id in self._passive:
             return
-        while len(self._fresh) + len(self._passive) >= self._passive_max:
-            turn = self._passive or self._fresh
+        while len(self._urgent) + len(self._passive) >= self._passive_max:
+            turn = self._passive or self._urgent
             del turn[next(iter(turn))]
-        (self._fresh if urgent else self._passive)[peer.id] = peer
+        (self._urgent if urgent else self._passive)[peer.id] = peer
 
     def remember_former(self, peers: Sequence[Peer]) -> None:
         """Put peers from former times there, to be asked in turn; of more than it holds some, at equal distances."""
@@ -98,13 +110,13 @@ class Contacts:
             self.learn(peer)
             self.remember(peer, urgent=False)
 
-    def settle(self) -> None:
+    def forget_unsuspected(self) -> None:
         """This ring seems to be the only one: let go of those in turn who were never suspected."""
         self._passive = {node: peer for node, peer in self._passive.items() if node in self.suspects}
 
-    def take_turn(self) -> Peer | None:
+    def next_passive(self) -> Peer | None:
         """The peer of the passive list whose turn it is: those who came last first, then all, round and round."""
-        turn = self._fresh or self._passive
+        turn = self._urgent or self._passive
         if not turn:
             return None
         node = next(iter(turn))
@@ -112,24 +124,24 @@ class Contacts:
         self._passive[node] = peer
         return self._known.get(node, peer)
 
-    def next_turns(self, count: int) -> tuple[Peer, ...]:
+    def passive_sample(self, count: int) -> tuple[Peer, ...]:
         """The peers of the passive list whose turns come next."""
-        return tuple(islice(chain(self._fresh.values(), self._passive.values()), count))
+        return tuple(islice(chain(self._urgent.values(), self._passive.values()), count))
 
-    def met(self, node: bytes) -> None:
+    def forget_passive(self, node: bytes) -> None:
         """A peer of the passive list is in this ring."""
-        self._fresh.pop(node, None)
+        self._urgent.pop(node, None)
         self._passive.pop(node, None)
 
     @property
     def passive(self) -> int:
         """How long the passive list is."""
-        return len(self._fresh) + len(self._passive)
+        return len(self._urgent) + len(self._passive)
 
     # -- limits --------------------------------------------------------------------------------------------------------
 
     @property
-    def too_many(self) -> bool:
+    def needs_pruning(self) -> bool:
         """Whether it is time to prune."""
         return len(self._known) > self._known_max or len(self.suspects) > self._known_max
 
@@ -145,3 +157,77 @@ class Contacts:
         assert self.passive <= self._passive_max, "the passive list has a limit"
         assert self._me not in self._known, "a node does not write to itself"
         assert self._me not in self.suspects, "a node does not suspect itself"
+
+
+class HealingSettings(Protocol):
+    """What an overlay's settings say of it."""
+
+    @property
+    def merge_share(self) -> float:
+        """In this share of the periods a peer of the passive list is asked."""
+
+    @property
+    def agreed_max(self) -> int:
+        """After so many answers in a row that know of one network, peers never suspected are left in peace."""
+
+
+class Greeter(Protocol):
+    """An overlay's upkeep."""
+
+    def greet(self, peer: Peer) -> None:
+        """Tell a node of this one, and ask where it stands."""
+
+
+class PartitionHealing:
+    """One node's questions to those outside its network."""
+
+    __slots__ = ("_agreed", "_contacts", "_greeter", "_router", "_runtime", "_settings")
+
+    def __init__(
+        self, runtime: Runtime, contacts: Contacts, router: Router, greeter: Greeter, settings: HealingSettings
+    ) -> None:
+        self._runtime = runtime
+        self._contacts = contacts
+        self._router = router
+        self._greeter = greeter
+        self._settings = settings
+        self._agreed = 0
+
+    # -- what an overlay adds ------------------------------------------------------------------------------------------
+
+    def _key(self) -> Key | None:
+        """The key that is asked for; None where this node is in no network."""
+        raise NotImplementedError
+
+    def _expects(self, found: Peer) -> bool:
+        """Whether that is who is responsible for it, as this node sees it."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def remember(self, peers: Sequence[Peer]) -> None:
+        """Peers from former times are asked in turn."""
+        self._agreed = 0
+        self._contacts.remember_former(peers)
+
+    def tick(self) -> None:
+        """In some periods, ask one."""
+        key = self._key()
+        if key is None or self._runtime.random.random() >= self._settings.merge_share:
+            return
+        peer = self._contacts.next_passive()
+        if peer is not None:
+            self._router.lookup_via(peer, key, lambda found, hops: self._found(peer, found))
+
+    def _found(self, asked: Peer, found: Peer | None) -> None:
+        if found is None:
+            return
+        if self._expects(found):
+            self._contacts.forget_passive(asked.id)
+            self._agreed += 1
+            if self._agreed >= self._settings.agreed_max:
+                self._contacts.forget_unsuspected()
+        else:
+            self._agreed = 0
+            self._contacts.learn(found)
+            self._greeter.greet(found)

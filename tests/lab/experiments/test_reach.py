@@ -41,7 +41,7 @@ from meetpoint.lab.experiments.reach.events import (
 )
 from meetpoint.lab.sim.scenario import Network
 from meetpoint.overlays.hypercube import Region
-from meetpoint.overlays.hypercube.keys import point_of
+from meetpoint.overlays.hypercube.regions import point_of
 from meetpoint.schemes.reach import Tree, is_required, tree_of
 from tests.lab.experiments.judging import Scale, check_asked, made_up
 

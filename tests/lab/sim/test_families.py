@@ -17,7 +17,7 @@ from meetpoint.lab.sim.workload import Workload
 from meetpoint.language.schema.schema import Schema
 from meetpoint.overlays.chord import ChordView
 from meetpoint.overlays.hypercube import HypercubeSettings, HypercubeView, Region
-from meetpoint.overlays.hypercube.keys import key_of
+from meetpoint.overlays.hypercube.regions import key_of
 from meetpoint.overlays.pastry import PastryView
 from tests.lab.sim.ideal import IdealFamily
 

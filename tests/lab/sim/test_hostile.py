@@ -27,9 +27,9 @@ from meetpoint.node.runtime.records import LOCAL, Record
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.settings import NodeSettings
-from meetpoint.overlays.chord.messages import Routed
-from meetpoint.overlays.hypercube.messages import Routed as CubeRouted
-from meetpoint.overlays.pastry.messages import Routed as PastryRouted
+from meetpoint.overlays.chord.messages import ChordRouted
+from meetpoint.overlays.hypercube.messages import HypercubeRouted
+from meetpoint.overlays.pastry.messages import PastryRouted
 from meetpoint.placement.messages import MESSAGES as RENDEZVOUS
 from meetpoint.placement.messages import Entry
 from meetpoint.placement.ownership.owned_ranges import OwnedRanges
@@ -201,7 +201,7 @@ def test_no_message_about_keys_kills_a_network_that_goes_on(overlay: str, scheme
     """What a message leads to counts as well: errands that go on, answers, timers. And no key gets two holders."""
     net, heard = network(overlay, scheme)
     kinds: tuple[type[Message], ...] = (
-        *RENDEZVOUS, *MEET, *LISTS, *DMM, *REACH, *FILTERS, Routed, PastryRouted, CubeRouted,
+        *RENDEZVOUS, *MEET, *LISTS, *DMM, *REACH, *FILTERS, ChordRouted, PastryRouted, HypercubeRouted,
     )  # fmt: skip
     payloads = [each for each in heard if isinstance(CODEC.decode(each[1]), kinds)]
     rng = random.Random(7)

@@ -17,7 +17,7 @@ from meetpoint.lab.sim import Network, Report, Timing
 from meetpoint.lab.sim.bare import BareNode, BareNodes
 from meetpoint.lab.sim.families import family_of
 from meetpoint.overlays.pastry import Pastry
-from meetpoint.overlays.pastry.rules import Rules
+from meetpoint.overlays.pastry.rules import PastryRules
 from tests.overlays.pastry.mutants import HelpsAnyone, ReadyUnleased, TwoAtOnce
 
 STORM = Timing(between_joins_s=0.02, start_s_max=30, calm_s=5, after_s=1, quiet_s=5)
@@ -27,7 +27,7 @@ SEEDS = range(1, 7)
 class Ruled(BareNodes):
     """Nodes that are only their overlay, by other rules."""
 
-    def __init__(self, rules: type[Rules]) -> None:
+    def __init__(self, rules: type[PastryRules]) -> None:
         self._rules = rules
 
     def make(self, config: NetworkConfig, peer: Peer, seed: int, codec: Any) -> BareNode:
@@ -37,7 +37,7 @@ class Ruled(BareNodes):
         return node
 
 
-def storm(rules: type[Rules], seed: int) -> Report:
+def storm(rules: type[PastryRules], seed: int) -> Report:
     kin = family_of(NetworkConfig(overlay="pastry"), Ruled(rules))
     net = Network("pastry", "none", 12, seed, detector="perfect", founders=2, timing=STORM, kin=kin)
     for _ in range(20):
@@ -48,7 +48,7 @@ def storm(rules: type[Rules], seed: int) -> Report:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_many_join_at_once_and_no_two_ready_nodes_overlap(seed: int) -> None:
-    report = storm(Rules, seed)
+    report = storm(PastryRules, seed)
     assert report.good, report.problems
 
 

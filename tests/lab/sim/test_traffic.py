@@ -17,8 +17,8 @@ from meetpoint.lab.sim.compare.traffic import ENVELOPES, PARTS, PURPOSES, Meter,
 from meetpoint.lab.sim.engine import Process
 from meetpoint.node.runtime.inputs import ClientRequest
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.overlays.chord.messages import Find, Routed
-from meetpoint.schemes.flood.scheme import FloodEvent
+from meetpoint.overlays.chord.messages import ChordFind, ChordRouted
+from meetpoint.schemes.flood.messages import FloodEvent
 from tests.lab.sim.toy import ToyFamily
 
 RING = Ring()
@@ -68,9 +68,9 @@ def test_what_is_said_of_the_inside_of_messages_is_so() -> None:
 def test_a_routed_message_is_for_what_it_brings() -> None:
     codec = make_codec()
     event = FloodEvent(EventKey(HomeId(b"h"), 1, 1), PEER, 0, 0, b"", b"content")
-    for body, tag in ((event, "flooding"), (Find(RING.key(1), PEER, 1, 1), "c.fi")):
-        once = Routed(RING.key(1), PEER, 1, codec.encode(body))
-        twice = Routed(RING.key(1), PEER, 1, codec.encode(once))
+    for body, tag in ((event, "flooding"), (ChordFind(RING.key(1), PEER, 1, 1), "c.fi")):
+        once = ChordRouted(RING.key(1), PEER, 1, codec.encode(body))
+        twice = ChordRouted(RING.key(1), PEER, 1, codec.encode(once))
         for message in (once, twice):
             assert metered(message).by_kind == {tag: Traffic(1, len(codec.encode(message)))}
 
@@ -79,9 +79,9 @@ def test_the_bytes_of_a_part_are_for_its_own_purpose() -> None:
     class Reply(Message, frozen=True, array_like=True, gc=False, tag="visited"):
         summary: tuple[int, ...] | None
 
-    codec = Codec([Reply, Routed])
+    codec = Codec([Reply, ChordRouted])
     for part, size in ((None, 0), ((), 1), ((1, 2, 3), 4)):
-        for message in (Reply(part), Routed(RING.key(1), PEER, 1, codec.encode(Reply(part)))):
+        for message in (Reply(part), ChordRouted(RING.key(1), PEER, 1, codec.encode(Reply(part)))):
             found = metered(message, codec).by_purpose()
             assert found["summaries"] == Traffic(0, size)
             assert found["events"] == Traffic(1, len(codec.encode(message)) - size)

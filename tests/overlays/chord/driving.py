@@ -10,7 +10,7 @@ from meetpoint.api.ids import Key, NodeId, Peer
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord import MESSAGES, Chord, ChordSettings
 from meetpoint.overlays.chord.invariant import broken, departures
-from meetpoint.overlays.chord.rules import Rules
+from meetpoint.overlays.chord.rules import ChordRules
 from tests.overlays import driving
 from tests.overlays.driving import Text, drawn, peer
 
@@ -22,8 +22,10 @@ PACKER = Codec((*MESSAGES, Text))
 class Host(driving.Host[Chord]):
     """A node that is nothing but Chord."""
 
-    def __init__(self, me: Peer, ring: Ring, seed: int, settings: ChordSettings, rules: type[Rules] = Rules) -> None:
-        super().__init__(me, ring, seed, PACKER, lambda services, upcalls: Chord(services, upcalls, settings, rules))
+    def __init__(
+        self, me: Peer, ring: Ring, seed: int, settings: ChordSettings, rules: type[ChordRules] = ChordRules
+    ) -> None:
+        super().__init__(me, ring, seed, PACKER, lambda runtime, upcalls: Chord(runtime, upcalls, settings, rules))
 
 
 class World(driving.World[Host]):
@@ -34,7 +36,7 @@ class World(driving.World[Host]):
         ring: Ring | None = None,
         seed: int = 0,
         settings: ChordSettings | None = None,
-        rules: type[Rules] = Rules,
+        rules: type[ChordRules] = ChordRules,
         **network: Any,
     ) -> None:
         super().__init__(ring or Ring(), PACKER, seed, **network)

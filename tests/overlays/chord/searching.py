@@ -22,14 +22,14 @@ from typing import NamedTuple
 
 from meetpoint.node.runtime.ring import between
 from meetpoint.overlays.chord.invariant import broken, departures
-from meetpoint.overlays.chord.rules import Rules, State
+from meetpoint.overlays.chord.rules import ChordRules, ChordState
 
 __all__ = ["Circle", "Claims", "Found", "Made", "spread", "tight"]
 
 Network = tuple[int, ...]
 """The number of each node's state, by its place on the circle; 0 is no member."""
 
-Made = tuple[Rules, tuple[bytes, ...]]
+Made = tuple[ChordRules, tuple[bytes, ...]]
 """Rules, and the nodes that they are for."""
 
 ROUNDS_MAX = 40
@@ -53,13 +53,13 @@ class Found(NamedTuple):
     story: tuple[str, ...]
 
 
-def spread(count: int, length: int, kind: type[Rules] = Rules) -> Made:
+def spread(count: int, length: int, kind: type[ChordRules] = ChordRules) -> Made:
     """Nodes that lie apart: an artificial entry is never a node."""
     size = 8 * count
     return kind(length, lambda node: bytes([(node[0] + 1) % size])), tuple(bytes([8 * n]) for n in range(count))
 
 
-def tight(count: int, length: int, kind: type[Rules] = Rules) -> Made:
+def tight(count: int, length: int, kind: type[ChordRules] = ChordRules) -> Made:
     """Nodes side by side, as in the Alloy model: an artificial entry may be a node."""
     return kind(length, lambda node: bytes([(node[0] + 1) % count])), tuple(bytes([n]) for n in range(count))
 
@@ -81,8 +81,8 @@ class Circle:
         self.fails = fails
         self.turned = turned
         self._place = {node: place for place, node in enumerate(self.ids)}
-        self._states: list[State | None] = [None]
-        self._numbers: dict[State, int] = {}
+        self._states: list[ChordState | None] = [None]
+        self._numbers: dict[ChordState, int] = {}
         self._entries = [0]  # which nodes a state's list names, as bits
         self._skips = [0]  # which it skips
         self._turns: list[int | None] = [0]  # the state of the next node when the circle is turned by one
@@ -102,7 +102,7 @@ class Circle:
             states[at] = self._number(self.rules.found(self.ids[at], after, self.ids[(at - 1) % count]))
         return tuple(states)
 
-    def members(self, network: Network) -> dict[bytes, State]:
+    def members(self, network: Network) -> dict[bytes, ChordState]:
         """The members' states."""
         return {state.me: state for state in map(self._states.__getitem__, network) if state is not None}
 
@@ -153,7 +153,7 @@ class Circle:
         network = _with(network, place, changed)
         if told_place < 0 or not network[told_place] or self.claims is Claims.ANY:
             return network
-        network = _with(network, told_place, self._claim(network[told_place], place))
+        network = _with(network, told_place, self._notify(network[told_place], place))
         return self.rectify(network, told_place) if self.claims is Claims.AT_ONCE else network
 
     def rectify(self, network: Network, place: int) -> Network:
@@ -168,21 +168,21 @@ class Circle:
     def _rectify_any(self, network: Network, place: int) -> Iterator[Network]:
         for candidate in range(len(self.ids)):
             if candidate != place:
-                claimed = _with(network, place, self._claim(network[place], candidate))
-                after = self.rectify(claimed, place)
+                notified = _with(network, place, self._notify(network[place], candidate))
+                after = self.rectify(notified, place)
                 if after != network:
                     yield after
 
-    def _half(self, state: State, other: int) -> tuple[State, bytes | None]:
+    def _half(self, state: ChordState, other: int) -> tuple[ChordState, bytes | None]:
         rules, told = self.rules, self._states[other]
         if state.saved is not None:
             return rules.second_dead(state) if told is None else rules.second_live(state, told.succ)
         return rules.first_dead(state) if told is None else rules.first_live(state, told.prdc, told.succ)
 
-    def _claim(self, number: int, candidate: int) -> int:
+    def _notify(self, number: int, candidate: int) -> int:
         key = number, candidate
         if key not in self._claimed:
-            self._claimed[key] = self._number(self.rules.claimed(self._state(number), self.ids[candidate]))
+            self._claimed[key] = self._number(self.rules.notified(self._state(number), self.ids[candidate]))
         return self._claimed[key]
 
     def _join(self, place: int, member: int) -> int:
@@ -194,12 +194,12 @@ class Circle:
 
     # -- numbers -------------------------------------------------------------------------------------------------------
 
-    def _state(self, number: int) -> State:
+    def _state(self, number: int) -> ChordState:
         state = self._states[number]
         assert state is not None, "a member"
         return state
 
-    def _number(self, state: State) -> int:
+    def _number(self, state: ChordState) -> int:
         number = self._numbers.get(state)
         if number is None:
             number = self._numbers[state] = len(self._states)
@@ -216,7 +216,7 @@ class Circle:
         if turned is None:
             state = self._state(number)
             turned = self._turns[number] = self._number(
-                State(
+                ChordState(
                     self._next(state.me),
                     tuple(map(self._next, state.succ)),
                     self._next(state.prdc),

@@ -29,12 +29,12 @@ class Still:
             host.do(0, lambda host=host: host.overlay.found(self.order))  # type: ignore[misc]
 
     def drain(self, host: Host, effects: list[object]) -> None:
-        waiting = [(host.services.me, effect) for effect in effects if isinstance(effect, Send)]
+        waiting = [(host.runtime.me, effect) for effect in effects if isinstance(effect, Send)]
         for source, effect in waiting:  # grows as we go
             self.sent += 1
             target = self.hosts[effect.to.id]
             answer = target.do(0, lambda t=target, s=source, e=effect: t.receive(s, e.message))  # type: ignore[misc]
-            waiting += [(target.services.me, effect) for effect in answer if isinstance(effect, Send)]
+            waiting += [(target.runtime.me, effect) for effect in answer if isinstance(effect, Send)]
 
     def lookup(self, node: bytes, key: Key) -> tuple[Peer, int]:
         """The owner, and the hops that the asker was told; they are the messages that were sent, but for the answer."""
@@ -174,7 +174,7 @@ def test_a_routed_message_arrives_once_with_its_hops_and_its_origin() -> None:
         still.sent = 0
         still.drain(origin, [*origin.do(0, lambda key=key, o=origin, at=at: o.overlay.route(key, Text(str(at))))])  # type: ignore[misc]
         owner = still.hosts[still.owner(key).id]
-        assert owner.delivered_here == [(key, Text(str(at)), origin.services.me, still.sent)]
+        assert owner.delivered_here == [(key, Text(str(at)), origin.runtime.me, still.sent)]
         owner.delivered_here.clear()
 
 

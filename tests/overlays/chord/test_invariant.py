@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from meetpoint.node.runtime.ring import Ring, between
 from meetpoint.overlays.chord.invariant import broken, departures
-from meetpoint.overlays.chord.rules import Rules, State
+from meetpoint.overlays.chord.rules import ChordRules, ChordState
 
 RING = Ring(8)
 
@@ -16,9 +16,9 @@ def ids(*numbers: int) -> tuple[bytes, ...]:
     return tuple(RING.key(number) for number in numbers)
 
 
-def network(length: int, *numbers: int) -> dict[bytes, State]:
+def network(length: int, *numbers: int) -> dict[bytes, ChordState]:
     """Members with ideal pointers."""
-    rules = Rules(length, lambda node: RING.add(node, 1))
+    rules = ChordRules(length, lambda node: RING.add(node, 1))
     order = ids(*sorted(numbers))
     states = {}
     for at, me in enumerate(order):
@@ -26,7 +26,7 @@ def network(length: int, *numbers: int) -> dict[bytes, State]:
     return states
 
 
-def point(states: dict[bytes, State], member: int, *succ: int) -> dict[bytes, State]:
+def point(states: dict[bytes, ChordState], member: int, *succ: int) -> dict[bytes, ChordState]:
     key = RING.key(member)
     return {**states, key: states[key]._replace(succ=ids(*succ))}
 
@@ -95,11 +95,11 @@ def test_an_artificial_entry_is_no_departure_and_a_member_in_its_place_is_one() 
 def test_the_checker_says_what_the_definition_says(data: st.DataObject) -> None:
     ring = Ring(4)
     numbers = data.draw(st.lists(st.integers(0, 15), min_size=1, max_size=7, unique=True))
-    states: dict[bytes, State] = {}
+    states: dict[bytes, ChordState] = {}
     for number in numbers:
         me = ring.key(number)
         steps = data.draw(st.lists(st.integers(1, 15), min_size=1, max_size=3, unique=True))
-        states[me] = State(me, tuple(ring.add(me, step) for step in sorted(steps)), me)
+        states[me] = ChordState(me, tuple(ring.add(me, step) for step in sorted(steps)), me)
     live = all(any(entry in states for entry in state.succ) for state in states.values())
     principals = [
         member

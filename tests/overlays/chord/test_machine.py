@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 
 from meetpoint.node.runtime.ring import Ring, between
 from meetpoint.overlays.chord.invariant import broken, departures
-from meetpoint.overlays.chord.rules import Rules, State
+from meetpoint.overlays.chord.rules import ChordRules, ChordState
 from tests.overlays.chord.mutants import Uncut
 from tests.tiers import SOAK
 
@@ -32,12 +32,12 @@ NODES = tuple(RING.key(number) for number in range(0, 240, 20))
 class Lives(RuleBasedStateMachine):
     """A network of which hypothesis chooses the next step."""
 
-    kind: type[Rules] = Uncut
+    kind: type[ChordRules] = Uncut
 
     def __init__(self) -> None:
         super().__init__()
         self.steps = self.kind(LENGTH, lambda node: RING.add(node, 1))
-        self.members: dict[bytes, State] = {}
+        self.members: dict[bytes, ChordState] = {}
 
     @initialize(count=st.integers(LENGTH + 1, 8))
     def found(self, count: int) -> None:
@@ -100,7 +100,7 @@ class Lives(RuleBasedStateMachine):
         if self.members:
             assert broken(self.members, LENGTH + 1) is None
 
-    def _stabilise(self, state: State) -> None:
+    def _stabilise(self, state: ChordState) -> None:
         rules = self.steps
         asked = self.members.get(state.succ[0] if state.saved is None else state.saved)
         if state.saved is not None:
@@ -111,17 +111,17 @@ class Lives(RuleBasedStateMachine):
             after, told = rules.first_live(state, asked.prdc, asked.succ)
         self.members[state.me] = after
         if told in self.members:
-            self.members[told] = rules.claimed(self.members[told], state.me)
+            self.members[told] = rules.notified(self.members[told], state.me)
 
 
 Lives.TestCase.settings = settings(max_examples=2000 if SOAK else 60, stateful_step_count=60, deadline=None)
 TestLives = Lives.TestCase
 
 
-class Headless(Rules):
+class Headless(ChordRules):
     """A dead successor is kept."""
 
-    def first_dead(self, state: State) -> tuple[State, bytes | None]:
+    def first_dead(self, state: ChordState) -> tuple[ChordState, bytes | None]:
         return state, state.succ[0]
 
 

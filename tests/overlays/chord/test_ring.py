@@ -28,7 +28,7 @@ def wrong_fingers(world: World) -> int:
 
 
 def contact(world: World, chance: random.Random, but: bytes = b"") -> Peer:
-    return world.hosts[chance.choice([node for node in sorted(world.members()) if node != but])].services.me
+    return world.hosts[chance.choice([node for node in sorted(world.members()) if node != but])].runtime.me
 
 
 # -- beginning ---------------------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def test_a_quiet_ring_costs_less_than_three_messages_a_second_and_node() -> None
     world.found(drawn(world.ring, 32, 1))
     world.run(60)
     assert sum(world.sent.values()) / 32 / 60 < 3
-    assert world.sent["Claim"] == 0
+    assert world.sent["NotifySuccessor"] == 0
 
 
 @pytest.mark.parametrize("bits", [4, 160])
@@ -196,7 +196,7 @@ class Churn:
             node = chance.choice(sorted(world.hosts))
             if chance.random() < 0.5 and may_go(node):
                 self.gone += 1
-                self.outside.append(world.hosts[node].services.me)
+                self.outside.append(world.hosts[node].runtime.me)
                 (world.leave if chance.random() < 0.3 else world.crash)(node)
             elif self.outside:
                 former = self.outside.pop(chance.randrange(len(self.outside)))

@@ -7,18 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meetpoint.node.runtime.ring import Ring, between
-from meetpoint.overlays.chord.rules import Rules, State
+from meetpoint.overlays.chord.rules import ChordRules, ChordState
 
 RING = Ring(8)
-RULES = Rules(3, lambda node: RING.add(node, 1))
+RULES = ChordRules(3, lambda node: RING.add(node, 1))
 
 
 def ids(*numbers: int) -> tuple[bytes, ...]:
     return tuple(RING.key(number) for number in numbers)
 
 
-def state(me: int, succ: tuple[int, ...], prdc: int, saved: int | None = None, candidate: int | None = None) -> State:
-    return State(
+def state(
+    me: int, succ: tuple[int, ...], prdc: int, saved: int | None = None, candidate: int | None = None
+) -> ChordState:
+    return ChordState(
         RING.key(me),
         ids(*succ),
         RING.key(prdc),
@@ -98,27 +100,27 @@ def test_the_second_half_is_not_run_toward_one_beyond_the_successor() -> None:
 
 
 def test_a_nearer_candidate_is_adopted_without_a_ping() -> None:
-    before = RULES.claimed(state(10, (20, 30, 40), 5), RING.key(7))
+    before = RULES.notified(state(10, (20, 30, 40), 5), RING.key(7))
     assert not RULES.must_ping(before)
     assert RULES.rectify(before, prdc_lives=True) == state(10, (20, 30, 40), 7)
 
 
 @pytest.mark.parametrize(("lives", "prdc"), [(True, 5), (False, 3)])
 def test_a_farther_candidate_is_adopted_only_for_a_dead_predecessor(lives: bool, prdc: int) -> None:
-    before = RULES.claimed(state(10, (20, 30, 40), 5), RING.key(3))
+    before = RULES.notified(state(10, (20, 30, 40), 5), RING.key(3))
     assert RULES.must_ping(before)
     assert RULES.rectify(before, lives) == state(10, (20, 30, 40), prdc)
 
 
 def test_a_claim_does_not_touch_what_stabilise_has_saved() -> None:
     before = state(10, (20, 30, 40), 5, saved=15)
-    after = RULES.rectify(RULES.claimed(before, RING.key(7)), prdc_lives=True)
+    after = RULES.rectify(RULES.notified(before, RING.key(7)), prdc_lives=True)
     assert after.saved == before.saved
 
 
 def test_one_that_is_alone_takes_any_candidate() -> None:
     alone = RULES.found(RING.key(10), (), RING.key(10))
-    assert RULES.rectify(RULES.claimed(alone, RING.key(3)), prdc_lives=True).prdc == RING.key(3)
+    assert RULES.rectify(RULES.notified(alone, RING.key(3)), prdc_lives=True).prdc == RING.key(3)
 
 
 # -- lists -------------------------------------------------------------------------------------------------------------
@@ -143,7 +145,7 @@ def test_a_list_runs_clockwise_and_ends_before_its_owner(entries: tuple[int, ...
 
 @given(st.integers(0, 255), st.lists(st.integers(0, 255), max_size=6), st.integers(1, 5))
 def test_any_entries_make_an_ordered_list(me: int, entries: list[int], length: int) -> None:
-    rules = Rules(length, lambda node: RING.add(node, 1))
+    rules = ChordRules(length, lambda node: RING.add(node, 1))
     own = RING.key(me)
     succ = rules.listed(own, ids(*entries))
     assert 1 <= len(succ) <= length

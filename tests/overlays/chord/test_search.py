@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from meetpoint.overlays.chord.rules import Rules
+from meetpoint.overlays.chord.rules import ChordRules
 from tests.overlays.chord.mutants import NeverReplaced, PublishedJoin, PublishedRules, UncheckedNearer, Uncut
 from tests.overlays.chord.searching import Circle, Claims, Found, Made, spread, tight
 from tests.tiers import SOAK
@@ -66,7 +66,7 @@ def test_the_invariant_holds_in_larger_searches(made: Made, founders: int, claim
 @pytest.mark.parametrize("make", [spread, tight])
 def test_a_network_may_grow_from_a_single_member_by_joins(make: Callable[..., Made], founders: int) -> None:
     """Outside the proof, since there is no base: but as long as nobody fails, nothing goes wrong."""
-    found = explore(make(5 if SOAK or founders > 1 else 4, 2, Rules), 0, founders, fails=False)
+    found = explore(make(5 if SOAK or founders > 1 else 4, 2, ChordRules), 0, founders, fails=False)
     assert found.wrong is None, found
 
 

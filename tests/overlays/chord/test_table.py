@@ -9,14 +9,14 @@ import pytest
 from meetpoint.api.ids import Peer
 from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.ring import Ring, between
-from meetpoint.overlays.chord.rules import Rules
-from meetpoint.overlays.chord.table import Table
+from meetpoint.overlays.chord.routing import ChordTable
+from meetpoint.overlays.chord.rules import ChordRules
 from meetpoint.overlays.contacts import Contacts
 from tests.overlays.chord.driving import peer
 
 RING = Ring(6)
 KEYS = [RING.key(number) for number in range(RING.size)]
-RULES = Rules(3, lambda node: RING.add(node, 1))
+RULES = ChordRules(3, lambda node: RING.add(node, 1))
 
 
 class Drawn:
@@ -26,7 +26,7 @@ class Drawn:
         self.chance = random.Random(seed)
         self.me = RING.node(self.chance.randrange(RING.size))
         self.contacts = Contacts(self.me, 64, 8)
-        self.table = Table(self.me, RING, self.contacts, self.chance.random() < 0.5, lambda: None)
+        self.table = ChordTable(self.me, RING, self.contacts, self.chance.random() < 0.5, lambda: None)
         self.others = [peer(RING, number) for number in self.chance.sample(range(RING.size), self.chance.randint(1, 9))]
         for other in self.others:
             self.contacts.learn(other)
@@ -59,7 +59,7 @@ def test_a_key_goes_the_way_that_the_pointers_say(seed: int) -> None:
     table = drawn.table
     for _ in range(8):
         for key in drawn.chance.choices(KEYS, k=3 * RING.size):
-            assert table.way(key) == ((None, True) if table.owns(key) else table.next_hop(key))
+            assert table.route_of(key) == ((None, True) if table.owns(key) else table.next_hop(key))
         drawn.change()
 
 

@@ -10,7 +10,7 @@ from meetpoint.api.limits import SECOND_US
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.hypercube import MESSAGES, Hypercube, HypercubeSettings
 from meetpoint.overlays.hypercube.invariant import broken, departures
-from meetpoint.overlays.hypercube.keys import point_of
+from meetpoint.overlays.hypercube.regions import point_of
 from tests.overlays import driving
 from tests.overlays.driving import Text, drawn, peer
 
@@ -26,7 +26,7 @@ class Host(driving.Host[Hypercube]):
 
     def __init__(self, me: Peer, ring: Ring, seed: int, settings: HypercubeSettings, dimensions: int) -> None:
         super().__init__(
-            me, ring, seed, PACKER, lambda services, upcalls: Hypercube(services, upcalls, settings, dimensions)
+            me, ring, seed, PACKER, lambda runtime, upcalls: Hypercube(runtime, upcalls, settings, dimensions)
         )
 
 

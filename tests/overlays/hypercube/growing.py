@@ -13,8 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from meetpoint.overlays.hypercube.invariant import UNEVEN_MAX, departures
 from meetpoint.overlays.hypercube.regions import Region
-from meetpoint.overlays.hypercube.routes import next_hop
-from meetpoint.overlays.hypercube.rules import heir_point
+from meetpoint.overlays.hypercube.rules import next_hop, takeover_point
 from tests.overlays.hypercube.members import (
     Change,
     Member,
@@ -66,7 +65,7 @@ def broken(members: Mapping[Region, Member], dimensions: int, uneven_max: int = 
         return f"{twice[0]} has {names[twice[0]]} places"
     for region, member in members.items():
         for link in member.links:
-            if link.region in members and link.spare != len(members[link.region].standbys):
+            if link.region in members and link.standby_count != len(members[link.region].standbys):
                 return f"{region} takes {link.region} for what it is not: {link}"
     return departures(seen(members), dimensions, uneven_max)
 
@@ -138,7 +137,7 @@ class Cube:
         self._keep(admitted.member)
         if admitted.joined is not None:
             self._keep(admitted.joined)
-        self._tell((before,), admitted.change)
+        self._on_change((before,), admitted.change)
         return self._effort()
 
     def leave(self, name: str) -> Effort:
@@ -158,7 +157,7 @@ class Cube:
         self._begin()
         self._dismiss(self.down)
         while dead := [each for each in self.members.values() if each.host in self.down]:
-            heaviest = max(dead, key=lambda each: (each.shown.weight, each.region))
+            heaviest = max(dead, key=lambda each: (each.link_of.weight, each.region))
             self._succeed(heaviest.region, heaviest.host)
         self.down.clear()
         return self._effort()
@@ -180,7 +179,7 @@ class Cube:
         if member.standbys:
             self._put(member, *hand_over(member, member.standbys[0]))
             return
-        end = self._walk(region)
+        end = self._search(region)
         if end.standbys:
             after, name, change = release(end)
             self._put(end, after, change)
@@ -194,12 +193,12 @@ class Cube:
         del self.members[lower.region], self.members[upper.region]
         after, change = merge(lower, upper)
         self._keep(after)
-        self._tell((lower, upper), change)
+        self._on_change((lower, upper), change)
         if upper.host not in gone:
             now = self.members[region]
             self._put(now, *hand_over(now, upper.host))
 
-    def _walk(self, at: Region) -> Member:
+    def _search(self, at: Region) -> Member:
         """To where a host can be spared."""
         while True:
             while (further := pass_leave(self._ask(at))) is not None:
@@ -228,9 +227,9 @@ class Cube:
 
     def _put(self, before: Member, after: Member, change: Change) -> None:
         self._keep(after)
-        self._tell((before,), change)
+        self._on_change((before,), change)
 
-    def _tell(self, concerned: Iterable[Member], change: Change) -> None:
+    def _on_change(self, concerned: Iterable[Member], change: Change) -> None:
         for region in sorted({link.region for member in concerned for link in member.links}):
             if region in self.members and region not in change.gone:
                 after = told(self.members[region], change)
@@ -241,7 +240,7 @@ class Cube:
 class SiblingTakesOver(Cube):
     """The paper's leave: the sibling takes over, and only where it has split a pair within it is merged."""
 
-    def _walk(self, at: Region) -> Member:
+    def _search(self, at: Region) -> Member:
         while at.sibling not in self.members:
             at = next(link for link in self.links(at) if at.sibling.holds(link))
             self._ask(at)
@@ -288,4 +287,4 @@ def path(cube: Cube, start: Region, target: int, avoid: frozenset[Region] = froz
 
 def heir(cube: Cube, region: Region) -> Region:
     """Who sees to a region whose host is silent, as found by routing from any of its neighbours."""
-    return path(cube, cube.links(region)[0], heir_point(region), frozenset((region,)))[-1]
+    return path(cube, cube.links(region)[0], takeover_point(region), frozenset((region,)))[-1]

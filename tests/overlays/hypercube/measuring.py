@@ -44,7 +44,7 @@ def measure_gap() -> None:
                 for node in chance.sample(sorted(world.members()), at_once):
                     world.leave(node)
                 for me in strangers:
-                    world.join(me, world.hosts[chance.choice(sorted(world.members()))].services.me)
+                    world.join(me, world.hosts[chance.choice(sorted(world.members()))].runtime.me)
                 at = world.now
                 while world.departures() is not None:
                     world.run(0.25)

@@ -43,7 +43,7 @@ class Member(NamedTuple):
     links: tuple[Link, ...] = ()
 
     @property
-    def shown(self) -> Link:
+    def link_of(self) -> Link:
         """How neighbours are to know it."""
         return Link(self.region, self.host, len(self.standbys))
 
@@ -70,8 +70,8 @@ def found(host: str) -> Member:
 
 def told(member: Member, change: Change) -> Member:
     """A neighbour has changed."""
-    kept = [link for link in member.links if link.region not in change.gone]
-    return member._replace(links=_linked(member.region, (*kept, *change.come)))
+    reserved_for = [link for link in member.links if link.region not in change.gone]
+    return member._replace(links=_linked(member.region, (*reserved_for, *change.come)))
 
 
 # -- joining -----------------------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def told(member: Member, change: Change) -> Member:
 
 def pass_join(member: Member) -> Region | None:
     """To whom a join is passed on; None: it is this member's."""
-    lightest = rules.pass_join(member.shown, member.links)
+    lightest = rules.pass_join(member.link_of, member.links)
     return None if lightest is None else lightest.region
 
 
@@ -95,13 +95,13 @@ def admit(member: Member, joiner: str, dimensions: int) -> Admitted | None:
 
 def _split(member: Member, joiner: str) -> Admitted:
     lower, upper = member.region.half(0), member.region.half(1)
-    kept = Member(lower, member.host, member.standbys)
+    reserved_for = Member(lower, member.host, member.standbys)
     given = Member(upper, joiner)
     links = member.links
     return Admitted(
-        kept._replace(links=_linked(lower, (*links, given.shown))),
-        given._replace(links=_linked(upper, (*links, kept.shown))),
-        Change((member.region,), (kept.shown, given.shown)),
+        reserved_for._replace(links=_linked(lower, (*links, given.link_of))),
+        given._replace(links=_linked(upper, (*links, reserved_for.link_of))),
+        Change((member.region,), (reserved_for.link_of, given.link_of)),
     )
 
 
@@ -110,17 +110,17 @@ def _split(member: Member, joiner: str) -> Admitted:
 
 def pass_leave(member: Member) -> Region | None:
     """To whom the search for a new host is passed on; None: no neighbour is heavier."""
-    heaviest = rules.pass_leave(member.shown, member.links)
+    heaviest = rules.pass_leave(member.link_of, member.links)
     return None if heaviest is None else heaviest.region
 
 
-def merge(kept: Member, given: Member) -> tuple[Member, Change]:
+def merge(reserved_for: Member, given: Member) -> tuple[Member, Change]:
     """Two halves become one region, at the host of the first; that of the second is free."""
-    assert kept.region.sibling == given.region, "only halves of one region are merged"
-    parent = kept.region.parent
-    after = Member(parent, kept.host, kept.standbys + given.standbys)
-    after = after._replace(links=_linked(parent, (*kept.links, *given.links)))
-    return after, Change((kept.region, given.region), (after.shown,))
+    assert reserved_for.region.sibling == given.region, "only halves of one region are merged"
+    parent = reserved_for.region.parent
+    after = Member(parent, reserved_for.host, reserved_for.standbys + given.standbys)
+    after = after._replace(links=_linked(parent, (*reserved_for.links, *given.links)))
+    return after, Change((reserved_for.region, given.region), (after.link_of,))
 
 
 def hand_over(member: Member, host: str) -> tuple[Member, Change]:
@@ -143,7 +143,7 @@ def dismiss(member: Member, name: str) -> tuple[Member, Change]:
 
 
 def _replaced(member: Member) -> Change:
-    return Change((member.region,), (member.shown,))
+    return Change((member.region,), (member.link_of,))
 
 
 def _linked(region: Region, links: Iterable[Link]) -> tuple[Link, ...]:

@@ -9,20 +9,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.overlays.hypercube.claims import (
-    FIRST,
-    TAKEN,
-    UNHEARD,
+from meetpoint.overlays.hypercube.regions import (
+    WHOLE,
+    Region,
+    are_neighbours,
+    key_of,
+    packed,
+    point_of,
+    span_of,
+    unpacked,
+)
+from meetpoint.overlays.hypercube.rules import (
+    FIRST_EPOCH,
+    TAKEOVER_EPOCHS,
+    UNHEARD_EPOCH,
     Claim,
-    minus,
-    mirrors,
+    founding_regions,
+    mirror_regions,
     overlap,
-    settled,
+    resolved,
+    subtract,
     uncovered,
 )
-from meetpoint.overlays.hypercube.keys import key_of, point_of, span_of
-from meetpoint.overlays.hypercube.regions import WHOLE, Region, are_neighbours, packed, unpacked
-from meetpoint.overlays.hypercube.rules import founding_regions
 
 BITS = 5
 POINTS = range(1 << BITS)
@@ -41,7 +49,7 @@ def are_apart(some: list[Region]) -> bool:
 
 @given(regions, regions)
 def test_minus_leaves_what_is_in_the_one_and_not_in_the_other(one: Region, other: Region) -> None:
-    left = minus(one, other)
+    left = subtract(one, other)
     assert points(*left) == points(one) - points(other)
     assert are_apart(left)
     assert overlap(one, other) == bool(points(one) & points(other))
@@ -56,7 +64,7 @@ def test_uncovered_is_what_none_of_them_has(region: Region, others: list[Region]
 
 @given(st.lists(claims, max_size=8), st.lists(regions, max_size=2))
 def test_at_every_id_the_strongest_claim_counts(said: list[Claim], covered: list[Region]) -> None:
-    left = settled(said, covered)
+    left = resolved(said, covered)
     assert left == sorted(left)
     for point in POINTS:
         here = [claim for claim in said if claim.region.hosts(point)]
@@ -70,16 +78,16 @@ def test_at_every_id_the_strongest_claim_counts(said: list[Claim], covered: list
 @given(st.lists(claims, max_size=8), st.randoms(use_true_random=False))
 def test_it_does_not_matter_in_which_order_claims_were_heard(said: list[Claim], chance: random.Random) -> None:
     shuffled = sorted(said, key=lambda each: chance.random())
-    assert points(*(each.region for each in settled(said))) == points(*(each.region for each in said))
-    owners = [{p: (c.epoch, c.node) for c in settled(some) for p in points(c.region)} for some in (said, shuffled)]
+    assert points(*(each.region for each in resolved(said))) == points(*(each.region for each in said))
+    owners = [{p: (c.epoch, c.node) for c in resolved(some) for p in points(c.region)} for some in (said, shuffled)]
     assert owners[0] == owners[1]
 
 
 def test_who_gave_a_region_away_is_weaker_and_who_was_only_silent_is_stronger() -> None:
-    had = Claim(Region.read("01"), FIRST, b"z")
+    had = Claim(Region.read("01"), FIRST_EPOCH, b"z")
     given_to = had._replace(epoch=had.epoch + 1, node=b"a")
-    taken = had._replace(epoch=had.epoch - TAKEN, node=b"zz")
-    guessed = had._replace(epoch=UNHEARD, node=b"zzz")
+    taken = had._replace(epoch=had.epoch - TAKEOVER_EPOCHS, node=b"zz")
+    guessed = had._replace(epoch=UNHEARD_EPOCH, node=b"zzz")
     assert max((had, taken, guessed, given_to), key=lambda each: each.strength) == given_to
     assert max((had, taken, guessed), key=lambda each: each.strength) == had
     assert max((taken, guessed), key=lambda each: each.strength) == taken
@@ -89,7 +97,7 @@ def test_who_gave_a_region_away_is_weaker_and_who_was_only_silent_is_stronger() 
 
 @given(regions)
 def test_neighbours_are_those_who_have_a_part_of_a_mirror(region: Region) -> None:
-    images = mirrors(region)
+    images = mirror_regions(region)
     assert len(images) == region.length
     for length in range(BITS + 1):
         for bits in range(1 << length):

@@ -20,9 +20,9 @@ from hypothesis.stateful import (
 )
 
 from meetpoint.api.ids import Peer
-from meetpoint.overlays.hypercube.heirs import Heirs
 from meetpoint.overlays.hypercube.invariant import stands
-from meetpoint.overlays.hypercube.upkeep import Upkeep
+from meetpoint.overlays.hypercube.maintenance import HypercubeMaintenance
+from meetpoint.overlays.hypercube.takeover import Takeover
 from tests.overlays.hypercube.driving import QUICK, World, drawn
 from tests.tiers import SOAK
 
@@ -68,7 +68,7 @@ class Lives(RuleBasedStateMachine):
         if numbers and members:
             number = data.draw(st.sampled_from(numbers))
             me = self.pool[number] = again(self.pool[number])
-            contact = self.world.hosts[data.draw(st.sampled_from(members))].services.me
+            contact = self.world.hosts[data.draw(st.sampled_from(members))].runtime.me
             self.world.join(me, contact)
 
     def _rest(self, node: bytes) -> bool:
@@ -89,7 +89,7 @@ class Lives(RuleBasedStateMachine):
             self.world.crash(node)
 
     @rule(loss=st.sampled_from([0.0, 0.1, 0.4]))
-    def lose(self, loss: float) -> None:
+    def orphan_regions(self, loss: float) -> None:
         self.world.loss = loss
 
     @rule(data=st.data(), parts=st.integers(1, 3))
@@ -117,7 +117,7 @@ class Lives(RuleBasedStateMachine):
             members = self.world.members()
             for node, host in list(self.world.hosts.items()):
                 if node not in members and members:
-                    contact = self.world.hosts[self.world.random.choice(sorted(members))].services.me
+                    contact = self.world.hosts[self.world.random.choice(sorted(members))].runtime.me
                     self.world.step(host, lambda host=host, contact=contact: host.overlay.join(contact))  # type: ignore[misc]
 
     @invariant()
@@ -145,13 +145,13 @@ def test_every_id_is_hosted_exactly_once_whenever_it_is_quiet() -> None:
 
 
 def test_the_machine_sees_that_nobody_lets_go_of_what_another_claims(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Upkeep, "_cede", lambda self, claims: False)
+    monkeypatch.setattr(HypercubeMaintenance, "_cede", lambda self, claims: False)
     with pytest.raises(AssertionError, match="too"):
         run(Lives)
 
 
 def test_the_machine_sees_that_nobody_takes_over_what_a_dead_node_hosted(monkeypatch: pytest.MonkeyPatch) -> None:
-    for part in ("see_to", "look_round"):
-        monkeypatch.setattr(Heirs, part, lambda self: None)
+    for part in ("take_over_due", "check_holes"):
+        monkeypatch.setattr(Takeover, part, lambda self: None)
     with pytest.raises(AssertionError, match="have no host"):
         run(Lives)

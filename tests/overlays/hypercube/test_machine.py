@@ -126,7 +126,7 @@ class Unpassed(Cube):
     def mend(self) -> None:
         """Links as they should be, so that only lengths are wrong."""
         for region, member in self.members.items():
-            near = [self.members[other].shown for other in sorted(self.members) if are_neighbours(region, other)]
+            near = [self.members[other].link_of for other in sorted(self.members) if are_neighbours(region, other)]
             self.members[region] = member._replace(links=tuple(near))
 
 

@@ -12,9 +12,16 @@ from meetpoint.api.messages import Message
 from meetpoint.node.overlay import Span
 from meetpoint.overlays.hypercube import HypercubeSettings, Region
 from meetpoint.overlays.hypercube.invariant import gap, not_hosted_once
-from meetpoint.overlays.hypercube.keys import key_of, span_of
-from meetpoint.overlays.hypercube.messages import Beat, Held, Kept, Leaving, Near, Offer, Walk
-from meetpoint.overlays.hypercube.regions import are_neighbours, packed
+from meetpoint.overlays.hypercube.messages import (
+    Heartbeat,
+    HostedRegion,
+    HostSearch,
+    HypercubeLeaving,
+    NeighbourRegion,
+    Offer,
+    RegionReserved,
+)
+from meetpoint.overlays.hypercube.regions import are_neighbours, key_of, packed, span_of
 from tests.overlays.hypercube.driving import QUICK, Host, Text, World, drawn, peer
 
 
@@ -49,10 +56,10 @@ def test_founders_have_their_places_at_once(count: int) -> None:
     assert sum(bool(view.pieces) for view in world.members().values()) == min(count, 8)
     places = hosts[0].overlay.places
     assert places is not None
-    spans = places.founding([host.services.me.id for host in hosts])
+    spans = places.founding([host.runtime.me.id for host in hosts])
     for host in hosts:
         mine = host.overlay.places.mine() if host.overlay.places is not None else None
-        assert mine == ((spans[host.services.me.id],) if host.services.me.id in spans else ())
+        assert mine == ((spans[host.runtime.me.id],) if host.runtime.me.id in spans else ())
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.2])
@@ -69,7 +76,7 @@ def test_many_join_one_at_once(loss: float) -> None:
 def test_a_joiner_that_dies_before_it_claims_takes_nothing_with_it() -> None:
     world = begun(4, settings=QUICK)
     late = peer(world.ring, 77)
-    world.join(late, next(iter(world.hosts.values())).services.me)
+    world.join(late, next(iter(world.hosts.values())).runtime.me)
     world.run_until(lambda: world.sent["Offer"] > 0, 5, 0.005)
     world.crash(late.id)
     assert world.departures() is None
@@ -82,8 +89,8 @@ def test_what_one_says_once_a_second_is_one_message_for_each_link() -> None:
     world.sent.clear()
     world.run(20)
     links = sum(len(view.links) for view in world.members().values())
-    assert set(world.sent) == {"Beat"}
-    assert world.sent["Beat"] == pytest.approx(20 * links, rel=0.1)
+    assert set(world.sent) == {"Heartbeat"}
+    assert world.sent["Heartbeat"] == pytest.approx(20 * links, rel=0.1)
 
 
 # -- coming back -------------------------------------------------------------------------------------------------------
@@ -96,10 +103,10 @@ def test_a_node_that_restarts_has_its_region_back(down: float, detector: bool) -
     chance = random.Random(down)
     for _ in range(3):
         before = regions(world)
-        me = world.hosts[chance.choice(sorted(world.hosts))].services.me
+        me = world.hosts[chance.choice(sorted(world.hosts))].runtime.me
         world.crash(me.id)
         world.run(down)
-        world.join(again(me), world.hosts[chance.choice(sorted(world.hosts))].services.me)
+        world.join(again(me), world.hosts[chance.choice(sorted(world.hosts))].runtime.me)
         world.heal(20)
         assert regions(world) == before, "nothing has moved"
 
@@ -110,16 +117,16 @@ def test_a_region_that_nobody_came_back_for_becomes_others() -> None:
     gone = max(before, key=lambda node: before[node])
     world.crash(gone)
     world.run(4)
-    assert any(view.kept for view in world.members().values()), "kept for it"
+    assert any(view.reserved_for for view in world.members().values()), "kept for it"
     world.run_until(lambda: world.departures() is None, 60)
-    assert not any(view.kept for view in world.members().values())
+    assert not any(view.reserved_for for view in world.members().values())
 
 
 def test_a_node_that_leaves_keeps_nothing() -> None:
     world = begun(11)
     world.leave(sorted(world.hosts)[4])
     world.run(0.5)
-    assert not any(view.kept for view in world.members().values())
+    assert not any(view.reserved_for for view in world.members().values())
     world.heal(20)
 
 
@@ -136,12 +143,12 @@ def test_an_old_word_does_not_bring_back_what_was_given_away() -> None:
     world.run(2)
     world._send = send  # type: ignore[method-assign]
     for number in range(5):
-        world.join(peer(world.ring, 1000 + number), world.hosts[sorted(world.hosts)[0]].services.me)
+        world.join(peer(world.ring, 1000 + number), world.hosts[sorted(world.hosts)[0]].runtime.me)
     world.heal(20)
     before = regions(world)
     for host, to, message in old:
         if to.id in world.hosts:
-            world.step(world.hosts[to.id], lambda h=host, t=to, m=message: world.hosts[t.id].receive(h.services.me, m))  # type: ignore[misc]
+            world.step(world.hosts[to.id], lambda h=host, t=to, m=message: world.hosts[t.id].receive(h.runtime.me, m))  # type: ignore[misc]
     world.run(3)
     assert world.departures() is None
     assert regions(world) == before
@@ -206,9 +213,9 @@ def test_one_whose_sponsor_goes_at_once_finds_another() -> None:
 
 def test_a_join_is_refused_only_where_as_many_stand_by_as_may() -> None:
     world = begun(2 + 32, dimensions=1, settings=QUICK)
-    late = world.join(peer(world.ring, 5), next(iter(world.hosts.values())).services.me)
+    late = world.join(peer(world.ring, 5), next(iter(world.hosts.values())).runtime.me)
     world.run(5)
-    assert world.sent["Refuse"] > 0
+    assert world.sent["JoinRefused"] > 0
     assert not late.overlay.view().joined
     world.leave(sorted(node for node, view in world.members().items() if not view.pieces)[0])
     world.heal(30)
@@ -241,7 +248,7 @@ def test_parts_that_grew_apart_become_one(seed: int) -> None:
     for number, each in enumerate(peers[:9]):
         contact = chance.choice(sorted(node for node in world.hosts if world.sides[node] == number % 3))
         world.sides[each.id] = number % 3
-        world.join(each, world.hosts[contact].services.me)
+        world.join(each, world.hosts[contact].runtime.me)
         world.run(3)
     world.sides = {}
     world.heal(60)
@@ -316,19 +323,25 @@ def test_nothing_that_a_stranger_says_lasts() -> None:
     world = begun(9, settings=QUICK, dimensions=6)
     chance = random.Random(4)
     stranger = peer(world.ring, 4242)
-    link = Near(packed(Region(1, 1)), 7, stranger)
+    link = NeighbourRegion(packed(Region(1, 1)), 7, stranger)
     lies: list[Message] = [
-        Beat((9, 9), 99, 0, (Held(packed(Region(0, 0)), 1 << 40),), links=(link,)),
-        Beat((9, 9), 100, 0, (Held(packed(Region(2, 3)), 50), Held(packed(Region(1, 1)), 50)), spare=9),
-        Beat((9, 9), 101, 0, (), sponsor=world.hosts[sorted(world.hosts)[0]].services.me.id),
-        Beat((9, 9), 102, 0, (Held(b"what", 3),)),
-        Beat((9, 9), 103, 0, (Held(packed(Region(1, 2)), 1 << 63),)),
-        Beat((9, 9), 104, 0, (Held(packed(Region(1, 2)), 3, b"nobody"),)),
+        Heartbeat((9, 9), 99, 0, (HostedRegion(packed(Region(0, 0)), 1 << 40),), links=(link,)),
+        Heartbeat(
+            (9, 9),
+            100,
+            0,
+            (HostedRegion(packed(Region(2, 3)), 50), HostedRegion(packed(Region(1, 1)), 50)),
+            standby_count=9,
+        ),
+        Heartbeat((9, 9), 101, 0, (), sponsor=world.hosts[sorted(world.hosts)[0]].runtime.me.id),
+        Heartbeat((9, 9), 102, 0, (HostedRegion(b"what", 3),)),
+        Heartbeat((9, 9), 103, 0, (HostedRegion(packed(Region(1, 2)), 1 << 63),)),
+        Heartbeat((9, 9), 104, 0, (HostedRegion(packed(Region(1, 2)), 3, b"nobody"),)),
         Offer((0, 0), packed(Region(3, 2)), 60, (link,)),
-        Walk(stranger, packed(Region(5, 3)), 60, (link,), packed(Region(1, 3)), 0, True),
-        Walk(stranger, packed(Region(0, 0)), 60, (link,), packed(Region(0, 0)), 0, True),
-        Kept(b"short", stranger, 0),
-        Leaving((3, 3)),
+        HostSearch(stranger, packed(Region(5, 3)), 60, (link,), packed(Region(1, 3)), 0, True),
+        HostSearch(stranger, packed(Region(0, 0)), 60, (link,), packed(Region(0, 0)), 0, True),
+        RegionReserved(b"short", stranger, 0),
+        HypercubeLeaving((3, 3)),
     ]
     for _ in range(60):
         host = world.hosts[chance.choice(sorted(world.hosts))]

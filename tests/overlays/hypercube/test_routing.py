@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from meetpoint.overlays.hypercube.regions import Region, apart, distance
-from meetpoint.overlays.hypercube.routes import next_hop
+from meetpoint.overlays.hypercube.rules import next_hop
 from tests.overlays.hypercube.growing import Cube, Made, even, grown, heir, lopsided, path
 
 SIZES = [1, 2, 3, 5, 7, 11, 16, 23, 40, 63]

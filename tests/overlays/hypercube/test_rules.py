@@ -125,9 +125,9 @@ def test_a_network_has_at_most_2_to_the_n_hosts_and_further_nodes_stand_by() -> 
 
 def test_those_who_stand_by_are_spread_like_ids() -> None:
     cube = grown(3, 8 + 12, random.Random(2))
-    spare = sorted(len(member.standbys) for member in cube.members.values())
-    assert sum(spare) == 12
-    assert spare[-1] - spare[0] <= 2
+    standby_count = sorted(len(member.standbys) for member in cube.members.values())
+    assert sum(standby_count) == 12
+    assert standby_count[-1] - standby_count[0] <= 2
     assert broken(cube.members, 3) is None
 
 
@@ -185,7 +185,7 @@ def test_the_invariant_sees_wrong_links_names_and_lengths() -> None:
     good = cube.members[one]
     for bad in (
         good._replace(links=good.links[1:]),
-        good._replace(links=(good.links[0]._replace(spare=1), good.links[1])),
+        good._replace(links=(good.links[0]._replace(standby_count=1), good.links[1])),
         good._replace(host=cube.members[other].host),
         good._replace(standbys=("x", "x")),
     ):

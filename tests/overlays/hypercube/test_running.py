@@ -8,8 +8,7 @@ import random
 import pytest
 
 from meetpoint.overlays.hypercube.invariant import gap
-from meetpoint.overlays.hypercube.keys import key_of
-from meetpoint.overlays.hypercube.regions import Region, distance
+from meetpoint.overlays.hypercube.regions import Region, distance, key_of
 from tests.overlays.hypercube.driving import QUICK, World, drawn
 
 HEALED_S = 60.0
@@ -20,7 +19,7 @@ def region(world: World, node: bytes) -> Region:
     return found
 
 
-def settled(count: int, seed: int, dimensions: int = 16) -> World:
+def resolved(count: int, seed: int, dimensions: int = 16) -> World:
     world = World(seed=seed, settings=QUICK, dimensions=dimensions)
     world.found(drawn(world.ring, count, seed))
     world.heal(HEALED_S)
@@ -29,7 +28,7 @@ def settled(count: int, seed: int, dimensions: int = 16) -> World:
 
 @pytest.mark.parametrize("length", [1, 2, 4, 5])
 def test_with_ids_of_one_length_a_path_is_exactly_the_hamming_distance(length: int) -> None:
-    world = settled(1 << length, length)
+    world = resolved(1 << length, length)
     chance = random.Random(length)
     assert gap(world.members()) == 0
     for _ in range(60):
@@ -43,7 +42,7 @@ def test_with_ids_of_one_length_a_path_is_exactly_the_hamming_distance(length: i
 
 @pytest.mark.parametrize("count", [3, 11, 23, 40])
 def test_with_others_a_path_is_at_most_the_wrong_bits_at_its_beginning(count: int) -> None:
-    world = settled(count, count)
+    world = resolved(count, count)
     chance = random.Random(count)
     for _ in range(60):
         start = chance.choice(sorted(world.hosts))
@@ -58,12 +57,12 @@ def test_with_others_a_path_is_at_most_the_wrong_bits_at_its_beginning(count: in
 @pytest.mark.parametrize("count", [8, 16, 32, 64, 128])
 def test_a_join_touches_as_many_as_log_k(count: int) -> None:
     """The two halves, and who is next to them: at most two for each bit."""
-    world = settled(count, 1)
+    world = resolved(count, 1)
     chance = random.Random(count)
     joiners = [each for each in drawn(world.ring, 2 * count, 2) if each.id not in world.hosts][:4]
     for me in joiners:
         before = {node: view.version for node, view in world.members().items()}
-        contact = world.hosts[chance.choice(sorted(before))].services.me
+        contact = world.hosts[chance.choice(sorted(before))].runtime.me
         world.join(me, contact)
         world.heal(HEALED_S)
         after = world.members()
@@ -79,7 +78,7 @@ def test_a_join_touches_as_many_as_log_k(count: int) -> None:
 
 def churned(seed: int, count: int, rounds: int, at_once: int) -> tuple[World, int, int]:
     """A network in which some come and some go, all at the same time; the widest gap, and between neighbours."""
-    world = settled(count, seed)
+    world = resolved(count, seed)
     chance = random.Random(seed)
     widest = uneven = 0
     for turn in range(rounds):
@@ -87,7 +86,7 @@ def churned(seed: int, count: int, rounds: int, at_once: int) -> tuple[World, in
         for node in chance.sample(sorted(world.members()), at_once):
             world.leave(node)
         for me in strangers:
-            world.join(me, chance.choice([world.hosts[node].services.me for node in sorted(world.members())]))
+            world.join(me, chance.choice([world.hosts[node].runtime.me for node in sorted(world.members())]))
         world.heal(HEALED_S)
         views = world.members()
         widest = max(widest, gap(views))

@@ -10,7 +10,7 @@ from meetpoint.api.ids import Key, NodeId, Peer
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.pastry import MESSAGES, Pastry, PastrySettings
 from meetpoint.overlays.pastry.invariant import broken, closest, departures, stands
-from meetpoint.overlays.pastry.rules import Rules
+from meetpoint.overlays.pastry.rules import PastryRules
 from tests.overlays import driving
 from tests.overlays.driving import Text, drawn, peer
 
@@ -22,8 +22,10 @@ PACKER = Codec((*MESSAGES, Text))
 class Host(driving.Host[Pastry]):
     """A node that is nothing but Pastry."""
 
-    def __init__(self, me: Peer, ring: Ring, seed: int, settings: PastrySettings, rules: type[Rules] = Rules) -> None:
-        super().__init__(me, ring, seed, PACKER, lambda services, upcalls: Pastry(services, upcalls, settings, rules))
+    def __init__(
+        self, me: Peer, ring: Ring, seed: int, settings: PastrySettings, rules: type[PastryRules] = PastryRules
+    ) -> None:
+        super().__init__(me, ring, seed, PACKER, lambda runtime, upcalls: Pastry(runtime, upcalls, settings, rules))
 
 
 class World(driving.World[Host]):
@@ -34,7 +36,7 @@ class World(driving.World[Host]):
         ring: Ring | None = None,
         seed: int = 0,
         settings: PastrySettings | None = None,
-        rules: type[Rules] = Rules,
+        rules: type[PastryRules] = PastryRules,
         **network: Any,
     ) -> None:
         super().__init__(ring or Ring(128), PACKER, seed, **network)

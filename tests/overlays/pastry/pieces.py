@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from meetpoint.overlays.pastry.rules import LEFT, RIGHT, Both, Said, Side, State, is_ready
+from meetpoint.overlays.pastry.rules import LEFT, RIGHT, BothSides, PastryState, PeerStatus, Side, is_ready
 
 __all__ = [
     "ABSENT", "DEAD", "SIDES", "Found", "Letter", "Local", "Network", "Node", "View",
@@ -19,7 +19,7 @@ ABSENT, DEAD = 0, 1
 class Node(NamedTuple):
     """A node, and what only the search knows of it."""
 
-    state: State
+    state: PastryState
     former: tuple[bytes, ...] = ()
     """Whom it knows from a former life that has ended."""
 
@@ -30,9 +30,9 @@ class Letter(NamedTuple):
     kind: str
     source: int
     target: int
-    said: Said | None = None
+    status: PeerStatus | None = None
     leaves: tuple[bytes, ...] = ()
-    sides: Both = (False, False)
+    sides: BothSides = (False, False)
 
 
 Network = tuple[tuple[int, ...], tuple[int, ...]]
@@ -74,12 +74,12 @@ class Local(NamedTuple):
     may_begin_again: bool
 
 
-def view_of(state: State) -> View:
+def view_of(state: PastryState) -> View:
     """What is seen of a node."""
     return View(is_ready(state), state.near[LEFT], state.near[RIGHT], state.leaves)
 
 
-def known_to(state: State) -> frozenset[bytes]:
+def known_to(state: PastryState) -> frozenset[bytes]:
     """Whom a node holds for something."""
     return frozenset(
         (*state.leaves, *state.unprobed, *state.joiners, *state.grants[LEFT], *state.grants[RIGHT], *state.near)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from meetpoint.overlays.pastry.invariant import broken, departures, stands
-from meetpoint.overlays.pastry.rules import LEFT, RIGHT, Rules, Side, State, is_ready
+from meetpoint.overlays.pastry.rules import LEFT, RIGHT, PastryRules, PastryState, Side, is_ready
 from tests.overlays.pastry.pieces import (
     ABSENT,
     DEAD,
@@ -50,7 +50,7 @@ class Circle:
 
     def __init__(
         self,
-        rules: Rules,
+        rules: PastryRules,
         ids: Sequence[bytes],
         *,
         letters_max: int = 2,
@@ -68,7 +68,7 @@ class Circle:
         self.expires = expires
         self.doubts = doubts
         self.retires = retires
-        self._place = {node: place for place, node in enumerate(self.ids)}
+        self._route_join = {node: place for place, node in enumerate(self.ids)}
         self._nodes: list[Node | None] = [None, None]
         self._node_numbers: dict[Node, int] = {}
         self._letters: list[Letter] = []
@@ -142,7 +142,7 @@ class Circle:
         node = self._nodes[number]
         assert node is not None
         state, rules, me = node.state, self.rules, self.name(place)
-        said = rules.say(state)
+        status = rules.status_of(state)
         wanted = [("probe", other) for other in dict.fromkeys((*state.unprobed, *self._in_doubt(state)))]
         if not state.waits:  # a lease that cannot expire need not be renewed
             lacking = {
@@ -150,7 +150,7 @@ class Circle:
             }
             wanted += [("ask", other) for other in sorted(lacking - {state.me})]
         sends = [
-            (f"{me} {kind}s {other.hex()}", self._letter(Letter(kind, place, self._place[other], said)))
+            (f"{me} {kind}s {other.hex()}", self._letter(Letter(kind, place, self._route_join[other], status)))
             for kind, other in wanted
         ]
         steps = []
@@ -163,20 +163,25 @@ class Circle:
                 if (lease := state.leases[side]) is not None and state.near[side] != state.me
             ]
         endings = [
-            (f"{me}'s grant to {other.hex()} ends", side, self._place[other], rules.grant_ended(state, side, other))
+            (
+                f"{me}'s grant to {other.hex()} ends",
+                side,
+                self._route_join[other],
+                rules.grant_ended(state, side, other),
+            )
             for side in SIDES
             for other in state.grants[side]
         ]
         losses = [
-            (f"{me} probes {other.hex()} in vain", self._place[other], rules.probe_failed(state, other))
+            (f"{me} probes {other.hex()} in vain", self._route_join[other], rules.probe_failed(state, other))
             for other in state.unprobed
         ]
         losses += [
-            (f"{me} passes {other.hex()} over", self._place[other], rules.pass_over(state, other))
+            (f"{me} passes {other.hex()} over", self._route_join[other], rules.pass_over(state, other))
             for other in self._in_doubt(state)
         ]
         losses += [
-            (f"{me} drops {other.hex()}", self._place[other], dropped)
+            (f"{me} drops {other.hex()}", self._route_join[other], dropped)
             for other in state.leaves
             if (dropped := rules.drop(state, other)) is not None
         ]
@@ -189,7 +194,7 @@ class Circle:
         )
         return found
 
-    def _in_doubt(self, state: State) -> tuple[bytes, ...]:
+    def _in_doubt(self, state: PastryState) -> tuple[bytes, ...]:
         """Joiners that keep it from dropping a leaf."""
         plain = state._replace(joiners=())
         rules = self.rules
@@ -309,18 +314,18 @@ class Circle:
         if letter.kind == "granted":
             state = rules.granted(state, source, letter.sides)
         elif letter.kind == "ask":
-            assert letter.said is not None
-            state, sides = rules.grant(state, letter.said)
+            assert letter.status is not None
+            state, sides = rules.grant(state, letter.status)
             if any(sides):
                 answer = self._letter(Letter("granted", letter.target, letter.source, sides=sides))
         elif letter.kind == "probe":
-            assert letter.said is not None
-            state = rules.probed(state, letter.said)
-            answer = self._letter(Letter("probed", letter.target, letter.source, rules.say(state), state.leaves))
+            assert letter.status is not None
+            state = rules.probed(state, letter.status)
+            answer = self._letter(Letter("probed", letter.target, letter.source, rules.status_of(state), state.leaves))
         else:
-            assert letter.said is not None
-            state = rules.probe_answered(state, letter.said, letter.leaves)
-            if not letter.said.member:
+            assert letter.status is not None
+            state = rules.probe_answered(state, letter.status, letter.leaves)
+            if not letter.status.member:
                 state = rules.pass_over(state, source)
         return self._number(node._replace(state=state)), answer
 
@@ -333,12 +338,12 @@ class Circle:
 
     # -- numbers -------------------------------------------------------------------------------------------------------
 
-    def _state(self, network: Network, place: int) -> State:
+    def _state(self, network: Network, place: int) -> PastryState:
         node = self._nodes[network[0][place]]
         assert node is not None, "a node that has begun"
         return node.state
 
-    def _put(self, network: Network, place: int, state: State) -> Network:
+    def _put(self, network: Network, place: int, state: PastryState) -> Network:
         node = self._nodes[network[0][place]]
         assert node is not None, "a node that has begun"
         return placed(network[0], place, self._number(node._replace(state=state))), network[1]
@@ -433,16 +438,16 @@ class Circle:
                     network = self._asks(network, "probe", place, other)
             for side in SIDES:
                 for other in self._state(network, place).grants[side]:
-                    holder = self._nodes[network[0][self._place[other]]]
+                    holder = self._nodes[network[0][self._route_join[other]]]
                     if holder is None or holder.state.leases[1 - side] != self.ids[place]:
                         ended = self.rules.grant_ended(self._state(network, place), side, other)
                         network = self._put(network, place, ended)
             for other in self._state(network, place).leaves:
-                if network[0][self._place[other]] == DEAD:
+                if network[0][self._route_join[other]] == DEAD:
                     dropped = self.rules.drop(self._state(network, place), other)
                     network = network if dropped is None else self._put(network, place, dropped)
             for other in self._state(network, place).leaves:
-                if network[0][self._place[other]] != DEAD:
+                if network[0][self._route_join[other]] != DEAD:
                     network = self._asks(network, "probe", place, other)
             for other in dict.fromkeys(self._state(network, place).near):
                 if other != self.ids[place]:
@@ -455,12 +460,12 @@ class Circle:
     def _asks(self, network: Network, kind: str, place: int, other: bytes) -> Network:
         """A question and its answer, at once."""
         state = self._state(network, place)
-        if network[0][self._place[other]] == DEAD:
+        if network[0][self._route_join[other]] == DEAD:
             return self._put(network, place, self.rules.pass_over(self.rules.probe_failed(state, other), other))
         if kind == "ask" and state.waits:
             return network
-        said = self.rules.say(state)
-        return self._drain((network[0], (self._letter(Letter(kind, place, self._place[other], said)),)))
+        status = self.rules.status_of(state)
+        return self._drain((network[0], (self._letter(Letter(kind, place, self._route_join[other], status)),)))
 
     def _drain(self, network: Network) -> Network:
         while network[1]:

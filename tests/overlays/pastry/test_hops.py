@@ -27,8 +27,8 @@ class Host:
     """A node that is nothing but its overlay."""
 
     def __init__(self, me: Peer, ring: Ring, seed: int, settings: PastrySettings) -> None:
-        self.services = Runtime(me, ring, PACKER, seed)
-        self.pastry = Pastry(self.services, self, settings)
+        self.runtime = Runtime(me, ring, PACKER, seed)
+        self.pastry = Pastry(self.runtime, self, settings)
         self.handlers = dict(self.pastry.handlers())
 
     def joined(self) -> None:
@@ -42,13 +42,13 @@ class Host:
 
     def do(self, act: Callable[[], None]) -> list[Effect]:
         """One step."""
-        effects = self.services.begin(Instant(0))
+        effects = self.runtime.begin(Instant(0))
         act()
         return effects
 
     def receive(self, source: Peer, message: Message) -> None:
         if isinstance(message, Reply):
-            self.services.replied(source, message)
+            self.runtime.replied(source, message)
         else:
             self.handlers[type(message)](source, message)
 
@@ -72,11 +72,11 @@ class Still:
         asker = self.hosts[node]
         found: list[tuple[Peer, int]] = []
         effects = asker.do(lambda: asker.pastry.lookup(key, lambda *answer: found.append(answer)))
-        waiting = [(asker.services.me, effect) for effect in effects if isinstance(effect, Send)]
+        waiting = [(asker.runtime.me, effect) for effect in effects if isinstance(effect, Send)]
         for source, effect in waiting:  # grows as we go
             target = self.hosts[effect.to.id]
             answer = target.do(lambda t=target, s=source, e=effect: t.receive(s, e.message))  # type: ignore[misc]
-            waiting += [(target.services.me, sent) for sent in answer if isinstance(sent, Send)]
+            waiting += [(target.runtime.me, sent) for sent in answer if isinstance(sent, Send)]
         ((owner, hops),) = found
         assert len(waiting) == (hops + 1 if hops else 0)
         return owner, hops

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.pastry.invariant import broken, closest, departures, stands
-from meetpoint.overlays.pastry.rules import Rules
+from meetpoint.overlays.pastry.rules import PastryRules
 
 RING = Ring(8)
 HALF = 2
@@ -30,7 +30,7 @@ def key(number: int) -> bytes:
 
 def network(*numbers: int) -> dict[bytes, Seen]:
     """Members with ideal leaves."""
-    rules = Rules(HALF)
+    rules = PastryRules(HALF)
     states = [rules.found(key(number), map(key, numbers)) for number in numbers]
     return {state.me: Seen(True, *state.near, state.leaves) for state in states}
 

@@ -18,7 +18,7 @@ HEALED_S = 30.0
 
 
 def contact(world: World, chance: random.Random, but: bytes = b"") -> Peer:
-    return world.hosts[chance.choice([node for node in sorted(world.members()) if node != but])].services.me
+    return world.hosts[chance.choice([node for node in sorted(world.members()) if node != but])].runtime.me
 
 
 # -- beginning ---------------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def test_routed_messages_and_lookups_find_the_closest() -> None:
         world.step(host, lambda host=host, key=key, number=number: host.overlay.route(key, Text(str(number))))  # type: ignore[misc]
         world.run(0.3)
         owner = world.hosts[world.owner(key)]
-        assert owner.delivered_here[-1][:3] == (key, Text(str(number)), host.services.me)
+        assert owner.delivered_here[-1][:3] == (key, Text(str(number)), host.runtime.me)
 
 
 def test_a_lookup_goes_round_a_dead_link() -> None:
@@ -299,10 +299,10 @@ def test_a_lookup_goes_round_a_dead_link() -> None:
 def test_one_that_is_alone_has_every_key_and_is_its_own_neighbour() -> None:
     world = World()
     (host,) = world.found([peer(world.ring, 5)])
-    assert world.lookup(host, world.ring.key(77)) == (host.services.me, 0)
+    assert world.lookup(host, world.ring.key(77)) == (host.runtime.me, 0)
     state = host.overlay._table.state
     assert state is not None
-    assert state.near[LEFT] == state.near[RIGHT] == host.services.me.id
+    assert state.near[LEFT] == state.near[RIGHT] == host.runtime.me.id
     assert host.overlay.neighbours(3) == ()
     assert host.overlay.split(None) == []
 

@@ -10,7 +10,17 @@ from meetpoint.api.ids import Key, NodeId, Peer
 from meetpoint.api.messages import Message
 from meetpoint.node.runtime.effects import Send
 from meetpoint.overlays.pastry import MESSAGES
-from meetpoint.overlays.pastry.messages import Find, Greet, Greeted, Join, Leaving, Located, Routed, Stranger, Welcome
+from meetpoint.overlays.pastry.messages import (
+    Greet,
+    GreetReply,
+    NotMember,
+    PastryFind,
+    PastryFound,
+    PastryJoin,
+    PastryJoinReply,
+    PastryLeaving,
+    PastryRouted,
+)
 from tests.overlays.pastry.driving import PACKER, Text, World, drawn, peer
 
 HEALED_S = 30.0
@@ -68,7 +78,7 @@ def test_a_wrong_word_that_a_node_is_lost_is_forgotten_when_it_speaks() -> None:
     world.run(3)
     world.watched = True
     for host in hosts:
-        world.step(host, lambda host=host: host.lose(peers[3]) if host.services.me != peers[3] else None)  # type: ignore[misc]
+        world.step(host, lambda host=host: host.lose(peers[3]) if host.runtime.me != peers[3] else None)  # type: ignore[misc]
     world.run(6)
     assert world.departures() is None or world.heal(HEALED_S) <= HEALED_S
     assert world.broken == []
@@ -97,28 +107,28 @@ def test_nonsense_is_dropped_and_counted_and_never_raises(seed: int) -> None:
         Greet(1, life, (SHORT, peers[1].id), 31, True, 1, 1),
         Greet(1, life, good, 31, True, 1, 1, 1 << 62, 3),
         Greet(1, life, good, -1, True, -5, -5, -5, -5),
-        Join(bad, life, 1, 1),
-        Join(nowhere, life, 1, 1),
-        Join(host.services.me, life, 1, 1),
-        Welcome(1, (bad,)),
-        Find(Key(b"\x01"), stranger(world), 1, 1),
-        Find(Key(peers[1].id), bad, 1, 1),
-        Find(Key(peers[1].id), stranger(world), 1, 1, -3),
-        Located(99, 1),
-        Routed(Key(b"\x01"), stranger(world), 1, b""),
-        Routed(Key(host.services.me.id), stranger(world), 1, b"\xff\x00"),
-        Routed(Key(host.services.me.id), nowhere, 1, PACKER.encode(Text("x"))),
+        PastryJoin(bad, life, 1, 1),
+        PastryJoin(nowhere, life, 1, 1),
+        PastryJoin(host.runtime.me, life, 1, 1),
+        PastryJoinReply(1, (bad,)),
+        PastryFind(Key(b"\x01"), stranger(world), 1, 1),
+        PastryFind(Key(peers[1].id), bad, 1, 1),
+        PastryFind(Key(peers[1].id), stranger(world), 1, 1, -3),
+        PastryFound(99, 1),
+        PastryRouted(Key(b"\x01"), stranger(world), 1, b""),
+        PastryRouted(Key(host.runtime.me.id), stranger(world), 1, b"\xff\x00"),
+        PastryRouted(Key(host.runtime.me.id), nowhere, 1, PACKER.encode(Text("x"))),
     ]
     for message in nonsense:
         before = sum(world.observed.values())
         world.step(host, lambda message=message: host.receive(stranger(world), message))  # type: ignore[misc]
         if not isinstance(message, Greet):
             assert sum(world.observed.values()) > before, message
-    for message in (Leaving(life), Leaving((9, 9))):  # of a life that nobody knows
+    for message in (PastryLeaving(life), PastryLeaving((9, 9))):  # of a life that nobody knows
         world.step(host, lambda message=message: host.receive(stranger(world), message))  # type: ignore[misc]
-    world.step(host, lambda: host.receive(peers[1], Leaving((9, 9))))
+    world.step(host, lambda: host.receive(peers[1], PastryLeaving((9, 9))))
     assert peers[1].id in host.overlay.view().leaves
-    for reply in (Greeted(3, life, good, 31, 3, True, 1, 1, (bad,)), Stranger(3, life)):
+    for reply in (GreetReply(3, life, good, 31, 3, True, 1, 1, (bad,)), NotMember(3, life)):
         world.step(host, lambda reply=reply: host.receive(stranger(world), reply))  # type: ignore[misc]
     assert host.delivered_here == []
     world.heal(HEALED_S)
@@ -128,11 +138,11 @@ def test_an_answer_with_nonsense_is_no_answer() -> None:
     world = World(seed=3)
     peers = drawn(world.ring, 4, 3)
     host, *_ = world.found(peers)
-    effects = host.do(world.now, lambda: host.overlay._upkeep.greet(peers[2]))
+    effects = host.do(world.now, lambda: host.overlay._maintenance.greet(peers[2]))
     (greet,) = [effect.message for effect in effects if isinstance(effect, Send)]
     assert isinstance(greet, Greet)
     many = tuple(peer(world.ring, number) for number in range(100))
-    reply = Greeted(greet.request, (0, 0), (peers[1].id, peers[3].id), 19, 3, True, 1, 1, many)
+    reply = GreetReply(greet.request, (0, 0), (peers[1].id, peers[3].id), 19, 3, True, 1, 1, many)
     world.step(host, lambda: host.receive(peers[2], reply))
     assert world.observed["pastry_malformed"] == 1
     assert len(host.overlay.view().leaves) == 3
@@ -152,5 +162,5 @@ def test_every_kind_of_message_survives_the_wire() -> None:
         key = world.ring.key(number << 120)
         world.step(host, lambda key=key: host.overlay.route(key, Text("x")))  # type: ignore[misc]
     world.run(5)
-    names = {kind.__name__ for kind in MESSAGES} - {"Stranger"}
+    names = {kind.__name__ for kind in MESSAGES} - {"NotMember"}
     assert names <= set(world.sent)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.overlays.pastry.rules import LEFT, RIGHT, Rules, Said, Side, State, is_ready
+from meetpoint.overlays.pastry.rules import LEFT, RIGHT, PastryRules, PastryState, PeerStatus, Side, is_ready
 
 RING = Ring(8)
-RULES = Rules(2)
+RULES = PastryRules(2)
 SIDES: tuple[Side, Side] = (LEFT, RIGHT)
 
 
@@ -22,25 +22,25 @@ def ids(*numbers: int) -> tuple[bytes, ...]:
     return tuple(RING.key(number) for number in numbers)
 
 
-def newcomer_of(me: int, left: int, right: int, *bound: int) -> State:
+def newcomer_of(me: int, left: int, right: int, *bound: int) -> PastryState:
     """A joiner that has heard from both neighbours, and has these bound on the left."""
     leaves = ids(right, left) if left != right else ids(left)
-    return State(key(me), (key(left), key(right)), grants=(ids(*bound), ()), leaves=leaves, member=False)
+    return PastryState(key(me), (key(left), key(right)), grants=(ids(*bound), ()), leaves=leaves, member=False)
 
 
-def founder(me: int, *others: int) -> State:
+def founder(me: int, *others: int) -> PastryState:
     return RULES.found(key(me), ids(*others))
 
 
-def said(me: int, left: int, right: int, *held: int, waits: bool = False, member: bool = True) -> Said:
+def status(me: int, left: int, right: int, *held: int, waits: bool = False, member: bool = True) -> PeerStatus:
     """What a node says that holds the leases of these of its neighbours."""
     leases = tuple(key(near) if near in held else None for near in (left, right))
-    return Said(key(me), (key(left), key(right)), (leases[LEFT], leases[RIGHT]), waits, member)
+    return PeerStatus(key(me), (key(left), key(right)), (leases[LEFT], leases[RIGHT]), waits, member)
 
 
-def joiner(me: int, left: int, right: int, *held: int) -> Said:
+def joiner(me: int, left: int, right: int, *held: int) -> PeerStatus:
     """One that has heard from all its leaves."""
-    return said(me, left, right, *held, member=False)
+    return status(me, left, right, *held, member=False)
 
 
 # -- beginning ---------------------------------------------------------------------------------------------------------
@@ -95,10 +95,10 @@ def test_a_node_without_a_lease_is_not_ready_and_helps_nobody(side: Side) -> Non
 def test_a_joiner_takes_nobody_on_trust_and_waits_until_it_has_heard_from_all() -> None:
     state = RULES.welcome(key(15), key(10), ids(20, 30, 15))
     assert (state.waits, state.leaves, state.unprobed) == (True, (), ids(10, 20, 30))
-    state = RULES.probe_answered(state, said(10, 30, 20, 30, 20), ids(20, 30))
+    state = RULES.probe_answered(state, status(10, 30, 20, 30, 20), ids(20, 30))
     state = RULES.probe_failed(state, key(30))
     assert state.waits
-    state = RULES.probe_answered(state, said(20, 10, 30, 10, 30), ids(10))
+    state = RULES.probe_answered(state, status(20, 10, 30, 10, 30), ids(10))
     assert not state.waits
     assert state.near == ids(10, 20)
     assert not is_ready(state)
@@ -106,14 +106,14 @@ def test_a_joiner_takes_nobody_on_trust_and_waits_until_it_has_heard_from_all() 
 
 def test_a_joiner_also_probes_whom_it_is_told_of_on_the_way_if_they_would_be_leaves() -> None:
     state = RULES.welcome(key(15), key(10), ids(20))
-    state = RULES.probe_answered(state, said(10, 5, 20, 5, 20), ids(5, 20, 21, 100))
+    state = RULES.probe_answered(state, status(10, 5, 20, 5, 20), ids(5, 20, 21, 100))
     assert state.unprobed == ids(5, 20, 21), "100 is farther than two on either side"
 
 
 def test_a_joiner_does_not_count_other_joiners_as_leaves() -> None:
     state = RULES.welcome(key(15), key(10), ids(14))
     state = RULES.probe_answered(state, joiner(14, 10, 20), ())
-    state = RULES.probe_answered(state, said(10, 20, 20, 20), ())
+    state = RULES.probe_answered(state, status(10, 20, 20, 20), ())
     assert state.leaves == ids(10)
 
 
@@ -126,16 +126,16 @@ def test_a_joiner_becomes_ready_by_the_lease_of_its_left_and_then_of_its_right_n
     left, right = founder(10, 20, 30), founder(20, 10, 30)
     newcomer = RULES.welcome(key(15), key(10), left.leaves)
     for state in (left, right, founder(30, 10, 20)):
-        newcomer = RULES.probe_answered(newcomer, RULES.say(state), state.leaves)
-    _, refused = RULES.grant(right, RULES.say(newcomer))
+        newcomer = RULES.probe_answered(newcomer, RULES.status_of(state), state.leaves)
+    _, refused = RULES.grant(right, RULES.status_of(newcomer))
     assert refused == (False, False), "the right one, before the left one has granted"
-    left, given = RULES.grant(left, RULES.say(newcomer))
+    left, given = RULES.grant(left, RULES.status_of(newcomer))
     assert given == (False, True)
     assert left.near == ids(30, 15)
     assert is_ready(left), "the lease of its former neighbour is still good"
     newcomer = RULES.granted(newcomer, key(10), given)
     assert not is_ready(newcomer)
-    right, given = RULES.grant(right, RULES.say(newcomer))
+    right, given = RULES.grant(right, RULES.status_of(newcomer))
     assert given == (True, False)
     assert right.near == ids(15, 30)
     newcomer = RULES.granted(newcomer, key(20), given)
@@ -145,10 +145,10 @@ def test_a_joiner_becomes_ready_by_the_lease_of_its_left_and_then_of_its_right_n
 
 def test_whoever_joins_one_that_is_alone_has_it_on_both_sides() -> None:
     alone = founder(10)
-    newcomer = RULES.probe_answered(RULES.welcome(key(200), key(10), ()), RULES.say(alone), ())
+    newcomer = RULES.probe_answered(RULES.welcome(key(200), key(10), ()), RULES.status_of(alone), ())
     assert newcomer.near == ids(10, 10)
     for _ in range(2):
-        alone, given = RULES.grant(alone, RULES.say(newcomer))
+        alone, given = RULES.grant(alone, RULES.status_of(newcomer))
         newcomer = RULES.granted(newcomer, key(10), given)
     assert alone.near == ids(200, 200)
     assert is_ready(newcomer)
@@ -167,24 +167,24 @@ def test_the_second_of_two_joiners_in_a_gap_is_refused_for_naming_whom_the_first
 
 
 def test_a_node_that_does_not_have_this_one_for_neighbour_gets_nothing() -> None:
-    assert RULES.grant(founder(10, 20, 30), said(20, 15, 30, 15, 30))[1] == (False, False)
+    assert RULES.grant(founder(10, 20, 30), status(20, 15, 30, 15, 30))[1] == (False, False)
 
 
 def test_one_that_waits_gets_nothing_and_one_that_has_never_been_ready_gives_nothing() -> None:
-    waiting = said(20, 10, 30, waits=True)
+    waiting = status(20, 10, 30, waits=True)
     assert RULES.grant(founder(10, 20, 30), waiting)[1] == (False, False)
     newcomer = newcomer_of(15, 10, 20)
-    assert RULES.grant(newcomer, said(20, 15, 30, 15, 30))[1] == (False, False)
+    assert RULES.grant(newcomer, status(20, 15, 30, 15, 30))[1] == (False, False)
 
 
 def test_a_ready_node_of_another_ring_is_let_in_whomever_it_names() -> None:
-    state, given = RULES.grant(founder(10, 30), said(20, 10, 200, 10, 200))
+    state, given = RULES.grant(founder(10, 30), status(20, 10, 200, 10, 200))
     assert given == (False, True)
     assert state.near == ids(30, 20)
 
 
 def test_a_node_that_nobody_counts_on_lets_any_nearer_one_in_but_not_while_it_is_alone() -> None:
-    stranger = said(20, 10, 200)
+    stranger = status(20, 10, 200)
     state = RULES.grant_ended(founder(10, 30, 40), RIGHT, key(30))
     assert RULES.grant(state, stranger)[1] == (False, True)
     assert RULES.grant(founder(10, 30, 40), stranger)[1] == (False, False), "30 counts on it"
@@ -242,7 +242,7 @@ def test_a_neighbour_is_not_dropped_past_a_joiner_that_may_be_a_member_by_now() 
     passed = RULES.drop(RULES.pass_over(state, key(30)), key(20))
     assert passed is not None
     assert passed.near[RIGHT] == key(40)
-    member = RULES.drop(RULES.heard(state, said(30, 20, 40, 20, 40)), key(20))
+    member = RULES.drop(RULES.heard(state, status(30, 20, 40, 20, 40)), key(20))
     assert member is not None
     assert member.near[RIGHT] == key(30)
 
@@ -274,7 +274,7 @@ def test_leaves_are_the_nearest_on_each_side_clockwise(numbers: set[int], half: 
     me, *others = numbers
     clockwise = sorted(others, key=lambda number: (number - me) % 256)
     wanted = clockwise if len(others) <= 2 * half else clockwise[:half] + clockwise[-half:]
-    assert Rules(half).found(key(me), ids(*others)).leaves == ids(*wanted)
+    assert PastryRules(half).found(key(me), ids(*others)).leaves == ids(*wanted)
 
 
 @given(st.sets(st.integers(0, 255), min_size=3, max_size=12), st.integers(1, 3), st.randoms(use_true_random=False))
@@ -282,16 +282,16 @@ def test_ready_nodes_heard_in_any_order_make_ideal_leaves_and_neighbours(
     numbers: set[int], half: int, chance: object
 ) -> None:
     me, *others = numbers
-    rules = Rules(half)
+    rules = PastryRules(half)
     state = rules.found(key(me), ())
     chance.shuffle(others)  # type: ignore[attr-defined]
     for other in others:
-        state = rules.heard(state, said(other, other, other, other))
+        state = rules.heard(state, status(other, other, other, other))
     ideal = rules.found(key(me), ids(*others))
     assert (state.near, state.leaves) == (ideal.near, ideal.leaves)
 
 
 def test_one_that_is_not_ready_does_not_replace_a_neighbour_by_being_heard() -> None:
-    state = RULES.heard(founder(10, 30, 40), said(20, 10, 30))
+    state = RULES.heard(founder(10, 30, 40), status(20, 10, 30))
     assert key(20) in state.leaves
     assert state.near[RIGHT] == key(30)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from meetpoint.overlays.pastry.rules import Rules
+from meetpoint.overlays.pastry.rules import PastryRules
 from tests.overlays.pastry.mutants import DropsEarly, HelpsAnyone, ReadyUnleased, Trusting, TwoAtOnce
 from tests.overlays.pastry.pieces import Found, spread
 from tests.overlays.pastry.searching import Circle
@@ -24,7 +24,7 @@ DOUBTED = frozenset({(0, 1), (2, 1)})
 """Both neighbours of a node take it for dead, wrongly, as often as they like."""
 
 
-def explore(rules: type[Rules], count: int, founders: Sequence[int], half: int = 1, **choices: Any) -> Found:
+def explore(rules: type[PastryRules], count: int, founders: Sequence[int], half: int = 1, **choices: Any) -> Found:
     circle = Circle(rules(half), spread(count), **choices)
     return circle.search([circle.founded(*founders)], STATES_MAX)
 
@@ -46,7 +46,7 @@ def explore(rules: type[Rules], count: int, founders: Sequence[int], half: int =
 def test_the_invariant_holds_in_every_reachable_state_and_a_quiet_network_becomes_ideal(
     count: int, founders: Sequence[int], half: int, choices: dict[str, Any], states: int | None
 ) -> None:
-    found = explore(Rules, count, founders, half, **choices)
+    found = explore(PastryRules, count, founders, half, **choices)
     assert found.wrong is None, found
     assert states is None or found.states == states, "the search sees another protocol than it did"
 
@@ -65,7 +65,7 @@ def test_the_invariant_holds_in_every_reachable_state_and_a_quiet_network_become
 def test_the_invariant_holds_in_larger_searches(
     count: int, founders: Sequence[int], half: int, choices: dict[str, Any]
 ) -> None:
-    found = explore(Rules, count, founders, half, **choices)
+    found = explore(PastryRules, count, founders, half, **choices)
     assert found.wrong is None, found
 
 
@@ -99,4 +99,4 @@ def test_nodes_that_take_others_on_trust_never_get_rid_of_a_dead_one() -> None:
     assert found.wrong is not None
     assert found.wrong.startswith("a quiet network is never ideal")
     assert found.story == ("00 crashes",)
-    assert explore(Rules, 4, (0, 1, 2, 3), half=2, letters_max=0, crashes=1).wrong is None
+    assert explore(PastryRules, 4, (0, 1, 2, 3), half=2, letters_max=0, crashes=1).wrong is None

@@ -11,15 +11,15 @@ from meetpoint.api.ids import Peer
 from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.ring import Ring, between
 from meetpoint.overlays.contacts import Contacts
-from meetpoint.overlays.pastry.rules import LEFT, RIGHT, Rules
+from meetpoint.overlays.pastry.routing import PastryTable
+from meetpoint.overlays.pastry.rules import LEFT, RIGHT, PastryRules
 from meetpoint.overlays.pastry.settings import PastrySettings
-from meetpoint.overlays.pastry.table import Table
 from tests.overlays.pastry.driving import peer
 
 RING = Ring(8)
 KEYS = [RING.key(number) for number in range(RING.size)]
 SETTINGS = PastrySettings(digit_bits=2, half=2, cache_max=3)
-RULES = Rules(SETTINGS.half)
+RULES = PastryRules(SETTINGS.half)
 
 
 def apart(a: bytes, b: bytes) -> tuple[int, bool]:
@@ -40,7 +40,7 @@ class Drawn:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.me = RING.node(self.chance.randrange(RING.size))
-        self.table = Table(self.me, RING, Contacts(self.me, 64, 8), SETTINGS, lambda: None)
+        self.table = PastryTable(self.me, RING, Contacts(self.me, 64, 8), SETTINGS, lambda: None)
         numbers = self.chance.sample(range(RING.size), self.chance.randint(2, 14))
         self.others = [other for number in numbers if (other := peer(RING, number)).id != self.me]
         for other in self.others:
@@ -85,8 +85,8 @@ def test_every_hop_shares_more_digits_or_is_nearer_and_a_key_among_the_leaves_go
                 assert to.id in known
                 gained = shared(to.id, key) - shared(drawn.me, key)
                 assert gained > 0 or apart(to.id, key) < apart(drawn.me, key)
-            for care in (1, 2, 5):
-                other = table.next_hop(key, care)
+            for attempt in (1, 2, 5):
+                other = table.next_hop(key, attempt)
                 assert other is None or other.id in known
         drawn.change()
 
@@ -133,7 +133,7 @@ def test_founders_have_one_node_in_each_place_of_the_routing_table_that_has_any(
     chance = random.Random(1)
     peers = [peer(RING, number) for number in sorted(chance.sample(range(RING.size), 40))]
     for me in peers:
-        table = Table(me.id, RING, Contacts(me.id, 64, 8), SETTINGS, lambda: None)
+        table = PastryTable(me.id, RING, Contacts(me.id, 64, 8), SETTINGS, lambda: None)
         table.found(peers)
         table.check()
 
@@ -146,7 +146,7 @@ def test_founders_have_one_node_in_each_place_of_the_routing_table_that_has_any(
 
 def test_a_free_place_is_looked_for_and_a_place_with_a_dead_node_is_free() -> None:
     me = peer(RING, 0)
-    table = Table(me.id, RING, Contacts(me.id, 64, 8), SETTINGS, lambda: None)
+    table = PastryTable(me.id, RING, Contacts(me.id, 64, 8), SETTINGS, lambda: None)
     table.commit(RULES.found(me.id, []))
     assert table.vacant(random.Random(1)) is None, "who knows nobody has nobody to ask"
     first, second = peer(RING, 70), peer(RING, 90)  # both begin with the digit 1
@@ -161,31 +161,31 @@ def test_a_free_place_is_looked_for_and_a_place_with_a_dead_node_is_free() -> No
 
 def test_the_cache_keeps_those_met_last() -> None:
     me = peer(RING, 0)
-    table = Table(me.id, RING, Contacts(me.id, 64, 8), SETTINGS, lambda: None)
+    table = PastryTable(me.id, RING, Contacts(me.id, 64, 8), SETTINGS, lambda: None)
     table.commit(RULES.found(me.id, []))
     for number in (65, 66, 67, 65, 68):  # all in one place of the routing table, which takes the first
         table.learn_cache(peer(RING, number))
     assert [RING.number(each.id) for each in table.peers()] == [65, 67, 68]
 
 
-@pytest.mark.parametrize("care", [0, 1, 2, 5])
-def test_a_lookup_that_takes_other_ways_comes_to_the_closest_all_the_same(care: int) -> None:
+@pytest.mark.parametrize("attempt", [0, 1, 2, 5])
+def test_a_lookup_that_takes_other_ways_comes_to_the_closest_all_the_same(attempt: int) -> None:
     """It once went to and fro for ever between a node that shared more digits and one that was nearer."""
-    ring, chance = Ring(128), random.Random(care)
+    ring, chance = Ring(128), random.Random(attempt)
     peers = sorted(peer(ring, chance.getrandbits(128)) for _ in range(60))
     settings = PastrySettings()
     tables = {}
     for me in peers:
-        table = tables[me.id] = Table(me.id, ring, Contacts(me.id, 512, 8), settings, lambda: None)
+        table = tables[me.id] = PastryTable(me.id, ring, Contacts(me.id, 512, 8), settings, lambda: None)
         for other in chance.sample(peers, 20):
             table.learn_cache(other)
         for other in peers:
             table.contacts.learn(other)
-        table.commit(Rules(settings.half).found(me.id, [other.id for other in peers]))
+        table.commit(PastryRules(settings.half).found(me.id, [other.id for other in peers]))
         table.found(peers)
     for _ in range(200):
         key, at = ring.key(chance.getrandbits(128)), chance.choice(peers).id
-        left = care
+        left = attempt
         for _ in range(8):
             to = tables[at].next_hop(key, left)
             at, left = (at if to is None else to.id), max(left - 1, 0)

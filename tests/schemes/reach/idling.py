@@ -13,8 +13,7 @@ from typing import Any
 
 from meetpoint.api.ids import Key
 from meetpoint.api.messages import Message
-from meetpoint.overlays.hypercube.keys import key_of
-from meetpoint.overlays.hypercube.regions import Region
+from meetpoint.overlays.hypercube.regions import Region, key_of
 from meetpoint.placement.dissemination.keyed_rpc import Reached
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.reach.ids import Cube, is_below

@@ -9,8 +9,7 @@ import pytest
 from meetpoint.api.ids import HomeId
 from meetpoint.api.messages import Message
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.overlays.hypercube.keys import key_of
-from meetpoint.overlays.hypercube.regions import WHOLE, Region
+from meetpoint.overlays.hypercube.regions import WHOLE, Region, key_of
 from meetpoint.schemes.reach import quench
 from meetpoint.schemes.reach.ids import below, is_below, meets_below, pieces, rank
 from meetpoint.schemes.reach.leases import RegionLease, RegionLeases

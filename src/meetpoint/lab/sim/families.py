@@ -20,7 +20,7 @@ from meetpoint.lab.sim.scenario import Kin
 from meetpoint.lab.sim.workload import SCHEMA
 from meetpoint.overlays.chord import invariant as chord_invariant
 from meetpoint.overlays.hypercube import invariant as hypercube_invariant
-from meetpoint.overlays.hypercube.keys import point_of
+from meetpoint.overlays.hypercube.regions import point_of
 from meetpoint.overlays.pastry import invariant as pastry_invariant
 
 __all__ = [

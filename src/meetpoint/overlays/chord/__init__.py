@@ -2,7 +2,7 @@
 
 from meetpoint.overlays.chord.chord import Chord
 from meetpoint.overlays.chord.messages import MESSAGES
+from meetpoint.overlays.chord.routing import ChordView
 from meetpoint.overlays.chord.settings import ChordSettings
-from meetpoint.overlays.chord.table import ChordView
 
 __all__ = ["MESSAGES", "Chord", "ChordSettings", "ChordView"]

@@ -1,6 +1,6 @@
 """Chord, corrected: one node's part of the ring.
 
-`rules` has the steps of the upkeep as pure functions, `upkeep` runs them with messages; `joining`, `finding`, `fingers`
+`rules` has the steps of the upkeep as pure functions, `maintenance` runs them with messages; `membership`, `router`, `fingers`
 and `merging` are what their names say; `table` holds the pointers. A node knows only what messages tell it.
 """
 
@@ -15,63 +15,75 @@ from meetpoint.api.ids import Key, Peer
 from meetpoint.api.messages import Message
 from meetpoint.node.overlay import Handler, Places, Upcalls
 from meetpoint.node.runtime.runtime import Runtime
-from meetpoint.overlays.assembled import Assembled
+from meetpoint.overlays.base import OverlayBase
 from meetpoint.overlays.chord.fingers import Fingers
-from meetpoint.overlays.chord.heal import Healing
-from meetpoint.overlays.chord.join import Joining
-from meetpoint.overlays.chord.key_lookup import Finding
-from meetpoint.overlays.chord.messages import AskState, Claim, Find, Hint, Leaving, Located, Ping, Placed, Routed, Seek
-from meetpoint.overlays.chord.rules import Rules, State
+from meetpoint.overlays.chord.maintenance import ChordMaintenance
+from meetpoint.overlays.chord.membership import ChordMembership, RingMerge
+from meetpoint.overlays.chord.messages import (
+    ChordFind,
+    ChordFound,
+    ChordJoin,
+    ChordJoinReply,
+    ChordLeaving,
+    ChordRouted,
+    GetState,
+    NotifySuccessor,
+    Ping,
+    SuccessorHint,
+)
+from meetpoint.overlays.chord.routing import ChordRouter, ChordTable, ChordView
+from meetpoint.overlays.chord.rules import ChordRules, ChordState
 from meetpoint.overlays.chord.settings import ChordSettings
-from meetpoint.overlays.chord.table import ChordView, Table
-from meetpoint.overlays.chord.upkeep import Upkeep
 from meetpoint.overlays.contacts import Contacts
 
 __all__ = ["Chord"]
 
 
-class Chord(Assembled):
+class Chord(OverlayBase):
     """An `Overlay`."""
 
     places: Places | None = None
 
     __slots__ = (
-        "_finding",
         "_fingers",
-        "_joining",
         "_left",
-        "_merging",
+        "_maintenance",
+        "_membership",
+        "_ring_merge",
+        "_router",
         "_rules",
-        "_services",
+        "_runtime",
         "_settings",
         "_table",
-        "_timer",
         "_upcalls",
-        "_upkeep",
         "view",
     )
 
     def __init__(
         self,
-        services: Runtime,
+        runtime: Runtime,
         upcalls: Upcalls,
         settings: ChordSettings | None = None,
-        rules: Callable[[int, Callable[[bytes], bytes]], Rules] = Rules,
+        rules: Callable[[int, Callable[[bytes], bytes]], ChordRules] = ChordRules,
     ) -> None:
         settings = settings or ChordSettings()
-        ring = services.ring
-        self._services = services
+        ring = runtime.ring
+        self._runtime = runtime
         self._settings = settings
         self._upcalls = upcalls
         self._rules = rules(settings.successors, lambda node: ring.add(node, 1))
-        contacts = Contacts(services.me.id, settings.known_max, settings.passive_max)
-        self._table = Table(services.me.id, ring, contacts, settings.shortcuts, upcalls.neighbours_changed)
-        self._finding = Finding(services, self._table, settings, upcalls.delivered)
-        self._merging = Healing(services, self._table, self._finding, settings)
-        self._upkeep = Upkeep(services, self._table, self._rules, settings, self._merging.met)
-        self._merging.upkeep = self._upkeep
-        self._fingers = Fingers(services, self._table, self._finding, settings, self.suspect)
-        self._joining = Joining(services, self._table, self._rules, self._upkeep, settings, self._become)
+        contacts = Contacts(runtime.me.id, settings.known_max, settings.passive_max)
+        self._table: ChordTable = ChordTable(
+            runtime.me.id, ring, contacts, settings.shortcuts, upcalls.neighbours_changed
+        )
+        self._router: ChordRouter = ChordRouter(runtime, self._table, settings, upcalls.delivered)
+        self._ring_merge = RingMerge(runtime, self._table, self._router, settings)
+        self._maintenance: ChordMaintenance = ChordMaintenance(
+            runtime, self._table, self._rules, settings, self._ring_merge.on_successor_adopted
+        )
+        self._ring_merge.maintenance = self._maintenance
+        self._fingers = Fingers(runtime, self._table, self._router, settings, self.suspect)
+        self._membership = ChordMembership(runtime, self._table, self._rules, self._maintenance, settings, self._become)
         self.view: Callable[[], ChordView] = self._table.view
         """The pointers as they are; the same object until they change."""
         self._timer: int | None = None
@@ -80,16 +92,16 @@ class Chord(Assembled):
     def handlers(self) -> Mapping[type[Message], Handler]:
         """Which messages are Chord's, and who takes them. Replies go to whoever asked."""
         taken: dict[type[Message], Any] = {
-            AskState: self._upkeep.on_ask_state,
-            Claim: self._upkeep.on_claim,
-            Find: self._finding.on_find,
-            Hint: self._merging.on_hint,
-            Leaving: self._joining.on_leaving,
-            Located: self._finding.on_located,
-            Ping: self._upkeep.on_ping,
-            Placed: self._joining.on_placed,
-            Routed: self._finding.on_routed,
-            Seek: self._joining.on_seek,
+            GetState: self._maintenance.on_get_state,
+            NotifySuccessor: self._maintenance.on_notify,
+            ChordFind: self._router.on_find,
+            SuccessorHint: self._ring_merge.on_hint,
+            ChordLeaving: self._membership.on_leaving,
+            ChordFound: self._router.on_located,
+            Ping: self._maintenance.on_ping,
+            ChordJoinReply: self._membership.on_join_reply,
+            ChordRouted: self._router.on_routed,
+            ChordJoin: self._membership.on_join,
         }
         return taken
 
@@ -98,7 +110,7 @@ class Chord(Assembled):
     def found(self, peers: Sequence[Peer]) -> None:
         """Begin a network with these peers, sorted by id, this node among them; pointers and fingers are ideal."""
         assert self._table.state is None, "a member founds nothing"
-        self._joining.stop()
+        self._membership.stop()
         me = self._table.id
         count = len(peers)
         at = bisect_left(peers, me, key=lambda peer: peer.id)
@@ -116,46 +128,41 @@ class Chord(Assembled):
         if self._table.state is not None:
             self.remember((contact,))
         elif not self._left:
-            self._joining.join(contact)
+            self._membership.join(contact)
 
     def leave(self) -> None:
         """Tell the neighbours, and be silent from now on."""
         self._left = True
-        self._joining.leave()
-        if self._timer is not None:
-            self._services.cancel(self._timer)
-            self._timer = None
+        self._membership.leave()
+        self._stop_ticks()
 
-    def _become(self, state: State) -> None:
+    def _become(self, state: ChordState) -> None:
         self._table.commit(state)
         self._begin()
-        self._upkeep.stabilise()
+        self._maintenance.stabilise()
 
     def _begin(self) -> None:
-        # The first period ends at any point of it, so that nodes that begin together do not go on together.
-        self._timer = self._services.after(1 + self._services.random.randrange(self._settings.stabilise_us), self._tick)
+        self._start_ticks(self._settings.stabilise_us)
         self._upcalls.joined()
-        self._table.tell()
+        self._table.tell_changes()
 
     def _tick(self) -> None:
         if self._table.state is None:
             return
-        period = self._settings.stabilise_us
-        delay = period - period // 4 + self._services.random.randrange(period // 2 + 1)
-        self._timer = self._services.after(delay, self._tick)
-        self._upkeep.tick()
+        self._schedule_tick(self._settings.stabilise_us, 4)
+        self._maintenance.tick()
         self._fingers.tick()
-        self._merging.tick()
+        self._ring_merge.tick()
         self._table.prune()
-        self._table.tell()
+        self._table.tell_changes()
 
     # -- who lives -----------------------------------------------------------------------------------------------------
 
     def suspect(self, peer: Peer) -> None:
         """Someone found a peer silent or unreachable. Of a former incarnation it says nothing about the present one."""
-        if self._table.suspect(peer, self._services.now):
-            self._upkeep.suspected(peer)
-            self._table.tell()
+        if self._table.suspect(peer, self._runtime.now):
+            self._maintenance.suspected(peer)
+            self._table.tell_changes()
 
     def remember(self, peers: Sequence[Peer]) -> None:
         """Put peers from former times into the passive list: members of another ring among them make the two one."""
@@ -165,7 +172,7 @@ class Chord(Assembled):
 
     def next_hop(self, key: Key) -> Peer | None:
         """The link nearest before a key, or its owner; None where this node owns it or knows nobody."""
-        return None if self._table.state is None else self._table.way(key)[0]
+        return None if self._table.state is None else self._table.route_of(key)[0]
 
     # -- peers ---------------------------------------------------------------------------------------------------------
 

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from meetpoint.api.ids import Peer
     from meetpoint.api.messages import Reply
     from meetpoint.node.runtime.runtime import Runtime
-    from meetpoint.overlays.chord.key_lookup import Finding
+    from meetpoint.overlays.chord.routing import ChordRouter, ChordTable
     from meetpoint.overlays.chord.settings import ChordSettings
-    from meetpoint.overlays.chord.table import Table
 
 __all__ = ["Fingers"]
 
@@ -36,10 +35,10 @@ class Fingers:
 
     __slots__ = (
         "_complete",
-        "_finding",
         "_looking",
+        "_router",
+        "_runtime",
         "_seen",
-        "_services",
         "_settings",
         "_suspect",
         "_table",
@@ -50,15 +49,15 @@ class Fingers:
 
     def __init__(
         self,
-        services: Runtime,
-        table: Table,
-        finding: Finding,
+        runtime: Runtime,
+        table: ChordTable,
+        router: ChordRouter,
         settings: ChordSettings,
         suspect: Callable[[Peer], None],
     ) -> None:
-        self._services = services
+        self._runtime = runtime
         self._table = table
-        self._finding = finding
+        self._router = router
         self._settings = settings
         self._suspect = suspect
         self._complete = -1  # the version of the pointers at which no finger was missing
@@ -70,7 +69,7 @@ class Fingers:
 
     def found(self, peers: Sequence[Peer]) -> None:
         """Point all fingers at members of a network that begins: `peers`, sorted by id."""
-        ring, table = self._services.ring, self._table
+        ring, table = self._runtime.ring, self._table
         by_id = attrgetter("id")
         for exponent in range(ring.bits - 1, self._lowest() - 1, -1):
             at = bisect_left(peers, self._start(exponent), key=by_id)
@@ -95,7 +94,7 @@ class Fingers:
             self._take_from_list()
             self._unquiet = len(self._table.fingers)
         self._take_own()
-        wanted = range(self._services.ring.bits - 1, self._lowest() - 1, -1)
+        wanted = range(self._runtime.ring.bits - 1, self._lowest() - 1, -1)
         missing = [exponent for exponent in wanted if exponent not in self._table.fingers]
         for exponent in missing:
             if len(self._looking) >= self._settings.fingers_per_tick:
@@ -118,7 +117,7 @@ class Fingers:
         before = table.id
         exponent = lowest
         for peer in table.successors():
-            while exponent < self._services.ring.bits and between_or_end(before, self._start(exponent), peer.id):
+            while exponent < self._runtime.ring.bits and between_or_end(before, self._start(exponent), peer.id):
                 table.point(exponent, peer.id)
                 exponent += 1
             before = peer.id
@@ -126,7 +125,7 @@ class Fingers:
     def _take_own(self) -> None:
         """A finger whose place lies among this node's own keys is this node, and no other is."""
         table = self._table
-        for exponent in range(self._services.ring.bits - 1, self._lowest() - 1, -1):
+        for exponent in range(self._runtime.ring.bits - 1, self._lowest() - 1, -1):
             finger = table.fingers.get(exponent)
             if finger is None and table.owns(self._start(exponent)):
                 table.point(exponent, table.id)
@@ -142,18 +141,18 @@ class Fingers:
         """The least exponent whose finger lies beyond the first successor."""
         head = self._table.head()
         if head is None:
-            return self._services.ring.bits
-        return self._services.ring.distance(self._table.id, head.id).bit_length()
+            return self._runtime.ring.bits
+        return self._runtime.ring.distance(self._table.id, head.id).bit_length()
 
     def _start(self, exponent: int) -> bytes:
-        return self._services.ring.add(self._table.id, 1 << exponent)
+        return self._runtime.ring.add(self._table.id, 1 << exponent)
 
     # -- by lookup -----------------------------------------------------------------------------------------------------
 
     def _look_up(self, exponent: int) -> None:
         self._looking.add(exponent)
-        key = self._services.ring.add(self._table.id, 1 << exponent)
-        self._finding.lookup(key, lambda peer, _: self._looked_up(exponent, peer))
+        key = self._runtime.ring.add(self._table.id, 1 << exponent)
+        self._router.lookup(key, lambda peer, _: self._looked_up(exponent, peer))
 
     def _looked_up(self, exponent: int, peer: Peer | None) -> None:
         self._looking.discard(exponent)
@@ -167,7 +166,7 @@ class Fingers:
         """The exponents, from one on, whose finger a node is if it is that one's: their places lie before it."""
         yield exponent
         start = self._start(exponent)
-        while (exponent := exponent + 1) < self._services.ring.bits:
+        while (exponent := exponent + 1) < self._runtime.ring.bits:
             if start == node or not between_or_end(start, self._start(exponent), node):
                 return
             yield exponent
@@ -192,7 +191,7 @@ class Fingers:
             self._ping(peer, exponent, 1)
 
     def _ping(self, peer: Peer, exponent: int, tries: int) -> None:
-        self._services.ask(
+        self._runtime.ask(
             peer, Ping, lambda reply: self._ponged(peer, exponent, tries, reply), self._settings.query_timeout_us
         )
 

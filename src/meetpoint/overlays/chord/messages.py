@@ -4,43 +4,43 @@ from __future__ import annotations
 
 from meetpoint.api.ids import Peer
 from meetpoint.api.messages import Message, Query, Reply
-from meetpoint.overlays import key_lookup
+from meetpoint.overlays.routing import FindOwner, OwnerFound, RoutedMessage
 
 __all__ = [
     "MESSAGES",
-    "AskState",
-    "Claim",
-    "Find",
-    "Hint",
-    "Leaving",
-    "Located",
-    "Pending",
+    "Busy",
+    "ChordFind",
+    "ChordFound",
+    "ChordJoin",
+    "ChordJoinReply",
+    "ChordLeaving",
+    "ChordRouted",
+    "GetState",
+    "NotMember",
+    "NotifySuccessor",
     "Ping",
-    "Placed",
     "Pong",
-    "Routed",
-    "Seek",
-    "Stranger",
-    "ToldState",
+    "StateReply",
+    "SuccessorHint",
 ]
 
 
-class AskState(Query, frozen=True, array_like=True, gc=False, tag="c.as"):
+class GetState(Query, frozen=True, array_like=True, gc=False, tag="c.as"):
     """What are your predecessor and your successors? (stabilise)"""
 
 
-class ToldState(Reply, frozen=True, array_like=True, gc=False, tag="c.ts"):
+class StateReply(Reply, frozen=True, array_like=True, gc=False, tag="c.ts"):
     """The pointers of a member. An artificial successor has the address ""."""
 
     prdc: Peer
     succ: tuple[Peer, ...]
 
 
-class Pending(Reply, frozen=True, array_like=True, gc=False, tag="c.pe"):
+class Busy(Reply, frozen=True, array_like=True, gc=False, tag="c.pe"):
     """A member whose own stabilise is under way: its list may change any moment. Ask again."""
 
 
-class Stranger(Reply, frozen=True, array_like=True, gc=False, tag="c.sr"):
+class NotMember(Reply, frozen=True, array_like=True, gc=False, tag="c.sr"):
     """The node asked is up, but no member: it has not joined yet, or has left."""
 
 
@@ -54,17 +54,17 @@ class Pong(Reply, frozen=True, array_like=True, gc=False, tag="c.po"):
     prdc: Peer
 
 
-class Claim(Message, frozen=True, array_like=True, gc=False, tag="c.cl"):
+class NotifySuccessor(Message, frozen=True, array_like=True, gc=False, tag="c.cl"):
     """You are my first successor: I may be your predecessor. (The papers' "notify".)"""
 
 
-class Hint(Message, frozen=True, array_like=True, gc=False, tag="c.hi"):
+class SuccessorHint(Message, frozen=True, array_like=True, gc=False, tag="c.hi"):
     """Members that may lie between you and your first successor."""
 
     peers: tuple[Peer, ...]
 
 
-class Leaving(Message, frozen=True, array_like=True, gc=False, tag="c.lv"):
+class ChordLeaving(Message, frozen=True, array_like=True, gc=False, tag="c.lv"):
     """A member leaves. It tells its neighbours, and `further` of those before it pass it on."""
 
     who: Peer
@@ -72,16 +72,16 @@ class Leaving(Message, frozen=True, array_like=True, gc=False, tag="c.lv"):
     further: int
 
 
-class Seek(Message, frozen=True, array_like=True, gc=False, tag="c.sk"):
+class ChordJoin(Message, frozen=True, array_like=True, gc=False, tag="c.sk"):
     """A joiner looks for its place: on its way to the member between whom and whose successor it lies."""
 
     joiner: Peer
     number: int
     hops: int
-    care: int
+    attempt: int
 
 
-class Placed(Message, frozen=True, array_like=True, gc=False, tag="c.pl"):
+class ChordJoinReply(Message, frozen=True, array_like=True, gc=False, tag="c.pl"):
     """Your place is after me, before these; and some of my passive list, so that what I know does not die with me."""
 
     number: int
@@ -89,35 +89,35 @@ class Placed(Message, frozen=True, array_like=True, gc=False, tag="c.pl"):
     passive: tuple[Peer, ...] = ()
 
 
-class Find(key_lookup.Find, frozen=True, array_like=True, gc=False, tag="c.fi"):
+class ChordFind(FindOwner, frozen=True, array_like=True, gc=False, tag="c.fi"):
     """Who is responsible for a key? `final`: the sender takes the receiver for the one."""
 
     final: bool = False
 
 
-class Located(key_lookup.Located, frozen=True, array_like=True, gc=False, tag="c.lo"):
+class ChordFound(OwnerFound, frozen=True, array_like=True, gc=False, tag="c.lo"):
     """I am."""
 
 
-class Routed(key_lookup.Routed, frozen=True, array_like=True, gc=False, tag="c.ro"):
+class ChordRouted(RoutedMessage, frozen=True, array_like=True, gc=False, tag="c.ro"):
     """A message on its way to whoever is responsible for a key; `final` as above."""
 
     final: bool = False
 
 
 MESSAGES: tuple[type[Message], ...] = (
-    AskState,
-    Claim,
-    Find,
-    Hint,
-    Leaving,
-    Located,
-    Pending,
+    GetState,
+    NotifySuccessor,
+    ChordFind,
+    SuccessorHint,
+    ChordLeaving,
+    ChordFound,
+    Busy,
     Ping,
-    Placed,
+    ChordJoinReply,
     Pong,
-    Routed,
-    Seek,
-    Stranger,
-    ToldState,
+    ChordRouted,
+    ChordJoin,
+    NotMember,
+    StateReply,
 )

@@ -29,10 +29,10 @@ from typing import NamedTuple
 
 from meetpoint.node.runtime.ring import between
 
-__all__ = ["Rules", "State"]
+__all__ = ["ChordRules", "ChordState"]
 
 
-class State(NamedTuple):
+class ChordState(NamedTuple):
     """What one member holds for the upkeep of the ring."""
 
     me: bytes
@@ -42,7 +42,7 @@ class State(NamedTuple):
     candidate: bytes | None = None
 
 
-class Rules:
+class ChordRules:
     """The steps, for lists of `length` entries on a circle where `following` gives the next id."""
 
     __slots__ = ("following", "length")
@@ -54,19 +54,21 @@ class Rules:
 
     # -- beginning -----------------------------------------------------------------------------------------------------
 
-    def found(self, me: bytes, after: Sequence[bytes], prdc: bytes) -> State:
+    def found(self, me: bytes, after: Sequence[bytes], prdc: bytes) -> ChordState:
         """A member of a network that begins with ideal pointers: `after` are those that follow it, nearest first."""
-        return State(me, self.listed(me, after), prdc)
+        return ChordState(me, self.listed(me, after), prdc)
 
-    def join(self, me: bytes, member: bytes, its_succ: Sequence[bytes]) -> State | None:
+    def join(self, me: bytes, member: bytes, its_succ: Sequence[bytes]) -> ChordState | None:
         """Become a member by the answer of one between whom and whose successor this id lies; None if it does not."""
         if not its_succ or me == member or not between(member, me, its_succ[0]):
             return None
-        return State(me, self.listed(me, its_succ), member)
+        return ChordState(me, self.listed(me, its_succ), member)
 
     # -- stabilise -----------------------------------------------------------------------------------------------------
 
-    def first_live(self, state: State, its_prdc: bytes, its_succ: Sequence[bytes]) -> tuple[State, bytes | None]:
+    def first_live(
+        self, state: ChordState, its_prdc: bytes, its_succ: Sequence[bytes]
+    ) -> tuple[ChordState, bytes | None]:
         """The first successor answered. It may know a nearer one: then the second half asks that."""
         head = state.succ[0]
         state = state._replace(succ=self.listed(state.me, (head, *its_succ)))
@@ -74,35 +76,35 @@ class Rules:
             return state._replace(saved=its_prdc), None
         return state, head
 
-    def first_dead(self, state: State) -> tuple[State, bytes | None]:
+    def first_dead(self, state: ChordState) -> tuple[ChordState, bytes | None]:
         """The first successor is dead: the list moves up."""
         state = state._replace(succ=self.listed(state.me, state.succ[1:]))
         return state, state.succ[0]
 
-    def second_live(self, state: State, its_succ: Sequence[bytes]) -> tuple[State, bytes | None]:
+    def second_live(self, state: ChordState, its_succ: Sequence[bytes]) -> tuple[ChordState, bytes | None]:
         """The nearer node answered: it is the first successor."""
         nearer = state.saved
         assert nearer is not None, "the second half follows the first"
         assert between(state.me, nearer, state.succ[0]), "a list does not change between the halves"
         return state._replace(succ=self.listed(state.me, (nearer, *its_succ)), saved=None), nearer
 
-    def second_dead(self, state: State) -> tuple[State, bytes | None]:
+    def second_dead(self, state: ChordState) -> tuple[ChordState, bytes | None]:
         """The nearer node is dead: all stays."""
         assert state.saved is not None, "the second half follows the first"
         return state._replace(saved=None), state.succ[0]
 
     # -- rectify -------------------------------------------------------------------------------------------------------
 
-    def claimed(self, state: State, candidate: bytes) -> State:
+    def notified(self, state: ChordState, candidate: bytes) -> ChordState:
         """A member says that this one is its first successor; rectify will look at it."""
         return state._replace(candidate=candidate)
 
-    def must_ping(self, state: State) -> bool:
+    def must_ping(self, state: ChordState) -> bool:
         """Whether rectify depends on the predecessor's being alive."""
         assert state.candidate is not None, "rectify follows a claim"
         return not between(state.prdc, state.candidate, state.me)
 
-    def rectify(self, state: State, prdc_lives: bool) -> State:
+    def rectify(self, state: ChordState, prdc_lives: bool) -> ChordState:
         """Adopt the candidate where it is nearer than the predecessor, or where the predecessor is dead."""
         assert state.candidate is not None, "rectify follows a claim"
         if not prdc_lives or not self.must_ping(state):

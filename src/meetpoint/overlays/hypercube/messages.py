@@ -12,25 +12,38 @@ import msgspec
 
 from meetpoint.api.ids import Key, Peer
 from meetpoint.api.messages import Message
-from meetpoint.overlays import key_lookup
+from meetpoint.overlays.routing import FindOwner, OwnerFound, RoutedMessage
 
 __all__ = [
-    "MESSAGES", "Beat", "Find", "Held", "Join", "Kept", "Leaving", "Life", "Located", "Near", "Offer", "Refuse",
-    "Routed", "StandBy", "Walk",
+    "MESSAGES",
+    "Heartbeat",
+    "HostSearch",
+    "HostedRegion",
+    "HypercubeFind",
+    "HypercubeFound",
+    "HypercubeJoin",
+    "HypercubeLeaving",
+    "HypercubeRouted",
+    "JoinRefused",
+    "Life",
+    "NeighbourRegion",
+    "Offer",
+    "RegionReserved",
+    "StandBy",
 ]  # fmt: skip
 
 Life: TypeAlias = tuple[int, int]
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A region that the sender hosts. `kept`: the node that had it before, and may have it back."""
+class HostedRegion(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A region that the sender hosts. `reserved_for`: the node that had it before, and may have it back."""
 
     region: bytes
     epoch: int
-    kept: bytes = b""
+    reserved_for: bytes = b""
 
 
-class Near(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class NeighbourRegion(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A region that someone else hosts, as the sender knows."""
 
     region: bytes
@@ -41,54 +54,54 @@ class Near(msgspec.Struct, frozen=True, array_like=True, gc=False):
 # -- upkeep ------------------------------------------------------------------------------------------------------------
 
 
-class Beat(Message, frozen=True, array_like=True, gc=False, tag="h.be"):
+class Heartbeat(Message, frozen=True, array_like=True, gc=False, tag="h.be"):
     """I am here, and this is what I host. With `asks`: say the same, at once.
 
     `version` counts the changes of what I could say, `seen` is that of yours whose links I know. `links` are told where
-    you do not know them. `spare` stand by here, or I stand by at `sponsor`. `fellows` are told with the links: who
+    you do not know them. `standby_count` stand by here, or I stand by at `sponsor`. `standby_peers` are told with the links: who
     stands by here, and to those also who does next to it, as they may be all who are left some day.
     """
 
     life: Life
     version: int
     seen: int
-    pieces: tuple[Held, ...]
-    spare: int = 0
+    pieces: tuple[HostedRegion, ...]
+    standby_count: int = 0
     sponsor: bytes = b""
     asks: bool = False
-    links: tuple[Near, ...] | None = None
-    fellows: tuple[Peer, ...] = ()
+    links: tuple[NeighbourRegion, ...] | None = None
+    standby_peers: tuple[Peer, ...] = ()
 
 
-class Leaving(Message, frozen=True, array_like=True, gc=False, tag="h.lv"):
+class HypercubeLeaving(Message, frozen=True, array_like=True, gc=False, tag="h.lv"):
     """I am gone, in this life."""
 
     life: Life
 
 
-class Kept(Message, frozen=True, array_like=True, gc=False, tag="h.ke"):
-    """On its way to the host of the id that a silent node would ask for first: its region is kept at `keeper`."""
+class RegionReserved(Message, frozen=True, array_like=True, gc=False, tag="h.ke"):
+    """On its way to the host of the id that a silent node would ask for first: its region is kept at `holder`."""
 
     node: bytes
-    keeper: Peer
+    holder: Peer
     hops: int
 
 
 # -- places ------------------------------------------------------------------------------------------------------------
 
 
-class Join(Message, frozen=True, array_like=True, gc=False, tag="h.jo"):
-    """A node looks for a place: on its way to the host of `wish`, then, as `walks` says, to where regions are largest.
+class HypercubeJoin(Message, frozen=True, array_like=True, gc=False, tag="h.jo"):
+    """A node looks for a place: on its way to the host of `target_key`, then, as `to_lightest` says, to where regions are largest.
 
-    One that `stands` by already wants a region and nothing less.
+    One that is a standby (`is_standby`) by already wants a region and nothing less.
     """
 
     joiner: Peer
     life: Life
-    wish: Key
+    target_key: Key
     hops: int
-    walks: bool = False
-    stands: bool = False
+    to_lightest: bool = False
+    is_standby: bool = False
 
 
 class Offer(Message, frozen=True, array_like=True, gc=False, tag="h.of"):
@@ -97,7 +110,7 @@ class Offer(Message, frozen=True, array_like=True, gc=False, tag="h.of"):
     life: Life
     region: bytes
     epoch: int
-    links: tuple[Near, ...]
+    links: tuple[NeighbourRegion, ...]
     passive: tuple[Peer, ...] = ()
 
 
@@ -107,13 +120,13 @@ class StandBy(Message, frozen=True, array_like=True, gc=False, tag="h.sb"):
     life: Life
 
 
-class Refuse(Message, frozen=True, array_like=True, gc=False, tag="h.no"):
+class JoinRefused(Message, frozen=True, array_like=True, gc=False, tag="h.no"):
     """Nor can you, in this life, stand by here."""
 
     life: Life
 
 
-class Walk(Message, frozen=True, array_like=True, gc=False, tag="h.wa"):
+class HostSearch(Message, frozen=True, array_like=True, gc=False, tag="h.wa"):
     """A region of `origin` needs a host: on its way to where one can be spared, now at the region `at`.
 
     `asked`: the sibling of `at` has no heavier neighbour. If `at` has none either, the two can be one.
@@ -122,7 +135,7 @@ class Walk(Message, frozen=True, array_like=True, gc=False, tag="h.wa"):
     origin: Peer
     region: bytes
     epoch: int
-    links: tuple[Near, ...]
+    links: tuple[NeighbourRegion, ...]
     at: bytes
     hops: int
     asked: bool = False
@@ -131,20 +144,20 @@ class Walk(Message, frozen=True, array_like=True, gc=False, tag="h.wa"):
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
-class Find(key_lookup.Find, frozen=True, array_like=True, gc=False, tag="h.fi"):
+class HypercubeFind(FindOwner, frozen=True, array_like=True, gc=False, tag="h.fi"):
     """Who is responsible for a key?"""
 
 
-class Located(key_lookup.Located, frozen=True, array_like=True, gc=False, tag="h.lo"):
+class HypercubeFound(OwnerFound, frozen=True, array_like=True, gc=False, tag="h.lo"):
     """I am, with all of this region."""
 
     region: bytes
 
 
-class Routed(key_lookup.Routed, frozen=True, array_like=True, gc=False, tag="h.ro"):
+class HypercubeRouted(RoutedMessage, frozen=True, array_like=True, gc=False, tag="h.ro"):
     """A message on its way to whoever is responsible for a key."""
 
 
 MESSAGES: tuple[type[Message], ...] = (
-    Beat, Find, Join, Kept, Leaving, Located, Offer, Refuse, Routed, StandBy, Walk,
+    Heartbeat, HypercubeFind, HypercubeJoin, RegionReserved, HypercubeLeaving, HypercubeFound, Offer, JoinRefused, HypercubeRouted, StandBy, HostSearch,
 )  # fmt: skip

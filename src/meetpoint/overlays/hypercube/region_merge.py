@@ -16,23 +16,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from meetpoint.overlays.hypercube.claims import Claim
-from meetpoint.overlays.hypercube.messages import Offer, Walk
+from meetpoint.overlays.hypercube.messages import HostSearch, Offer
 from meetpoint.overlays.hypercube.regions import Region, packed, unpacked
-from meetpoint.overlays.hypercube.rules import pass_leave
+from meetpoint.overlays.hypercube.rules import Claim, pass_leave
 
 if TYPE_CHECKING:
     from meetpoint.api.ids import Peer
     from meetpoint.node.runtime.runtime import Runtime
-    from meetpoint.overlays.hypercube.join import Joining
+    from meetpoint.overlays.hypercube.maintenance import HypercubeMaintenance
+    from meetpoint.overlays.hypercube.membership import HypercubeMembership
+    from meetpoint.overlays.hypercube.routing import HypercubeTable
     from meetpoint.overlays.hypercube.settings import HypercubeSettings
-    from meetpoint.overlays.hypercube.table import Table
-    from meetpoint.overlays.hypercube.upkeep import Upkeep
 
 __all__ = ["RegionMerge"]
 
 
-class Move(msgspec.Struct):
+class PendingMove(msgspec.Struct):
     """Where this node goes when it has given its own region away, if that is soon."""
 
     region: Region
@@ -44,27 +43,32 @@ class Move(msgspec.Struct):
 class RegionMerge:
     """One node's part in it."""
 
-    __slots__ = ("_joining", "_move", "_next", "_services", "_settings", "_table", "_upkeep")
+    __slots__ = ("_maintenance", "_membership", "_move", "_next", "_runtime", "_settings", "_table")
 
     def __init__(
-        self, services: Runtime, table: Table, upkeep: Upkeep, joining: Joining, settings: HypercubeSettings
+        self,
+        runtime: Runtime,
+        table: HypercubeTable,
+        maintenance: HypercubeMaintenance,
+        membership: HypercubeMembership,
+        settings: HypercubeSettings,
     ) -> None:
-        self._services = services
+        self._runtime = runtime
         self._table = table
-        self._upkeep = upkeep
-        self._joining = joining
+        self._maintenance = maintenance
+        self._membership = membership
         self._settings = settings
-        self._move: Move | None = None
+        self._move: PendingMove | None = None
         self._next = 0  # when to look for a host again
 
-    def see_to(self) -> None:
+    def finish_step(self) -> None:
         """At the end of a step: make halves one, and move to where this node is to go."""
         table, move = self._table, self._move
         if move is not None and not table.pieces:
             self._move = None
-            if self._services.now < move.until:
-                self._services.observe("hypercube_moved")
-                self._upkeep.claim(move.region, move.epoch, move.links)
+            if self._runtime.now < move.until:
+                self._runtime.observe("hypercube_moved")
+                self._maintenance.claim(move.region, move.epoch, move.links)
         while (pair := self._pair()) is not None:
             self._merge(pair)
 
@@ -76,7 +80,7 @@ class RegionMerge:
         table.refresh()
         for region, piece in sorted(table.pieces.items()):
             other = None if region.length == 0 else table.pieces.get(region.sibling)
-            if other is None or piece.kept or other.kept or region > region.sibling:
+            if other is None or piece.reserved_for or other.reserved_for or region > region.sibling:
                 continue
             near = [*table.near(region), *table.near(region.sibling)]
             if all(link.region.length <= region.length for link in near):
@@ -88,21 +92,21 @@ class RegionMerge:
         one, other = pieces.pop(lower), pieces.pop(lower.sibling)
         epoch, since = max(one.epoch, other.epoch) + 1, min(one.since, other.since)
         pieces[lower.parent] = msgspec.structs.replace(one, epoch=epoch, since=since)
-        self._upkeep.alter()
+        self._maintenance.mark_changed()
 
     # -- looking for a host --------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Now and then look for a host for what is too many."""
-        now, table, wait = self._services.now, self._table, self._settings.tidy_us
+        now, table, wait = self._runtime.now, self._table, self._settings.tidy_us
         if now < self._next or not table.pieces:
             return
-        self._next = now + wait - wait // 8 + self._services.random.randrange(wait // 4 + 1)
+        self._next = now + wait - wait // 8 + self._runtime.random.randrange(wait // 4 + 1)
         main = table.main
-        extra = [each for each, piece in table.pieces.items() if not piece.kept and each != main]
+        extra = [each for each, piece in table.pieces.items() if not piece.reserved_for and each != main]
         if extra:
             self._seek_host(extra[-1], extra[-1])
-        elif not table.pieces[main].kept and main.length < table.dimensions and self._is_large(main):
+        elif not table.pieces[main].reserved_for and main.length < table.dimensions and self._is_large(main):
             self._seek_host(main, main.half(1))
 
     def _is_large(self, region: Region) -> bool:
@@ -112,92 +116,92 @@ class RegionMerge:
         )
 
     def _seek_host(self, piece: Region, region: Region) -> None:
-        if self._joining.is_offered(region) or self._give_to_standby(piece, region):
+        if self._membership.is_offered(region) or self._give_to_standby(piece, region):
             return
         epoch = self._table.pieces[piece].epoch + 1
-        links = self._upkeep.links(self._joining.links_of(region))
-        self._walk(Walk(self._services.me, packed(region), epoch, links, packed(piece), 0), piece)
+        links = self._maintenance.links(self._membership.links_of(region))
+        self._search(HostSearch(self._runtime.me, packed(region), epoch, links, packed(piece), 0), piece)
 
     def _give_to_standby(self, piece: Region, region: Region) -> bool:
         for node, life in self._table.standbys.items():
             peer = self._table.live(node)
-            if peer is not None and self._joining.offer(piece, region, peer, life):
+            if peer is not None and self._membership.offer(piece, region, peer, life):
                 return True
         return False
 
-    def on_walk(self, source: Peer, message: Walk) -> None:
+    def on_host_search(self, source: Peer, message: HostSearch) -> None:
         """A region needs a host."""
-        holds = self._services.ring.holds
+        holds = self._runtime.ring.holds
         at = unpacked(message.at, self._table.dimensions)
-        region = self._upkeep.read_region(message.region, message.epoch)
-        links = self._upkeep.read(message.links)
+        region = self._maintenance.read_region(message.region, message.epoch)
+        links = self._maintenance.read(message.links)
         if at is None or region is None or links is None or not holds(message.origin.id) or not message.origin.address:
-            self._services.observe("hypercube_malformed")
+            self._runtime.observe("hypercube_malformed")
             return
         if message.hops >= self._settings.hops_max:
-            self._services.observe("hypercube_hops_exceeded")
+            self._runtime.observe("hypercube_hops_exceeded")
         elif at in self._table.pieces:
-            self._walk(message, at)
+            self._search(message, at)
         else:
-            self._services.observe("hypercube_walk_astray")
+            self._runtime.observe("hypercube_walk_astray")
 
-    def _walk(self, message: Walk, at: Region) -> None:
+    def _search(self, message: HostSearch, at: Region) -> None:
         """One step: on to the heaviest neighbour, to the sibling, or the end."""
         table, piece = self._table, self._table.pieces[at]
-        heaviest = pass_leave(self._joining.shown(at), table.near(at))
+        heaviest = pass_leave(self._membership.link_of(at), table.near(at))
         if heaviest is not None:
             self._pass(message, heaviest.region, asked=False)
         elif table.standbys and message.origin.id != table.id:
             self._send_standby(message)
-        elif piece.kept or at.length == 0:
-            self._services.observe("hypercube_walk_astray")
+        elif piece.reserved_for or at.length == 0:
+            self._runtime.observe("hypercube_walk_astray")
         elif not message.asked:
             self._pass(message, at.sibling, asked=True)
         else:
-            self._end(message, at)
+            self._finish_search(message, at)
 
-    def _pass(self, message: Walk, at: Region, asked: bool) -> None:
+    def _pass(self, message: HostSearch, at: Region, asked: bool) -> None:
         table = self._table
         onward = msgspec.structs.replace(message, at=packed(at), hops=message.hops + 1, asked=asked)
         link = table.host_of(at.bits)
         if at in table.pieces:
             if message.hops < self._settings.hops_max:
-                self._walk(onward, at)
+                self._search(onward, at)
         elif link is not None and link.region == at and (peer := table.live(link.node)) is not None:
-            self._services.send(peer, onward)
+            self._runtime.send(peer, onward)
         else:
-            self._services.observe("hypercube_walk_astray")
+            self._runtime.observe("hypercube_walk_astray")
 
-    def _send_standby(self, message: Walk) -> None:
+    def _send_standby(self, message: HostSearch) -> None:
         """One who stands by here is offered the region, on behalf of its host."""
         for node, life in self._table.standbys.items():
             peer = self._table.live(node)
             if peer is not None:
-                self._services.send(peer, Offer(life, message.region, message.epoch, message.links))
+                self._runtime.send(peer, Offer(life, message.region, message.epoch, message.links))
                 return
 
-    def _end(self, message: Walk, at: Region) -> None:
+    def _finish_search(self, message: HostSearch, at: Region) -> None:
         """This piece and its sibling can be one: the one that is left then is free for the region that walks."""
         table = self._table
         region = unpacked(message.region, table.dimensions)
-        links = self._upkeep.read(message.links)
+        links = self._maintenance.read(message.links)
         sibling = table.host_of(at.sibling.bits)
         assert region is not None, "it was read before"
         assert links is not None, "it was read before"
         if at.sibling == region:
-            self._upkeep.learn(message.links)
-            self._upkeep.claim(region, message.epoch, links)
+            self._maintenance.learn(message.links)
+            self._maintenance.claim(region, message.epoch, links)
         elif sibling is None or sibling.region != at.sibling or (peer := table.live(sibling.node)) is None:
-            self._services.observe("hypercube_walk_astray")
+            self._runtime.observe("hypercube_walk_astray")
         elif message.origin.id == table.id:
-            self._yield(at, peer)
+            self._offer_to_sibling(at, peer)
         elif sibling.node == message.origin.id or at < at.sibling:
             self._pass(message, at.sibling, asked=True)
-        elif len(table.pieces) == 1 and self._yield(at, peer):
-            self._upkeep.learn(message.links)
-            self._move = Move(region, message.epoch, links, self._services.now + self._settings.offer_us)
+        elif len(table.pieces) == 1 and self._offer_to_sibling(at, peer):
+            self._maintenance.learn(message.links)
+            self._move = PendingMove(region, message.epoch, links, self._runtime.now + self._settings.offer_us)
 
-    def _yield(self, piece: Region, to: Peer) -> bool:
+    def _offer_to_sibling(self, piece: Region, to: Peer) -> bool:
         """Offer a piece to the host of its other half."""
-        word = self._table.words.get(to.id)
-        return word is not None and self._joining.offer(piece, piece, to, word.life)
+        peer_state = self._table.peer_states.get(to.id)
+        return peer_state is not None and self._membership.offer(piece, piece, to, peer_state.life)

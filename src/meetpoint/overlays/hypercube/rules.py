@@ -1,4 +1,14 @@
-"""Who splits, merges and takes over regions when nodes come and go: the decisions, as pure functions.
+"""Who hosts what, as claims that may contradict each other, and how that is settled: pure, point by point.
+
+A *claim* says that a node hosts a region, in an *epoch*. Where two overlap the stronger one counts: of the higher
+epoch, or else of the higher node. A region that is given away is claimed by its new host in the next epoch, so that
+whatever is said of the old one later is weaker, and nobody need be asked. One that is taken over from a node that only
+fell silent is claimed in a far *lower* one: should that node live, it has lost nothing.
+
+So each id has one host among those who have heard of each other, whatever was lost, late or believed wrongly: who hears
+of a stronger claim *cedes* what overlaps, and nobody cedes anything to a weaker one. No conflict makes a hole.
+
+Who splits, merges and takes over regions when nodes come and go: the decisions, as pure functions.
 
 After paper C (Reach), section 3.3. A *member* hosts one region and knows its neighbours: their regions, who hosts them,
 and how many stand by there. A region's *weight* is the length of its id, then how many stand by.
@@ -8,7 +18,7 @@ and how many stand by there. A region's *weight* is the length of its id, then h
 | join | a member with no lighter neighbour; others pass it to their lightest | it splits: keeps `0…`, gives `1…` away |
 | join, ids of full length | the same | the joiner *stands by*: it hosts no ids until a region needs a host |
 | leave | a region with no heavier neighbour; others pass it to their heaviest | see below |
-| crash | the same, from the last known state of the node | the same; the host of `heir_point` sees to it |
+| crash | the same, from the last known state of the node | the same; the host of `takeover_point` sees to it |
 
 A region whose host has gone gets, in this order: one who stands by, here or where the walk ends; its sibling, where
 the two are the pair that the walk ends with; the upper node of that pair, whose own ids the lower one takes. No
@@ -27,16 +37,116 @@ Deviations:
   and is the first to host a region. There is a limit, `STANDBYS_MAX`, and beyond it a join is refused.
 
 What makes these steps safe while messages are lost and nodes decide on what is out of date is in `claims`.
+
+Point-to-point routing on regions of different lengths (paper C, sections 3.1 and 3.3). Pure: one step at one node.
+
+A node's bits that differ from the target's are *wrong*. A step puts one of them right, the lowest first, and goes to
+the neighbour that hosts the target with all other bits as they are here. So what is wrong there is wrong here, less
+that bit: with ids of one length a path is exactly as long as the Hamming distance, with others never longer than the
+wrong bits at its beginning, and it ends.
+
+That neighbour has the longest suffix in common with the target, as the paper asks: all neighbours across the lowest
+wrong bit agree with this node on its other bits, and this one with the target on those beyond.
+
+Steps across different bits lead to different nodes. So where more than one bit is wrong, a node that is down can be
+gone round, with no step more; where one is, the node that is down hosts the target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from meetpoint.overlays.hypercube.regions import Region
+from meetpoint.overlays.hypercube.regions import Region, apart, distance
 
-__all__ = ["STANDBYS_MAX", "Link", "founding_regions", "heir_point", "pass_join", "pass_leave"]
+__all__ = [
+    "EPOCH_MAX",
+    "FIRST_EPOCH",
+    "STANDBYS_MAX",
+    "TAKEOVER_EPOCHS",
+    "UNHEARD_EPOCH",
+    "Claim",
+    "Link",
+    "founding_regions",
+    "mirror_regions",
+    "next_hop",
+    "overlap",
+    "pass_join",
+    "pass_leave",
+    "resolved",
+    "subtract",
+    "takeover_point",
+    "uncovered",
+]
+
+FIRST_EPOCH: Final = 1
+"""The epoch of those who found a network."""
+
+TAKEOVER_EPOCHS: Final = 1 << 32
+"""So much lower is the epoch in which a region is taken over from a silent node."""
+
+UNHEARD_EPOCH: Final = -(1 << 60)
+"""The epoch of a claim to ids of which no host was ever heard: any other is stronger."""
+
+EPOCH_MAX: Final = 1 << 62
+"""An epoch beyond this, or below the same with a minus, is none."""
+
+
+class Claim(NamedTuple):
+    """A node hosts a region. `reserved_for`: the node that had it before, and may have it back; empty: nobody."""
+
+    region: Region
+    epoch: int
+    node: bytes
+    reserved_for: bytes = b""
+
+    @property
+    def strength(self) -> tuple[int, bytes]:
+        """The stronger of two that overlap counts."""
+        return self.epoch, self.node
+
+
+def overlap(one: Region, other: Region) -> bool:
+    """Whether they have an id in common: then one holds the other."""
+    return apart(one, other) == 0
+
+
+def subtract(region: Region, other: Region) -> list[Region]:
+    """What is left of a region without another: itself, nothing, or all halves on the way down to the other."""
+    if not overlap(region, other):
+        return [region]
+    if region.length >= other.length:
+        return []
+    left = []
+    while region.length < other.length:
+        bit = other.bits >> region.length & 1
+        left.append(region.half(1 - bit))
+        region = region.half(bit)
+    return left
+
+
+def uncovered(region: Region, others: Iterable[Region]) -> list[Region]:
+    """What is left of a region without all these."""
+    left = [region]
+    for other in others:
+        if overlap(region, other):
+            left = [part for each in left for part in subtract(each, other)]
+    return left
+
+
+def resolved(claims: Iterable[Claim], covered: Sequence[Region] = ()) -> list[Claim]:
+    """What is left of each claim where stronger ones, and what is covered anyway, are taken away; in order."""
+    done: list[Claim] = []
+    for claim in sorted(claims, key=lambda each: each.strength, reverse=True):
+        stronger = [*covered, *(each.region for each in done)]
+        done += [claim._replace(region=part) for part in uncovered(claim.region, stronger)]
+    return sorted(done)
+
+
+def mirror_regions(region: Region) -> list[Region]:
+    """A region with each of its bits turned in turn: whoever hosts a part of one of them is a neighbour."""
+    return [Region(region.bits ^ 1 << bit, region.length) for bit in range(region.length)]
+
 
 Name = TypeVar("Name")
 
@@ -49,13 +159,13 @@ class Link(NamedTuple, Generic[Name]):
 
     region: Region
     host: Name
-    spare: int = 0
+    standby_count: int = 0
     """How many stand by there."""
 
     @property
     def weight(self) -> tuple[int, int]:
         """What joins and leaves even out."""
-        return self.region.length, self.spare
+        return self.region.length, self.standby_count
 
 
 def founding_regions(count: int, dimensions: int) -> list[Region]:
@@ -97,6 +207,27 @@ def pass_leave(mine: Link[Name], links: Iterable[Link[Name]]) -> Link[Name] | No
     return heaviest if heaviest is not None and heaviest.weight > mine.weight else None
 
 
-def heir_point(region: Region) -> int:
+def takeover_point(region: Region) -> int:
     """The id whose host sees to it that a region gets a new host when its own is silent."""
     return region.sibling.bits
+
+
+def next_hop(me: Region, links: Sequence[Region], target: int, avoid: Collection[Region] = ()) -> Region | None:
+    """The neighbour to pass a message on to; None where this node hosts the target, or where no step leads nearer.
+
+    `avoid` are neighbours that are taken to be down. Where none of the right ones is left, or tables are out of date,
+    any step will do that leaves fewer wrong bits.
+    """
+    usable = [link for link in links if link not in avoid] if avoid else links
+    wrong = (me.bits ^ target) & me.mask
+    here = target ^ wrong  # the target, with the bits of this node
+    left = wrong
+    while left:
+        lowest = left & -left
+        for link in usable:
+            if link.hosts(here ^ lowest):
+                return link
+        left ^= lowest
+    nearer = [(distance(link, target), link) for link in usable]
+    best = min(nearer, default=None)
+    return best[1] if best is not None and best[0] < wrong.bit_count() else None

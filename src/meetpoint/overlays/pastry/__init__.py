@@ -2,7 +2,7 @@
 
 from meetpoint.overlays.pastry.messages import MESSAGES
 from meetpoint.overlays.pastry.pastry import Pastry
+from meetpoint.overlays.pastry.routing import PastryView
 from meetpoint.overlays.pastry.settings import PastrySettings
-from meetpoint.overlays.pastry.table import PastryView
 
 __all__ = ["MESSAGES", "Pastry", "PastrySettings", "PastryView"]

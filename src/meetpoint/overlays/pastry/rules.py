@@ -22,7 +22,7 @@ What a node holds:
 A node is `wait`ing until it has heard from all leaves it was told of, then `ok`, and `ready` while it holds the leases
 of both neighbours. One that is alone holds its own. Only ready nodes deliver keys and help joiners.
 
-The steps, each by one node; what another said (`Said`) is its state at one instant:
+The steps, each by one node; what another said (`PeerStatus`) is its state at one instant:
 
 | step | when | what |
 | --- | --- | --- |
@@ -64,27 +64,27 @@ from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from meetpoint.node.runtime.ring import between
 
-__all__ = ["LEFT", "RIGHT", "Both", "Leases", "Rules", "Said", "Side", "State", "is_ready"]
+__all__ = ["LEFT", "RIGHT", "BothSides", "HeldLeases", "PastryRules", "PastryState", "PeerStatus", "Side", "is_ready"]
 
 Side: TypeAlias = Literal[0, 1]
 LEFT: Final = 0
 RIGHT: Final = 1
 _SIDES: Final[tuple[Side, Side]] = (LEFT, RIGHT)
 
-Both: TypeAlias = tuple[bool, bool]
+BothSides: TypeAlias = tuple[bool, bool]
 """Something that holds or not, on the left and on the right."""
-Leases: TypeAlias = tuple[bytes | None, bytes | None]
-_NONE: Final[Leases] = (None, None)
+HeldLeases: TypeAlias = tuple[bytes | None, bytes | None]
+_NONE: Final[HeldLeases] = (None, None)
 
 _T = TypeVar("_T")
 
 
-class State(NamedTuple):
+class PastryState(NamedTuple):
     """What one node holds for the upkeep of its leaf set."""
 
     me: bytes
     near: tuple[bytes, bytes]
-    leases: Leases = _NONE
+    leases: HeldLeases = _NONE
     grants: tuple[tuple[bytes, ...], tuple[bytes, ...]] = ((), ())
     leaves: tuple[bytes, ...] = ()
     unprobed: tuple[bytes, ...] = ()
@@ -95,12 +95,12 @@ class State(NamedTuple):
     joiners: tuple[bytes, ...] = ()
 
 
-class Said(NamedTuple):
+class PeerStatus(NamedTuple):
     """What a node says of itself when it asks for a lease."""
 
     node: bytes
     near: tuple[bytes, bytes]
-    leases: Leases
+    leases: HeldLeases
     waits: bool
     member: bool
 
@@ -110,12 +110,12 @@ class Said(NamedTuple):
         return not self.waits and None not in self.leases
 
 
-def is_ready(state: State) -> bool:
+def is_ready(state: PastryState) -> bool:
     """Whether a node holds both leases: only then it delivers keys and helps joiners."""
     return not state.waits and None not in state.leases
 
 
-class Rules:
+class PastryRules:
     """The steps, for leaf sets of `half` nodes on each side."""
 
     __slots__ = ("half",)
@@ -126,120 +126,120 @@ class Rules:
 
     # -- beginning -----------------------------------------------------------------------------------------------------
 
-    def found(self, me: bytes, others: Iterable[bytes]) -> State:
+    def found(self, me: bytes, others: Iterable[bytes]) -> PastryState:
         """A node of a network that begins, with these around it; one alone is ready."""
         leaves = self._kept(me, others, ())
         left, right = (leaves[-1], leaves[0]) if leaves else (me, me)
         grants = ((left,), (right,)) if leaves else ((), ())
-        return State(me, (left, right), (left, right), grants, leaves)
+        return PastryState(me, (left, right), (left, right), grants, leaves)
 
-    def help(self, state: State, joiner: bytes) -> State | None:
+    def help(self, state: PastryState, joiner: bytes) -> PastryState | None:
         """Help a joiner whose place is between this node and its right neighbour; None: not this one, or not now."""
         if not is_ready(state) or not self.in_gap(state, joiner) or state.helping not in (None, joiner):
             return None
         return state._replace(helping=joiner)
 
-    def in_gap(self, state: State, node: bytes) -> bool:
+    def in_gap(self, state: PastryState, node: bytes) -> bool:
         """Whether an id lies between a node and its right neighbour."""
         return node != state.me and between(state.me, node, state.near[RIGHT])
 
-    def helped(self, state: State, joiner: bytes) -> State:
+    def helped(self, state: PastryState, joiner: bytes) -> PastryState:
         """The joiner is ready, or has taken too long."""
         return state._replace(helping=None) if state.helping == joiner else state
 
-    def welcome(self, me: bytes, helper: bytes, its_leaves: Iterable[bytes]) -> State:
+    def welcome(self, me: bytes, helper: bytes, its_leaves: Iterable[bytes]) -> PastryState:
         """A joiner has found its helper, and is told its leaves: it takes none on trust."""
         told = sorted({helper, *its_leaves} - {me})
-        return State(me, (me, me), unprobed=tuple(told), waits=True, member=False)
+        return PastryState(me, (me, me), unprobed=tuple(told), waits=True, member=False)
 
-    def say(self, state: State) -> Said:
+    def status_of(self, state: PastryState) -> PeerStatus:
         """What a node tells of itself."""
-        return Said(state.me, state.near, state.leases, state.waits, state.member)
+        return PeerStatus(state.me, state.near, state.leases, state.waits, state.member)
 
-    def retire(self, state: State) -> State | None:
+    def retire(self, state: PastryState) -> PastryState | None:
         """Give up a place that others no longer see, to join anew; None while anyone holds a lease from here.
 
         Nobody counts on a joiner: it may begin again at any time.
         """
         if state.member and any(state.grants):
             return None
-        return State(state.me, (state.me, state.me), waits=True, member=False)
+        return PastryState(state.me, (state.me, state.me), waits=True, member=False)
 
     # -- probes --------------------------------------------------------------------------------------------------------
 
-    def probed(self, state: State, said: Said) -> State:
+    def probed(self, state: PastryState, status: PeerStatus) -> PastryState:
         """A node probes this one. A joiner is remembered: it may be a member next time."""
-        if not said.member and said.node not in (state.me, *state.joiners):
-            near = self._kept(state.me, (*state.leaves, *state.joiners, said.node), ())
+        if not status.member and status.node not in (state.me, *state.joiners):
+            near = self._kept(state.me, (*state.leaves, *state.joiners, status.node), ())
             state = state._replace(joiners=tuple(node for node in near if node not in state.leaves))
-        return self.heard(state, said)
+        return self.heard(state, status)
 
-    def pass_over(self, state: State, node: bytes) -> State:
+    def pass_over(self, state: PastryState, node: bytes) -> PastryState:
         """A joiner was asked again: it is a member now, or dead, or still a joiner, who will ask for leases."""
         return state._replace(joiners=tuple(each for each in state.joiners if each != node))
 
-    def probe_answered(self, state: State, said: Said, its_leaves: Iterable[bytes]) -> State:
+    def probe_answered(self, state: PastryState, status: PeerStatus, its_leaves: Iterable[bytes]) -> PastryState:
         """One that was probed has answered: it lives."""
-        state = self.heard(state, said)
+        state = self.heard(state, status)
         if state.waits:
-            known = {state.me, said.node, *state.leaves, *state.unprobed}
+            known = {state.me, status.node, *state.leaves, *state.unprobed}
             wanted = self._kept(state.me, (*known, *its_leaves), ())
             fresh = [node for node in wanted if node not in known]
-            rest = [node for node in state.unprobed if node != said.node]
-            state = self._go_on(state._replace(unprobed=tuple(sorted((*rest, *fresh)))))
+            rest = [node for node in state.unprobed if node != status.node]
+            state = self._advance(state._replace(unprobed=tuple(sorted((*rest, *fresh)))))
         return state
 
-    def probe_failed(self, state: State, node: bytes) -> State:
+    def probe_failed(self, state: PastryState, node: bytes) -> PastryState:
         """One that a joiner was told of is dead."""
         state = state._replace(unprobed=tuple(each for each in state.unprobed if each != node))
-        return self._go_on(state)
+        return self._advance(state)
 
-    def _go_on(self, state: State) -> State:
+    def _advance(self, state: PastryState) -> PastryState:
         """A joiner that has heard from all is ok; if it has heard from nobody, it must be helped again."""
         if not state.waits or state.unprobed or not state.leaves:
             return state
         return state._replace(waits=False, near=(state.leaves[-1], state.leaves[0]))
 
-    def heard(self, state: State, said: Said) -> State:
+    def heard(self, state: PastryState, status: PeerStatus) -> PastryState:
         """A node has spoken: a member is a leaf, and where it is nearer than a neighbour it may take its place."""
-        node = said.node
-        if node == state.me or not said.member:
+        node = status.node
+        if node == state.me or not status.member:
             return state
         if node in state.joiners:
             state = self.pass_over(state, node)
         if node not in state.leaves:
             state = state._replace(leaves=self._kept(state.me, (*state.leaves, node), state.near))
-        if state.waits or said.waits or node not in state.leaves:
+        if state.waits or status.waits or node not in state.leaves:
             return state
         for side in _SIDES:
             free = not state.grants[side] and state.near[side] != state.me
-            if self.is_nearer(state, side, node) and (said.ready or free):
+            if self.is_nearer(state, side, node) and (status.ready or free):
                 state = self._adopt(state, side, node)
         return state
 
     # -- leases --------------------------------------------------------------------------------------------------------
 
-    def grant(self, state: State, said: Said) -> tuple[State, Both]:
+    def grant(self, state: PastryState, status: PeerStatus) -> tuple[PastryState, BothSides]:
         """Another asks for leases: the state after it, and on which sides of this node it has one now."""
         given = []
         for side in _SIDES:
-            may = state.member and not said.waits and said.near[1 - side] == state.me
-            if may and state.near[side] != said.node:
-                may = self.is_nearer(state, side, said.node) and self.may_enter(state, side, said)
+            may = state.member and not status.waits and status.near[1 - side] == state.me
+            if may and state.near[side] != status.node:
+                may = self.is_nearer(state, side, status.node) and self.may_enter(state, side, status)
             if may:
-                state = self._adopt(state, side, said.node)
-                state = self._bind(state, side, said.node)
+                state = self._adopt(state, side, status.node)
+                state = self._bind(state, side, status.node)
             given.append(may)
         return state, (given[LEFT], given[RIGHT])
 
-    def may_enter(self, state: State, side: Side, said: Said) -> bool:
+    def may_enter(self, state: PastryState, side: Side, status: PeerStatus) -> bool:
         """Whether a nearer node may become the neighbour on a side and get a lease."""
-        if said.ready:
+        if status.ready:
             return True
-        names = said.near[side] == state.near[side] and (side == RIGHT or said.leases[LEFT] == said.near[LEFT])
+        names = status.near[side] == state.near[side] and (side == RIGHT or status.leases[LEFT] == status.near[LEFT])
         return names or (not state.grants[side] and state.near[side] != state.me)
 
-    def granted(self, state: State, node: bytes, sides: Both) -> State:
+    def granted(self, state: PastryState, node: bytes, sides: BothSides) -> PastryState:
         """A node says on which of *its* sides this one has a lease; that of a neighbour is held."""
         for side in _SIDES:
             if sides[1 - side] and state.near[side] == node and not state.waits:
@@ -247,26 +247,26 @@ class Rules:
                 state = self._bind(state, side, node)
         return state._replace(member=True) if is_ready(state) and not state.member else state
 
-    def _bind(self, state: State, side: Side, node: bytes) -> State:
+    def _bind(self, state: PastryState, side: Side, node: bytes) -> PastryState:
         """Neither of the two lets go of the other while the other may count on it."""
         if node in state.grants[side]:
             return state
         return state._replace(grants=_with(state.grants, side, (*state.grants[side], node)))
 
-    def expire(self, state: State, side: Side) -> State:
+    def expire(self, state: PastryState, side: Side) -> PastryState:
         """A lease was not renewed in time. A node that is alone holds its own, which does not end."""
         if state.near[side] == state.me:
             return state
         return state._replace(leases=_with(state.leases, side, None))
 
-    def grant_ended(self, state: State, side: Side, node: bytes) -> State:
+    def grant_ended(self, state: PastryState, side: Side, node: bytes) -> PastryState:
         """A lease granted to a node has ended: it is certain that the node does not count on it any more."""
         left = tuple(each for each in state.grants[side] if each != node)
         return state._replace(grants=_with(state.grants, side, left))
 
     # -- the dead ------------------------------------------------------------------------------------------------------
 
-    def drop(self, state: State, node: bytes) -> State | None:
+    def drop(self, state: PastryState, node: bytes) -> PastryState | None:
         """A node is dead: it is no leaf any more; None while it may hold a lease from here, or a joiner is in doubt."""
         if node in state.grants[LEFT] or node in state.grants[RIGHT]:
             return None
@@ -284,32 +284,32 @@ class Rules:
                 return None
         return state
 
-    def drop_former(self, state: State, node: bytes) -> State:
+    def drop_former(self, state: PastryState, node: bytes) -> PastryState:
         """A node has come back in a later life: the one before is dead, and its leases with it."""
         for side in _SIDES:
             state = self.grant_ended(state, side, node)
         return self.drop(self.pass_over(state, node), node) or state
 
-    def _alone(self, state: State) -> State:
+    def _alone(self, state: PastryState) -> PastryState:
         """All others are gone. A joiner must be helped again; a member is a network of one."""
         alone = state._replace(near=(state.me, state.me))
         return alone._replace(leases=alone.near) if state.member else alone._replace(leases=_NONE, waits=True)
 
     # -- neighbours and leaves -----------------------------------------------------------------------------------------
 
-    def is_nearer(self, state: State, side: Side, node: bytes) -> bool:
+    def is_nearer(self, state: PastryState, side: Side, node: bytes) -> bool:
         """Whether a node lies between this one and its neighbour on a side."""
         if node == state.me:
             return False
         neighbour = state.near[side]
         return between(neighbour, node, state.me) if side == LEFT else between(state.me, node, neighbour)
 
-    def _adopt(self, state: State, side: Side, node: bytes) -> State:
+    def _adopt(self, state: PastryState, side: Side, node: bytes) -> PastryState:
         """Take a neighbour that is nearer, or the same; the lease of the one before is still good."""
         near = _with(state.near, side, node)
         return state._replace(near=near, leaves=self._kept(state.me, (*state.leaves, node), near))
 
-    def unknown(self, state: State, told: Iterable[bytes]) -> list[bytes]:
+    def unknown(self, state: PastryState, told: Iterable[bytes]) -> list[bytes]:
         """Of those that another told of, whom this node would have for leaves, and has not heard from."""
         kept = self._kept(state.me, (*state.leaves, *told), state.near)
         return [node for node in kept if node not in state.leaves]

@@ -33,7 +33,7 @@ from meetpoint.language.events.msgpack import attributes_to_msgpack, to_msgpack
 from meetpoint.language.filters.filter import Filter
 from meetpoint.language.schema.schema import Schema
 from meetpoint.node.runtime.ring import Ring
-from meetpoint.overlays.chord.messages import Routed
+from meetpoint.overlays.chord.messages import ChordRouted
 from meetpoint.placement.messages import Done, KeyedRequest
 from meetpoint.placement.ownership.key_range import KeyRange
 from meetpoint.schemes.lists.collection import AttributeOrder, CollectionMode, homes_of, is_walk_cheaper
@@ -144,7 +144,7 @@ class PrintedModel:
         self._numbers[source] += 1
         peer = self._peers[source]
         errand = KeyedRequest(key, key, peer, self._numbers[source], 0, self._encode(body))
-        routed = Routed(key, peer, 1, self._encode(errand))
+        routed = ChordRouted(key, peer, 1, self._encode(errand))
         self.found.count(body, len(self._encode(routed)), self._ring.hops(source, key) if hops is None else hops)
 
     def _answer(self, sending: Sending, body: Message) -> None:

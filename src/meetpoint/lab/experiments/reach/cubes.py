@@ -26,7 +26,7 @@ from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.overlays.hypercube import HypercubeSettings, Region, distance
 from meetpoint.overlays.hypercube.invariant import gap
-from meetpoint.overlays.hypercube.keys import point_of
+from meetpoint.overlays.hypercube.regions import point_of
 from meetpoint.schemes.reach import Tree, is_required, tree_of
 
 __all__ = [

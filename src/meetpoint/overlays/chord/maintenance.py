@@ -1,8 +1,8 @@
 """The upkeep of the ring with messages: stabilise and rectify, step by step as `rules` has them.
 
 A step of the rules reads another member's state at one instant; here that takes a query and its answer. While its own
-query is under way a node answers others with `Pending`, so that nobody reads what is about to change and a step is as
-good as atomic; pings are answered always. Whoever gets `Pending` lets go, answers others meanwhile, and asks again a
+query is under way a node answers others with `Busy`, so that nobody reads what is about to change and a step is as
+good as atomic; pings are answered always. Whoever gets `Busy` lets go, answers others meanwhile, and asks again a
 little later: nobody waits while being waited for, so that a circle of waiting members comes loose.
 
 A member that does not answer, or answers that it is none, is dead, until it speaks again (`contacts`). One that answers
@@ -22,54 +22,58 @@ from typing import TYPE_CHECKING
 
 from meetpoint.api.ids import Key, NodeId, Peer
 from meetpoint.node.runtime.ring import between
-from meetpoint.overlays.chord.messages import AskState, Claim, Pending, Ping, Pong, Stranger, ToldState
+from meetpoint.overlays.chord.messages import Busy, GetState, NotifySuccessor, NotMember, Ping, Pong, StateReply
 
 if TYPE_CHECKING:
     from meetpoint.api.messages import Reply
     from meetpoint.node.runtime.runtime import Runtime
-    from meetpoint.overlays.chord.rules import Rules, State
+    from meetpoint.overlays.chord.routing import ChordTable
+    from meetpoint.overlays.chord.rules import ChordRules, ChordState
     from meetpoint.overlays.chord.settings import ChordSettings
-    from meetpoint.overlays.chord.table import Table
 
-__all__ = ["Upkeep"]
+__all__ = ["ChordMaintenance"]
 
-Met = Callable[[Peer, tuple[bytes, ...], tuple[bytes, ...]], None]
+SuccessorAdopted = Callable[[Peer, tuple[bytes, ...], tuple[bytes, ...]], None]
 """Told when a nearer successor was adopted: that one, its list, and the list before."""
 
 
-class Upkeep:
+class ChordMaintenance:
     """One member's stabilise and rectify."""
 
     __slots__ = (
         "_asked",
-        "_met",
-        "_nearer",
+        "_next_candidate",
+        "_on_adopted",
         "_pendings",
         "_pinged",
         "_question",
         "_rules",
-        "_services",
+        "_runtime",
         "_settings",
         "_steady",
+        "_steps_taken",
         "_table",
         "_tries",
-        "_walked",
     )
 
-    def __init__(self, services: Runtime, table: Table, rules: Rules, settings: ChordSettings, met: Met) -> None:
-        self._services = services
+    def __init__(
+        self, runtime: Runtime, table: ChordTable, rules: ChordRules, settings: ChordSettings, met: SuccessorAdopted
+    ) -> None:
+        self._runtime = runtime
         self._table = table
         self._rules = rules
         self._settings = settings
-        self._met = met
+        self._on_adopted = met
         self._asked: Peer | None = None  # whose state is asked for: this node is pending
         self._pinged: Peer | None = None  # whom rectify asks whether it lives
         self._question = 0  # answers to older questions come too late
         self._tries = 0
         self._pendings = 0
-        self._walked = 0
-        self._steady: tuple[State, Peer, tuple[Peer, ...]] | None = None  # a state, and an answer that changes nothing
-        self._nearer: bytes | None = None  # whom to approach as soon as nothing is asked
+        self._steps_taken = 0
+        self._steady: tuple[ChordState, Peer, tuple[Peer, ...]] | None = (
+            None  # a state, and an answer that changes nothing
+        )
+        self._next_candidate: bytes | None = None  # whom to approach as soon as nothing is asked
 
     @property
     def busy(self) -> bool:
@@ -81,7 +85,7 @@ class Upkeep:
     def tick(self) -> None:
         """A period begins."""
         self._pendings = 0
-        self._walked = 0
+        self._steps_taken = 0
         self.stabilise()
 
     def stabilise(self) -> None:
@@ -94,16 +98,16 @@ class Upkeep:
         if head == state.me:
             self._step(*self._rules.first_live(state, state.prdc, state.succ))
         else:
-            peer = self._worth_asking(head)
+            peer = self._askable(head)
             assert peer is not None, "a list whose first entry is dead moves up"
             self._ask(peer)
-        self._table.tell()
+        self._table.tell_changes()
 
     def _drop_dead(self) -> None:
         """Move the list up until its first entry is worth asking."""
         state = self._state()
-        while state.succ[0] != state.me and self._worth_asking(state.succ[0]) is None:
-            if any(self._worth_asking(node) is not None for node in state.succ):
+        while state.succ[0] != state.me and self._askable(state.succ[0]) is None:
+            if any(self._askable(node) is not None for node in state.succ):
                 state, told = self._rules.first_dead(state)
             else:
                 state = state._replace(succ=self._rules.listed(state.me, ()))
@@ -111,10 +115,10 @@ class Upkeep:
                 for peer in self._table.clockwise():
                     self._table.contacts.remember(peer)
             self._table.commit(state)
-            self._claim(told)
+            self._notify(told)
             state = self._state()
 
-    def _first_answered(self, reply: ToldState) -> None:
+    def _first_answered(self, reply: StateReply) -> None:
         before = self._state()
         succ = self._learn(reply)
         state, told = self._rules.first_live(before, reply.prdc.id, succ)
@@ -123,14 +127,14 @@ class Upkeep:
         self._steady = (state, reply.prdc, reply.succ) if state == before and told is None else None
         self._step(state, told)
 
-    def _step(self, state: State, told: bytes | None) -> None:
+    def _step(self, state: ChordState, told: bytes | None) -> None:
         """Keep what the first half gave, and go on to the second where there is one."""
         self._table.commit(state)
-        self._claim(told)
+        self._notify(told)
         if state.saved is None:
             self._approach_waiting()
             return
-        peer = self._worth_asking(state.saved)
+        peer = self._askable(state.saved)
         if peer is None:
             self._second_dead()
         else:
@@ -141,7 +145,7 @@ class Upkeep:
     def approach(self, node: bytes) -> None:
         """Take a node that may be a nearer successor to the second half, now or when nothing else is asked."""
         if self._asked is not None:
-            self._nearer = node
+            self._next_candidate = node
             return
         state = self._table.state
         if state is None or not between(state.me, node, state.succ[0]) or node == state.me:
@@ -152,20 +156,20 @@ class Upkeep:
             self._ask(peer)
 
     def _approach_waiting(self) -> None:
-        node, self._nearer = self._nearer, None
+        node, self._next_candidate = self._next_candidate, None
         if node is not None:
             self.approach(node)
 
-    def _second_answered(self, peer: Peer, reply: ToldState) -> None:
+    def _second_answered(self, peer: Peer, reply: StateReply) -> None:
         state = self._state()
         before = state.succ
         succ = self._learn(reply)
         state, told = self._rules.second_live(state, succ)
         self._table.commit(state)
-        self._claim(told)
-        self._met(peer, succ, before)
-        if self._walked < self._settings.walk_max and between(state.me, reply.prdc.id, peer.id):
-            self._walked += 1
+        self._notify(told)
+        self._on_adopted(peer, succ, before)
+        if self._steps_taken < self._settings.walk_max and between(state.me, reply.prdc.id, peer.id):
+            self._steps_taken += 1
             self._step(*self._rules.first_live(state, reply.prdc.id, succ))
         else:
             self._approach_waiting()
@@ -173,7 +177,7 @@ class Upkeep:
     def _second_dead(self) -> None:
         state, told = self._rules.second_dead(self._state())
         self._table.commit(state)
-        self._claim(told)
+        self._notify(told)
         self._approach_waiting()
 
     # -- asking --------------------------------------------------------------------------------------------------------
@@ -185,8 +189,8 @@ class Upkeep:
         self._tries = tries
         self._question += 1
         question = self._question
-        self._services.ask(
-            peer, AskState, lambda reply: self._answered(question, reply), self._settings.query_timeout_us
+        self._runtime.ask(
+            peer, GetState, lambda reply: self._answered(question, reply), self._settings.query_timeout_us
         )
 
     def _answered(self, question: int, reply: Reply | None) -> None:
@@ -200,24 +204,24 @@ class Upkeep:
             self._ask(peer, self._tries + 1)
             return
         self._asked = None
-        if isinstance(reply, ToldState) and (self._table.state, reply.prdc, reply.succ) == self._steady:
+        if isinstance(reply, StateReply) and (self._table.state, reply.prdc, reply.succ) == self._steady:
             self._table.heard(peer)
             self._approach_waiting()
-        elif isinstance(reply, ToldState) and self._holds(reply):
+        elif isinstance(reply, StateReply) and self._holds(reply):
             self._table.heard(peer)
             if self._state().saved is None:
                 self._first_answered(reply)
             else:
                 self._second_answered(peer, reply)
-        elif isinstance(reply, Pending):
+        elif isinstance(reply, Busy):
             self._table.heard(peer)
-            self._let_go()
+            self._retry_later()
         else:
-            self._table.suspect(peer, self._services.now)
-            self._dead()
-        self._table.tell()
+            self._table.suspect(peer, self._runtime.now)
+            self._on_dead()
+        self._table.tell_changes()
 
-    def _let_go(self) -> None:
+    def _retry_later(self) -> None:
         """The one asked is busy: be free for others, and ask again soon."""
         state = self._state()
         if state.saved is not None:
@@ -226,9 +230,9 @@ class Upkeep:
         self._pendings += 1
         if self._pendings <= self._settings.pending_tries:
             wait = self._settings.pending_wait_us
-            self._services.after(wait // 2 + self._services.random.randrange(wait), self.stabilise)
+            self._runtime.after(wait // 2 + self._runtime.random.randrange(wait), self.stabilise)
 
-    def _dead(self) -> None:
+    def _on_dead(self) -> None:
         """The one asked is dead."""
         if self._state().saved is None:
             self.stabilise()
@@ -240,51 +244,51 @@ class Upkeep:
         if self._asked is not None and self._asked.id == peer.id:
             self._question += 1
             self._asked = None
-            self._dead()
+            self._on_dead()
         elif self._table.state is not None and self._table.state.succ[0] == peer.id:
             self.stabilise()
         if self._pinged is not None and self._pinged.id == peer.id:
             self._pinged = None
             self._look_at_candidate()
 
-    def on_ask_state(self, source: Peer, message: AskState) -> None:
+    def on_get_state(self, source: Peer, message: GetState) -> None:
         """Another member stabilises."""
         state = self._table.state
         if state is None:
-            self._services.send(source, Stranger(message.request))
+            self._runtime.send(source, NotMember(message.request))
             return
         self._table.heard(source)
         if self._asked is not None:
-            self._services.send(source, Pending(message.request))
+            self._runtime.send(source, Busy(message.request))
         else:
-            self._services.send(source, ToldState(message.request, self.peer(state.prdc), self.peers(state.succ)))
-        self._table.tell()
+            self._runtime.send(source, StateReply(message.request, self.peer(state.prdc), self.peers(state.succ)))
+        self._table.tell_changes()
 
     # -- rectify -------------------------------------------------------------------------------------------------------
 
-    def _claim(self, told: bytes | None) -> None:
+    def _notify(self, told: bytes | None) -> None:
         """Tell a member that this one may be its predecessor."""
         state = self._state()
         if told == state.me:
-            self._table.commit(self._rules.claimed(state, state.me))
+            self._table.commit(self._rules.notified(state, state.me))
             self._look_at_candidate()
-        elif told is not None and (peer := self._worth_asking(told)) is not None:
-            self._services.send(peer, Claim())
+        elif told is not None and (peer := self._askable(told)) is not None:
+            self._runtime.send(peer, NotifySuccessor())
 
-    def on_claim(self, source: Peer, message: Claim) -> None:
+    def on_notify(self, source: Peer, message: NotifySuccessor) -> None:
         """A member says that it may be this one's predecessor."""
         state = self._table.state
         if state is None:
             return
         self._table.heard(source)
-        self._table.commit(self._rules.claimed(state, source.id))
+        self._table.commit(self._rules.notified(state, source.id))
         self._look_at_candidate()
-        self._table.tell()
+        self._table.tell_changes()
 
     def adopt(self, prdc: Peer) -> None:
         """The predecessor has left, and said who was before it."""
         self._table.contacts.learn(prdc)
-        self._table.commit(self._rules.rectify(self._rules.claimed(self._state(), prdc.id), False))
+        self._table.commit(self._rules.rectify(self._rules.notified(self._state(), prdc.id), False))
 
     def _look_at_candidate(self) -> None:
         state = self._state()
@@ -292,14 +296,14 @@ class Upkeep:
             return
         if not self._rules.must_ping(state) or state.prdc in (state.candidate, state.me):
             self._table.commit(self._rules.rectify(state, True))
-        elif (peer := self._worth_asking(state.prdc)) is None:
+        elif (peer := self._askable(state.prdc)) is None:
             self._table.commit(self._rules.rectify(state, False))
         else:
             self._ping(peer, 1)
 
     def _ping(self, peer: Peer, tries: int) -> None:
         self._pinged = peer
-        self._services.ask(peer, Ping, lambda reply: self._ponged(peer, tries, reply), self._settings.query_timeout_us)
+        self._runtime.ask(peer, Ping, lambda reply: self._ponged(peer, tries, reply), self._settings.query_timeout_us)
 
     def _ponged(self, peer: Peer, tries: int, reply: Reply | None) -> None:
         if self._pinged is not peer:
@@ -315,49 +319,49 @@ class Upkeep:
         if lives:
             self._table.heard(peer)
         else:
-            self._table.suspect(peer, self._services.now)
+            self._table.suspect(peer, self._runtime.now)
         state = self._state()
         if state.prdc == peer.id and state.candidate is not None:
             self._table.commit(self._rules.rectify(state, lives))
         self._look_at_candidate()
-        self._table.tell()
+        self._table.tell_changes()
 
     def on_ping(self, source: Peer, message: Ping) -> None:
         """Someone asks whether this node is a member."""
         state = self._table.state
         if state is None:
-            self._services.send(source, Stranger(message.request))
+            self._runtime.send(source, NotMember(message.request))
         else:
-            self._services.send(source, Pong(message.request, self.peer(state.prdc)))
+            self._runtime.send(source, Pong(message.request, self.peer(state.prdc)))
 
     # -- peers and ids -------------------------------------------------------------------------------------------------
 
     def peer(self, node: bytes) -> Peer:
         """A pointer as it is told to others; nobody has no address."""
         if node == self._table.id:
-            return self._services.me
+            return self._runtime.me
         return self._table.contacts.peer(node) or Peer(NodeId(Key(node)), "")
 
     def peers(self, nodes: tuple[bytes, ...]) -> tuple[Peer, ...]:
         """Pointers as they are told to others."""
         return tuple(map(self.peer, nodes))
 
-    def _learn(self, reply: ToldState) -> tuple[bytes, ...]:
+    def _learn(self, reply: StateReply) -> tuple[bytes, ...]:
         self._table.contacts.learn(reply.prdc)
         succ = reply.succ[: self._rules.length]
         for peer in succ:
             self._table.contacts.learn(peer)
         return tuple(peer.id for peer in succ)
 
-    def _holds(self, reply: ToldState) -> bool:
+    def _holds(self, reply: StateReply) -> bool:
         """Whether what a peer told are ids of this ring."""
-        holds = self._services.ring.holds
+        holds = self._runtime.ring.holds
         return bool(reply.succ) and holds(reply.prdc.id) and all(holds(peer.id) for peer in reply.succ)
 
-    def _worth_asking(self, node: bytes) -> Peer | None:
-        return self._table.contacts.worth_asking(node, self._services.now, self._settings.suspicion_us)
+    def _askable(self, node: bytes) -> Peer | None:
+        return self._table.contacts.askable(node, self._runtime.now, self._settings.suspicion_us)
 
-    def _state(self) -> State:
+    def _state(self) -> ChordState:
         state = self._table.state
         assert state is not None, "only a member keeps up the ring"
         return state

@@ -3,25 +3,46 @@
 A node hosts *pieces*: mostly one region; more for a while, after it took one over; none where it stands by, or looks
 for a place. Of others it knows their last *word*: what they claim, and their own neighbours. Its links are what is left
 of those claims when they are settled against each other (`claims`), as far as they are next to a piece.
+
+Routing and lookups on the hypercube. A node that stands by goes through its sponsor; an answer names its region.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from meetpoint.api.ids import Key, NodeId, Peer
 from meetpoint.overlays.contacts import Contacts
-from meetpoint.overlays.hypercube.claims import Claim, overlap, settled
-from meetpoint.overlays.hypercube.messages import Life
-from meetpoint.overlays.hypercube.regions import WHOLE, Region, apart, are_neighbours, distance, packed, unpacked
-from meetpoint.overlays.hypercube.routes import next_hop
-from meetpoint.overlays.hypercube.rules import Link
+from meetpoint.overlays.hypercube.messages import HypercubeFind, HypercubeFound, HypercubeRouted, Life
+from meetpoint.overlays.hypercube.regions import (
+    WHOLE,
+    Region,
+    apart,
+    are_neighbours,
+    distance,
+    packed,
+    point_of,
+    span_of,
+    unpacked,
+)
+from meetpoint.overlays.hypercube.rules import Claim, Link, next_hop, overlap, resolved
 
-__all__ = ["HypercubeView", "Piece", "Table", "Word"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from meetpoint.api.ids import Key, Peer
+    from meetpoint.node.overlay import Span
+    from meetpoint.node.runtime.runtime import Runtime
+    from meetpoint.overlays.hypercube.regions import Region
+    from meetpoint.overlays.hypercube.settings import HypercubeSettings
+
+from meetpoint.overlays.routing import Deliver, FindOwner, OwnerFound, Router
+
+__all__ = ["HypercubeRouter", "HypercubeTable", "HypercubeView", "PeerState", "Piece"]
 
 NOBODY: Final = b""
 """The scope of a broadcast that goes no further."""
@@ -35,7 +56,7 @@ class HypercubeView:
     id: NodeId
     pieces: tuple[tuple[Region, int], ...]
     """The regions that it hosts, each with its epoch; in order."""
-    kept: tuple[tuple[Region, NodeId], ...]
+    reserved_for: tuple[tuple[Region, NodeId], ...]
     """Those of them that are kept for the node that had them before."""
     sponsor: NodeId | None
     """Where it stands by."""
@@ -51,42 +72,56 @@ class Piece(msgspec.Struct):
 
     epoch: int
     since: int
-    kept: bytes = b""
+    reserved_for: bytes = b""
     until: int = 0
 
 
-class Word(msgspec.Struct):
+class PeerState(msgspec.Struct):
     """What another has said last, or what was said of it."""
 
     life: Life
     version: int
     claims: tuple[Claim, ...]
-    spare: int = 0
+    standby_count: int = 0
     links: tuple[Claim, ...] = ()
     seen: int = 0
     """The version of which the links are."""
-    fellows: tuple[bytes, ...] = ()
+    standby_peers: tuple[bytes, ...] = ()
     """Who stands by there, other than this node."""
     hearsay: bool = False
     """It has not spoken itself."""
 
 
-class Table:
+class HypercubeTable:
     """One node's."""
 
     __slots__ = (
-        "_changed", "_hosts", "_shape", "_stale", "_tell", "_view", "contacts", "dimensions", "id", "joined", "links",
-        "pieces", "sponsor", "standbys", "version", "words",
+        "_changed",
+        "_hosts",
+        "_is_stale",
+        "_on_change",
+        "_shape",
+        "_view",
+        "contacts",
+        "dimensions",
+        "id",
+        "joined",
+        "links",
+        "peer_states",
+        "pieces",
+        "sponsor",
+        "standbys",
+        "version",
     )  # fmt: skip
 
-    def __init__(self, me: NodeId, dimensions: int, contacts: Contacts, tell: Callable[[], None]) -> None:
+    def __init__(self, me: NodeId, dimensions: int, contacts: Contacts, tell_changes: Callable[[], None]) -> None:
         self.id = me
         self.dimensions = dimensions
         self.contacts = contacts
         self.joined = False
         """Whether this node has had a place, and has not left: one that looks for another is still a member."""
         self.pieces: dict[Region, Piece] = {}
-        self.words: dict[bytes, Word] = {}
+        self.peer_states: dict[bytes, PeerState] = {}
         """By node, of all that are next to this one, stand by here, or at which it stands by."""
         self.links: list[Claim] = []
         """What others host next to this node; in order."""
@@ -94,29 +129,33 @@ class Table:
         self.sponsor: NodeId | None = None
         self.standbys: dict[bytes, Life] = {}
         self.version = 1
-        self._tell = tell
+        self._on_change = tell_changes
         self._changed = False
-        self._stale = False
+        self._is_stale = False
         self._shape: object = None
         self._view: HypercubeView | None = None
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def touch(self) -> None:
+    def invalidate(self) -> None:
         """Something has changed here; what follows from it is seen to by `refresh`."""
-        self._stale = True
+        self._is_stale = True
 
     def refresh(self) -> bool:
         """Make the links anew; whether anything is other than before that others can see."""
-        if not self._stale:
+        if not self._is_stale:
             return False
-        self._stale = False
-        claims = (claim for word in self.words.values() for claim in word.claims)
-        self.links = [each for each in settled(claims, list(self.pieces)) if self.is_near(each.region)]
+        self._is_stale = False
+        claims = (claim for peer_state in self.peer_states.values() for claim in peer_state.claims)
+        self.links = [each for each in resolved(claims, list(self.pieces)) if self.is_near(each.region)]
         self._hosts = {each.region: each.node for each in self.links}
-        spare = [(node, word.spare) for node, word in self.words.items() if word.spare]
-        pieces = sorted((region, piece.epoch, piece.kept) for region, piece in self.pieces.items())
-        shape = (self.joined, pieces, self.links, self.sponsor, list(self.standbys), spare)
+        standby_count = [
+            (node, peer_state.standby_count)
+            for node, peer_state in self.peer_states.items()
+            if peer_state.standby_count
+        ]
+        pieces = sorted((region, piece.epoch, piece.reserved_for) for region, piece in self.pieces.items())
+        shape = (self.joined, pieces, self.links, self.sponsor, list(self.standbys), standby_count)
         if shape == self._shape:
             return False
         self._shape = shape
@@ -125,18 +164,18 @@ class Table:
         self._changed = True
         return True
 
-    def tell(self) -> None:
+    def tell_changes(self) -> None:
         """Tell the node, once a step, that something has changed."""
         if self._changed:
             self._changed = False
-            self._tell()
+            self._on_change()
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
     @property
     def main(self) -> Region:
         """The piece that this node has had longest, of those that are not kept for others."""
-        return min(self.pieces, key=lambda each: (bool(self.pieces[each].kept), self.pieces[each].since, each))
+        return min(self.pieces, key=lambda each: (bool(self.pieces[each].reserved_for), self.pieces[each].since, each))
 
     def is_near(self, region: Region) -> bool:
         """Whether a region is next to a piece."""
@@ -161,13 +200,13 @@ class Table:
 
     def near(self, region: Region) -> list[Link[bytes]]:
         """What is next to a region, a piece or a part of one; other pieces of this node, too."""
-        links = [Link[bytes](each.region, each.node, self._spare(each.node)) for each in self.links]
+        links = [Link[bytes](each.region, each.node, self._standby_count(each.node)) for each in self.links]
         links += [Link(each, self.id, len(self.standbys)) for each in self.pieces]
         return [link for link in links if are_neighbours(link.region, region)]
 
-    def _spare(self, node: bytes) -> int:
-        word = self.words.get(node)
-        return word.spare if word is not None else 0
+    def _standby_count(self, node: bytes) -> int:
+        peer_state = self.peer_states.get(node)
+        return peer_state.standby_count if peer_state is not None else 0
 
     def live(self, node: bytes) -> Peer | None:
         """The peer of an id, unless it is suspected."""
@@ -175,7 +214,7 @@ class Table:
 
     # -- routing -------------------------------------------------------------------------------------------------------
 
-    def next_hop(self, point: int, care: int = 0) -> Peer | None:
+    def next_hop(self, point: int, attempt: int = 0) -> Peer | None:
         """The link to pass a message for an id on to; with more care another one, if there is one that leads nearer."""
         if not self.pieces:
             return None if self.sponsor is None else self.live(self.sponsor)
@@ -185,7 +224,7 @@ class Table:
         suspects = self.contacts.suspects
         avoid = [each for each, node in hosts.items() if node in suspects] if suspects else []
         best: Peer | None = None
-        for _ in range(care + 1):
+        for _ in range(attempt + 1):
             region = next_hop(start, regions, point, avoid)
             if region is None:
                 break
@@ -203,9 +242,9 @@ class Table:
             order.setdefault(each.node)
         order.update(dict.fromkeys(self.standbys))
         if self.sponsor is not None:
-            word = self.words.get(self.sponsor)
+            peer_state = self.peer_states.get(self.sponsor)
             order.setdefault(self.sponsor)
-            order.update(dict.fromkeys(each.node for each in (() if word is None else word.links)))
+            order.update(dict.fromkeys(each.node for each in (() if peer_state is None else peer_state.links)))
         order.pop(self.id, None)
         return [peer for node in order if (peer := self.live(node)) is not None]
 
@@ -264,7 +303,11 @@ class Table:
                 joined=self.joined,
                 id=self.id,
                 pieces=tuple(sorted((region, piece.epoch) for region, piece in self.pieces.items())),
-                kept=tuple(sorted((each, _node(piece.kept)) for each, piece in self.pieces.items() if piece.kept)),
+                reserved_for=tuple(
+                    sorted(
+                        (each, _node(piece.reserved_for)) for each, piece in self.pieces.items() if piece.reserved_for
+                    )
+                ),
                 sponsor=self.sponsor,
                 standbys=tuple(sorted(map(_node, self.standbys))),
                 links=tuple((link.region, _node(link.node)) for link in self.links),
@@ -294,3 +337,57 @@ def _read(scope: bytes, dimensions: int) -> tuple[Region | None, bytes]:
     """A scope's region, and who has the broadcast already."""
     size = 2 + (int.from_bytes(scope[:2], "big") + 7) // 8
     return unpacked(scope[:size], dimensions), scope[size:]
+
+
+class HypercubeRouter(Router):
+    """One node's part in routing and lookups."""
+
+    __slots__ = ("_named", "_table")
+
+    name = "hypercube"
+    find = HypercubeFind
+    routed = HypercubeRouted
+
+    def __init__(self, runtime: Runtime, table: HypercubeTable, settings: HypercubeSettings, deliver: Deliver) -> None:
+        self._table = table
+        self._named: Region | None = None  # the region that the answer names which is being taken just now
+        super().__init__(runtime, settings, deliver)
+
+    def _point(self, key: bytes) -> int:
+        return point_of(self._runtime.ring, key, self._table.dimensions)
+
+    def _is_member(self) -> bool:
+        return self._table.joined
+
+    def _is_here(self, key: bytes) -> bool:
+        return self._table.hosts(self._point(key))
+
+    def _next_hop(self, key: bytes, attempt: int) -> Peer | None:
+        return self._table.next_hop(self._point(key), attempt)
+
+    def _answer(self, message: FindOwner) -> HypercubeFound:
+        return HypercubeFound(message.number, message.hops, packed(self._table.around(self._point(message.key))))
+
+    def on_located(self, source: Peer, message: OwnerFound) -> None:
+        """The answer to a lookup."""
+        assert isinstance(message, HypercubeFound), "as handlers have it"
+        self._named = unpacked(message.region, self._table.dimensions)
+        if self._named is None:
+            self._observe("malformed")
+        else:
+            super().on_located(source, message)
+        self._named = None
+
+    def host_of(self, key: Key, then: Callable[[Peer | None, Span | None], None]) -> None:
+        """Find the host of a key, and its region around it."""
+
+        def found(peer: Peer | None, hops: int) -> None:
+            region, point = self._named, self._point(key)
+            if peer is not None and peer.id == self._table.id:
+                region = self._table.around(point)
+            if peer is None or region is None or not region.hosts(point):
+                then(None, None)
+            else:
+                then(peer, span_of(self._runtime.ring, region))
+
+        self.lookup(key, found)

@@ -1,12 +1,18 @@
 """A node's links, and what follows from them: the next hop, the neighbours, the parts of a broadcast.
 
-The links are the leaves (`rules.State`), the routing table (Rowstron and Druschel, "Pastry", section 2: in row r,
+The links are the leaves (`rules.PastryState`), the routing table (Rowstron and Druschel, "Pastry", section 2: in row r,
 column d, one node that shares r digits with this one and has d as the next) and the route cache: nodes met in passing,
 the latest kept. What routing needs of them is kept sorted, made anew only after a change: a hop is two bisections,
 since the node that shares most digits with a key is next to it in the order of ids.
 
 A key belongs to the numerically closest node; of two that are as near, to the one before the key. A node covers the
 keys nearer to it than to its neighbours, whether these live or not: only the upkeep lets go of a neighbour.
+
+Routing and lookups on Pastry.
+
+Only ready nodes deliver (`rules`). Deviation: in LuPastry only they pass messages on, too; here any member does, and
+what would be its own while it waits for a lease is dropped. Who is met on the way is remembered: the origin of what
+passes by, and whoever answers (`table`, the route cache).
 """
 
 from __future__ import annotations
@@ -15,16 +21,25 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from meetpoint.api.ids import Key, NodeId, Peer
 from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.contacts import Contacts
-from meetpoint.overlays.pastry.rules import LEFT, RIGHT, State, is_ready
+from meetpoint.overlays.pastry.messages import PastryFind, PastryFound, PastryRouted
+from meetpoint.overlays.pastry.rules import LEFT, RIGHT, PastryState, is_ready
 from meetpoint.overlays.pastry.settings import PastrySettings
 
-__all__ = ["PastryView", "Table"]
+if TYPE_CHECKING:
+    from meetpoint.api.ids import Peer
+    from meetpoint.node.runtime.runtime import Runtime
+    from meetpoint.overlays.pastry.settings import PastrySettings
+
+from meetpoint.overlays.routing import Deliver, FindOwner, Router
+
+__all__ = ["PastryRouter", "PastryTable", "PastryView"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +56,7 @@ class PastryView:
     version: int
 
 
-class Table:
+class PastryTable:
     """One node's links."""
 
     __slots__ = (
@@ -52,12 +67,12 @@ class Table:
         "_covered",
         "_ids",
         "_leaves",
+        "_on_change",
         "_parts",
         "_peers",
         "_rows",
         "_settings",
         "_stale",
-        "_tell",
         "_view",
         "contacts",
         "id",
@@ -68,17 +83,17 @@ class Table:
     )
 
     def __init__(
-        self, me: NodeId, ring: Ring, contacts: Contacts, settings: PastrySettings, tell: Callable[[], None]
+        self, me: NodeId, ring: Ring, contacts: Contacts, settings: PastrySettings, tell_changes: Callable[[], None]
     ) -> None:
         self.id = me
         self.ring = ring
         self.contacts = contacts
-        self.state: State | None = None
+        self.state: PastryState | None = None
         self.version = 0
         self.joined = False
         """Whether this node has been ready, and has not left: one that looks for another place is still a member."""
         self._settings = settings
-        self._tell = tell
+        self._on_change = tell_changes
         self._changed = False
         self._checked = -1  # the version that was found good
         self._stale = True
@@ -94,22 +109,22 @@ class Table:
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def commit(self, state: State | None) -> None:
+    def commit(self, state: PastryState | None) -> None:
         """The upkeep has taken a step."""
         before, self.state = self.state, state
         if before is None or state is None or _shape(before) != _shape(state):
-            self._touch()
+            self._invalidate()
             self._changed = True
 
     def join(self) -> None:
         """This node is ready for the first time."""
         self.joined = True
-        self._touch()
+        self._invalidate()
 
     def leave(self) -> None:
         """It is no member any more."""
         self.joined = False
-        self._touch()
+        self._invalidate()
 
     def found(self, peers: Sequence[Peer]) -> None:
         """A network begins with these peers, sorted by id: for each place one of those that belong there."""
@@ -138,7 +153,7 @@ class Table:
         held = self._rows.get(slot)
         if held != peer.id and (held is None or self.contacts.live(held) is None):
             self._rows[slot] = peer.id
-            self._touch()
+            self._invalidate()
 
     def learn_cache(self, peer: Peer) -> None:
         """A member was met in passing."""
@@ -146,7 +161,7 @@ class Table:
             return
         self.learn_row(peer)
         if self._cache.pop(peer.id, False) is False:
-            self._touch()
+            self._invalidate()
             if len(self._cache) >= self._settings.cache_max:
                 del self._cache[next(iter(self._cache))]
         self._cache[peer.id] = None
@@ -158,26 +173,26 @@ class Table:
         for slot in [slot for slot, node in self._rows.items() if node == peer.id]:
             del self._rows[slot]
         self._cache.pop(peer.id, None)
-        self._touch()
+        self._invalidate()
         self._changed = self._changed or self._is_leaf(peer.id)
         return True
 
     def heard(self, peer: Peer) -> None:
         """A peer spoke as a member."""
         if self.contacts.heard(peer):
-            self._touch()
+            self._invalidate()
             self._changed = self._changed or self._is_leaf(peer.id)
 
-    def tell(self) -> None:
+    def tell_changes(self) -> None:
         """Say that neighbours have changed, if they have: called when a step is complete."""
         if self._changed:
             self._changed = False
-            self._tell()
+            self._on_change()
 
     def _is_leaf(self, node: bytes) -> bool:
         return self.state is not None and node in self.state.leaves
 
-    def _touch(self) -> None:
+    def _invalidate(self) -> None:
         self.version += 1
         self._stale = True
         self._view = None
@@ -232,17 +247,17 @@ class Table:
         before, beyond = self._covered
         return self.ring.distance(self.id, key) <= beyond or self.ring.distance(key, self.id) <= before
 
-    def next_hop(self, key: bytes, care: int = 0) -> Peer | None:
+    def next_hop(self, key: bytes, attempt: int = 0) -> Peer | None:
         """The link that a message goes to for a key that is not this node's; None where no link is nearer to it.
 
-        With `care`, one of the links after the best: the ways of a repeated lookup differ, until it comes among leaves.
+        With `attempt`, one of the links after the best: the ways of a repeated lookup differ, until it comes among leaves.
         """
         if self._stale:
             self._sort()
         if self._is_among_leaves(key):
             node = self._closest(self._leaves, key)
             return None if node == self.id else self._peers[node]
-        if care and (other := self._second_best(key, care)) is not None:
+        if attempt and (other := self._second_best(key, attempt)) is not None:
             return other
         at = bisect_left(self._ids, key)
         around = [self._ids[at - 1], self._ids[at % len(self._ids)]] if self._ids else []
@@ -264,12 +279,12 @@ class Table:
         best = min(others, key=lambda each: self._apart(each, node), default=self.id)
         return self._peers[best] if self._apart(best, node) < self._apart(self.id, node) else None
 
-    def _second_best(self, key: bytes, care: int) -> Peer | None:
+    def _second_best(self, key: bytes, attempt: int) -> Peer | None:
         """One of the links that are nearer to a key, whatever their digits."""
         apart = self._apart(self.id, key)
         nearer = [node for node in self._ids if self._apart(node, key) < apart]
         nearer.sort(key=lambda node: self._apart(node, key))
-        return self._peers[nearer[min(care, len(nearer) - 1)]] if nearer else None
+        return self._peers[nearer[min(attempt, len(nearer) - 1)]] if nearer else None
 
     def _apart(self, a: bytes, b: bytes) -> int:
         way = self.ring.distance(a, b)
@@ -361,7 +376,7 @@ class Table:
 
     def prune(self) -> None:
         """Forget contacts that are no links, when they have become too many."""
-        if self.contacts.too_many:
+        if self.contacts.needs_pruning:
             needed = {*self._rows.values(), *self._cache}
             if self.state is not None:
                 needed.update(self.state.leaves, self.state.near, self.state.unprobed)
@@ -403,6 +418,52 @@ def _key(number: int, width: int) -> bytes | None:
     return number.to_bytes(width, "big") if number.bit_length() <= 8 * width else None
 
 
-def _shape(state: State) -> tuple[object, ...]:
+def _shape(state: PastryState) -> tuple[object, ...]:
     """What others may see of a state."""
     return state.near, state.leaves, state.member, is_ready(state)
+
+
+class PastryRouter(Router):
+    """One node's part in routing and lookups."""
+
+    __slots__ = ("_table",)
+
+    name = "pastry"
+    find = PastryFind
+    routed = PastryRouted
+
+    def __init__(self, runtime: Runtime, table: PastryTable, settings: PastrySettings, deliver: Deliver) -> None:
+        self._table = table
+        super().__init__(runtime, settings, deliver)
+
+    def _is_member(self) -> bool:
+        return self._table.joined
+
+    def _may_look_up(self) -> bool:
+        return self._table.state is not None
+
+    def _is_here(self, key: bytes) -> bool:
+        return self._table.is_ready and self._table.covers(key)
+
+    def _may_pass_on(self, key: bytes) -> bool:
+        table = self._table
+        return table.state is not None and not table.state.waits and not table.covers(key)
+
+    def _next_hop(self, key: bytes, attempt: int) -> Peer | None:
+        return self._table.next_hop(key, attempt)
+
+    def _note_members(self, source: Peer, other: Peer) -> None:
+        self._table.heard(source)
+        self._table.learn_cache(source)
+        self._table.learn_cache(other)
+
+    def _route_of_find(self, source: Peer, message: FindOwner) -> Peer | None:
+        if message.key != message.asker.id:
+            return super()._route_of_find(source, message)
+        # A node asks about its own id: it goes to whoever has it here, where that node may be unknown.
+        if not self._table.is_ready or message.hops >= self._settings.hops_max:
+            return self._runtime.me
+        return self._table.next_hop_beside(message.key)
+
+    def _answer(self, message: FindOwner) -> PastryFound:
+        return PastryFound(message.number, message.hops)

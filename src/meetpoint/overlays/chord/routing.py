@@ -1,11 +1,23 @@
 """A node's pointers, and what follows from them: the next hop, the neighbours, the parts of a broadcast.
 
-The pointers are the state of the ring's upkeep (`rules.State`), the fingers (Stoica et al., "Chord", section 4: finger
+The pointers are the state of the ring's upkeep (`rules.ChordState`), the fingers (Stoica et al., "Chord", section 4: finger
 k is the first member at or after me + 2^k, kept only where that lies beyond the first successor) and the contacts. What
 routing needs of them is kept sorted, made anew only after a change: a hop is one bisection. The pointers cut the circle
 into arcs, and all keys of an arc go the same way, which is found once.
 
 A key belongs to the first member at or after it: this one, for the keys after its predecessor up to its own id.
+
+Routing, and finding who is responsible for a key; recursive, each hop one message, counted as it is sent.
+
+A message goes to the link nearest before its key until a node finds the key between itself and its first live
+successor; that one gets it as *final*. Under churn the sender of a final message may be behind the times:
+
+- the receiver's predecessor lies between: it is new to the sender. The message goes back to it, still final;
+- the receiver knows its predecessor to be dead: the key has fallen to the receiver.
+
+Any other node that gets a message for a key that is not its own passes it on. Nothing is passed on more than `hops_max`
+times. Routing is best effort. A lookup repeats itself, each time by other links, so that one dead finger does not stop
+it.
 """
 
 from __future__ import annotations
@@ -13,14 +25,25 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from meetpoint.api.codec import WireError
 from meetpoint.api.ids import NodeId, Peer
 from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.ring import Ring, between
-from meetpoint.overlays.chord.rules import State
+from meetpoint.overlays.chord.messages import ChordFind, ChordFound, ChordRouted
+from meetpoint.overlays.chord.rules import ChordState
 from meetpoint.overlays.contacts import Contacts
+from meetpoint.overlays.routing import KeyLookups
 
-__all__ = ["ChordView", "Table"]
+if TYPE_CHECKING:
+    from meetpoint.api.ids import Key, Peer
+    from meetpoint.api.messages import Message
+    from meetpoint.node.runtime.runtime import Runtime
+    from meetpoint.overlays.chord.settings import ChordSettings
+    from meetpoint.overlays.routing import Deliver, PendingLookup
+
+__all__ = ["ChordRouter", "ChordTable", "ChordView"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +58,7 @@ class ChordView:
     version: int
 
 
-class Table:
+class ChordTable:
     """One node's pointers."""
 
     __slots__ = (
@@ -47,13 +70,13 @@ class Table:
         "_head",
         "_hops",
         "_ids",
+        "_on_change",
         "_order",
         "_parts",
+        "_routes",
         "_shortcuts",
         "_stale",
-        "_tell",
         "_view",
-        "_ways",
         "contacts",
         "fingers",
         "id",
@@ -62,41 +85,43 @@ class Table:
         "version",
     )
 
-    def __init__(self, me: NodeId, ring: Ring, contacts: Contacts, shortcuts: bool, tell: Callable[[], None]) -> None:
+    def __init__(
+        self, me: NodeId, ring: Ring, contacts: Contacts, shortcuts: bool, tell_changes: Callable[[], None]
+    ) -> None:
         self.id = me
         self.ring = ring
         self.contacts = contacts
-        self.state: State | None = None
+        self.state: ChordState | None = None
         self.fingers: dict[int, bytes] = {}
         self.version = 0
         self._shortcuts = shortcuts
-        self._tell = tell
+        self._on_change = tell_changes
         self._changed = False
         self._stale = True
         self._ids: list[bytes] = []  # the links to route over and this node, sorted
         self._hops: list[Peer | None] = []  # the peers of these ids; None is this node
         self._cuts: list[bytes] = []  # these ids and the predecessor, sorted: where the arcs begin
-        self._ways: list[tuple[Peer | None, bool] | None] = []  # where the keys of each arc go, once that was asked
+        self._routes: list[tuple[Peer | None, bool] | None] = []  # where the keys of each arc go, once that was asked
         self._order: list[bytes] = []  # the ids of all links, sorted
         self._first = 0  # where among them the first one after this node is
         self._clockwise: list[Peer] = []  # all links, clockwise from this node
         self._parts: list[tuple[Peer, bytes]] = []  # the same, each with the id of the next; the last with this node's
         self._head: Peer | None = None
         self._view: ChordView | None = None
-        self._checked: State | None = None
+        self._checked: ChordState | None = None
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def commit(self, state: State | None) -> None:
+    def commit(self, state: ChordState | None) -> None:
         """The upkeep has taken a step."""
         before, self.state = self.state, state
         if before is None or state is None or before.succ != state.succ or before.prdc != state.prdc:
-            self._touch()
+            self._invalidate()
             self._changed = True
         if before is not None and state is not None and before.succ != state.succ:
             self._remember_skipped(before, state)
 
-    def _remember_skipped(self, before: State, after: State) -> None:
+    def _remember_skipped(self, before: ChordState, after: ChordState) -> None:
         """Whoever fell out of the list, and not off its end, by the word of others: it may have been torn away."""
         last = after.succ[-1]
         short = self.contacts.peer(last) is None
@@ -113,7 +138,7 @@ class Table:
                 del self.fingers[exponent]
             else:
                 self.fingers[exponent] = node
-            self._touch()
+            self._invalidate()
 
     def suspect(self, peer: Peer, now: Instant) -> bool:
         """A peer was silent or has left: it is no link any more; whether that is news."""
@@ -121,26 +146,26 @@ class Table:
             return False
         for exponent in [k for k, node in self.fingers.items() if node == peer.id]:
             del self.fingers[exponent]
-        self._touch()
+        self._invalidate()
         self._changed = self._changed or self._names(peer.id)
         return True
 
     def heard(self, peer: Peer) -> None:
         """A peer spoke as a member."""
         if self.contacts.heard(peer):
-            self._touch()
+            self._invalidate()
             self._changed = self._changed or self._names(peer.id)
 
-    def tell(self) -> None:
+    def tell_changes(self) -> None:
         """Say that neighbours have changed, if they have: called when a step is complete."""
         if self._changed:
             self._changed = False
-            self._tell()
+            self._on_change()
 
     def _names(self, node: bytes) -> bool:
         return self.state is not None and (node == self.state.prdc or node in self.state.succ)
 
-    def _touch(self) -> None:
+    def _invalidate(self) -> None:
         self.version += 1
         self._stale = True
         self._view = None
@@ -155,22 +180,22 @@ class Table:
         prdc, me = state.prdc, self.id
         return prdc < key <= me if prdc < me else key > prdc or key <= me
 
-    def way(self, key: bytes) -> tuple[Peer | None, bool]:
+    def route_of(self, key: bytes) -> tuple[Peer | None, bool]:
         """Where a message for a key goes from here, and whether that should be the key's owner; nowhere is here."""
         if self._stale:
             self._sort()
         at = bisect_right(self._cuts, key) - 1
-        way = self._ways[at]
-        if way is None or self._cuts[at] == key:
-            way = (None, True) if self.owns(key) else self.next_hop(key)
+        route = self._routes[at]
+        if route is None or self._cuts[at] == key:
+            route = (None, True) if self.owns(key) else self.next_hop(key)
             if self._cuts[at] != key:
-                self._ways[at] = way
-        return way
+                self._routes[at] = route
+        return route
 
-    def next_hop(self, key: bytes, care: int = 0) -> tuple[Peer | None, bool]:
+    def next_hop(self, key: bytes, attempt: int = 0) -> tuple[Peer | None, bool]:
         """The link nearest before a key that is not this node's, and whether it should be the key's owner.
 
-        With `care`, one of the links before that: the ways of a repeated lookup differ.
+        With `attempt`, one of the links before that: the ways of a repeated lookup differ.
         """
         if self._stale:
             self._sort()
@@ -180,9 +205,9 @@ class Table:
             return self._head, True
         if self._ids[at] == key:
             return peer, True
-        while care and (before := self._hops[at - 1]) is not None:
+        while attempt and (before := self._hops[at - 1]) is not None:
             at, peer = at - 1, before
-            care -= 1
+            attempt -= 1
         return peer, False
 
     def next_after(self, node: bytes) -> Peer | None:
@@ -227,7 +252,7 @@ class Table:
         self._ids = sorted([*links, self.id])
         self._hops = [links.get(node) for node in self._ids]
         self._cuts = self._ids if self.state is None else sorted({*self._ids, self.state.prdc})
-        self._ways = [None] * len(self._cuts)
+        self._routes = [None] * len(self._cuts)
         links.update((peer.id, peer) for peer in successors)
         order = self._order = sorted(links)
         at = self._first = bisect_right(order, self.id)
@@ -264,7 +289,7 @@ class Table:
 
     def prune(self) -> None:
         """Forget contacts that no pointer names, when they have become too many."""
-        if self.contacts.too_many:
+        if self.contacts.needs_pruning:
             self.contacts.prune(self._needed())
 
     def _needed(self) -> set[bytes]:
@@ -295,3 +320,120 @@ class Table:
             assert alone or (node != self.id and between(last, node, self.id)), f"a list out of order: {self.state}"
             last = last if alone else node
         self._checked = self.state
+
+
+class ChordRouter(KeyLookups):
+    """Routing and lookups of one node."""
+
+    __slots__ = ("_deliver", "_table", "_width")
+
+    def __init__(self, runtime: Runtime, table: ChordTable, settings: ChordSettings, deliver: Deliver) -> None:
+        super().__init__(runtime, settings)
+        self._table = table
+        self._deliver = deliver
+        self._width = runtime.ring.width
+
+    # -- routing -------------------------------------------------------------------------------------------------------
+
+    def route(self, key: Key, body: Message) -> None:
+        """Send a message on its way to a key."""
+        table = self._table
+        if table.owns(key):
+            self._deliver(key, body, self._runtime.me, 0)
+            return
+        to, final = table.next_hop(key)
+        if to is None:
+            self._runtime.observe("chord_unroutable")
+            return
+        self._runtime.send(to, ChordRouted(key, self._runtime.me, 1, self._runtime.codec.encode(body), final))
+
+    def on_routed(self, source: Peer, message: ChordRouted) -> None:
+        """A routed message came by."""
+        key = message.key
+        if len(key) != self._width:
+            self._runtime.observe("chord_malformed")
+            return
+        to, final = self._route(source, key, message.final, 0)
+        if to is not None:
+            if message.hops < self._settings.hops_max:
+                self._runtime.send(to, ChordRouted(key, message.origin, message.hops + 1, message.body, final))
+            else:
+                self._runtime.observe("chord_hops_exceeded")
+        elif final:
+            try:
+                body = self._runtime.codec.decode(message.body)
+            except WireError:
+                self._runtime.observe("chord_malformed")
+                return
+            self._deliver(key, body, message.origin, message.hops)
+
+    def _route(self, source: Peer, key: bytes, final: bool, attempt: int) -> tuple[Peer | None, bool]:
+        """Where a message goes from here, and whether that is final; nowhere and final is here."""
+        table = self._table
+        if table.state is None:
+            self._runtime.observe("chord_not_a_member")
+            return None, False
+        if source.id in table.contacts.suspects:
+            table.heard(source)
+        if not final and not attempt:
+            return table.route_of(key)
+        if table.owns(key):
+            return None, True
+        if final:
+            prdc = table.prdc()
+            if prdc is None:
+                return None, True
+            if prdc.id != source.id:
+                return prdc, True
+        return table.next_hop(key, attempt)
+
+    def _route_beyond(self, asker: Peer) -> tuple[Peer | None, bool]:
+        """Where a question goes that has come to its asker, who did not know: to those after it."""
+        after = self._table.next_after(asker.id)
+        if after is not None:
+            return after, True
+        prdc = self._table.prdc()
+        return (None, True) if prdc is None or prdc.id == asker.id else (prdc, True)
+
+    # -- lookups -------------------------------------------------------------------------------------------------------
+
+    def _is_member(self) -> bool:
+        return self._table.state is not None
+
+    def _is_here(self, key: bytes) -> bool:
+        return self._table.owns(key)
+
+    def _ask(self, lookup: PendingLookup, number: int) -> None:
+        to, final = lookup.via, False
+        if to is None:
+            to, final = self._table.next_hop(lookup.key, lookup.tried)
+        if to is not None:
+            self._runtime.send(to, ChordFind(lookup.key, self._runtime.me, number, 1, lookup.tried, final))
+
+    def on_find(self, source: Peer, message: ChordFind) -> None:
+        """Someone looks for the owner of a key."""
+        key = message.key
+        if len(key) != self._width or message.attempt < 0:
+            self._runtime.observe("chord_malformed")
+            return
+        to, final = self._route(source, key, message.final, message.attempt)
+        if to is not None and to.id == message.asker.id:
+            to, final = self._route_beyond(message.asker)
+        if to is not None:
+            if message.hops < self._settings.hops_max:
+                self._runtime.send(
+                    to, ChordFind(key, message.asker, message.number, message.hops + 1, message.attempt, final)
+                )
+            else:
+                self._runtime.observe("chord_hops_exceeded")
+        elif final:
+            if message.asker.id == self._table.id:
+                self.on_located(self._runtime.me, ChordFound(message.number, message.hops))
+            else:
+                self._runtime.send(message.asker, ChordFound(message.number, message.hops))
+
+    def on_located(self, source: Peer, message: ChordFound) -> None:
+        """The answer to a lookup."""
+        if message.number in self._pending:
+            self._table.heard(source)
+        self._complete(source, message.number, message.hops)

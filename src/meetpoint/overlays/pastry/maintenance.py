@@ -19,54 +19,78 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from meetpoint.overlays.pastry import status_bits
-from meetpoint.overlays.pastry.leases import Leases
-from meetpoint.overlays.pastry.messages import Greet, Greeted, Leaving, Life, Stranger
-from meetpoint.overlays.pastry.patience import Patience
-from meetpoint.overlays.pastry.rules import LEFT, RIGHT, Both, Said, Side, State, is_ready
+from meetpoint.overlays.pastry.leases import LeaseTimer, UnreadyTimeout
+from meetpoint.overlays.pastry.messages import (
+    Greet,
+    GreetReply,
+    Life,
+    NotMember,
+    PastryLeaving,
+    decode_status,
+    encode_status,
+)
+from meetpoint.overlays.pastry.rules import LEFT, RIGHT, BothSides, PastryState, PeerStatus, Side, is_ready
 
 if TYPE_CHECKING:
     from meetpoint.api.ids import Peer
     from meetpoint.api.messages import Reply
     from meetpoint.node.runtime.runtime import Runtime
-    from meetpoint.overlays.pastry.rules import Rules
+    from meetpoint.overlays.pastry.routing import PastryTable
+    from meetpoint.overlays.pastry.rules import PastryRules
     from meetpoint.overlays.pastry.settings import PastrySettings
-    from meetpoint.overlays.pastry.table import Table
 
-__all__ = ["Upkeep"]
+__all__ = ["PastryMaintenance"]
 
 _SIDES: tuple[Side, Side] = (LEFT, RIGHT)
 _UNSEEN = 0
 """No version of anyone's leaves."""
-TOLD_TICKS = 16
+LEAVES_TICKS = 16
 """Every so many periods a neighbour is asked for its leaves although they have not changed."""
 
 
-class Upkeep:
+class PastryMaintenance:
     """One node's greetings, leases and leaves. `ready` is told when it has become ready, `lost` that its place is."""
 
     __slots__ = (
-        "_asked_at", "_due", "_greeting", "_heard_at", "_leases", "_listens", "_lives", "_lost", "_owed", "_patience",
-        "_ready", "_retiring", "_rules", "_seen", "_services", "_settings", "_table", "_ticks", "_unanswered",
-        "joiner_ready", "life",
+        "_asked_at",
+        "_due",
+        "_greeting",
+        "_heard_at",
+        "_leases",
+        "_lives",
+        "_lost",
+        "_owed",
+        "_ready",
+        "_retiring",
+        "_rules",
+        "_runtime",
+        "_seen",
+        "_settings",
+        "_table",
+        "_ticks",
+        "_unanswered",
+        "_unready_timeout",
+        "_watches_left",
+        "joiner_ready",
+        "life",
     )  # fmt: skip
 
     def __init__(
         self,
-        services: Runtime,
-        table: Table,
-        rules: Rules,
+        runtime: Runtime,
+        table: PastryTable,
+        rules: PastryRules,
         settings: PastrySettings,
         ready: Callable[[], None],
         lost: Callable[[], None],
     ) -> None:
-        self._services = services
+        self._runtime = runtime
         self._table = table
         self._rules = rules
         self._settings = settings
         self._ready = ready
         self._lost = lost
-        self._leases = Leases(services, settings.lease_us, self._let_go)
+        self._leases = LeaseTimer(runtime, settings.lease_us, self._expire_leases)
         self.life: Life = (0, 0)
         """The life that this node is in."""
         self.joiner_ready: Callable[[bytes], None] = lambda node: None
@@ -80,30 +104,30 @@ class Upkeep:
         self._lives: dict[bytes, Life] = {}  # by id, the life it was heard in
         self._ticks = 0
         self._due: dict[str, None] = {}  # what is done soon
-        self._listens = False
-        self._patience = Patience(services, settings)
+        self._watches_left = False
+        self._unready_timeout = UnreadyTimeout(runtime, settings)
         self._retiring = False  # this node waits for the leases that it granted to end, to join anew
 
     # -- beginning and ending ------------------------------------------------------------------------------------------
 
     def begin_life(self) -> None:
         """This node begins to join, or to found: whatever it was before is over."""
-        self.life = (self._services.me.incarnation, int(self._services.now))
+        self.life = (self._runtime.me.incarnation, int(self._runtime.now))
 
-    def begin(self, state: State) -> None:
+    def begin(self, state: PastryState) -> None:
         """This node has a place, or is promised one."""
         for known in (self._greeting, self._asked_at, self._heard_at, self._unanswered, self._owed, self._seen):
             known.clear()
         self._leases.clear()
         self._retiring = False
-        self._patience.begin()
+        self._unready_timeout.begin()
         self._commit(state)
         for side in _SIDES:
             if state.leases[side] is not None:
-                self._leases.hold(side, self._services.now)
+                self._leases.hold(side, self._runtime.now)
             for node in state.grants[side]:
                 self._leases.bind(side, node)
-        self._go_on()
+        self._advance()
 
     def end(self) -> None:
         """It has none any more; whatever comes for that life is void."""
@@ -111,7 +135,7 @@ class Upkeep:
         self._greeting.clear()
         self._commit(None)
 
-    def _commit(self, state: State | None) -> None:
+    def _commit(self, state: PastryState | None) -> None:
         before = self._table.state
         if before is state:
             return
@@ -120,24 +144,24 @@ class Upkeep:
             return
         for side in _SIDES:
             if before is not None and before.near[side] == state.me != state.near[side]:
-                self._leases.hold(side, self._services.now)  # the lease of its own ends: it is not alone any more
+                self._leases.hold(side, self._runtime.now)  # the lease of its own ends: it is not alone any more
         if before is not None and before.leaves != state.leaves and not state.waits:
-            self._soon("spread", self._spread)
+            self._run_soon("spread", self._announce_leaves)
         was_ready = before is not None and is_ready(before)
         if is_ready(state) and not was_ready:
             self._retiring = False
             self._ready()
         elif was_ready and not is_ready(state):
-            self._patience.begin()
-            self._services.observe("pastry_unready")
+            self._unready_timeout.begin()
+            self._runtime.observe("pastry_unready")
 
-    def _spread(self) -> None:
+    def _announce_leaves(self) -> None:
         """The leaves have changed: the neighbours shall hear of it, and ask for them."""
         state = self._table.state
         for node in dict.fromkeys(() if state is None or state.waits else state.near):
             self._greet_known(node)
 
-    def _soon(self, name: str, act: Callable[[], None]) -> None:
+    def _run_soon(self, name: str, act: Callable[[], None]) -> None:
         """Do something after a short pause; once, however often it is wanted meanwhile."""
         if name in self._due:
             return
@@ -146,9 +170,9 @@ class Upkeep:
         def due() -> None:
             del self._due[name]
             act()
-            self._table.tell()
+            self._table.tell_changes()
 
-        self._services.after(self._settings.again_us, due)
+        self._runtime.after(self._settings.again_us, due)
 
     # -- greeting ------------------------------------------------------------------------------------------------------
 
@@ -157,108 +181,108 @@ class Upkeep:
         state = self._table.state
         if state is None or peer.id in self._greeting or peer.id == self._table.id:
             return
-        life, asked_at = self.life, self._services.now
+        life, asked_at = self.life, self._runtime.now
         self._greeting[peer.id] = life
         self._asked_at[peer.id] = asked_at
-        told, asks = status_bits.tell(state), self._may_ask(state, peer.id)
+        told, asks = encode_status(state), self._may_ask(state, peer.id)
         _, version = self._table.told()
-        seen = _UNSEEN if state.waits or self._ticks % TOLD_TICKS == 0 else self._seen.get(peer.id, _UNSEEN)
+        seen = _UNSEEN if state.waits or self._ticks % LEAVES_TICKS == 0 else self._seen.get(peer.id, _UNSEEN)
         echo, granted = self._owed.get(peer.id, (0, 0))
 
         def answered(reply: Reply | None) -> None:
             if self._greeting.get(peer.id) != life or self.life != life:
                 return
             del self._greeting[peer.id]
-            if isinstance(reply, Greeted) and self._is_well(reply):
+            if isinstance(reply, GreetReply) and self._is_valid(reply):
                 self._greeted(peer, reply, asked_at)
-            elif isinstance(reply, Stranger):
-                self.meet(peer, reply.life, fresh=True)
-                self._silent(peer)
+            elif isinstance(reply, NotMember):
+                self.accept_life(peer, reply.life, fresh=True)
+                self._mark_silent(peer)
             else:
-                self._unheard(peer)
-            self._table.tell()
+                self._on_greet_timeout(peer)
+            self._table.tell_changes()
 
-        self._services.ask(
+        self._runtime.ask(
             peer,
             lambda number: Greet(number, life, state.near, told, asks, version, seen, echo, granted),
             answered,
             self._settings.greet_timeout_us,
         )
 
-    def _may_ask(self, state: State, node: bytes) -> bool:
+    def _may_ask(self, state: PastryState, node: bytes) -> bool:
         """Whether to ask a node for a lease: a neighbour, and a joiner its left one first."""
         if state.waits or self._retiring or node not in state.near:
             return False
         return state.member or node == state.near[LEFT] or state.leases[LEFT] == state.near[LEFT]
 
-    def _unheard(self, peer: Peer) -> None:
+    def _on_greet_timeout(self, peer: Peer) -> None:
         """A greeting was not answered: once more, or enough."""
         unanswered = self._unanswered[peer.id] = self._unanswered.get(peer.id, 0) + 1
         if unanswered >= self._settings.greet_tries:
-            self._silent(peer)
+            self._mark_silent(peer)
             return
         life = self.life
-        self._services.after(self._settings.again_us, lambda: self.greet(peer) if self.life == life else None)
+        self._runtime.after(self._settings.again_us, lambda: self.greet(peer) if self.life == life else None)
 
-    def _is_well(self, message: Greet | Greeted) -> bool:
-        holds = self._services.ring.holds
-        peers = (message.leaves or ()) if isinstance(message, Greeted) else ()
+    def _is_valid(self, message: Greet | GreetReply) -> bool:
+        holds = self._runtime.ring.holds
+        peers = (message.leaves or ()) if isinstance(message, GreetReply) else ()
         well = len(peers) <= 2 * self._settings.half + 2 and all(map(holds, message.near))
         if not well or not all(holds(peer.id) and peer.address for peer in peers):
-            self._services.observe("pastry_malformed")
+            self._runtime.observe("pastry_malformed")
             return False
         return True
 
     def on_greet(self, source: Peer, message: Greet) -> None:
         """Another says where it stands, and may want a lease, or bring one."""
-        if not self._is_well(message) or not self.meet(source, message.life):
+        if not self._is_valid(message) or not self.accept_life(source, message.life):
             return
         state = self._table.state
         if state is None:
-            self._services.send(source, Stranger(message.request, self.life))
+            self._runtime.send(source, NotMember(message.request, self.life))
             return
-        said = status_bits.read(source.id, message)
-        state = self._rules.probed(state, said)
-        if message.granted and self.life[1] <= message.echo <= self._services.now:
+        status = decode_status(source.id, message)
+        state = self._rules.probed(state, status)
+        if message.granted and self.life[1] <= message.echo <= self._runtime.now:
             state = self._granted(state, source.id, message.granted, message.echo)
-        state, granted = self._grant(state, said) if message.asks else (state, 0)
+        state, granted = self._grant(state, status) if message.asks else (state, 0)
         self._commit(state)
         leaves, version = self._table.told()
-        reply = Greeted(
-            message.request, self.life, state.near, status_bits.tell(state), granted, self._may_ask(state, source.id),
-            int(self._services.now), version, None if version == message.seen else leaves,
+        reply = GreetReply(
+            message.request, self.life, state.near, encode_status(state), granted, self._may_ask(state, source.id),
+            int(self._runtime.now), version, None if version == message.seen else leaves,
         )  # fmt: skip
-        self._services.send(source, reply)
-        self._note(said)
+        self._runtime.send(source, reply)
+        self._note_ready(status)
         if source.id in state.near and self._seen.get(source.id) != message.version:
             self.greet(source)  # to be told its leaves
-        self._table.tell()
+        self._table.tell_changes()
 
-    def _greeted(self, peer: Peer, reply: Greeted, asked_at: int) -> None:
+    def _greeted(self, peer: Peer, reply: GreetReply, asked_at: int) -> None:
         """One that was greeted has answered."""
         state = self._table.state
-        if state is None or not self.meet(peer, reply.life, fresh=True):
+        if state is None or not self.accept_life(peer, reply.life, fresh=True):
             return
         state = self._table.state
         assert state is not None, "whoever drops others stays"
-        said = status_bits.read(peer.id, reply)
+        status = decode_status(peer.id, reply)
         told = [each.id for each in reply.leaves or ()]
         for each in reply.leaves or ():
             self._table.contacts.learn(each)
         self._seen[peer.id] = reply.version
         state = self._rules.pass_over(state, peer.id) if peer.id in state.joiners else state
-        state = self._rules.probe_answered(state, said, told)
+        state = self._rules.probe_answered(state, status, told)
         state = self._granted(state, peer.id, reply.granted, asked_at)
         if reply.asks:
-            state, granted = self._grant(state, said)
+            state, granted = self._grant(state, status)
             self._owed[peer.id] = (reply.stamp, granted)
         self._commit(state)
-        self._note(said)
+        self._note_ready(status)
         if reply.leaves is not None and not state.waits:
-            self._follow(state, peer.id, told)
-        self._go_on()
+            self._greet_unknown(state, peer.id, told)
+        self._advance()
 
-    def _follow(self, state: State, teller: bytes, told: Sequence[bytes]) -> None:
+    def _greet_unknown(self, state: PastryState, teller: bytes, told: Sequence[bytes]) -> None:
         """Greet whom a node was told of and would keep, and those of its leaves that the teller has not, or not yet."""
         for node in self._rules.unknown(state, told):
             self._greet_known(node)
@@ -268,20 +292,20 @@ class Upkeep:
                     self._unanswered[node] = self._settings.greet_tries - 1
                 self._greet_known(node)
 
-    def _grant(self, state: State, said: Said) -> tuple[State, int]:
+    def _grant(self, state: PastryState, status: PeerStatus) -> tuple[PastryState, int]:
         if self._retiring:
             return state, 0
-        state, given = self._rules.grant(state, said)
+        state, given = self._rules.grant(state, status)
         for side in _SIDES:
             if given[side]:
-                self._leases.bind(side, said.node)
+                self._leases.bind(side, status.node)
         return state, given[LEFT] + 2 * given[RIGHT]
 
-    def _granted(self, state: State, node: bytes, sides: int, asked_at: int) -> State:
+    def _granted(self, state: PastryState, node: bytes, sides: int, asked_at: int) -> PastryState:
         """A node has granted leases on some of its sides, asked for at a time: not too long ago."""
-        if not sides or self._services.now - asked_at >= self._settings.lease_us:
+        if not sides or self._runtime.now - asked_at >= self._settings.lease_us:
             return state
-        given: Both = (bool(sides & 1), bool(sides & 2))
+        given: BothSides = (bool(sides & 1), bool(sides & 2))
         state = self._rules.granted(state, node, given)
         for side in _SIDES:
             if given[1 - side] and state.leases[side] == node:
@@ -289,31 +313,31 @@ class Upkeep:
                 self._leases.bind(side, node)
         return state
 
-    def _note(self, said: Said) -> None:
-        if said.ready:
-            self._patience.met_ready()
-            self.joiner_ready(said.node)
+    def _note_ready(self, status: PeerStatus) -> None:
+        if status.ready:
+            self._unready_timeout.met_ready()
+            self.joiner_ready(status.node)
 
     def _greet_known(self, node: bytes) -> None:
-        peer = self._worth_asking(node)
+        peer = self._askable(node)
         if peer is not None:
             self.greet(peer)
 
-    def _worth_asking(self, node: bytes) -> Peer | None:
-        return self._table.contacts.worth_asking(node, self._services.now, self._settings.lease_us)
+    def _askable(self, node: bytes) -> Peer | None:
+        return self._table.contacts.askable(node, self._runtime.now, self._settings.lease_us)
 
     # -- lives ---------------------------------------------------------------------------------------------------------
 
-    def meet(self, peer: Peer, life: Life, fresh: bool = False) -> bool:
+    def accept_life(self, peer: Peer, life: Life, fresh: bool = False) -> bool:
         """A node speaks in a life of it; whether that counts. `fresh`: it has just answered, so it is its life now."""
         known = self._lives.get(peer.id, life)
         if life < known and not fresh:
-            self._services.observe("pastry_former_life")
+            self._runtime.observe("pastry_former_life")
             self.greet(self._table.contacts.peer(peer.id) or peer)
             return False
         self._table.heard(peer)
         self._unanswered.pop(peer.id, None)
-        self._heard_at[peer.id] = self._services.now
+        self._heard_at[peer.id] = self._runtime.now
         self._lives[peer.id] = life
         if life != known:
             self._drop_former(peer.id)
@@ -327,43 +351,43 @@ class Upkeep:
         self._leases.free(node)
         if state is not None:
             self._commit(self._rules.drop_former(state, node))
-            self._go_on()
+            self._advance()
 
-    def on_leaving(self, source: Peer, message: Leaving) -> None:
+    def on_leaving(self, source: Peer, message: PastryLeaving) -> None:
         """A node has left, or looks for another place."""
         if self._lives.get(source.id, message.life) == message.life:  # of another life it says nothing
-            self._table.suspect(source, self._services.now)
+            self._table.suspect(source, self._runtime.now)
             self._drop_former(source.id)
-            self._table.tell()
+            self._table.tell_changes()
 
     # -- leases --------------------------------------------------------------------------------------------------------
 
-    def look_at_the_clock(self) -> None:
+    def check_expiry(self) -> None:
         """See whether a lease is over before anything else is done."""
-        self._leases.look_at_the_clock()
+        self._leases.check_expiry()
 
-    def _let_go(self) -> None:
+    def _expire_leases(self) -> None:
         """Some leases may be over, held or granted."""
         state = self._table.state
         if state is None:
             return
         for side in _SIDES:
-            if _is_held(state, side) and self._leases.left_us(side) <= 0:
+            if _is_held(state, side) and self._leases.remaining_us(side) <= 0:
                 state = self._rules.expire(state, side)
         for side, node in self._leases.take_ended():
             state = self._rules.grant_ended(state, side, node)
         self._commit(state)
         self._drop_suspects()
-        self._go_on()
-        self._table.tell()
+        self._advance()
+        self._table.tell_changes()
 
-    def _go_on(self) -> None:
+    def _advance(self) -> None:
         """Ask for whatever is missing: probes of a joiner, then its leases, the left one first."""
         state = self._table.state
         if state is None:
             return
         for node in state.unprobed:
-            peer = self._worth_asking(node)
+            peer = self._askable(node)
             if peer is None:
                 state = self._rules.probe_failed(state, node)
             else:
@@ -371,7 +395,7 @@ class Upkeep:
         self._commit(state)
         if state.waits or is_ready(state) or self._retiring:
             return
-        pause = self._services.now - self._settings.again_us
+        pause = self._runtime.now - self._settings.again_us
         for side in _SIDES:
             node = state.near[side]
             if state.leases[side] != node:
@@ -379,13 +403,13 @@ class Upkeep:
                     self._greet_known(node)
                 if not state.member:
                     break
-        self._soon("go on", self._go_on)
+        self._run_soon("go on", self._advance)
 
     # -- the dead ------------------------------------------------------------------------------------------------------
 
-    def _silent(self, peer: Peer) -> None:
+    def _mark_silent(self, peer: Peer) -> None:
         """A node did not answer, or has no place."""
-        self._table.suspect(peer, self._services.now)
+        self._table.suspect(peer, self._runtime.now)
         self.suspected(peer)
 
     def suspected(self, peer: Peer) -> None:
@@ -402,7 +426,7 @@ class Upkeep:
             for leaf in self._table.leaves():
                 self.greet(leaf)  # whoever comes next may be dead as well: better to know in time
         self._drop_suspects()
-        self._go_on()
+        self._advance()
 
     def _drop_suspects(self) -> None:
         """Drop whoever is taken for dead and has no lease any more."""
@@ -428,36 +452,36 @@ class Upkeep:
         state = self._table.state
         if state is None:
             return
-        if is_ready(state) or not self._patience.is_over(state.member):
+        if is_ready(state) or not self._unready_timeout.is_over(state.member):
             self._retiring = False
         else:
-            self._begin_anew(state)
+            self._rejoin(state)
             return
         if not state.waits:
             self._greet_known(state.near[RIGHT])
             others = [node for node in state.leaves if node not in state.near]
             if others and self._ticks % self._settings.verify_ticks == 0:
                 self._greet_known(others[self._ticks // self._settings.verify_ticks % len(others)])
-            if not self._listens:
-                self._listen()
-        self._go_on()
+            if not self._watches_left:
+                self._watch_left()
+        self._advance()
 
-    def _listen(self) -> None:
+    def _watch_left(self) -> None:
         """The left neighbour should greet; where it has not in time, or its lease runs out, this node does."""
-        state, now = self._table.state, self._services.now
-        self._listens = state is not None and not state.waits and state.near[LEFT] != state.me
-        if state is None or not self._listens:
+        state, now = self._table.state, self._runtime.now
+        self._watches_left = state is not None and not state.waits and state.near[LEFT] != state.me
+        if state is None or not self._watches_left:
             return
         left, patience = state.near[LEFT], self._settings.period_us * 5 // 4
         wait = min(
-            self._heard_at.get(left, 0) + patience - now, self._leases.left_us(LEFT) - self._settings.lease_us // 4
+            self._heard_at.get(left, 0) + patience - now, self._leases.remaining_us(LEFT) - self._settings.lease_us // 4
         )
         if wait <= 0:
             self._greet_known(left)
             wait = self._settings.period_us
-        self._services.after(wait, self._listen)
+        self._runtime.after(wait, self._watch_left)
 
-    def _begin_anew(self, state: State) -> None:
+    def _rejoin(self, state: PastryState) -> None:
         """This place is not to be had: join again. A member grants nothing more, and waits until nobody counts on it.
 
         So two members that hold each other's leases, and get no other, come loose.
@@ -465,7 +489,7 @@ class Upkeep:
         self._retiring = True
         if self._rules.retire(state) is None:
             return
-        self._services.observe("pastry_begins_anew")
+        self._runtime.observe("pastry_begins_anew")
         self.leave()
         self._lost()
 
@@ -473,7 +497,7 @@ class Upkeep:
         """Tell the leaves that this node goes, or goes to another place."""
         if self._table.state is not None:
             for peer in self._table.leaves():
-                self._services.send(peer, Leaving(self.life))
+                self._runtime.send(peer, PastryLeaving(self.life))
             self.end()
 
     def prune(self) -> None:
@@ -488,11 +512,11 @@ class Upkeep:
         state = self._table.state
         if state is not None:
             for side in _SIDES:
-                assert not _is_held(state, side) or self._leases.left_us(side) >= 0, "a lease is over"
+                assert not _is_held(state, side) or self._leases.remaining_us(side) >= 0, "a lease is over"
                 for node in state.grants[side]:
                     assert self._leases.is_bound(side, node), "a grant without an end"
 
 
-def _is_held(state: State, side: Side) -> bool:
+def _is_held(state: PastryState, side: Side) -> bool:
     """Whether a node holds a lease that ends; that of one that is alone does not."""
     return state.leases[side] is not None and state.near[side] != state.me

@@ -16,94 +16,107 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from meetpoint.overlays.hypercube.claims import EPOCH_MAX, Claim, minus, overlap, uncovered
-from meetpoint.overlays.hypercube.doubts import Doubts
-from meetpoint.overlays.hypercube.heirs import Heirs
-from meetpoint.overlays.hypercube.messages import Beat, Held, Leaving, Life, Near
+from meetpoint.overlays.hypercube.messages import Heartbeat, HostedRegion, HypercubeLeaving, Life, NeighbourRegion
 from meetpoint.overlays.hypercube.regions import Region, packed, unpacked
-from meetpoint.overlays.hypercube.table import Piece, Word
+from meetpoint.overlays.hypercube.routing import PeerState, Piece
+from meetpoint.overlays.hypercube.rules import EPOCH_MAX, Claim, overlap, subtract, uncovered
+from meetpoint.overlays.hypercube.takeover import FailureDetector, Takeover
 
 if TYPE_CHECKING:
     from meetpoint.api.ids import Peer
     from meetpoint.node.runtime.runtime import Runtime
+    from meetpoint.overlays.hypercube.routing import HypercubeTable
     from meetpoint.overlays.hypercube.settings import HypercubeSettings
-    from meetpoint.overlays.hypercube.table import Table
 
-__all__ = ["Upkeep"]
+__all__ = ["HypercubeMaintenance"]
 
 PIECES_MAX = 256
 LINKS_MAX = 2048
 """A beat with more is none."""
-FELLOWS_MAX = 32
+STANDBY_PEERS_MAX = 32
 NOT_SEEN = 0
 """No version of anyone's links."""
 NO_LIFE: Life = (0, -1)
 
 
-class Upkeep:
+class HypercubeMaintenance:
     """One node's beats."""
 
     __slots__ = (
-        "_acked", "_announce", "_doubts", "_greeted_at", "_heard", "_heirs", "_services", "_settings", "_table",
-        "life", "look", "lost", "placeless", "see_to",
+        "_acked",
+        "_announce",
+        "_failure_detector",
+        "_greeted_at",
+        "_heard",
+        "_runtime",
+        "_settings",
+        "_table",
+        "_takeover",
+        "life",
+        "look",
+        "lost",
+        "on_placeless",
+        "on_step",
     )  # fmt: skip
 
-    def __init__(self, services: Runtime, table: Table, settings: HypercubeSettings) -> None:
-        self._services = services
+    def __init__(self, runtime: Runtime, table: HypercubeTable, settings: HypercubeSettings) -> None:
+        self._runtime = runtime
         self._table = table
         self._settings = settings
         self.life: Life = NO_LIFE
         """The life that this node is in."""
         self.look: Callable[[int, Callable[[Peer], None]], None] = lambda point, then: None
         """Finds the host of an id."""
-        self.see_to: Callable[[], None] = lambda: None
+        self.on_step: Callable[[], None] = lambda: None
         """Called in every step, to do what follows from it."""
         self.lost: Callable[[], None] = lambda: None
         """Called when this node has no place any more."""
-        self.placeless: Callable[[Peer, Life, bool], None] = lambda peer, life, here: None
+        self.on_placeless: Callable[[Peer, Life, bool], None] = lambda peer, life, here: None
         """Called when another says that it hosts nothing: whether it would stand by here."""
         self._heard: dict[bytes, tuple[Life, int]] = {}  # in which life a node spoke last, and when
         self._acked: dict[bytes, int] = {}  # which version of this node's links another knows
         self._greeted_at: dict[bytes, int] = {}
-        self._doubts = Doubts(services, settings, self._ask, self._is_dead, self.settle)
-        self._heirs = Heirs(services, table, settings, self.claim, self._look)
+        self._failure_detector = FailureDetector(runtime, settings, self._ask, self._declare_dead, self.finish_step)
+        self._takeover = Takeover(runtime, table, settings, self.claim, self._look)
         self._announce = False  # neighbours are told at the end of this step
 
     # -- beginning and ending ------------------------------------------------------------------------------------------
 
     def begin_life(self) -> None:
         """This node begins to join, or to found: whatever it was before is over."""
-        self.life = (self._services.me.incarnation, int(self._services.now))
+        self.life = (self._runtime.me.incarnation, int(self._runtime.now))
 
     def leave(self) -> None:
         """Tell all that this node goes."""
         for node in list(self._partners()):
             peer = self._table.contacts.peer(node)
             if peer is not None:
-                self._services.send(peer, Leaving(self.life))
+                self._runtime.send(peer, HypercubeLeaving(self.life))
         self._table.pieces.clear()
-        self._table.words.clear()
+        self._table.peer_states.clear()
         self._table.standbys.clear()
         self._table.sponsor = None
-        self._heirs.clear()
-        self._doubts.clear()
+        self._takeover.clear()
+        self._failure_detector.clear()
         self._announce = False
 
     # -- pieces --------------------------------------------------------------------------------------------------------
 
-    def claim(self, region: Region, epoch: int, links: Iterable[Claim], kept: bytes = b"") -> None:
+    def claim(self, region: Region, epoch: int, links: Iterable[Claim], reserved_for: bytes = b"") -> None:
         """This node hosts a region from now on; `links` are those next to it, as somebody knew them."""
-        now = self._services.now
+        now = self._runtime.now
         for part in uncovered(region, list(self._table.pieces)):
-            self._table.pieces[part] = Piece(epoch, now, kept, now + self._settings.fallow_us if kept else 0)
+            self._table.pieces[part] = Piece(
+                epoch, now, reserved_for, now + self._settings.fallow_us if reserved_for else 0
+            )
         self._table.sponsor = None
-        self.alter()
+        self.mark_changed()
         for each in links:
             self.hear_of(each)
 
-    def alter(self) -> None:
+    def mark_changed(self) -> None:
         """What this node hosts, or where it stands by, has changed: all that are concerned are told."""
-        self._table.touch()
+        self._table.invalidate()
         self._announce = True
 
     def hear_of(self, claim: Claim) -> None:
@@ -112,27 +125,27 @@ class Upkeep:
         One that is suspected is greeted, too, if it was not lately: others hear of it, so it may live.
         """
         contacts = self._table.contacts
-        peer = contacts.worth_asking(claim.node, self._services.now, self._settings.silent_us)
+        peer = contacts.askable(claim.node, self._runtime.now, self._settings.silent_us)
         if peer is None:
             return
         patience = self._settings.period_us
         matters = self.assume(claim, patience) if contacts.live(claim.node) else self._table.concerns((claim,))
-        if matters and not (self._announce and peer.id in self._table.words):
+        if matters and not (self._announce and peer.id in self._table.peer_states):
             self.greet(peer)
 
     def assume(self, claim: Claim, patience_us: int) -> bool:
         """What a node hosts that has not spoken yet, and is asked if it does not; whether that matters, and is news."""
         table = self._table
-        word = table.words.get(claim.node) or Word(NO_LIFE, 0, (), hearsay=True)
-        if not word.hearsay or claim in word.claims or not table.concerns((claim,)):
+        peer_state = table.peer_states.get(claim.node) or PeerState(NO_LIFE, 0, (), hearsay=True)
+        if not peer_state.hearsay or claim in peer_state.claims or not table.concerns((claim,)):
             return False
-        if len(table.words) >= self._settings.known_max or len(word.claims) >= PIECES_MAX:
+        if len(table.peer_states) >= self._settings.known_max or len(peer_state.claims) >= PIECES_MAX:
             return False
-        word.claims += (claim,)
-        table.words[claim.node] = word
-        at = self._services.now + patience_us - self._settings.silent_us
+        peer_state.claims += (claim,)
+        table.peer_states[claim.node] = peer_state
+        at = self._runtime.now + patience_us - self._settings.silent_us
         self._heard[claim.node] = (self._heard.get(claim.node, (NO_LIFE, 0))[0], at)
-        table.touch()
+        table.invalidate()
         return True
 
     def _cede(self, claims: Iterable[Claim]) -> bool:
@@ -145,31 +158,31 @@ class Upkeep:
                     weaker = True
                     continue
                 del self._table.pieces[region]
-                for part in minus(region, claim.region):
+                for part in subtract(region, claim.region):
                     self._table.pieces[part] = msgspec.structs.replace(piece)
-                self.alter()
+                self.mark_changed()
         return weaker
 
-    def settle(self) -> None:
+    def finish_step(self) -> None:
         """At the end of every step: see to what follows from it, and tell others."""
         self._table.refresh()
-        self._heirs.see_to()
-        self.see_to()
+        self._takeover.take_over_due()
+        self.on_step()
         self._table.refresh()
         if self._announce:
             self._announce = False
             for node in list(self._partners()):
-                word = self._table.words.get(node)
-                self.beat(node, asks=word is not None and word.hearsay)
+                peer_state = self._table.peer_states.get(node)
+                self.send_heartbeat(node, asks=peer_state is not None and peer_state.hearsay)
             self._forget()
         if self._table.joined and not self._table.pieces and self._table.sponsor is None:
             self.lost()
-        self._table.tell()
+        self._table.tell_changes()
 
     def _partners(self) -> Iterable[bytes]:
         """With whom beats are exchanged."""
         table = self._table
-        partners = dict.fromkeys((*table.words, *table.standbys))
+        partners = dict.fromkeys((*table.peer_states, *table.standbys))
         if table.sponsor is not None:
             partners[table.sponsor] = None
         return partners
@@ -177,13 +190,15 @@ class Upkeep:
     def _forget(self) -> None:
         """Forget the words of those who are no neighbours any more."""
         table = self._table
-        for node in [node for node, word in table.words.items() if not self._matters(node, word.claims)]:
-            del table.words[node]
-            self._doubts.drop(node)
-            table.touch()
+        for node in [
+            node for node, peer_state in table.peer_states.items() if not self._is_relevant(node, peer_state.claims)
+        ]:
+            del table.peer_states[node]
+            self._failure_detector.drop(node)
+            table.invalidate()
         table.refresh()
 
-    def _matters(self, node: bytes, claims: Iterable[Claim]) -> bool:
+    def _is_relevant(self, node: bytes, claims: Iterable[Claim]) -> bool:
         table = self._table
         return node in table.standbys or node == table.sponsor or table.concerns(claims)
 
@@ -191,55 +206,64 @@ class Upkeep:
 
     def greet(self, peer: Peer) -> None:
         """Tell a node what this one hosts, and ask the same; not too often."""
-        now = self._services.now
+        now = self._runtime.now
         at = self._greeted_at.get(peer.id)
         if peer.id == self._table.id or (at is not None and now - at < self._settings.greet_us):
             return
         self._greeted_at[peer.id] = now
-        self._send_beat(peer, asks=True)
+        self._send_heartbeat(peer, asks=True)
 
-    def beat(self, node: bytes, asks: bool = False) -> None:
+    def send_heartbeat(self, node: bytes, asks: bool = False) -> None:
         """Tell a node what this one hosts."""
         peer = self._table.contacts.peer(node)
         if peer is not None:
-            self._send_beat(peer, asks)
+            self._send_heartbeat(peer, asks)
 
-    def _send_beat(self, peer: Peer, asks: bool, seen: int | None = None) -> None:
+    def _send_heartbeat(self, peer: Peer, asks: bool, seen: int | None = None) -> None:
         table = self._table
         table.refresh()
-        word = table.words.get(peer.id)
+        peer_state = table.peer_states.get(peer.id)
         knows = self._acked.get(peer.id) == table.version
         if seen is None:
-            seen = NOT_SEEN if word is None else word.seen
-        pieces = tuple(Held(packed(each), piece.epoch, piece.kept) for each, piece in sorted(table.pieces.items()))
-        links, fellows = (None, ()) if knows else (self.links(table.links), self._fellows(peer.id))
-        spare, sponsor = len(table.standbys), table.sponsor or b""
-        self._services.send(
-            peer, Beat(self.life, table.version, seen, pieces, spare, sponsor, asks, links, fellows)
+            seen = NOT_SEEN if peer_state is None else peer_state.seen
+        pieces = tuple(
+            HostedRegion(packed(each), piece.epoch, piece.reserved_for) for each, piece in sorted(table.pieces.items())
+        )
+        links, standby_peers = (None, ()) if knows else (self.links(table.links), self._standby_peers(peer.id))
+        standby_count, sponsor = len(table.standbys), table.sponsor or b""
+        self._runtime.send(
+            peer, Heartbeat(self.life, table.version, seen, pieces, standby_count, sponsor, asks, links, standby_peers)
         )  # fmt: skip
 
-    def _fellows(self, node: bytes) -> tuple[Peer, ...]:
+    def _standby_peers(self, node: bytes) -> tuple[Peer, ...]:
         """Who stands by here; to be told to one of them: and next to here."""
         table = self._table
-        fellows = list(table.standbys)
+        standby_peers = list(table.standbys)
         if node in table.standbys:
-            fellows += [each for word in table.words.values() for each in word.fellows if each not in fellows]
-        peers = (table.contacts.live(each) for each in fellows if each != node)
-        return tuple(peer for peer in peers if peer is not None)[:FELLOWS_MAX]
+            standby_peers += [
+                each
+                for peer_state in table.peer_states.values()
+                for each in peer_state.standby_peers
+                if each not in standby_peers
+            ]
+        peers = (table.contacts.live(each) for each in standby_peers if each != node)
+        return tuple(peer for peer in peers if peer is not None)[:STANDBY_PEERS_MAX]
 
-    def links(self, claims: Iterable[Claim]) -> tuple[Near, ...]:
+    def links(self, claims: Iterable[Claim]) -> tuple[NeighbourRegion, ...]:
         """Claims as they are told, as far as their nodes are known."""
         peers = ((claim, self.peer(claim.node)) for claim in claims)
-        return tuple(Near(packed(claim.region), claim.epoch, peer) for claim, peer in peers if peer is not None)
+        return tuple(
+            NeighbourRegion(packed(claim.region), claim.epoch, peer) for claim, peer in peers if peer is not None
+        )
 
     def peer(self, node: bytes) -> Peer | None:
         """The peer of an id, this one too."""
-        return self._services.me if node == self._table.id else self._table.contacts.peer(node)
+        return self._runtime.me if node == self._table.id else self._table.contacts.peer(node)
 
-    def read(self, links: Sequence[Near]) -> list[Claim] | None:
+    def read(self, links: Sequence[NeighbourRegion]) -> list[Claim] | None:
         """Claims as they were told; None where they are malformed."""
         claims = []
-        holds = self._services.ring.holds
+        holds = self._runtime.ring.holds
         for near in links[: LINKS_MAX + 1]:
             region = self.read_region(near.region, near.epoch)
             if region is None or not holds(near.peer.id) or not near.peer.address:
@@ -251,108 +275,118 @@ class Upkeep:
         """A region that is claimed in an epoch; None where it is malformed."""
         return unpacked(data, self._table.dimensions) if abs(epoch) < EPOCH_MAX else None
 
-    def learn(self, links: Iterable[Near]) -> None:
+    def learn(self, links: Iterable[NeighbourRegion]) -> None:
         """Their peers, once they are read."""
         for near in links:
             self._table.contacts.learn(near.peer)
 
-    def _learn_fellows(self, fellows: Sequence[Peer]) -> tuple[bytes, ...]:
-        well = [peer for peer in fellows[:FELLOWS_MAX] if self._services.ring.holds(peer.id) and peer.address]
+    def _learn_standby_peers(self, standby_peers: Sequence[Peer]) -> tuple[bytes, ...]:
+        well = [
+            peer for peer in standby_peers[:STANDBY_PEERS_MAX] if self._runtime.ring.holds(peer.id) and peer.address
+        ]
         for peer in well:
             self._table.contacts.learn(peer)
         return tuple(peer.id for peer in well)
 
-    def on_beat(self, source: Peer, message: Beat) -> None:
+    def on_heartbeat(self, source: Peer, message: Heartbeat) -> None:
         """Another says what it hosts."""
         if self._is_known(source.id, message):
-            self.meet(source, message.life)
+            self.accept_life(source, message.life)
             self._acked[source.id] = message.seen
             return
         read = self._read(source, message)
         if read is None:
-            self._services.observe("hypercube_malformed")
+            self._runtime.observe("hypercube_malformed")
             return
         claims, links = read
-        if not self.meet(source, message.life):
+        if not self.accept_life(source, message.life):
             return
         table = self._table
-        old = table.words.get(source.id)
+        old = table.peer_states.get(source.id)
         if old is not None and not old.hearsay and old.version > message.version:
-            self._services.observe("hypercube_late")
+            self._runtime.observe("hypercube_late")
             return
         if old is not None and old.hearsay and not message.pieces:
-            self._bury(source.id, left=False)  # it has begun anew before it was ever heard
+            self._drop_peer_state(source.id, left=False)  # it has begun anew before it was ever heard
             old = None
         self._acked[source.id] = message.seen
-        self._stands(source, message)
+        self._update_standbys(source, message)
         seen = message.version
         if links is not None:
             self.learn(message.links or ())
-        if self._matters(source.id, claims) and (old is not None or len(table.words) < self._settings.known_max):
-            word = Word(message.life, message.version, claims, message.spare)
+        if self._is_relevant(source.id, claims) and (
+            old is not None or len(table.peer_states) < self._settings.known_max
+        ):
+            peer_state = PeerState(message.life, message.version, claims, message.standby_count)
             if links is not None:
-                word.links, word.seen, word.fellows = tuple(links), seen, self._learn_fellows(message.fellows)
+                peer_state.links, peer_state.seen, peer_state.standby_peers = (
+                    tuple(links),
+                    seen,
+                    self._learn_standby_peers(message.standby_peers),
+                )
             elif old is not None:
-                word.links, word.seen, word.fellows = old.links, old.seen, old.fellows
-            seen = word.seen
-            table.words[source.id] = word
-            if old is None or old.claims != claims or old.spare != message.spare:
-                table.touch()
+                peer_state.links, peer_state.seen, peer_state.standby_peers = old.links, old.seen, old.standby_peers
+            seen = peer_state.seen
+            table.peer_states[source.id] = peer_state
+            if old is None or old.claims != claims or old.standby_count != message.standby_count:
+                table.invalidate()
         elif old is not None:
-            del table.words[source.id]
-            table.touch()
+            del table.peer_states[source.id]
+            table.invalidate()
         weaker = self._cede(claims)
-        self._compare(claims)
+        self._inform_rivals(claims)
         for claim in links or ():
-            if claim.node not in table.words:
+            if claim.node not in table.peer_states:
                 self.hear_of(claim)
         table.refresh()
         if message.asks or message.seen != table.version:
-            self._send_beat(source, asks=False, seen=seen)
+            self._send_heartbeat(source, asks=False, seen=seen)
         elif weaker:
             self.greet(source)
 
-    def _is_known(self, node: bytes, message: Beat) -> bool:
+    def _is_known(self, node: bytes, message: Heartbeat) -> bool:
         """Whether a beat says only what its sender has said before, and needs no answer: as nearly all do."""
         table = self._table
-        word = table.words.get(node)
-        if word is None or message.asks or message.links is not None or message.seen != table.version:
+        peer_state = table.peer_states.get(node)
+        if peer_state is None or message.asks or message.links is not None or message.seen != table.version:
             return False
-        if (word.life, word.version, word.seen) != (message.life, message.version, message.version):
+        if (peer_state.life, peer_state.version, peer_state.seen) != (message.life, message.version, message.version):
             return False
-        return bool(message.pieces) and not any(overlap(p, claim.region) for p in table.pieces for claim in word.claims)
+        return bool(message.pieces) and not any(
+            overlap(p, claim.region) for p in table.pieces for claim in peer_state.claims
+        )
 
-    def _read(self, source: Peer, message: Beat) -> tuple[tuple[Claim, ...], list[Claim] | None] | None:
+    def _read(self, source: Peer, message: Heartbeat) -> tuple[tuple[Claim, ...], list[Claim] | None] | None:
         """What a beat claims, and which links it tells; None where it is malformed."""
         links = None if message.links is None else self.read(message.links)
-        if (links is None) != (message.links is None) or len(message.pieces) > PIECES_MAX or message.spare < 0:
+        if (links is None) != (message.links is None) or len(message.pieces) > PIECES_MAX or message.standby_count < 0:
             return None
         claims = []
         for held in message.pieces:
             region = self.read_region(held.region, held.epoch)
-            if region is None or (held.kept and not self._services.ring.holds(held.kept)):
+            if region is None or (held.reserved_for and not self._runtime.ring.holds(held.reserved_for)):
                 return None
-            claims.append(Claim(region, held.epoch, source.id, held.kept))
+            claims.append(Claim(region, held.epoch, source.id, held.reserved_for))
         return tuple(claims), links
 
-    def _stands(self, source: Peer, message: Beat) -> None:
+    def _update_standbys(self, source: Peer, message: Heartbeat) -> None:
         """See to who stands by here, and where this node does."""
         table = self._table
         here = message.sponsor == table.id and not message.pieces
         if not here and table.standbys.pop(source.id, None) is not None:
-            table.touch()
+            table.invalidate()
         if not message.pieces and source.id not in table.standbys and (here or not message.sponsor):
-            self.placeless(source, message.life, here)
+            self.on_placeless(source, message.life, here)
         if source.id == table.sponsor and not message.pieces:
             table.sponsor = None
-            self.alter()
+            self.mark_changed()
 
-    def _compare(self, claims: Sequence[Claim]) -> None:
+    def _inform_rivals(self, claims: Sequence[Claim]) -> None:
         """Others who claim the same shall hear of it: this node's links, that they are told, say who has it."""
         table = self._table
-        for node, word in list(table.words.items()):
+        for node, peer_state in list(table.peer_states.items()):
             for claim in claims:
-                if node != claim.node and any(overlap(claim.region, each.region) for each in word.claims):
+                if node != claim.node and any(overlap(claim.region, each.region) for each in peer_state.claims):
                     self._acked.pop(node, None)
                     peer = table.contacts.peer(node)
                     if peer is not None:
@@ -361,70 +395,70 @@ class Upkeep:
 
     # -- lives ---------------------------------------------------------------------------------------------------------
 
-    def meet(self, peer: Peer, life: Life) -> bool:
+    def accept_life(self, peer: Peer, life: Life) -> bool:
         """A node speaks in a life of it; whether that counts.
 
         An earlier life than is known is a message that was late, or a node that has lost its disk. The latter it is
         where the later life has been silent for long.
         """
-        table, now = self._table, self._services.now
+        table, now = self._table, self._runtime.now
         known, at = self._heard.get(peer.id, (life, now))
         if life < known and now - at < self._settings.silent_us:
-            self._services.observe("hypercube_former_life")
+            self._runtime.observe("hypercube_former_life")
             return False
         self._heard[peer.id] = (life, now)
         table.contacts.heard(peer)
-        self._doubts.drop(peer.id)
-        word = table.words.get(peer.id)
-        if word is not None and not word.hearsay and word.life != life:
-            self._bury(peer.id, left=False)
+        self._failure_detector.drop(peer.id)
+        peer_state = table.peer_states.get(peer.id)
+        if peer_state is not None and not peer_state.hearsay and peer_state.life != life:
+            self._drop_peer_state(peer.id, left=False)
             if table.standbys.pop(peer.id, None) is not None:
-                table.touch()
+                table.invalidate()
         return True
 
-    def _bury(self, node: bytes, left: bool) -> None:
+    def _drop_peer_state(self, node: bytes, left: bool) -> None:
         """A node is no more, or has begun anew: what it claimed has no host."""
-        word = self._table.words.pop(node, None)
+        peer_state = self._table.peer_states.pop(node, None)
         self._acked.pop(node, None)
-        if word is not None:
-            self._table.touch()
-            self._heirs.lose(word, left)
+        if peer_state is not None:
+            self._table.invalidate()
+            self._takeover.orphan_regions(peer_state, left)
 
-    def on_leaving(self, source: Peer, message: Leaving) -> None:
+    def on_leaving(self, source: Peer, message: HypercubeLeaving) -> None:
         """A node has left."""
         known, _ = self._heard.get(source.id, (message.life, 0))
         if known != message.life and known != NO_LIFE:
             return
-        self._table.contacts.suspect(source, self._services.now)
-        self._gone(source.id, left=True)
+        self._table.contacts.suspect(source, self._runtime.now)
+        self._on_gone(source.id, left=True)
 
     # -- the dead ------------------------------------------------------------------------------------------------------
 
     def suspect(self, peer: Peer) -> None:
         """The driver, or someone else, found a peer silent: it is asked, unless it was just now."""
-        self._table.contacts.suspect(peer, self._services.now)
+        self._table.contacts.suspect(peer, self._runtime.now)
         if peer.id in self._partners():
-            self._doubts.reported(peer.id)
-        self.settle()
+            self._failure_detector.reported(peer.id)
+        self.finish_step()
 
     def _ask(self, node: bytes) -> None:
-        self.beat(node, asks=True)
+        self.send_heartbeat(node, asks=True)
 
-    def _is_dead(self, node: bytes) -> None:
+    def _declare_dead(self, node: bytes) -> None:
         peer = self._table.contacts.peer(node)
         if peer is not None:
-            self._table.contacts.suspect(peer, self._services.now)
-        self._gone(node, left=False)
+            self._table.contacts.suspect(peer, self._runtime.now)
+        self._on_gone(node, left=False)
 
-    def _gone(self, node: bytes, left: bool) -> None:
+    def _on_gone(self, node: bytes, left: bool) -> None:
         table = self._table
-        self._doubts.drop(node)
-        self._bury(node, left)
+        self._failure_detector.drop(node)
+        self._drop_peer_state(node, left)
         if table.standbys.pop(node, None) is not None:
-            table.touch()
+            table.invalidate()
         if table.sponsor == node:
             table.sponsor = None
-            table.touch()
+            table.invalidate()
 
     def _look(self, point: int) -> None:
         self.look(point, self.greet)
@@ -433,36 +467,39 @@ class Upkeep:
 
     def tick(self) -> None:
         """Tell all neighbours that this node is there, ask the silent ones, and look for hosts that are missing."""
-        table, now = self._table, self._services.now
+        table, now = self._table, self._runtime.now
         self._forget()
         self._tell_rivals()
         for region, piece in table.pieces.items():
-            if piece.kept and now >= piece.until:
-                table.pieces[region] = msgspec.structs.replace(piece, kept=b"")
-                self.alter()
+            if piece.reserved_for and now >= piece.until:
+                table.pieces[region] = msgspec.structs.replace(piece, reserved_for=b"")
+                self.mark_changed()
         for node in list(self._partners()):
-            if node in self._doubts:
+            if node in self._failure_detector:
                 continue
             if now - self._heard.setdefault(node, (NO_LIFE, now))[1] >= self._settings.silent_us:
-                self._doubts.begin(node)
+                self._failure_detector.start(node)
             else:
-                self.beat(node)
-        self._heirs.look_round()
+                self.send_heartbeat(node)
+        self._takeover.check_holes()
         self._prune()
 
     def _tell_rivals(self) -> None:
         """Those whose claims do not count here are told again who has what they claim, until they are settled."""
         table = self._table
-        for node, word in table.words.items():
-            if any(claim not in table.links for claim in word.claims if table.concerns((claim,))):
+        for node, peer_state in table.peer_states.items():
+            if any(claim not in table.links for claim in peer_state.claims if table.concerns((claim,))):
                 self._acked.pop(node, None)
 
     def _prune(self) -> None:
         """Forget what is known of nodes that are no contacts any more."""
         table, most = self._table, 2 * self._settings.known_max
-        if table.contacts.too_many:
-            needed = {*self._partners(), *(each.node for word in table.words.values() for each in word.links)}
-            needed.update(self._heirs.needed())
+        if table.contacts.needs_pruning:
+            needed = {
+                *self._partners(),
+                *(each.node for peer_state in table.peer_states.values() for each in peer_state.links),
+            }
+            needed.update(self._takeover.needed())
             table.contacts.prune(needed)
         for known in (self._heard, self._acked, self._greeted_at):
             if len(known) > most:
@@ -472,5 +509,5 @@ class Upkeep:
 
     def check(self) -> None:
         """Assert what must hold at all times."""
-        assert len(self._table.words) <= self._settings.known_max, "words have a limit"
-        self._heirs.check()
+        assert len(self._table.peer_states) <= self._settings.known_max, "words have a limit"
+        self._takeover.check()
