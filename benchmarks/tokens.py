@@ -61,20 +61,20 @@ def alone(issuer: Issuer, rounds: int) -> list[str]:
     verifier = Verifier(issuer.public_keys, None, issuer.network)
     told = []
     for kind in KINDS:
-        badge = SessionPolicy(verifier.read(token(issuer, kind), time.time()))
+        policy = SessionPolicy(verifier.read(token(issuer, kind), time.time()))
         for size in SIZES:
             found = [
-                _spent(badge, [_event(number * ALONE + n, size) for n in range(ALONE)]) for number in range(rounds)
+                _spent(policy, [_event(number * ALONE + n, size) for n in range(ALONE)]) for number in range(rounds)
             ]
             into, out = (1e6 * statistics.median(column) / ALONE for column in zip(*found, strict=True))
             told.append(f"{kind}, {size:,} bytes: {into:.1f} µs of processor time on its way in, {out:.1f} µs out")
     return told
 
 
-def _spent(badge: SessionPolicy, events: list[bytes]) -> tuple[float, float]:
+def _spent(policy: SessionPolicy, events: list[bytes]) -> tuple[float, float]:
     """Seconds for all events on their way in, and on their way out."""
     begun = time.process_time()
-    within = [badge.scope.event_within(each) for each in events]
+    within = [policy.scope.event_within(each) for each in events]
     into = time.process_time() - begun
     out = 0.0
     for first in range(0, ALONE, REMEMBERED):
@@ -82,11 +82,11 @@ def _spent(badge: SessionPolicy, events: list[bytes]) -> tuple[float, float]:
         read = [attributes_of(each) for each in some]
         begun = time.process_time()
         for each in read:
-            badge.permit.why_not_publish(each)
+            policy.permit.why_not_publish(each)
         halfway = time.process_time()
         for content in some:
-            badge.why_not_deliver(content)
-            badge.event_outside(content)
+            policy.why_not_deliver(content)
+            policy.event_outside(content)
         into += halfway - begun
         out += time.process_time() - halfway
     return into, out

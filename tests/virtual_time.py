@@ -38,7 +38,7 @@ import meetpoint as mp
 from meetpoint.broker import clock as broker_clock
 from meetpoint.broker import driver
 from meetpoint.broker.clients import broker_queries
-from meetpoint.broker.clients.access import Access
+from meetpoint.broker.clients.access import Authorizer
 from meetpoint.broker.clients.refusals import Refusals
 from meetpoint.broker.storage import Store
 from meetpoint.broker.transport import connection
@@ -161,7 +161,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 return await run_sync(*said, **more)
 
         defaults: dict[Any, tuple[Callable[[], float], ...]] = {
-            Access.__init__: (wall,),
+            Authorizer.__init__: (wall,),
             Refusals.__init__: (monotonic,),
             CpuBudget.__init__: (self.work, lambda: self._used_s),
         }
@@ -188,7 +188,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Return whether a thread works for this loop: the clock stands still."""
         return self._working > 0 or any(busy() for busy in self._busy)
 
-    def watch(self, busy: Callable[[], bool]) -> None:
+    def hook(self, busy: Callable[[], bool]) -> None:
         """Hold the clock while `busy()` holds."""
         self._busy.append(busy)
 
@@ -357,7 +357,7 @@ def _watched(start: Any, loop: VirtualLoop) -> Any:
             on_persisted(ticket)
             told[0] = ticket
 
-        loop.watch(lambda: store._last_ticket != told[0] and not (store.state.full or store.state.failed))
+        loop.hook(lambda: store._last_ticket != told[0] and not (store.state.full or store.state.failed))
         start(store, tell, on_state)
 
     return watched

@@ -276,7 +276,7 @@ def test_what_is_no_longer_permitted_becomes_a_dead_letter_with_the_reason(autho
                 letters = await ann.get(DeadLetters("s"))
                 assert isinstance(letters, DeadLettersAre)
                 assert len(letters.letters) == 10
-                assert {letter.reason for letter in letters.letters} == {
+                assert {dead_letter.reason for dead_letter in letters.letters} == {
                     "the token does not permit receiving it any longer"
                 }
                 assert one.counts.refusals["delivery"] == 10
@@ -294,7 +294,7 @@ def test_what_is_taken_once_and_not_permitted_is_dropped_and_counted(authority: 
             await ann.subscribe("s", "x > 0", durable=False)
             (session,) = [each for each in one._clients.sessions if each.key == "@/ann"]
             narrow = one._access.read(authority.token("ann", subscribe=Rights(("x > 1",))))
-            session.badge = SessionPolicy(narrow)  # as if the token had been another all along
+            session.policy = SessionPolicy(narrow)  # as if the token had been another all along
             await bob.publish(event(1, x=1), event(2, x=2))
             (came,) = await ann.notified(1)
             assert from_msgpack(came.content).id == "e2"
@@ -336,8 +336,8 @@ def test_a_client_with_a_token_is_told_only_its_own_words(authority: TestAuthori
                 assert await ann.get(Reject(came.event, came.names, "no", final=True)) == Stored()
                 letters = await ann.get(DeadLetters())
                 assert isinstance(letters, DeadLettersAre)
-                (letter,) = letters.letters
-                assert (letter.names, letter.content, letter.reason) == (("prices/eu",), said, "no")
+                (dead_letter,) = letters.letters
+                assert (dead_letter.names, dead_letter.content, dead_letter.reason) == (("prices/eu",), said, "no")
                 assert await ann.get(Unsubscribe("prices/eu")) == Stored()
 
     run(main())
@@ -380,7 +380,7 @@ def test_no_client_reaches_what_is_another_clients(authority: TestAuthority) -> 
             # Nothing of it has reached her.
             letters = await ann.get(DeadLetters())
             assert isinstance(letters, DeadLettersAre)
-            assert [from_msgpack(letter.content).id for letter in letters.letters] == ["e1"]
+            assert [from_msgpack(dead_letter.content).id for dead_letter in letters.letters] == ["e1"]
             again = (await ann.notified(1))[0]  # the second was not acknowledged, and comes again
             assert (again.event, again.redelivered) == (waiting.event, True)
             assert await ann.get(Acknowledge(again.event, again.names)) == Stored()
@@ -425,13 +425,13 @@ def test_a_dead_letter_of_two_clients_is_forgotten_by_one_of_them(authority: Tes
             for each, why in ((ann, "too hot"), (bob, "too cold")):
                 letters = await each.get(DeadLetters())
                 assert isinstance(letters, DeadLettersAre)
-                (letter,) = letters.letters
-                assert (letter.names, letter.reason) == (("s",), why)
+                (dead_letter,) = letters.letters
+                assert (dead_letter.names, dead_letter.reason) == (("s",), why)
             assert await ann.get(Discard(came.event)) == Stored()
             assert await ann.get(DeadLetters()) == DeadLettersAre((), False)
             letters = await bob.get(DeadLetters())
             assert isinstance(letters, DeadLettersAre)
-            assert [letter.reason for letter in letters.letters] == ["too cold"]
+            assert [dead_letter.reason for dead_letter in letters.letters] == ["too cold"]
 
     run(main())
 
@@ -512,8 +512,8 @@ def test_what_there_was_before_tokens_is_for_those_who_operate(authority: TestAu
             await until(lambda: one.counts.refusals["delivery"] == 1, "the tenant's is held back")
             letters = await root.get(DeadLetters("old"))
             assert isinstance(letters, DeadLettersAre)
-            (letter,) = letters.letters
-            assert letter.reason == "the event is of another tenant"
+            (dead_letter,) = letters.letters
+            assert dead_letter.reason == "the event is of another tenant"
             assert await root.get(Unsubscribe("old")) == Stored()
 
     run(main())
@@ -611,8 +611,8 @@ def test_who_operates_acts_on_everything_and_takes_nobodys_events(authority: Tes
 def test_a_badge_knows_every_question(authority: TestAuthority) -> None:
     """What a client can ask and nobody has thought of here would be asked by everybody."""
     verifier = Verifier(authority.access["keys"], None, authority.network)
-    badge = SessionPolicy(verifier.read(authority.token("ann"), time.time()))
-    assert set(badge._inward) == set(typing.get_args(Question))
+    policy = SessionPolicy(verifier.read(authority.token("ann"), time.time()))
+    assert set(policy._inward) == set(typing.get_args(Question))
 
 
 def _with_her_names(said: Any) -> Any:

@@ -125,17 +125,17 @@ def test_who_publishes_too_fast_waits_and_loses_nothing(limits: Limits, size: in
         async with (
             broker(limits=limits) as one,
             calling(one.address, client="fast") as fast,
-            calling(one.address, client="taker") as taker,
+            calling(one.address, client="taker") as attached,
         ):
-            await taker.subscribe("s", "x >= 0")
+            await attached.subscribe("s", "x >= 0")
             answers = await fast.publish(*[event(number, x=number, text="t" * size) for number in range(40)])
             assert all(isinstance(word, Published) for word in answers)
-            assert [each.event.number for each in await taker.notified(40)] == list(range(1, 41))
+            assert [each.event.number for each in await attached.notified(40)] == list(range(1, 41))
             assert one.counts.totals["throttled_clients"] > 0
             assert not sum(one.counts.refusals.values())
             # Whoever publishes less is not held up by it.
             before = one.counts.totals["throttled_clients"]
-            await taker.publish(*[event(number, x=number) for number in range(100, 104)])
+            await attached.publish(*[event(number, x=number) for number in range(100, 104)])
             assert one.counts.totals["throttled_clients"] == before
 
     run(main())
@@ -192,9 +192,9 @@ def test_buckets_are_forgotten_when_they_are_full_again() -> None:
     )
     for client in ("a", "b"):
         assert buckets.take(client, 100, 0.0) == 0.0
-    buckets.look(5.0)
+    buckets.tick(5.0)
     assert len(buckets) == 2
-    buckets.look(11.0)
+    buckets.tick(11.0)
     assert len(buckets) == 0
 
 
@@ -261,7 +261,7 @@ def test_connections_that_do_not_say_who_they_are_are_bounded() -> None:
             assert await silent[4].ended()
             assert one.counts.refusals["handshakes_full"] == 2
             silent[0].close()
-            await until(lambda: len(one._door._waiting) == 2, "one of them is gone")
+            await until(lambda: len(one._listener._waiting) == 2, "one of them is gone")
             async with calling(one.address) as client:
                 (word,) = await client.publish(event(1, x=1))
                 assert isinstance(word, Published)
@@ -310,20 +310,20 @@ def test_who_asks_more_than_is_answered_is_not_read_from_for_a_while(
 
             def noted(is_held: bool) -> None:
                 if is_held:
-                    held_at.add(session.under_way)
+                    held_at.add(session.in_flight)
                 hold(is_held)
 
             monkeypatch.setattr(session.connection, "hold", noted)
             for number in [hasty.ask(what) for _ in range(200)]:
                 assert not isinstance(await hasty.told(number), Refused)
             assert held_at == {21}
-            assert session.under_way == 0
+            assert session.in_flight == 0
             assert not session.connection.is_held
             for each in (SchemaOf(), Subscribe("s", "x >"), Subscribe("t", "x > 0"), Unsubscribe("t")):
                 await hasty.get(each)  # whatever is asked is answered once
             hasty.send(Ask(0, Publish(event(300, x=1))), Ask(0, Acknowledge(KEY, ("s",))))
             await hasty.get(SchemaOf())
-            await until(lambda: session.under_way == 0, "nothing is left")
+            await until(lambda: session.in_flight == 0, "nothing is left")
             assert isinstance((await other.publish(event(1, x=1)))[0], Published)
 
     run(main())

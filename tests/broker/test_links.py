@@ -14,7 +14,7 @@ from meetpoint.api.messages import Message
 from meetpoint.broker.clients.refusals import Refusals
 from meetpoint.broker.observe.logs import Log
 from meetpoint.broker.observe.metrics import Counts
-from meetpoint.broker.peers.links import Links
+from meetpoint.broker.peers.links import PeerLinks
 from meetpoint.broker.transport.connection import FlushScheduler
 from meetpoint.broker.transport.tls import Guard
 from meetpoint.catalog import make_link_codec
@@ -34,7 +34,7 @@ class Here:
     def __init__(self, **said: Any) -> None:
         self.inputs: list[Input] = []
         self.counts = Counts()
-        self.links = Links(
+        self.links = PeerLinks(
             config(**said),
             Guard(config(**said)),
             FlushScheduler(asyncio.get_running_loop()),

@@ -59,16 +59,16 @@ def test_when_the_minute_is_over_it_is_said_how_many_there_were(caplog: pytest.L
         said.refusals.refuse("role", client="ann")
     said.lines()
     said.now += QUIET_S - 0.5
-    said.refusals.look()
+    said.refusals.tick()
     assert said.lines() == []
     said.now += 0.5
-    said.refusals.look()
+    said.refusals.tick()
     (line,) = said.lines()
     assert line == 'event=refused broker="" kind=role culprit=ann more=3 in_s=60'
     said.refusals.refuse("role", client="ann")  # the next minute has begun with that line
     assert said.lines() == []
     said.now += QUIET_S
-    said.refusals.look()
+    said.refusals.tick()
     assert "more=1" in said.lines()[0]
 
 
@@ -76,7 +76,7 @@ def test_after_a_quiet_minute_it_is_said_at_once_again(caplog: pytest.LogCapture
     said = Said(caplog)
     said.refusals.refuse("role", client="ann")
     said.now += QUIET_S
-    said.refusals.look()
+    said.refusals.tick()
     assert len(said.lines()) == 1
     said.refusals.refuse("role", client="ann")
     assert len(said.lines()) == 1
@@ -91,7 +91,7 @@ def test_very_many_culprits_share_a_minute_and_none_goes_uncounted(caplog: pytes
     assert len(lines) == CULPRITS_MAX + 1
     assert max(map(len, lines)) < 1_000
     said.now += QUIET_S
-    said.refusals.look()
+    said.refusals.tick()
     assert [line for line in said.lines() if "more=499" in line]
 
 

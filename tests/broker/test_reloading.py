@@ -128,7 +128,7 @@ def test_a_revoked_broker_loses_its_links_and_comes_back_by_none(ours: TestAutho
                 ours.authority.revoke("bad")
                 one.reload()
                 assert await leaving.ended()
-                await until(lambda: len(one._links.inlets) == 1, "the other link stays")
+                await until(lambda: len(one._links.inbound) == 1, "the other link stays")
                 assert one.counts.refusals["certificate"] == 1
                 await client.publish(event(1))
                 assert len(await client.notified(1)) == 1
@@ -150,10 +150,10 @@ def test_a_broker_leaves_a_link_to_one_that_was_revoked(ours: TestAuthority) -> 
             await until(lambda: one._links.open and other._links.open, "they know each other")
             ours.authority.revoke("b")
             one.reload()
-            await until(lambda: not one._links.inlets and not one._links.open, "all links are closed")
+            await until(lambda: not one._links.inbound and not one._links.open, "all links are closed")
             before = one.counts.refusals["certificate"]
             await until(lambda: one.counts.refusals["certificate"] > before, "it tries, and is refused")
-            assert not one._links.inlets
+            assert not one._links.inbound
 
     run(main())
 
@@ -169,12 +169,12 @@ def test_one_authority_follows_another_while_brokers_run(ours: TestAuthority, tm
     async def main() -> None:
         old, renewed = (files._replace(**both) for files in (ours.broker("a"), new.broker("b")))
         async with broker(tls=tls_of(old)) as one, broker(tls=tls_of(renewed), join=(one.address,)) as other:
-            async with raw(other.address, as_client(new.ca)) as taker, raw(one.address, as_client(ours.ca)) as giver:
-                await welcomed(taker)
+            async with raw(other.address, as_client(new.ca)) as attached, raw(one.address, as_client(ours.ca)) as giver:
+                await welcomed(attached)
                 await welcomed(giver)
-                await taker.subscribe("s", "TRUE")
+                await attached.subscribe("s", "TRUE")
                 await giver.publish(event(1))
-                assert len(await taker.notified(1)) == 1
+                assert len(await attached.notified(1)) == 1
             async with raw(one.address, as_broker(TestAuthority(tmp_path / "third").broker("c"))) as third:
                 third.send(Hello(BOTH, "meetpoint", peer_of("c")))
                 with pytest.raises((ssl.SSLError, AssertionError)):

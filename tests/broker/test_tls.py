@@ -71,14 +71,14 @@ def counted(one: Broker, kind: str, times: int) -> bool:
 def test_a_network_with_certificates_brings_events_from_broker_to_broker(ours: TestAuthority) -> None:
     async def main() -> None:
         async with secured_network(ours, "a", "b", "c") as brokers:
-            async with raw(brokers[2].address, as_client(ours.ca)) as taker:
-                await welcomed(taker)
-                await taker.subscribe("s", "n > 1")
+            async with raw(brokers[2].address, as_client(ours.ca)) as attached:
+                await welcomed(attached)
+                await attached.subscribe("s", "n > 1")
                 async with raw(brokers[0].address, as_client(ours.ca)) as giver:
                     await welcomed(giver)
-                    assert taker.writer.get_extra_info("ssl_object").version() == "TLSv1.3"
+                    assert attached.writer.get_extra_info("ssl_object").version() == "TLSv1.3"
                     await giver.publish(*(event(n, n=n, text="x" * 10_000) for n in range(50)))
-                    assert len(await taker.notified(48)) == 48
+                    assert len(await attached.notified(48)) == 48
             assert not any(sum(each.counts.refusals.values()) for each in brokers)
 
     run(main())
@@ -159,7 +159,7 @@ def test_whoever_is_no_broker_of_the_authority_is_turned_away_counted_and_told(
                     heard = await turned_away(one, context, hello)
                     assert says in heard.lower() or says in heard, who
                     await until(partial(counted, one, kind, before + 1), who)
-                assert not one._links.inlets, who
+                assert not one._links.inbound, who
             assert one.counts.totals["connections_refused"] == len(strangers)
 
     run(main())
@@ -214,7 +214,7 @@ def test_bytes_that_are_no_tls_close_their_connection_and_no_other(ours: TestAut
                     caller.writer.write_eof()
                     with contextlib.suppress(ConnectionError):
                         await asyncio.wait_for(caller.reader.read(), PATIENCE_S)
-            await until(lambda: not one._door._waiting, "nobody waits")
+            await until(lambda: not one._listener._waiting, "nobody waits")
             assert one.counts.refusals["tls"] > 10  # the others were too short to be anything
 
     run(main())
@@ -263,7 +263,7 @@ def test_an_id_never_changes_on_a_connection(ours: TestAuthority) -> None:
                 caller.version = caller.frames.version = welcome.version
                 caller.send(IAm(Peer(peer_of("b").id, "127.0.0.1:1", 1)))
                 await asyncio.sleep(5)
-                assert len(one._links.inlets) == 1
+                assert len(one._links.inbound) == 1
                 caller.send(IAm(peer_of("c")))
                 assert await caller.ended()
             assert one.counts.refusals["identity"] == 1

@@ -31,7 +31,7 @@ RETRY_S: Final = 1.0
 
 
 class Archiver:
-    """Writes what one broker accepts. `hand` gives the node an input."""
+    """Writes what one broker accepts. `submit` gives the node an input."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Archiver:
         schema: Callable[[], Schema | None],
         counts: Counts,
         log: Log,
-        hand: Callable[[Input], None],
+        submit: Callable[[Input], None],
         *,
         has_tenants: bool,
     ) -> None:
@@ -51,7 +51,7 @@ class Archiver:
         self._schema = schema
         self._counts = counts
         self._log = log
-        self._hand = hand
+        self._submit = submit
         self._has_tenants = has_tenants
         self._waiting: list[Accepted] = []
         self._writing = 0
@@ -112,7 +112,7 @@ class Archiver:
         for each in events:
             last[each.key.home, each.key.stream] = each.key
         for upto in last.values():
-            self._hand(Archived(upto))
+            self._submit(Archived(upto))
         return True
 
     def _write(self, events: list[Accepted], schema: Schema | None) -> int:

@@ -26,7 +26,7 @@ from meetpoint.api.ids import HomeId, NodeId, Peer
 from meetpoint.api.outcomes import Refused, Stored
 from meetpoint.api.requests import Declare, Leave
 from meetpoint.broker.bootstrap import Bootstrap
-from meetpoint.broker.clients.access import Access
+from meetpoint.broker.clients.access import Authorizer
 from meetpoint.broker.clients.broker_queries import BrokerQueries
 from meetpoint.broker.clients.refusals import Refusals
 from meetpoint.broker.clients.registry import ClientRegistry
@@ -41,12 +41,13 @@ from meetpoint.broker.observe.hooks import StepHooks
 from meetpoint.broker.observe.introspection import Introspection
 from meetpoint.broker.observe.logs import Log
 from meetpoint.broker.observe.metrics import Counts
-from meetpoint.broker.peers.links import Links
+from meetpoint.broker.peers.links import PeerLinks
 from meetpoint.broker.storage import Store, StoreState
 from meetpoint.broker.transport.connection import FlushScheduler
-from meetpoint.broker.transport.listener import Listener, listen_at
+from meetpoint.broker.file_handles import listen_at
+from meetpoint.broker.transport.listener import Listener
 from meetpoint.broker.transport.tls import Guard
-from meetpoint.broker.tuner import Tuner
+from meetpoint.broker.tuner import FeedbackLoader
 from meetpoint.catalog import make_codec, make_node
 from meetpoint.errors import MeetpointError
 from meetpoint.language.schema.schema import Schema
@@ -64,14 +65,14 @@ __all__ = ["DONE", "FAILED", "Broker"]
 DONE: Final = 0
 FAILED: Final = 70
 """How a process ends that ran a broker: as it should, or because its disk or its node failed (EX_SOFTWARE)."""
-LOOK_S: Final = 0.5
+TICK_S: Final = 0.5
 """How often connections are looked at for those that stall."""
 JOIN_RETRY_S: Final = 0.5
 JOIN_RETRY_S_MAX: Final = 8.0
 CLOCK_S: Final = 1.0
 """When the machine's clock is set by more than this, it is said."""
 DRAIN_CHECK_S: Final = 0.01
-PACES_SPARE: Final = 1_000
+RATES_SPARE: Final = 1_000
 """Of how many subscriptions that are gone it is remembered how often they were matched."""
 
 
@@ -88,20 +89,20 @@ class Broker:
         self.failure = ""
         self.node: Node
         self._clock = Clock()
-        self._clock_off_s = 0.0
+        self._clock_offset_s = 0.0
         self._is_started = False
         self._is_left = False
         self._is_leaving = False
         self._draining: asyncio.Task[None] | None = None
         self._is_built = False
-        self._tuner: Tuner | None = None
+        self._feedback: FeedbackLoader | None = None
         self._archiver: Archiver | None = None
-        self._historian: ArchiveQueries | None = None
+        self._archive_queries: ArchiveQueries | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._homes: tuple[HomeId, ...] = ()
         self._why_not = "it is starting"
         self._has_begun = False
-        self._look_timer: asyncio.TimerHandle | None = None
+        self._tick_timer: asyncio.TimerHandle | None = None
         self._ready_waiters: list[asyncio.Future[None]] = []
 
     # -- starting ------------------------------------------------------------------------------------------------------
@@ -119,7 +120,7 @@ class Broker:
         self._stopped: asyncio.Future[int] = loop.create_future()
         schema = _read_schema(config.schema)
         self._guard = Guard(config)
-        self._access = Access(config, self.log)
+        self._access = Authorizer(config, self.log)
         with contextlib.ExitStack() as undo:
             sock = listen_at(parse_address(config.listen, "listen"), "listen")
             undo.callback(sock.close)
@@ -144,14 +145,14 @@ class Broker:
         self._loop = loop
         store.start(self._on_persisted, self._on_state)
         try:
-            await self._door.open(sock)
+            await self._listener.open(sock)
             await self._open_admin()
             await warm_up(config, store.recovered.records, self.log, self._spawn)
-            contacts = await self._joining.find()
+            contacts = await self._bootstrap.find()
         except BaseException:
             await self._close(DONE)
             raise
-        self._look()
+        self._tick()
         if contacts is not None:
             self._begin(contacts)
         if config.join:
@@ -166,32 +167,32 @@ class Broker:
             node = msgspec.structs.replace(network.node, first_stream=self._clock.now() // 1_000)
             network = msgspec.structs.replace(network, node=node)
         me = Peer(NodeId(network.ring.hash(self.name.encode())), self.address)
-        turn = self._turn = FlushScheduler(loop)
+        scheduler = self._scheduler = FlushScheduler(loop)
         codec = make_codec()
         self.node = make_node(network, me, random.SystemRandom().getrandbits(63), codec)
         self._driver = Driver(
-            self.node, self._clock, self._store, turn, self.counts, self.log, self._on_left, self._fail
+            self.node, self._clock, self._store, scheduler, self.counts, self.log, self._on_left, self._fail
         )  # fmt: skip
-        self._links = Links(
-            config, self._guard, turn, codec, self.counts, self.log, self.refusals, me, self._driver.hand
+        self._links = PeerLinks(
+            config, self._guard, scheduler, codec, self.counts, self.log, self.refusals, me, self._driver.submit
         )  # fmt: skip
-        self._joining = Bootstrap(
-            config, self._guard, turn, self.refusals, self.log, me, self._knows_others(me), self._say_why_not
+        self._bootstrap = Bootstrap(
+            config, self._guard, scheduler, self.refusals, self.log, me, self._knows_others(me), self._say_why_not
         )  # fmt: skip
         self._clients = ClientRegistry(
-            self.node, config.limits, self.counts, self.log, self.refusals, self._access, self._driver.hand
+            self.node, config.limits, self.counts, self.log, self.refusals, self._access, self._driver.submit
         )
         self._driver.peers = self._links
         self._driver.clients = self._clients
-        viewing = Introspection(self.node, codec, config, self._clock, StepHooks(self.node, self._driver.look_on))
-        self._desk = BrokerQueries(
-            self.node, self._store, self._clients, self.counts, self._clock, self._driver.paces, viewing, config.scheme
+        introspection = Introspection(self.node, codec, config, self._clock, StepHooks(self.node, self._driver.set_hook))
+        self._queries = BrokerQueries(
+            self.node, self._store, self._clients, self.counts, self._clock, self._driver.rates, introspection, config.scheme
         )
-        self._desk.state = viewing.state = lambda: self.state
-        self._door = Listener(config, self._guard, turn, self.counts, self._links, self._clients, lambda: self.node.me)
+        self._queries.state = introspection.state = lambda: self.state
+        self._listener = Listener(config, self._guard, scheduler, self.counts, self._links, self._clients, lambda: self.node.me)
         if config.feedback is not None:
-            self._tuner = Tuner(config.feedback, self.counts, self.log, self._driver.hand)
-        turn.checks.append(self._check)
+            self._feedback = FeedbackLoader(config.feedback, self.counts, self.log, self._driver.submit)
+        scheduler.checks.append(self._check)
         self.counts.gauges = self._gauges
         self._admin: Admin | None = None
         self._is_built = True
@@ -202,11 +203,11 @@ class Broker:
 
         config = self.config
         self._archiver = Archiver(
-            config.archive, archive, self._clock, lambda: self.node.schema, self.counts, self.log, self._driver.hand,
+            config.archive, archive, self._clock, lambda: self.node.schema, self.counts, self.log, self._driver.submit,
             has_tenants=self._clients.access.is_guarded,
         )  # fmt: skip
         self._driver.archive = self._archiver.take
-        self._historian = ArchiveQueries(self.node, archive, self._clients)
+        self._archive_queries = ArchiveQueries(self.node, archive, self._clients)
 
     async def _open_admin(self) -> None:
         if self.config.admin_address is not None:
@@ -235,7 +236,7 @@ class Broker:
                 self.log.say(logging.ERROR, "reload_refused", problem=str(error))
                 return
         self._links.check_certificates()
-        self._clients.review()
+        self._clients.recheck_tokens()
         self.log.say(logging.INFO, "reloaded")
         self._say_advice()
 
@@ -262,7 +263,7 @@ class Broker:
         while not self._has_begun or self.node.state in ("new", "starting", "joining"):
             await asyncio.sleep(wait_s)
             try:
-                contacts = await self._joining.find()
+                contacts = await self._bootstrap.find()
             except MeetpointError as error:
                 self.log.say(logging.CRITICAL, "join_refused", problem=str(error))
                 if not self._has_begun:
@@ -270,7 +271,7 @@ class Broker:
                 return
             if self._has_begun:
                 wait_s = min(JOIN_RETRY_S_MAX, 2 * wait_s)
-                self._driver.hand(ContactsFound(contacts or ()))
+                self._driver.submit(ContactsFound(contacts or ()))
             elif contacts is not None:
                 self._begin(contacts)
 
@@ -289,7 +290,7 @@ class Broker:
         self._say_advice()
         self._why_not = ""
         self._has_begun = True
-        self._driver.hand(Started(records, founders, contacts))
+        self._driver.submit(Started(records, founders, contacts))
 
     async def _declare(self, schema: str) -> None:
         """Have the network's schema hold what the configured one does; goes on until that is said or refused."""
@@ -337,43 +338,43 @@ class Broker:
                 self._clients.moved(away, "its home moves to another broker")
         limits = self.config.limits
         clients = self._clients
-        unsettled = self._unsettled()
+        unacknowledged = self._unacknowledged()
         unsynced = self._driver.unsynced
         if clients.is_congested:
-            if unsettled <= limits.unsettled_events // 2 and unsynced <= limits.unsynced_writes // 2:
+            if unacknowledged <= limits.unsettled_events // 2 and unsynced <= limits.unsynced_writes // 2:
                 clients.is_congested = False
                 clients.release()
-        elif (unsettled > limits.unsettled_events or unsynced > limits.unsynced_writes) and not clients.is_full:
+        elif (unacknowledged > limits.unsettled_events or unsynced > limits.unsynced_writes) and not clients.is_full:
             clients.is_congested = True
         if self._ready_waiters and self.is_ready:
             self._tell_ready()
 
-    def _unsettled(self) -> int:
+    def _unacknowledged(self) -> int:
         on_their_way = sum([len(home.outbox) for home in self.node.hosting.homes.values()])
         return on_their_way if self._archiver is None else max(on_their_way, self._archiver.waiting)
 
-    def _look(self) -> None:
+    def _tick(self) -> None:
         now = self._loop.time()
-        self._look_at_clock()
-        self._links.look(now)
-        self._clients.look(now)
-        self.refusals.look()
-        self._prune_paces()
-        if self._tuner is not None:
-            self._tuner.look()
+        self._check_clock()
+        self._links.tick(now)
+        self._clients.tick(now)
+        self.refusals.tick()
+        self._prune_rates()
+        if self._feedback is not None:
+            self._feedback.tick()
         limits = self.config.limits
-        wait_s = min(LOOK_S, limits.frame_s / 4, limits.stall_s / 4)
-        self._look_timer = self._loop.call_later(wait_s, self._look)
+        wait_s = min(TICK_S, limits.frame_s / 4, limits.stall_s / 4)
+        self._tick_timer = self._loop.call_later(wait_s, self._tick)
 
-    def _prune_paces(self) -> None:
-        paces, homes = self._driver.paces, self.node.hosting.homes.values()
-        if len(paces) > 2 * sum(len(home.filters) for home in homes) + PACES_SPARE:
-            paces.keep(name for home in homes for name in home.filters)
+    def _prune_rates(self) -> None:
+        rates, homes = self._driver.rates, self.node.hosting.homes.values()
+        if len(rates) > 2 * sum(len(home.filters) for home in homes) + RATES_SPARE:
+            rates.keep(name for home in homes for name in home.filters)
 
-    def _look_at_clock(self) -> None:
+    def _check_clock(self) -> None:
         off_s = self._clock.off_s
-        if abs(off_s - self._clock_off_s) > CLOCK_S:
-            self._clock_off_s = off_s
+        if abs(off_s - self._clock_offset_s) > CLOCK_S:
+            self._clock_offset_s = off_s
             todo = "nothing, but its times are by the clock as it was; restart it when convenient"
             self.log.say(logging.WARNING, "clock_set", off_s=round(off_s, 3), todo=todo)
 
@@ -440,7 +441,7 @@ class Broker:
         found: dict[str, float] = {
             "ready": self.is_ready,
             "clients": len(self._clients.sessions),
-            "peers_in": len(self._links.inlets),
+            "peers_in": len(self._links.inbound),
             "peers_out": self._links.open,
             "homes": len(view.homes),
             "subscriptions": view.subscriptions,
@@ -483,12 +484,12 @@ class Broker:
 
     async def _drain(self) -> None:
         self.log.say(logging.INFO, "draining", unanswered=self._clients.unanswered)
-        self._door.shut()
+        self._listener.close()
         self._clients.release()
         self._clients.is_closing = True
-        others = tuple(broker.peer.address for broker in self._desk.brokers()[1:])
+        others = tuple(broker.peer.address for broker in self._queries.brokers()[1:])
         for session in list(self._clients.sessions):
-            session.close_soon("this broker stops", others)
+            session.send_go_away("this broker stops", others)
         until = self._loop.time() + self.config.limits.drain_s
         while self._loop.time() < until and not self.failure:
             if not (self._clients.unanswered or self._driver.unsynced or self._clients.queued_bytes):
@@ -526,9 +527,9 @@ class Broker:
         if self.exit_code is not None:
             return
         self.exit_code = FAILED if self.failure else code
-        if self._look_timer is not None:
-            self._look_timer.cancel()
-        self._door.shut()
+        if self._tick_timer is not None:
+            self._tick_timer.cancel()
+        self._listener.close()
         self._driver.close()
         for session in list(self._clients.sessions):
             if self.failure:
@@ -544,9 +545,9 @@ class Broker:
             task.cancel()
         if others:
             await asyncio.wait(others)
-        await self._desk.close()
-        if self._archiver is not None and self._historian is not None:
-            await self._historian.close()
+        await self._queries.close()
+        if self._archiver is not None and self._archive_queries is not None:
+            await self._archive_queries.close()
             await self._archiver.close()
         await asyncio.to_thread(self._store.close)
         self._tell_ready()

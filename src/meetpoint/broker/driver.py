@@ -20,7 +20,7 @@ from meetpoint.api.ids import Peer
 from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Outcome, Refused
 from meetpoint.broker.clock import Clock
-from meetpoint.broker.observe.hooks import Watch
+from meetpoint.broker.observe.hooks import StepHook
 from meetpoint.broker.observe.logs import Log
 from meetpoint.broker.observe.metrics import Counts
 from meetpoint.broker.observe.rates import Rates
@@ -44,7 +44,7 @@ from meetpoint.node.runtime.effects import (
 )
 from meetpoint.node.runtime.inputs import ClientRequest, Input, Persisted, Received, TimerFired
 
-__all__ = ["ClientsSide", "Driver", "PeersSide"]
+__all__ = ["ClientSink", "Driver", "PeerSink"]
 
 EVENT_HOPS = "event_hops"
 PEER_REFUSED = "peer_refused"
@@ -62,7 +62,7 @@ _STEPS = {
 }
 
 
-class PeersSide(Protocol):
+class PeerSink(Protocol):
     """Where messages go."""
 
     def send(self, to: Peer, message: Message) -> None:
@@ -75,7 +75,7 @@ class PeersSide(Protocol):
         """A peer said what it had no right to say."""
 
 
-class ClientsSide(Protocol):
+class ClientSink(Protocol):
     """Where answers and notifications go."""
 
     def answered(self, number: int, outcome: Outcome) -> None:
@@ -91,15 +91,15 @@ class ClientsSide(Protocol):
 class Driver:
     """One node's driver."""
 
-    peers: PeersSide
-    clients: ClientsSide
+    peers: PeerSink
+    clients: ClientSink
 
     def __init__(
         self,
         node: Node,
         clock: Clock,
         store: Store,
-        turn: FlushScheduler,
+        scheduler: FlushScheduler,
         counts: Counts,
         log: Log,
         on_stop: Callable[[], None],
@@ -109,12 +109,12 @@ class Driver:
         self._handle = node.handle
         self._clock = clock
         self._store = store
-        self._turn = turn
+        self._scheduler = scheduler
         self._counts = counts
         self._log = log
         self._on_stop = on_stop
         self._on_broken = on_broken
-        self._timers = Timers(turn.loop, clock, self._fired)
+        self._timers = Timers(scheduler.loop, clock, self._fired)
         self._tickets: deque[tuple[int, float]] = deque()
         self._now = clock.now()
         self._synced = 0
@@ -125,8 +125,8 @@ class Driver:
         self._me = node.me
         self.archive: Callable[[Accepted], None]
         """Where what is accepted goes, if it is archived."""
-        self._watch: Watch | None = None
-        self.paces = Rates(self._now)
+        self._hook: StepHook | None = None
+        self.rates = Rates(self._now)
         self._others: dict[type, Callable[[Any], None]] = {
             Observe: self._observe,
             Accepted: lambda effect: self.archive(effect),
@@ -136,7 +136,7 @@ class Driver:
 
     # -- inputs --------------------------------------------------------------------------------------------------------
 
-    def hand(self, item: Input) -> None:
+    def submit(self, item: Input) -> None:
         """Give an input to the node, now or when it has done what it is about."""
         inputs = self._inputs
         inputs.append(item)
@@ -150,7 +150,7 @@ class Driver:
             self._end(type(item).__name__, error)
         finally:
             self._is_busy = False
-        self._turn.expect()
+        self._scheduler.expect()
 
     def _step(self, item: Input) -> None:
         if self._is_closed:
@@ -164,8 +164,8 @@ class Driver:
         if self.node.me is not self._me:
             self._me = self.node.me
             self.peers.became(self._me)
-        if self._watch is not None:
-            self._watch(item, effects, now)
+        if self._hook is not None:
+            self._hook(item, effects, now)
         effect: Any  # of which kind says its class, which a type checker does not follow
         for effect in effects:
             kind = type(effect)
@@ -186,12 +186,12 @@ class Driver:
             else:
                 self._others[kind](effect)
 
-    def look_on(self, watch: Watch | None) -> None:
+    def set_hook(self, hook: StepHook | None) -> None:
         """Have someone look on at each step, or nobody."""
-        self._watch = watch
+        self._hook = hook
 
     def _fired(self, timer: int) -> None:
-        self.hand(TimerFired(timer))
+        self.submit(TimerFired(timer))
 
     def persisted(self, ticket: int) -> None:
         """A ticket and all before it are on disk."""
@@ -207,10 +207,10 @@ class Driver:
         tickets = self._tickets
         until = perf_counter() + SYNCED_S
         while tickets and tickets[0][0] <= self._synced:
-            self.hand(Persisted(tickets.popleft()[0]))
+            self.submit(Persisted(tickets.popleft()[0]))
             if perf_counter() > until:
                 self._is_telling = True
-                self._turn.loop.call_soon(self._tell_synced)
+                self._scheduler.loop.call_soon(self._tell_synced)
                 return
 
     def _persist(self, effect: Persist) -> None:
@@ -241,7 +241,7 @@ class Driver:
             self._counts.totals["events_taken"] += 1
             if effect.names:
                 self._counts.totals["events_matched"] += 1
-                self.paces.matched(effect.names, self._now)
+                self.rates.matched(effect.names, self._now)
         self._store.note(self._now, effect)
 
     # -- ending --------------------------------------------------------------------------------------------------------

@@ -1,17 +1,14 @@
-"""Whom a node knows: addresses and incarnations, who is suspected of being dead, and the passive list.
+"""The peers that a node knows, who is suspected of being dead, and how networks that were torn apart find each other.
 
-The rules speak of ids; this is where an id becomes a peer to send to. An id without an address is an artificial entry
-of a successor list, or a node that nobody has told about: nobody, as far as this node is concerned.
+The rules of an overlay speak of ids; `Contacts` turns an id into a peer to send to. An id without an address is an
+artificial entry of a successor list, or a node that nobody has told about: this node treats it as nobody.
 
-A suspicion is against one incarnation: news of a later one ends it, as does any word from the peer itself. A suspect
-goes to the *passive list*: peers outside the ring as this node sees it, who are asked now and then, so that networks
-that were torn apart find together again (`merging`).
+A suspicion is against one incarnation: news of a later one ends it, as does any message from the peer itself. A suspect
+goes to the *passive list*: peers outside the network as this node sees it.
 
-Networks that were torn apart find together again: the questions that overlays have in common.
-
-Whoever is dropped goes to the passive list (`contacts`). In some periods one of it is asked who is responsible, as its
-network sees it, for a key of this node's own. If that is one whom this node would not have named, there are two
-networks, and the two greet each other. What follows is the overlay's matter.
+In some periods `PartitionHealing` asks one of the passive list for the owner of a key of this node's own, as its
+network sees it. If that is a node that this one would not have named, there are two networks, and the two nodes greet
+each other. The overlay does the rest.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ __all__ = ["Contacts", "PartitionHealing"]
 
 
 class Contacts:
-    """One node's address book."""
+    """The address book of one node."""
 
     __slots__ = ("_known", "_known_max", "_me", "_passive", "_passive_max", "_urgent", "suspects")
 
@@ -44,10 +41,10 @@ class Contacts:
         self._urgent: dict[bytes, Peer] = {}  # of the passive list, who is to be asked first
         self._passive: dict[bytes, Peer] = {}  # and the others, in the order of their turns
         self.suspects: dict[bytes, tuple[int, Instant]] = {}
-        """Suspected ids, with the incarnation and since when. To be read only."""
+        """Suspected ids, with the incarnation and since when; read only."""
 
     def learn(self, peer: Peer) -> None:
-        """Someone told about a peer. The latest incarnation is the one that counts."""
+        """Note a peer that someone told about; the latest incarnation is the one that counts."""
         known = self._known.get(peer.id)
         if known is not None and known.incarnation >= peer.incarnation:
             return
@@ -58,22 +55,22 @@ class Contacts:
                 del self.suspects[peer.id]
 
     def peer(self, node: bytes) -> Peer | None:
-        """The peer of an id, suspected or not; None is nobody."""
+        """Return the peer of an id, suspected or not; None is nobody."""
         return self._known.get(node)
 
     def live(self, node: bytes) -> Peer | None:
-        """The peer of an id, unless it is suspected."""
+        """Return the peer of an id, unless it is suspected."""
         return None if node in self.suspects else self._known.get(node)
 
     def askable(self, node: bytes, now: Instant, suspicion_us: int) -> Peer | None:
-        """The peer of an id, unless it was found dead a short while ago."""
+        """Return the peer of an id, unless it was found dead a short while ago."""
         suspicion = self.suspects.get(node)
         return None if suspicion is not None and now - suspicion[1] < suspicion_us else self._known.get(node)
 
     # -- suspicion -----------------------------------------------------------------------------------------------------
 
     def suspect(self, peer: Peer, now: Instant) -> bool:
-        """A peer was silent, or has left; whether that is news."""
+        """Suspect a peer that was silent or has left; return whether that is news."""
         if peer.id == self._me:
             return False
         known = self._known.get(peer.id)
@@ -85,7 +82,10 @@ class Contacts:
         return news
 
     def heard(self, peer: Peer) -> bool:
-        """A peer spoke as a member; whether it was suspected. In the passive list it stays: its ring may be another."""
+        """Clear the suspicion of a peer that spoke as a member; return whether there was one.
+
+        It stays in the passive list, as its network may be another.
+        """
         self.learn(peer)
         suspicion = self.suspects.get(peer.id)
         if suspicion is None or suspicion[0] > peer.incarnation:
@@ -96,7 +96,7 @@ class Contacts:
     # -- the passive list ----------------------------------------------------------------------------------------------
 
     def remember(self, peer: Peer, urgent: bool = True) -> None:
-        """Put a peer into the passive list, to be asked first or in turn; where it is full, the next makes room."""
+        """Put a peer into the passive list, urgent ones to be asked first; a full list drops its oldest entry."""
         if peer.id == self._me or not peer.address or peer.id in self._urgent or peer.id in self._passive:
             return
         while len(self._urgent) + len(self._passive) >= self._passive_max:
@@ -105,17 +105,17 @@ class Contacts:
         (self._urgent if urgent else self._passive)[peer.id] = peer
 
     def remember_former(self, peers: Sequence[Peer]) -> None:
-        """Put peers from former times there, to be asked in turn; of more than it holds some, at equal distances."""
+        """Put peers from former times into the passive list; of more than it holds, some at equal distances."""
         for peer in peers[:: max(1, -(-len(peers) // self._passive_max))]:
             self.learn(peer)
             self.remember(peer, urgent=False)
 
     def forget_unsuspected(self) -> None:
-        """This ring seems to be the only one: let go of those in turn who were never suspected."""
+        """Drop the peers from the passive list that were never suspected: this network seems to be the only one."""
         self._passive = {node: peer for node, peer in self._passive.items() if node in self.suspects}
 
     def next_passive(self) -> Peer | None:
-        """The peer of the passive list whose turn it is: those who came last first, then all, round and round."""
+        """Return the next peer of the passive list to ask: urgent ones first, then all in rotation."""
         turn = self._urgent or self._passive
         if not turn:
             return None
@@ -125,17 +125,17 @@ class Contacts:
         return self._known.get(node, peer)
 
     def passive_sample(self, count: int) -> tuple[Peer, ...]:
-        """The peers of the passive list whose turns come next."""
+        """Return the peers of the passive list that are next in rotation."""
         return tuple(islice(chain(self._urgent.values(), self._passive.values()), count))
 
     def forget_passive(self, node: bytes) -> None:
-        """A peer of the passive list is in this ring."""
+        """Drop a peer from the passive list: it is in this network."""
         self._urgent.pop(node, None)
         self._passive.pop(node, None)
 
     @property
     def passive(self) -> int:
-        """How long the passive list is."""
+        """Length of the passive list."""
         return len(self._urgent) + len(self._passive)
 
     # -- limits --------------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class Contacts:
         return len(self._known) > self._known_max or len(self.suspects) > self._known_max
 
     def prune(self, needed: Collection[bytes]) -> None:
-        """Forget whom no pointer names, where there are too many."""
+        """Forget the peers that no pointer names, where there are too many."""
         if len(self._known) > self._known_max:
             self._known = {node: peer for node, peer in self._known.items() if node in needed}
         if len(self.suspects) > self._known_max:
@@ -160,26 +160,26 @@ class Contacts:
 
 
 class HealingSettings(Protocol):
-    """What an overlay's settings say of it."""
+    """The settings of an overlay that healing needs."""
 
     @property
     def merge_share(self) -> float:
-        """In this share of the periods a peer of the passive list is asked."""
+        """Share of the periods in which a peer of the passive list is asked."""
 
     @property
     def agreed_max(self) -> int:
-        """After so many answers in a row that know of one network, peers never suspected are left in peace."""
+        """Number of agreeing answers in a row after which peers that were never suspected are left in peace."""
 
 
 class Greeter(Protocol):
-    """An overlay's upkeep."""
+    """An overlay that can introduce this node to another."""
 
     def greet(self, peer: Peer) -> None:
-        """Tell a node of this one, and ask where it stands."""
+        """Tell a node about this one, and ask for its state."""
 
 
 class PartitionHealing:
-    """One node's questions to those outside its network."""
+    """The questions of one node to peers outside its network."""
 
     __slots__ = ("_agreed", "_contacts", "_greeter", "_router", "_runtime", "_settings")
 
@@ -196,22 +196,22 @@ class PartitionHealing:
     # -- what an overlay adds ------------------------------------------------------------------------------------------
 
     def _key(self) -> Key | None:
-        """The key that is asked for; None where this node is in no network."""
+        """Return the key to ask for; None where this node is in no network."""
         raise NotImplementedError
 
     def _expects(self, found: Peer) -> bool:
-        """Whether that is who is responsible for it, as this node sees it."""
+        """Return whether a peer is the owner of the key as this node sees it."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------------------------------
 
     def remember(self, peers: Sequence[Peer]) -> None:
-        """Peers from former times are asked in turn."""
+        """Put peers from former times into the passive list, to be asked in rotation."""
         self._agreed = 0
         self._contacts.remember_former(peers)
 
     def tick(self) -> None:
-        """In some periods, ask one."""
+        """Ask one peer of the passive list, in some of the periods."""
         key = self._key()
         if key is None or self._runtime.random.random() >= self._settings.merge_share:
             return

@@ -16,7 +16,7 @@ from meetpoint.broker.storage import Store, StoreError
 from meetpoint.broker.storage.database import open_file
 from meetpoint.broker.storage.layout import MIGRATIONS, Migration, checksum
 from meetpoint.broker.storage.maintenance import check
-from meetpoint.broker.storage.recovery import distrust
+from meetpoint.broker.storage.recovery import drop_completeness_notes
 from meetpoint.node.cluster.home_manager import HOSTED
 from meetpoint.node.node import INCARNATION
 from meetpoint.node.runtime.records import LOCAL, Record
@@ -350,7 +350,7 @@ def test_the_notes_that_homes_are_whole_are_kept_back_where_something_is_damaged
     notes = [Record(LOCAL, HOSTED + home.hex(), 1, b"") for home in (one, two)]
     known = [Record(LOCAL, INCARNATION, 1, b""), Record(one, "last", 1, b"x"), Record(two, "last", 1, b"x")]
     records = [*notes, *known]
-    assert distrust(records, ()) == records
-    assert distrust(records, [one]) == records[1:]
-    assert distrust(records, [LOCAL]) == known[1:], "of a node's own notes any may be missing"
-    assert distrust(records, [HomeId(b"3")]) == known[1:], "whose record it was is not known"
+    assert drop_completeness_notes(records, ()) == records
+    assert drop_completeness_notes(records, [one]) == records[1:]
+    assert drop_completeness_notes(records, [LOCAL]) == known[1:], "of a node's own notes any may be missing"
+    assert drop_completeness_notes(records, [HomeId(b"3")]) == known[1:], "whose record it was is not known"

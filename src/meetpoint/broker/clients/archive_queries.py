@@ -36,50 +36,50 @@ class ArchiveQueries:
     def __init__(self, node: Node, archive: Archive, clients: ClientRegistry) -> None:
         self._node = node
         self._id = archive.id
-        self._shelf = ArchiveShelf(archive.folder)
+        self._pages = ArchiveShelf(archive.folder)
         self._clients = clients
-        self._turns = FairQueue(READERS_MAX)
-        clients.readers[Streams] = self._streams
-        clients.readers[History] = self._history
+        self._queue = FairQueue(READERS_MAX)
+        clients.query_handlers[Streams] = self._streams
+        clients.query_handlers[History] = self._history
 
     def _streams(self, session: Session, request: int, what: Streams) -> None:
         here = {(home, stream): Stream(bytes(home), stream, True, last, archived)
                 for home, stream, last, archived in self._node.archived()}  # fmt: skip
 
-        def look() -> Word:
+        def work() -> Word:
             found = {key: Stream(bytes(key[0]), key[1], False, last, last)
-                     for key, last in self._shelf.streams().items()}  # fmt: skip
+                     for key, last in self._pages.streams().items()}  # fmt: skip
             found |= here
             return StreamsAre(self._id, tuple(found[key] for key in sorted(found)))
 
-        self._read(session, request, look)
+        self._read(session, request, work)
 
     def _history(self, session: Session, request: int, what: History) -> None:
         try:
-            wanted = _wanted(what.filter, session.badge)
+            wanted = _wanted(what.filter, session.policy)
         except FilterError as error:
             session.tell(request, Refused(str(error), retry=False))
             return
         key = HomeId(what.home), what.stream
         here = {(home, stream): archived for home, stream, _, archived in self._node.archived()}
 
-        def look() -> Word:
+        def work() -> Word:
             # Nothing is said of what is on its way to the archive, be it another broker's.
-            upto = min(what.upto, here[key] if key in here else self._shelf.streams().get(key, 0))
+            upto = min(what.upto, here[key] if key in here else self._pages.streams().get(key, 0))
             if upto <= what.after:
                 return HistoryIs((), what.after)
-            rows, reached = self._shelf.page(key, what.after, upto, what.since_us, wanted)
+            rows, reached = self._pages.page(key, what.after, upto, what.since_us, wanted)
             return HistoryIs(tuple((row.number, row.at_us, row.content) for row in rows), reached)
 
-        self._read(session, request, look)
+        self._read(session, request, work)
 
-    def _read(self, session: Session, request: int, look: Callable[[], Word]) -> None:
-        self._turns.read(session, request, lambda: self._found(look))
+    def _read(self, session: Session, request: int, work: Callable[[], Word]) -> None:
+        self._queue.read(session, request, lambda: self._found(work))
 
-    def _found(self, look: Callable[[], Word]) -> Word:
+    def _found(self, work: Callable[[], Word]) -> Word:
         """By a thread."""
         try:
-            return look()
+            return work()
         except Exception as error:  # whoever asked must be told, whatever it is
             said = str(error) if isinstance(error, OSError | ArchiveError) else f"{type(error).__name__}: {error}"
             self._clients.log.say(logging.ERROR, "archive_unreadable", problem=said)
@@ -87,12 +87,12 @@ class ArchiveQueries:
 
     async def close(self) -> None:
         """Wait for what is being read."""
-        await self._turns.close()
+        await self._queue.close()
 
 
-def _wanted(text: str, badge: SessionPolicy | None) -> Callable[[str, Event], bool]:
+def _wanted(text: str, policy: SessionPolicy | None) -> Callable[[str, Event], bool]:
     accepts = None if text == EVERYTHING else parse_filter(text).accepts
-    if badge is None:
+    if policy is None:
         return lambda tenant, event: accepts is None or accepts(event.attributes)
-    may_read = badge.may_read
+    may_read = policy.may_read
     return lambda tenant, event: may_read(tenant, event) and (accepts is None or accepts(event.attributes))

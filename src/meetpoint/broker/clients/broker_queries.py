@@ -69,14 +69,14 @@ class BrokerQueries:
         clients: ClientRegistry,
         counts: Counts,
         clock: Clock,
-        paces: Rates,
-        viewing: Introspection,
+        rates: Rates,
+        introspection: Introspection,
         scheme: str,
     ) -> None:
         self._node = node
         self._clock = clock
-        self._paces = paces
-        self._watchers = viewing.watchers
+        self._rates = rates
+        self._hooks = introspection.hooks
         self._store = store
         self._clients = clients
         self._counts = counts
@@ -84,7 +84,7 @@ class BrokerQueries:
         self._since = monotonic()
         self._turns = FairQueue(1)
         self.state: Callable[[], str] = lambda: node.state
-        clients.readers = {
+        clients.query_handlers = {
             Brokers: self._brokers,
             Status: self._status,
             Subscriptions: self._subscriptions,
@@ -95,10 +95,10 @@ class BrokerQueries:
             ProgressOf: self._progress,
             Streams: _no_archive,
             History: _no_archive,
-            View: viewing.view,
-            Follow: viewing.follow,
-            Followed: viewing.followed,
-            Recent: viewing.recent,
+            View: introspection.view,
+            Follow: introspection.follow,
+            Followed: introspection.followed,
+            Recent: introspection.recent,
         }
 
     def brokers(self) -> tuple[Broker, ...]:
@@ -148,13 +148,13 @@ class BrokerQueries:
         found = self._node.held_subscriptions(what.owner, what.labels, what.after, PAGE_MAX + 1)
         page: list[Held] = []
         size = 0
-        now, since = self._clock.now(), self._paces.since_us if self._watchers.has_tracing else 0
+        now, since = self._clock.now(), self._rates.since_us if self._hooks.has_tracing else 0
         for each in found[:PAGE_MAX]:
-            pace = self._paces.of(each.name, now)
+            rate = self._rates.of(each.name, now)
             page.append(
                 Held(
                     each.name, each.filter, each.terms, each.queued, each.is_present, each.subscribed_us,
-                    pace.total, pace.lately, pace.last_us, since,
+                    rate.total, rate.lately, rate.last_us, since,
                 )
             )  # fmt: skip
             size += len(each.filter) * 4 + 256
@@ -165,8 +165,8 @@ class BrokerQueries:
     def _dead_letters(self, session: Session, request: int, what: DeadLetters) -> None:
         if not self._has_homes(session, request):
             return
-        badge = session.badge
-        within = "" if badge is None or badge.sees_all else badge.scope.prefix
+        policy = session.policy
+        within = "" if policy is None or policy.sees_all else policy.scope.prefix
         found = self._node.dead_letters(what.name, what.after, PAGE_MAX + 1, within)
         page: list[DeadLetterInfo] = []
         size = 0

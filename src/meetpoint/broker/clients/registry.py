@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from meetpoint.api.outcomes import Outcome, Published, Refused
 from meetpoint.api.requests import Acknowledge, Attach, Detach, Publish, Reject, RequestOf, Subscribe, Unsubscribe
-from meetpoint.broker.clients.access import Access
+from meetpoint.broker.clients.access import Authorizer
 from meetpoint.broker.clients.quotas import Quotas
 from meetpoint.broker.clients.refusals import Refusals
 from meetpoint.broker.clients.session_policy import SessionPolicy
@@ -51,8 +51,8 @@ class ClientRegistry:
         counts: Counts,
         log: Log,
         refusals: Refusals,
-        access: Access,
-        hand: Callable[[Input], None],
+        access: Authorizer,
+        submit: Callable[[Input], None],
     ) -> None:
         self._node = node
         self.counts = counts
@@ -62,16 +62,16 @@ class ClientRegistry:
         self.queue_max = limits.client_queue_bytes
         self.quotas = Quotas(limits, node)
         self._buckets = TokenBuckets(limits)
-        self._hand = hand
+        self._submit = submit
         self.sessions: dict[Session, None] = {}
-        self._takers: dict[str, Session] = {}
+        self._attached: dict[str, Session] = {}
         self._asked: dict[int, tuple[Session | None, int, RequestOf, asyncio.Future[Outcome] | None]] = {}
         self._number = NOBODY
         self.requests_max = limits.requests_under_way
         self._waiting: dict[Session, None] = {}
         self._paused: dict[Session, asyncio.TimerHandle] = {}
         self._connections = 0
-        self.readers: dict[type, Callable[[Session, int, Any], None]] = {}
+        self.query_handlers: dict[type, Callable[[Session, int, Any], None]] = {}
         self.is_closing = False
         self.is_full = False
         """Whether the disk is."""
@@ -83,18 +83,18 @@ class ClientRegistry:
     def ask(self, session: Session | None, request: int, what: RequestOf) -> None:
         """Ask the node for a client."""
         if request == NOBODY and type(what) in _QUIET:
-            self._hand(ClientRequest(NOBODY, what))
+            self._submit(ClientRequest(NOBODY, what))
             return
         self._number = number = self._number + 1
         self._asked[number] = (session, request, what, None)
-        self._hand(ClientRequest(number, what))
+        self._submit(ClientRequest(number, what))
 
     def ask_self(self, what: RequestOf) -> asyncio.Future[Outcome]:
         """Ask the node for the broker itself."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._number = number = self._number + 1
         self._asked[number] = (None, NOBODY, what, future)
-        self._hand(ClientRequest(number, what))
+        self._submit(ClientRequest(number, what))
         return future
 
     def answered(self, number: int, outcome: Outcome) -> None:
@@ -119,7 +119,7 @@ class ClientRegistry:
     def withdraw(self) -> None:
         """Events that are not on disk will not be for a while: their publishers are told to bring them elsewhere."""
         for number in [number for number, (_, _, what, _) in self._asked.items() if type(what) is Publish]:
-            self._hand(Withdrawn(number))
+            self._submit(Withdrawn(number))
             self.answered(number, Refused(DISK_FULL, retry=True))
 
     def _was_refused(self, session: Session, what: RequestOf, outcome: Refused) -> None:
@@ -128,13 +128,13 @@ class ClientRegistry:
         if type(what) is Publish and outcome.retry:
             session.is_out_of_order = True
         name = what.name if isinstance(what, (Attach, Subscribe)) else ""
-        if self._takers.get(name) is session and (isinstance(what, Attach) or name in session.passing):
-            self.take_away(name)
+        if self._attached.get(name) is session and (isinstance(what, Attach) or name in session.ephemeral):
+            self.detach(name)
 
     def _unsubscribed(self, session: Session, name: str) -> None:
-        taker = self.take_away(name)
-        if taker is not None and taker is not session:
-            taker.end(name, "it was unsubscribed by another client", moved=False)
+        attached = self.detach(name)
+        if attached is not None and attached is not session:
+            attached.end(name, "it was unsubscribed by another client", moved=False)
 
     @property
     def unanswered(self) -> int:
@@ -146,59 +146,59 @@ class ClientRegistry:
 
     # -- who takes what ------------------------------------------------------------------------------------------------
 
-    def taker(self, name: str) -> Session | None:
+    def attached(self, name: str) -> Session | None:
         """Who takes the notifications of a name."""
-        return self._takers.get(name)
+        return self._attached.get(name)
 
-    def give(self, name: str, session: Session) -> None:
+    def attach(self, name: str, session: Session) -> None:
         """A client takes a name from now on; whoever had it is told."""
-        former = self._takers.get(name)
+        former = self._attached.get(name)
         if former is session:
             return
         if former is not None:
-            is_passing = name in former.passing
-            self.take_away(name)
+            is_ephemeral = name in former.ephemeral
+            self.detach(name)
             former.end(name, "another client takes it now", moved=False)
-            if is_passing:
-                session.passing[name] = None
+            if is_ephemeral:
+                session.ephemeral[name] = None
             else:
-                self._hand(
+                self._submit(
                     ClientRequest(NOBODY, Detach(name))
                 )  # what the former one had and did not acknowledge comes again
-        self._takers[name] = session
+        self._attached[name] = session
         session.names[name] = None
 
-    def take_away(self, name: str) -> Session | None:
+    def detach(self, name: str) -> Session | None:
         """Nobody takes a name from now on."""
-        session = self._takers.pop(name, None)
+        session = self._attached.pop(name, None)
         if session is not None:
             session.names.pop(name, None)
-            session.passing.pop(name, None)
+            session.ephemeral.pop(name, None)
         return session
 
     def names(self) -> Iterable[str]:
         """All names that someone takes."""
-        return self._takers
+        return self._attached
 
     def moved(self, names: Iterable[str], reason: str) -> None:
         """The homes of these names are elsewhere, or will be."""
         for name in names:
-            session = self.take_away(name)
+            session = self.detach(name)
             if session is not None:
                 session.end(name, reason, moved=True)
 
     def ended(self, name: str, reason: str) -> None:
         """A subscription is over."""
-        session = self.take_away(name)
+        session = self.detach(name)
         if session is not None:
             session.end(name, reason, moved=False)
 
     def notify(self, effect: Notify) -> None:
         """Bring an event to whoever takes it; the node hears of names that nobody takes."""
-        takers = self._takers
+        attached = self._attached
         names = effect.names
         if len(names) == 1:
-            session = takers.get(names[0])
+            session = attached.get(names[0])
             if session is not None:
                 session.notify(effect, names)
             else:
@@ -206,7 +206,7 @@ class ClientRegistry:
             return
         by_session: dict[Session | None, list[str]] = {}
         for name in names:
-            by_session.setdefault(takers.get(name), []).append(name)
+            by_session.setdefault(attached.get(name), []).append(name)
         for each, theirs in by_session.items():
             if each is not None:
                 each.notify(effect, tuple(theirs))
@@ -216,7 +216,7 @@ class ClientRegistry:
 
     def _unclaimed(self, name: str) -> None:
         self.counts.totals["unclaimed"] += 1
-        self._hand(ClientRequest(NOBODY, Detach(name)))
+        self._submit(ClientRequest(NOBODY, Detach(name)))
 
     # -- coming and going ----------------------------------------------------------------------------------------------
 
@@ -225,27 +225,27 @@ class ClientRegistry:
 
         Who it is: by its token, or else by what it says, or else nobody knows, and it is like no other.
         """
-        badge = self.access.admit(client, token)
+        policy = self.access.admit(client, token)
         self._connections += 1
-        key = badge.scope.owner if badge is not None else client or f"connection {self._connections}"
+        key = policy.scope.owner if policy is not None else client or f"connection {self._connections}"
         self.quotas.check_connection(key)
-        if badge is not None:
-            badge.schema = lambda: self._node.schema
-            badge.filter_of = self._filter_of
-        return key, badge
+        if policy is not None:
+            policy.schema = lambda: self._node.schema
+            policy.filter_of = self._filter_of
+        return key, policy
 
     def _filter_of(self, name: str) -> str | None:
         home = self._node.hosting.find(name)
         held = None if home is None else home.subscription(name)
         return None if held is None else held.filter
 
-    def came(self, session: Session) -> None:
+    def connected(self, session: Session) -> None:
         """A client has connected."""
         self.sessions[session] = None
         self.quotas.connected(session.key)
         self.log.say(logging.DEBUG, "client_connected", client=session.key)
 
-    def gone(self, session: Session, reason: str) -> None:
+    def disconnected(self, session: Session, reason: str) -> None:
         """A client has not been there any longer since now."""
         if session in self.sessions:
             del self.sessions[session]
@@ -258,16 +258,16 @@ class ClientRegistry:
             self._paused.pop(session).cancel()
         self.log.say(logging.DEBUG, "client_gone", client=session.key, reason=reason)
         for name in list(session.names):
-            self.take_away(name)
-            self._hand(ClientRequest(NOBODY, Detach(name)))
+            self.detach(name)
+            self._submit(ClientRequest(NOBODY, Detach(name)))
 
-    def review(self) -> None:
+    def recheck_tokens(self) -> None:
         """Look at all tokens again: whose does not count any longer is told, and goes."""
         for session in list(self.sessions):
-            denied = None if session.badge is None else self.access.why_not(session.badge)
+            denied = None if session.policy is None else self.access.why_not(session.policy)
             if denied is not None:
                 session.refuse(denied.kind, denied.reason)
-                session.close_soon(denied.reason, ())
+                session.send_go_away(denied.reason, ())
                 session.connection.close(denied.reason)
 
     # -- who is not read from ------------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ class ClientRegistry:
 
     def hold(self, session: Session) -> None:
         """Read from a client, or not: it may have published too much, all may, or it waits for too many answers."""
-        is_busy = session.under_way > self.requests_max
+        is_busy = session.in_flight > self.requests_max
         session.connection.hold(is_busy or session in self._paused or session in self._waiting)
 
     def _go_on(self, session: Session) -> None:
@@ -309,9 +309,9 @@ class ClientRegistry:
         """How many bytes are still to be written."""
         return sum(session.connection.queued_bytes for session in self.sessions)
 
-    def look(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Called now and then: close what stalls, and whose token has expired."""
         for session in list(self.sessions):
-            session.connection.look(now)
-        self.review()
-        self._buckets.look(now)
+            session.connection.tick(now)
+        self.recheck_tokens()
+        self._buckets.tick(now)

@@ -35,7 +35,6 @@ from meetpoint.api.requests import (
     Unsubscribe,
     Update,
 )
-from meetpoint.broker.clients.refusals import host_of
 from meetpoint.broker.clients.registry import DISK_FULL, NOBODY, ClientRegistry
 from meetpoint.broker.clients.session_policy import NAME_MAX, DeniedError, SessionPolicy
 from meetpoint.broker.transport.connection import Connection
@@ -53,31 +52,31 @@ class Session:
     """One client's connection."""
 
     def __init__(
-        self, clients: ClientRegistry, connection: Connection, client: str, key: str, badge: SessionPolicy | None
+        self, clients: ClientRegistry, connection: Connection, client: str, key: str, policy: SessionPolicy | None
     ) -> None:
         self._clients = clients
         self.connection = connection
         self.client = client
         self.key = key
         """Who it is where things are counted by clients."""
-        self.badge = badge
-        self._culprit = {"client": key} if badge is not None else {"address": host_of(connection), "name": client}
+        self.policy = policy
+        self._offender = {"client": key} if policy is not None else {"address": connection.host, "name": client}
         """Whom the log names: without a token, a name is only what somebody says."""
         self.names: dict[str, None] = {}
-        self.passing: dict[str, None] = {}
+        self.ephemeral: dict[str, None] = {}
         """Of the names, those of subscriptions that are taken once."""
         self._made: dict[str, None] = {}
         """The names of subscriptions that were made here."""
         self.is_out_of_order = False
         """Whether an event was refused for now: what the client had sent after it must not overtake it."""
-        self.under_way = 0
+        self.in_flight = 0
         """How many requests have no answer yet."""
         self._held: deque[tuple[Notify, tuple[str, ...]]] = deque()
         self._withheld: list[tuple[EventKey, tuple[str, ...], str]] = []
-        self._kinds: dict[type, Callable[[int, Any], None]] = {
+        self._handlers: dict[type, Callable[[int, Any], None]] = {
             Publish: self._publish,
-            Attach: self._present,
-            Detach: self._absent,
+            Attach: self._attach,
+            Detach: self._detach,
             Subscribe: self._subscribe,
             Update: self._update,
             Unsubscribe: self._unsubscribe,
@@ -96,25 +95,25 @@ class Session:
         kind = type(what)
         request = message.request
         if request != NOBODY or kind not in (Acknowledge, Reject):
-            self.under_way += 1
-            if self.under_way > clients.requests_max:
+            self.in_flight += 1
+            if self.in_flight > clients.requests_max:
                 clients.hold(self)
         try:
             if clients.is_closing and kind not in (Acknowledge, Reject):
                 raise self._not_now(kind, "stopping", "this broker stops; ask another")
             if clients.is_full and kind in _WRITES:
                 raise self._not_now(kind, "disk_full", DISK_FULL)
-            if self.badge is not None:
-                what = self.badge.inward(what)
+            if self.policy is not None:
+                what = self.policy.inward(what)
                 kind = type(what)
             if kind is Acknowledge or kind is Reject:
                 clients.ask(self, request, what)  # type: ignore[arg-type]
                 return
-            handler = self._kinds.get(kind)
+            handler = self._handlers.get(kind)
             if handler is not None:
                 handler(request, what)
-            elif kind in clients.readers:
-                clients.readers[kind](self, request, what)
+            elif kind in clients.query_handlers:
+                clients.query_handlers[kind](self, request, what)
             else:
                 clients.ask(self, request, what)  # type: ignore[arg-type]
         except DeniedError as denied:
@@ -125,7 +124,7 @@ class Session:
 
     def refuse(self, kind: str, reason: str) -> None:
         """Something of this client was refused: count it, and say it once."""
-        self._clients.refusals.refuse(kind, reason=reason, **self._culprit)
+        self._clients.refusals.refuse(kind, reason=reason, **self._offender)
 
     def _not_now(self, kind: type, why: str, reason: str) -> DeniedError:
         self.is_out_of_order = self.is_out_of_order or kind is Publish
@@ -146,16 +145,16 @@ class Session:
         quotas.check_labels(what.terms.owner, what.terms.labels)
         quotas.check_subscription(what, self._made)
         self._made[what.name] = None
-        if not what.terms.durable and self._clients.taker(what.name) is None:
-            self._clients.give(what.name, self)
-            self.passing[what.name] = None
+        if not what.terms.durable and self._clients.attached(what.name) is None:
+            self._clients.attach(what.name, self)
+            self.ephemeral[what.name] = None
         self._clients.ask(self, request, what)
 
     def _own_filter(self, text: str) -> str:
-        return text if self.badge is None else self.badge.scope.filter_outside(text)
+        return text if self.policy is None else self.policy.scope.filter_outside(text)
 
     def _owned(self, what: Subscribe) -> Subscribe:
-        if self.badge is None and len(what.name) > NAME_MAX:
+        if self.policy is None and len(what.name) > NAME_MAX:
             raise DeniedError("request", f"the name has {len(what.name)} characters; give it 1 to {NAME_MAX}")
         if what.terms.owner or not self.client:
             return what
@@ -179,20 +178,20 @@ class Session:
         self._made.pop(what.name, None)
         self._clients.ask(self, request, what)
 
-    def _present(self, request: int, what: Attach) -> None:
-        self._clients.give(what.name, self)
+    def _attach(self, request: int, what: Attach) -> None:
+        self._clients.attach(what.name, self)
         self._clients.ask(self, request, what)
 
-    def _absent(self, request: int, what: Detach) -> None:
-        taker = self._clients.taker(what.name)
-        if taker is None or taker is self:
-            self._clients.take_away(what.name)
+    def _detach(self, request: int, what: Detach) -> None:
+        attached = self._clients.attached(what.name)
+        if attached is None or attached is self:
+            self._clients.detach(what.name)
             self._clients.ask(self, request, what)
         else:
             self.tell(request, Stored())  # another one takes it by now
 
     def _leave(self, request: int, what: Leave) -> None:
-        if self.badge is None and not self.is_near:
+        if self.policy is None and not self.is_near:
             raise DeniedError("role", "a broker is asked to leave from its own machine only; run the command there")
         self._clients.ask(self, request, what)
 
@@ -209,32 +208,32 @@ class Session:
 
     def tell(self, request: int, word: Word) -> None:
         """Answer a request, where that is wanted."""
-        self.under_way -= 1
-        if self.under_way == self._clients.requests_max // 2:
+        self.in_flight -= 1
+        if self.in_flight == self._clients.requests_max // 2:
             self._clients.hold(self)
         self.connection.refusals += type(word) is Refused
         if request != NOBODY:
-            self._say(Told(request, word if self.badge is None else self.badge.outward(word)))
+            self._say(Told(request, word if self.policy is None else self.policy.outward(word)))
 
     def end(self, name: str, reason: str, *, moved: bool) -> None:
         """Nothing more comes for a name."""
         (said,) = self._names_outside((name,))
         self._say(Ended(said, reason, moved))
 
-    def close_soon(self, reason: str, others: tuple[str, ...]) -> None:
+    def send_go_away(self, reason: str, others: tuple[str, ...]) -> None:
         """This broker stops, or will not go on with this client."""
         self._say(GoAway(reason, others))
 
     def _names_outside(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        return names if self.badge is None else self.badge.scope.names_outside(names)
+        return names if self.policy is None else self.policy.scope.names_outside(names)
 
     def notify(self, effect: Notify, names: tuple[str, ...]) -> None:
         """Bring an event to names that this client takes."""
-        if self.badge is not None and (reason := self.badge.why_not_deliver(effect.content)) is not None:
-            self._withhold(effect.event, names, reason)
+        if self.policy is not None and (reason := self.policy.why_not_deliver(effect.content)) is not None:
+            self._reject_delivery(effect.event, names, reason)
             return
         if self.connection.queued_bytes > self._clients.queue_max:
-            names = self._without_passing(names)
+            names = self._without_ephemeral(names)
         elif not self._held:
             self._write(effect, names)
             return
@@ -248,14 +247,14 @@ class Session:
         if effect.redelivered:
             totals["redeliveries"] += len(names)
         content = effect.content
-        if self.badge is not None:
-            names, content = self._names_outside(names), self.badge.event_outside(content)
+        if self.policy is not None:
+            names, content = self._names_outside(names), self.policy.event_outside(content)
         self.connection.say(_ENCODE(Notification(effect.event, names, content, effect.redelivered)))
 
-    def _without_passing(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        if not self.passing:
+    def _without_ephemeral(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        if not self.ephemeral:
             return names
-        kept = tuple(name for name in names if name not in self.passing)
+        kept = tuple(name for name in names if name not in self.ephemeral)
         self._clients.counts.totals["dropped_to_clients"] += len(names) - len(kept)
         return kept
 
@@ -268,7 +267,7 @@ class Session:
             if names:
                 self._write(effect, names)
 
-    def _withhold(self, event: EventKey, names: tuple[str, ...], reason: str) -> None:
+    def _reject_delivery(self, event: EventKey, names: tuple[str, ...], reason: str) -> None:
         """An event may not be handed over: a dead letter where it would wait, and gone where it is taken once.
 
         The home is told in the next turn of the loop: it brings the next ones then, and there may be very many.
@@ -303,4 +302,4 @@ class Session:
     def closed(self, reason: str) -> None:
         """The client is gone."""
         self._held.clear()
-        self._clients.gone(self, reason)
+        self._clients.disconnected(self, reason)

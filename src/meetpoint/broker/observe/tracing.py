@@ -59,7 +59,7 @@ class TracingError(Exception):
     """An event cannot be followed now."""
 
 
-class _Said(NamedTuple):
+class _MessageSeen(NamedTuple):
     """A message that was sent or came, as far as anyone needs to know."""
 
     is_sent: bool
@@ -71,7 +71,7 @@ class _Said(NamedTuple):
     data: bytes
 
 
-class _Followed:
+class _FollowedEvent:
     """One event that is followed."""
 
     def __init__(self, id_: str, until: int) -> None:
@@ -87,7 +87,7 @@ class _Followed:
         else:
             self.is_cut = True
 
-    def names(self, said: _Said) -> bool:
+    def names(self, said: _MessageSeen) -> bool:
         """Whether a message is about this event by itself."""
         if not self.signs.are_in(said.data):
             return said.thread in self.threads
@@ -102,7 +102,7 @@ class EventTracer:
     def __init__(self, node: Node, codec: Codec) -> None:
         self._node = node
         self._codec = codec
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[str, _FollowedEvent] = {}
         self._unnamed: deque[Seen] = deque(maxlen=UNNAMED_MAX)
         self._number = 0
         self.errors = 0
@@ -122,7 +122,7 @@ class EventTracer:
             raise TracingError(f"{FOLLOWED_MAX} events are followed here already; ask again in a while")
         if not self._followed:
             self.on_change(True)
-        self._followed[id_] = _Followed(id_, until)
+        self._followed[id_] = _FollowedEvent(id_, until)
 
     def followed(self, id_: str, threads: Sequence[bytes], now: int) -> FollowedIs | None:
         """What was seen of an event, and of threads; None where it is not followed, or not any longer."""
@@ -152,7 +152,7 @@ class EventTracer:
 
     # -- a step of the node --------------------------------------------------------------------------------------------
 
-    def took(self, item: Input, effects: Sequence[Effect], now: int) -> None:
+    def on_step(self, item: Input, effects: Sequence[Effect], now: int) -> None:
         """The node has taken an input, and wants these things done."""
         self._forget_old(now)
         came = self._came(item)
@@ -166,10 +166,10 @@ class EventTracer:
 
     def _look(
         self,
-        followed: _Followed,
+        followed: _FollowedEvent,
         item: Input,
-        came: _Said | None,
-        sent: list[_Said | None],
+        came: _MessageSeen | None,
+        sent: list[_MessageSeen | None],
         effects: Sequence[Effect],
         now: int,
         named: set[int],
@@ -207,7 +207,7 @@ class EventTracer:
             self._next(), now, effect.step, names=effect.names[:NAMES_MAX], detail=effect.detail, looked_at=looked_at
         )  # fmt: skip
 
-    def _seen(self, said: _Said, now: int) -> Seen:
+    def _seen(self, said: _MessageSeen, now: int) -> Seen:
         detail = "routed" if said.is_routed else ""
         step = "sent" if said.is_sent else "received"
         return Seen(self._next(), now, step, said.peer, said.tag, said.thread, detail=detail)
@@ -218,15 +218,15 @@ class EventTracer:
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def _came(self, item: Input) -> _Said | None:
+    def _came(self, item: Input) -> _MessageSeen | None:
         if type(item) is not Received:
             return None
         return self._read(item.message, item.source.id, self._node.me.id, is_sent=False)
 
-    def _sent(self, effect: Send) -> _Said | None:
+    def _sent(self, effect: Send) -> _MessageSeen | None:
         return self._read(effect.message, self._node.me.id, effect.to.id, is_sent=True)
 
-    def _read(self, message: Message, source: bytes, to: bytes, *, is_sent: bool) -> _Said | None:
+    def _read(self, message: Message, source: bytes, to: bytes, *, is_sent: bool) -> _MessageSeen | None:
         try:
             if PURPOSES.get(innermost(self._codec, message)[0]) != "events":
                 return None
@@ -240,7 +240,7 @@ class EventTracer:
             self.errors += 1
             return None
         peer = to if is_sent else source
-        return _Said(is_sent, peer, tag, event if type(event) is EventKey else None, thread, is_routed, data)
+        return _MessageSeen(is_sent, peer, tag, event if type(event) is EventKey else None, thread, is_routed, data)
 
     def _thread(self, message: Any, source: bytes, to: bytes) -> tuple[bytes, bool]:
         """What a question and its answer have in common; and whether it is on its way by the overlay's routing."""

@@ -32,7 +32,7 @@ class Refusal(Exception):  # noqa: N818 - it is no error of anybody's here
 async def dial(
     config: BrokerConfig,
     guard: Guard,
-    turn: FlushScheduler,
+    scheduler: FlushScheduler,
     address: str,
     hello: Hello,
     welcomed: Callable[[Connection, Welcome], None],
@@ -41,13 +41,13 @@ async def dial(
 
     OSError, TimeoutError or Refusal where that does not succeed.
     """
-    loop = turn.loop
+    loop = scheduler.loop
     answer: asyncio.Future[None] = loop.create_future()
-    role = _Calling(guard, answer, welcomed)
+    role = _DialHandshake(guard, answer, welcomed)
     sock = await asyncio.wait_for(_connect(loop, parse_address(address, "address"), config), config.limits.dial_s)
     try:
         _, connection = await loop.create_connection(
-            lambda: Connection(turn, config.limits, role.on, guard.dial()), sock=sock
+            lambda: Connection(scheduler, config.limits, role.on, guard.dial()), sock=sock
         )
     except BaseException:
         sock.close()
@@ -99,7 +99,7 @@ def _is_certain(host: str, family: socket.AddressFamily) -> bool:
     return any(packed)
 
 
-class _Calling:
+class _DialHandshake:
     """The dialler's side of a handshake."""
 
     def __init__(
@@ -110,7 +110,7 @@ class _Calling:
         self._welcomed = welcomed
         self._connection: Connection
 
-    def on(self, connection: Connection) -> _Calling:
+    def on(self, connection: Connection) -> _DialHandshake:
         self._connection = connection
         return self
 

@@ -21,7 +21,7 @@ from meetpoint.api.codec import MESSAGE_MAX, Codec, WireError
 from meetpoint.api.handshake import Hello, IAm, Welcome
 from meetpoint.api.ids import NodeId, Peer
 from meetpoint.api.messages import Message
-from meetpoint.broker.clients.refusals import Refusals, host_of
+from meetpoint.broker.clients.refusals import Refusals
 from meetpoint.broker.config import BrokerConfig
 from meetpoint.broker.file_handles import is_out_of_handles
 from meetpoint.broker.observe.logs import Log
@@ -32,7 +32,7 @@ from meetpoint.broker.transport.tls import Guard
 from meetpoint.errors import MeetpointError
 from meetpoint.node.runtime.inputs import Input, PeerUnreachable, Received
 
-__all__ = ["Inlet", "Links"]
+__all__ = ["InboundLink", "PeerLinks"]
 
 BACKOFF_S_MIN: Final = 0.05
 BACKOFF_S_MAX: Final = 1.0
@@ -40,10 +40,10 @@ UNUSED_S: Final = 120.0
 """A link that is not open is forgotten after so long."""
 
 
-class Link:
+class PeerLink:
     """The way to one address."""
 
-    def __init__(self, links: Links, address: str, to: Peer) -> None:
+    def __init__(self, links: PeerLinks, address: str, to: Peer) -> None:
         self._links = links
         self.address = address
         self._to = to
@@ -119,13 +119,13 @@ class Link:
 
     def _dial(self) -> None:
         self._timer = None
-        self._task = self._links.turn.loop.create_task(self._connect())
+        self._task = self._links.scheduler.loop.create_task(self._connect())
 
     async def _connect(self) -> None:
         config = self._links.config
         hello = Hello(config.wire_versions, config.network, self._said, way=config.way)
         try:
-            await dial(config, self._links.guard, self._links.turn, self.address, hello, self._welcomed)
+            await dial(config, self._links.guard, self._links.scheduler, self.address, hello, self._welcomed)
         except (OSError, TimeoutError, Refusal, MeetpointError, UnicodeError) as error:
             self._task = None
             self._failed(error)
@@ -136,7 +136,7 @@ class Link:
         self._task = None
         self._connection = connection
         self._backoff_s = BACKOFF_S_MIN
-        connection.begin(message.version, HANDSHAKE, _Outlet(self, message.broker))
+        connection.begin(message.version, HANDSHAKE, _OutboundRole(self, message.broker))
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         for data in pending:
             connection.say(data)
@@ -165,8 +165,8 @@ class Link:
         if self._links.is_closed:
             return
         wait_s, self._backoff_s = self._backoff_s, min(BACKOFF_S_MAX, self._backoff_s * 2)
-        self._timer = self._links.turn.loop.call_later(wait_s, self._waited)
-        self._links.hand(PeerUnreachable(peer))
+        self._timer = self._links.scheduler.loop.call_later(wait_s, self._waited)
+        self._links.submit(PeerUnreachable(peer))
 
     def _waited(self) -> None:
         self._timer = None
@@ -190,10 +190,10 @@ class Link:
             self._task.cancel()
         return self._task
 
-    def look(self, now: float) -> bool:
+    def tick(self, now: float) -> bool:
         """Called now and then; whether the link may be forgotten."""
         if self._connection is not None:
-            self._connection.look(now)
+            self._connection.tick(now)
             self._closed_at = now
             return False
         if self._pending or self._task is not None:
@@ -201,10 +201,10 @@ class Link:
         return now - self._closed_at > UNUSED_S and self._timer is None
 
 
-class _Outlet:
+class _OutboundRole:
     """The dialler's side of an open link: nothing comes but word of who is there."""
 
-    def __init__(self, link: Link, reached: Peer) -> None:
+    def __init__(self, link: PeerLink, reached: Peer) -> None:
         self._link = link
         self._reached = reached
 
@@ -226,34 +226,34 @@ class _Outlet:
         pass
 
 
-class Links:
+class PeerLinks:
     """All ways to other brokers."""
 
     def __init__(
         self,
         config: BrokerConfig,
         guard: Guard,
-        turn: FlushScheduler,
+        scheduler: FlushScheduler,
         codec: Codec,
         counts: Counts,
         log: Log,
         refusals: Refusals,
         me: Peer,
-        hand: Callable[[Input], None],
+        submit: Callable[[Input], None],
     ) -> None:
         self.config = config
         self.guard = guard
-        self.turn = turn
+        self.scheduler = scheduler
         self.counts = counts
         self.log = log
         self.refusals = refusals
         self.me = me
-        self.hand = hand
+        self.submit = submit
         self.queue_max = config.limits.peer_queue_bytes
         self.is_closed = False
         self._encode = codec.encode
-        self._links: dict[str, Link] = {}
-        self.inlets: dict[Connection, Inlet] = {}
+        self._links: dict[str, PeerLink] = {}
+        self.inbound: dict[Connection, InboundLink] = {}
 
     def send(self, to: Peer, message: Message) -> None:
         """Send a message to a peer."""
@@ -261,7 +261,7 @@ class Links:
         if link is None:
             if self.is_closed or not to.address:
                 return
-            link = self._links[to.address] = Link(self, to.address, to)
+            link = self._links[to.address] = PeerLink(self, to.address, to)
         try:
             data = self._encode(message)
         except OverflowError:  # a number that a liar sent, and one more
@@ -280,46 +280,46 @@ class Links:
         for link in self._links.values():
             link.became(me)
         data = HANDSHAKE.encode(IAm(me))
-        for connection in self.inlets:
+        for connection in self.inbound:
             connection.say(data)
 
     def check_certificates(self) -> None:
         """Others may count now: close the links whose certificate does not any longer."""
         ends = [end for link in self._links.values() if (end := link.end) is not None]
-        ends += [(connection, inlet.source) for connection, inlet in self.inlets.items()]
+        ends += [(connection, inlet.source) for connection, inlet in self.inbound.items()]
         for connection, id_ in ends:
             if (why := self.guard.why_not(connection.certificate, id_)) is not None:
                 self.expel(connection, why.kind, why.reason)
 
     def expel(self, connection: Connection, kind: str, reason: str) -> None:
         """Whoever is there is no broker that is believed."""
-        self.refusals.refuse(kind, address=host_of(connection), reason=reason)
+        self.refusals.refuse(kind, address=connection.host, reason=reason)
         connection.abort(reason)
 
     def refused(self, node: bytes) -> None:
         """A broker said what it had no right to say: an old deletion, an old record, something of another's home."""
-        address = next((host_of(connection) for connection, inlet in self.inlets.items() if inlet.source == node), "")
+        address = next((connection.host for connection, inlet in self.inbound.items() if inlet.source == node), "")
         self.refusals.refuse("peer", address=address, peer=node.hex())
 
-    def look(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Called now and then: close what stalls, forget what is not used."""
-        for address in [address for address, link in self._links.items() if link.look(now)]:
+        for address in [address for address, link in self._links.items() if link.tick(now)]:
             del self._links[address]
-        for connection in list(self.inlets):
-            connection.look(now)
+        for connection in list(self.inbound):
+            connection.tick(now)
 
     def ended(self, connection: Connection) -> None:
         """A connection is over: count and say it where it was closed for making no progress."""
         if connection.gave_up is not None:
             kind, reason = connection.gave_up
             self.counts.totals["stalls"] += 1
-            self.refusals.refuse(kind, address=host_of(connection), reason=reason)
+            self.refusals.refuse(kind, address=connection.host, reason=reason)
 
     async def close(self) -> None:
         """No more."""
         self.is_closed = True
         tasks = [task for link in self._links.values() if (task := link.close()) is not None]
-        for connection in list(self.inlets):
+        for connection in list(self.inbound):
             connection.close("this broker stops")
         if tasks:
             await asyncio.wait(tasks)
@@ -335,15 +335,15 @@ class Links:
         return sum(link.is_open for link in self._links.values())
 
 
-class Inlet:
+class InboundLink:
     """What another broker dialled: what it says goes to the node."""
 
-    def __init__(self, links: Links, connection: Connection, source: Peer) -> None:
+    def __init__(self, links: PeerLinks, connection: Connection, source: Peer) -> None:
         self._links = links
         self._connection = connection
         self._source = source
         self._totals = links.counts.totals
-        links.inlets[connection] = self
+        links.inbound[connection] = self
 
     @property
     def source(self) -> NodeId:
@@ -359,7 +359,7 @@ class Inlet:
                 self._links.expel(self._connection, "identity", "it says that it is another broker now")
             return
         self._totals["messages_in"] += 1
-        self._links.hand(Received(self._source, message))
+        self._links.submit(Received(self._source, message))
 
     def refused(self, error: WireError) -> None:
         """What is no message is counted; other messages of the same connection may be good."""
@@ -367,7 +367,7 @@ class Inlet:
 
     def closed(self, reason: str) -> None:
         """The peer has closed it, or is gone: whoever has something to say to it will notice."""
-        self._links.inlets.pop(self._connection, None)
+        self._links.inbound.pop(self._connection, None)
         self._links.ended(self._connection)
 
     def drained(self) -> None:

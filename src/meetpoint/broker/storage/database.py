@@ -30,7 +30,7 @@ from meetpoint.broker.storage.layout import (
     schema_wanted,
     set_aside,
 )
-from meetpoint.broker.storage.recovery import Recovered, distrust
+from meetpoint.broker.storage.recovery import Recovered, drop_completeness_notes
 from meetpoint.broker.storage.wal import BUSY_S, damage_in_log
 from meetpoint.node.runtime.records import Record
 
@@ -117,13 +117,13 @@ def open_file(
     path = folder / DATABASE
     if not path.exists():
         _make(path, migrations)
-    look_into(path)
+    check_header(path)
     with explained(path), contextlib.ExitStack() as undo:
         if (problem := damage_in_log(path)) is not None:
             raise refuse_damage(path, problem)
         connection = connect(path, factory=factory)
         undo.callback(connection.close)
-        refuse_what_is_no_store(connection, path, len(migrations))
+        refuse_foreign_file(connection, path, len(migrations))
         if (problem := structural_damage(connection)) is not None:
             raise refuse_damage(path, problem)
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -154,7 +154,7 @@ def _make(path: Path, migrations: Sequence[Migration]) -> None:
         raise StoreError(f"store {path}: cannot be made: {error}; make room there, or use another folder") from None
 
 
-def look_into(path: Path) -> None:
+def check_header(path: Path) -> None:
     """Refuse what can be seen not to be a database without SQLite, which would take an empty file for a new one."""
     try:
         with path.open("rb") as file:
@@ -167,7 +167,7 @@ def look_into(path: Path) -> None:
         raise StoreError(f"store {path}: is no store of Meetpoint; use another folder, or {WAYS_OUT}")
 
 
-def refuse_what_is_no_store(connection: sqlite3.Connection, path: Path, newest: int = len(MIGRATIONS)) -> int:
+def refuse_foreign_file(connection: sqlite3.Connection, path: Path, newest: int = len(MIGRATIONS)) -> int:
     """The version of a store; what is none, or too new, is refused."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -220,7 +220,7 @@ def recover(connection: sqlite3.Connection) -> Recovered:
     if not damaged:
         return Recovered(tuple(records))
     names = [(HomeId(_bytes(home)), _bytes(name).decode(errors="replace")) for home, name, *_ in damaged]
-    records = distrust(records, [home for home, _ in names])
+    records = drop_completeness_notes(records, [home for home, _ in names])
     set_aside(connection, records, damaged, time.time_ns() // 1000)
     records.sort(key=lambda record: (record.home, record.name))
     return Recovered(tuple(records), tuple(names))

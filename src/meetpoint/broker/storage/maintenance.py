@@ -21,15 +21,15 @@ from meetpoint.broker.storage.database import (
     WAYS_OUT,
     connect,
     explained,
-    look_into,
-    refuse_what_is_no_store,
+    check_header,
+    refuse_foreign_file,
     structural_damage,
 )
 from meetpoint.broker.storage.errors import StoreError
 from meetpoint.broker.storage.folder import DATABASE, Lock, is_in_use, make_folder, sync_folder
 from meetpoint.broker.storage.identity import Identity, read_identity
 from meetpoint.broker.storage.layout import MIGRATIONS, read_records, read_row, schema_of, schema_wanted
-from meetpoint.broker.storage.recovery import vouches
+from meetpoint.broker.storage.recovery import is_completeness_note
 from meetpoint.broker.storage.wal import damage_in_log, read_only
 
 __all__ = ["CheckReport", "backup", "check", "restore"]
@@ -68,7 +68,7 @@ class CheckReport(msgspec.Struct, frozen=True):
 def check(path: Path) -> CheckReport:
     """Read all of a store, or of a backup, and change nothing; also while a broker uses it."""
     file = path / DATABASE if path.is_dir() else path
-    look_into(file)
+    check_header(file)
     in_use = path.is_dir() and is_in_use(path)
     with explained(file):
         problems = []
@@ -76,7 +76,7 @@ def check(path: Path) -> CheckReport:
             problems.append(problem)
         with contextlib.closing(read_only(file)) as connection:
             connection.execute("BEGIN")
-            version = refuse_what_is_no_store(connection, file)
+            version = refuse_foreign_file(connection, file)
             if (problem := structural_damage(connection)) is not None:
                 problems.append(problem)
             if version == len(MIGRATIONS) and schema_of(connection) != schema_wanted():
@@ -137,12 +137,12 @@ def _shown(found: object, hexadecimal: bool = False) -> str:
 def backup(path: Path, to: Path) -> CheckReport:
     """Copy a store to a new file as it is at this moment, while a broker may write it, and read the copy back."""
     file = path / DATABASE
-    look_into(file)
+    check_header(file)
     if to.exists():
         raise StoreError(f"backup {to}: is there already; name a new file")
     partial = to.with_name(to.name + ".partial")
     with explained(file), contextlib.closing(read_only(file)) as source:
-        refuse_what_is_no_store(source, file)
+        refuse_foreign_file(source, file)
         with _copying(partial, to):
             with explained(partial), contextlib.closing(connect(partial)) as copy:
                 source.backup(copy)
@@ -168,15 +168,15 @@ def restore(source: Path, path: Path) -> CheckReport:
         with _copying(partial, file):
             shutil.copyfile(source, partial)
             with explained(partial), contextlib.closing(connect(partial)) as copy:
-                _distrust(copy)
+                _drop_completeness_notes(copy)
             return _put_in_place(partial, file)
     finally:
         lock.release()
 
 
-def _distrust(copy: sqlite3.Connection) -> None:
+def _drop_completeness_notes(copy: sqlite3.Connection) -> None:
     """Take out the notes by which a node would believe that it has everything."""
-    notes = [record for row in read_records(copy) if (record := read_row(*row)) is not None and vouches(record)]
+    notes = [record for row in read_records(copy) if (record := read_row(*row)) is not None and is_completeness_note(record)]
     copy.execute("BEGIN IMMEDIATE")
     copy.executemany("DELETE FROM records WHERE home = ? AND name = ?", [(note.home, note.name) for note in notes])
     copy.execute("COMMIT")

@@ -29,7 +29,7 @@ from meetpoint.broker.storage.folder import DATABASE, JOURNAL, Lock, make_folder
 from meetpoint.broker.storage.identity import Identity, read_identity, write_identity
 from meetpoint.broker.storage.journal import LINES_MAX, Journal, JournalLine
 from meetpoint.broker.storage.recovery import Recovered
-from meetpoint.broker.storage.wal import stand_by
+from meetpoint.broker.storage.wal import standby_connection
 from meetpoint.node.runtime.effects import Trace
 from meetpoint.node.runtime.records import Record
 
@@ -94,7 +94,7 @@ class Store:
         self._lock = lock
         self.recovered: Recovered = recover(connection)
         self.identity: Identity | None = read_identity(connection, folder)
-        self._bystander = stand_by(folder / DATABASE) if folder else None
+        self._standby_connection = standby_connection(folder / DATABASE) if folder else None
         self._journal = Journal(folder / JOURNAL if folder else None, journal_lines)
         self._queue: queue.SimpleQueue[_Ticket | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -202,8 +202,8 @@ class Store:
         self._journal.close()
         if self._state.failed:
             self._connection.close()  # before the bystander: the last one would write and sync once more
-        if self._bystander is not None:
-            self._bystander.close()
+        if self._standby_connection is not None:
+            self._standby_connection.close()
         if not self._state.failed:
             with contextlib.suppress(sqlite3.Error):  # all is in the log; the next start reads it there
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import socket
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
@@ -21,19 +20,20 @@ from meetpoint.api.frames import FrameReader, frames
 from meetpoint.api.handshake import HANDSHAKE_VERSION, Hello, HelloRejected, IAm, Welcome
 from meetpoint.api.messages import Message
 from meetpoint.broker.config import Limits
-from meetpoint.broker.transport.cpu_budget import DOUBTFUL, CpuBudget, doubt_after
+from meetpoint.broker.transport.cpu_budget import PENALIZED_FROM, CpuBudget, penalty_after
+from meetpoint.broker.transport.sockets import tune
 from meetpoint.broker.transport.tls import TLS_FIRST_BYTE, Pipe, TlsError
 
-__all__ = ["HANDSHAKE", "TURN_S", "Connection", "FlushScheduler", "Role", "tune"]
+__all__ = ["HANDSHAKE", "SLICE_S", "Connection", "FlushScheduler", "Role"]
 
 HANDSHAKE: Final = Codec((Hello, Welcome, HelloRejected, IAm))
 FRAME_BEFORE_MAX: Final = 4 << 10
 """The longest frame before the other side has said who it is."""
-TURN_S: Final = 0.01
+SLICE_S: Final = 0.01
 """For about so long at a time the messages of one connection are taken."""
-DOUBTFUL_TURN_S: Final = 0.001
+PENALIZED_SLICE_S: Final = 0.001
 """And those of one that is in doubt."""
-TURN_CHECK: Final = 16
+SLICE_CHECK: Final = 16
 """After so many messages the time is looked at."""
 LEAVING_MAX: Final = 64
 """Of so many connections that were closed what they had said before is still taken; of others it is dropped."""
@@ -49,7 +49,7 @@ class FlushScheduler:
         self._marked: list[Connection] = []
         self._is_expected = False
         self.checks: list[Callable[[], None]] = []
-        self.allowance = CpuBudget(loop)
+        self.cpu_budget = CpuBudget(loop)
         self.leaving = 0
         """How many connections are closed, and what they had said before is still being taken."""
 
@@ -93,13 +93,13 @@ class Connection(asyncio.Protocol):
     """One TCP connection, within it TLS where there is a pipe. Its first role is the handshake's; another follows."""
 
     def __init__(
-        self, turn: FlushScheduler, limits: Limits, role: Callable[[Connection], Role], pipe: Pipe | None = None
+        self, scheduler: FlushScheduler, limits: Limits, role: Callable[[Connection], Role], pipe: Pipe | None = None
     ) -> None:
         self._pipe = pipe
         self._has_heard = False
         self.certificate: bytes | None = None
         """What the other side has shown that the authority has signed, DER; None of most clients, and without TLS."""
-        self._turn = turn
+        self._scheduler = scheduler
         self._limits = limits
         self._reader = FrameReader(FRAME_BEFORE_MAX, HANDSHAKE_VERSION)
         self.codec = HANDSHAKE
@@ -113,8 +113,8 @@ class Connection(asyncio.Protocol):
         self._is_going_on = False
         self.is_held = False
         """Whether nothing is read from it, for now."""
-        self.doubt = 0.0
-        """How much of what it says is refused, of late (`doubt`)."""
+        self.penalty = 0.0
+        """How much of what it says is refused, of late (`penalty`)."""
         self.refusals = 0
         """How many of the things that it said were refused, since that was looked at."""
         self._is_leaving = False
@@ -143,7 +143,13 @@ class Connection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=min(WRITE_HIGH, self._limits.client_queue_bytes // 2))
         if self._pipe is not None:
             transport.write(self._pipe.begin())
-        self._wait_if_doubtful()
+        self._wait_if_penalized()
+
+    @property
+    def host(self) -> str:
+        """The host that the connection comes from, without a port, which says nothing of whose it is."""
+        peer = None if self.transport is None else self.transport.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
 
     def begin(self, version: int, codec: Codec, role: Role) -> None:
         """The handshake is over: messages of a codec come in frames of a version, and a role takes them."""
@@ -158,7 +164,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the loop."""
-        if self.doubt < DOUBTFUL:
+        if self.penalty < PENALIZED_FROM:
             self._receive(data)
         else:
             begin = perf_counter()
@@ -167,8 +173,8 @@ class Connection(asyncio.Protocol):
 
     def _charge(self, begin: float) -> None:
         """What took its time since then was of one in doubt, who goes on when there is time again."""
-        self._turn.allowance.spend(perf_counter() - begin)
-        self._wait_if_doubtful()
+        self._scheduler.cpu_budget.spend(perf_counter() - begin)
+        self._wait_if_penalized()
         self._go_on()
 
     def _receive(self, data: bytes) -> None:
@@ -219,35 +225,35 @@ class Connection(asyncio.Protocol):
             if self._reader.problem is not None:
                 raise self._reader.problem
         except WireError as error:
-            self._take_some()
+            self._process_some()
             if not self.is_over:
                 self.role.refused(error)
                 self.close(str(error))
             return
         if not self._is_going_on:
-            self._take_some()
+            self._process_some()
         if had_begun != self._has_begun and self._reader.held and not self.is_over:
             self._hear(b"")  # what came with the handshake was kept back until it was known how to read it
 
-    def _take_more(self) -> None:
+    def _process_more(self) -> None:
         self._is_going_on = False
-        begin, was_doubtful = perf_counter(), self.doubt >= DOUBTFUL
-        self._take_some()
-        if was_doubtful:
+        begin, was_penalized = perf_counter(), self.penalty >= PENALIZED_FROM
+        self._process_some()
+        if was_penalized:
             self._charge(begin)
 
-    def _take_some(self) -> None:
-        backlog, is_doubtful = self._backlog, self.doubt >= DOUBTFUL
-        until = perf_counter() + (DOUBTFUL_TURN_S if is_doubtful else TURN_S)
+    def _process_some(self) -> None:
+        backlog, is_penalized = self._backlog, self.penalty >= PENALIZED_FROM
+        until = perf_counter() + (PENALIZED_SLICE_S if is_penalized else SLICE_S)
         count = 0
-        while backlog and not self.is_over and self._may_take:
+        while backlog and not self.is_over and self._may_process:
             self._take(backlog.popleft())
             count += 1
-            if not count % TURN_CHECK and perf_counter() > until:
+            if not count % SLICE_CHECK and perf_counter() > until:
                 break
-        if is_doubtful or self.refusals:
+        if is_penalized or self.refusals:
             refused, self.refusals = self.refusals, 0
-            self.doubt = doubt_after(self.doubt, max(0, count - refused), refused)
+            self.penalty = penalty_after(self.penalty, max(0, count - refused), refused)
         if self._is_leaving and not backlog:
             self._end()
         else:
@@ -268,11 +274,11 @@ class Connection(asyncio.Protocol):
             self.is_held = held
             self._go_on()
 
-    def _wait_if_doubtful(self) -> None:
+    def _wait_if_penalized(self) -> None:
         """Whoever is in doubt goes on when there is time."""
-        if self.doubt >= DOUBTFUL and not self._has_to_wait and not self.is_over and self._turn.allowance.is_spent:
+        if self.penalty >= PENALIZED_FROM and not self._has_to_wait and not self.is_over and self._scheduler.cpu_budget.is_spent:
             self._has_to_wait = True
-            self._turn.allowance.wait(self._waited)
+            self._scheduler.cpu_budget.wait(self._waited)
             self._set_reading()
 
     def _waited(self) -> None:
@@ -280,18 +286,18 @@ class Connection(asyncio.Protocol):
         self._go_on()
 
     @property
-    def _may_take(self) -> bool:
+    def _may_process(self) -> bool:
         return not (self.is_held or self.is_full or self._has_to_wait)
 
     def _go_on(self) -> None:
         """Take what was left, if it may be taken."""
-        if self._backlog and self._may_take and not self._is_going_on and not self.is_over:
+        if self._backlog and self._may_process and not self._is_going_on and not self.is_over:
             self._is_going_on = True
-            self._turn.loop.call_soon(self._take_more)
+            self._scheduler.loop.call_soon(self._process_more)
         self._set_reading()
 
     def _set_reading(self) -> None:
-        wanted = self._may_take and not self._backlog
+        wanted = self._may_process and not self._backlog
         if wanted != self._is_reading and self.transport is not None and not self.is_over:
             self._is_reading = wanted
             if wanted:
@@ -309,7 +315,7 @@ class Connection(asyncio.Protocol):
         self._out_bytes += len(data)
         if not self._is_marked:
             self._is_marked = True
-            self._turn.mark(self)
+            self._scheduler.mark(self)
 
     def flush(self) -> None:
         """Write what was collected."""
@@ -372,9 +378,9 @@ class Connection(asyncio.Protocol):
             self.gave_up = "stalled", self._reason  # the kernel was quicker (`tune`)
         self.transport = None
         self.is_full = False
-        turn = self._turn
-        if self._backlog and not self.is_over and self.doubt < DOUBTFUL and turn.leaving < LEAVING_MAX:
-            turn.leaving += 1
+        scheduler = self._scheduler
+        if self._backlog and not self.is_over and self.penalty < PENALIZED_FROM and scheduler.leaving < LEAVING_MAX:
+            scheduler.leaving += 1
             self._is_leaving = True  # what was said before counts, and is taken in its turns
             self._go_on()
         else:
@@ -385,12 +391,12 @@ class Connection(asyncio.Protocol):
             self.is_over = True
             self._backlog.clear()
             self._out.clear()
-            self._turn.leaving -= self._is_leaving
+            self._scheduler.leaving -= self._is_leaving
             self.role.closed(self._reason)
 
     # -- what takes too long -------------------------------------------------------------------------------------------
 
-    def look(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Called now and then: close what makes no progress."""
         if self.is_over or self.transport is None:
             return
@@ -416,15 +422,3 @@ class Connection(asyncio.Protocol):
     @property
     def _frames_read(self) -> int:
         return self.bytes_in - self._reader.held  # where the frame begins that is not complete
-
-
-def tune(sock: socket.socket | None, stall_s: float) -> None:
-    """Send small things at once; bytes that the other machine does not confirm for a while break the connection."""
-    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    wanted = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": int(stall_s * 1000)}
-    for option, value in wanted.items():
-        if hasattr(socket, option):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -18,13 +18,13 @@ from collections.abc import Callable
 from time import perf_counter, process_time
 from typing import Final
 
-__all__ = ["DOUBTFUL", "NEWCOMER", "CpuBudget", "doubt_after"]
+__all__ = ["PENALIZED_FROM", "NEWCOMER_PENALTY", "CpuBudget", "doubt_after"]
 
 SHARE: Final = 0.06
 """What part of busy time is for those in doubt."""
-DOUBTFUL: Final = 0.3
+PENALIZED_FROM: Final = 0.3
 """From here on a connection is in doubt: about so much of what it says is refused."""
-NEWCOMER: Final = 0.4
+NEWCOMER_PENALTY: Final = 0.4
 """How much whoever comes is doubted at first: until a few things it said were good."""
 CREDIT_S: Final = 0.01
 """How much time may be saved up."""
@@ -42,10 +42,10 @@ _WINDOW_S: Final = 0.1
 """Over about so long it is seen what others need."""
 
 
-def doubt_after(doubt: float, good: int, refused: int) -> float:
+def penalty_after(penalty: float, good: int, refused: int) -> float:
     """How much a connection is doubted that said some more things: the part of them that was refused, of late."""
-    trust = (1.0 - _WEIGHT) ** refused
-    return 1.0 - (1.0 - doubt * (1.0 - _WEIGHT) ** good) * trust
+    good_share = (1.0 - _WEIGHT) ** refused
+    return 1.0 - (1.0 - penalty * (1.0 - _WEIGHT) ** good) * good_share
 
 
 class CpuBudget:

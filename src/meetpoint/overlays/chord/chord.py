@@ -1,7 +1,8 @@
-"""Chord, corrected: one node's part of the ring.
+"""Chord as corrected by Zave: one node's part of the ring.
 
-`rules` has the steps of the upkeep as pure functions, `maintenance` runs them with messages; `membership`, `router`, `fingers`
-and `merging` are what their names say; `table` holds the pointers. A node knows only what messages tell it.
+`rules` has the steps of maintenance as pure functions, and `maintenance` runs them with messages. `routing` holds the
+pointers and routes, `fingers` keeps routes short, `membership` joins, leaves and merges rings. A node knows only what
+messages tell it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ __all__ = ["Chord"]
 
 
 class Chord(OverlayBase):
-    """An `Overlay`."""
+    """Chord as an `Overlay`."""
 
     places: Places | None = None
 
@@ -85,12 +86,12 @@ class Chord(OverlayBase):
         self._fingers = Fingers(runtime, self._table, self._router, settings, self.suspect)
         self._membership = ChordMembership(runtime, self._table, self._rules, self._maintenance, settings, self._become)
         self.view: Callable[[], ChordView] = self._table.view
-        """The pointers as they are; the same object until they change."""
+        """Returns the pointers as they are; the same object until they change."""
         self._timer: int | None = None
         self._left = False
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """Which messages are Chord's, and who takes them. Replies go to whoever asked."""
+        """Return the handlers of Chord's messages; replies go to the asker's callback."""
         taken: dict[type[Message], Any] = {
             GetState: self._maintenance.on_get_state,
             NotifySuccessor: self._maintenance.on_notify,
@@ -124,7 +125,7 @@ class Chord(OverlayBase):
         self._begin()
 
     def join(self, contact: Peer) -> None:
-        """Become a member through one. A member takes it as a hint to where others may be."""
+        """Become a member through a contact; a member takes the contact as a hint to where others may be."""
         if self._table.state is not None:
             self.remember((contact,))
         elif not self._left:
@@ -159,7 +160,7 @@ class Chord(OverlayBase):
     # -- who lives -----------------------------------------------------------------------------------------------------
 
     def suspect(self, peer: Peer) -> None:
-        """Someone found a peer silent or unreachable. Of a former incarnation it says nothing about the present one."""
+        """Suspect a peer that someone found silent; a former incarnation says nothing about the present one."""
         if self._table.suspect(peer, self._runtime.now):
             self._maintenance.suspected(peer)
             self._table.tell_changes()
@@ -171,11 +172,11 @@ class Chord(OverlayBase):
     # -- keys ----------------------------------------------------------------------------------------------------------
 
     def next_hop(self, key: Key) -> Peer | None:
-        """The link nearest before a key, or its owner; None where this node owns it or knows nobody."""
+        """Return the link nearest before a key, or its owner; None where this node owns it or knows nobody."""
         return None if self._table.state is None else self._table.route_of(key)[0]
 
     # -- peers ---------------------------------------------------------------------------------------------------------
 
     def neighbours(self, count: int) -> tuple[Peer, ...]:
-        """The first live successors; at most as many as the list holds."""
+        """Return the first live successors; at most as many as the list holds."""
         return tuple(islice(self._table.successors(), count))

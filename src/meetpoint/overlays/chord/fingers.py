@@ -1,9 +1,9 @@
-"""Keeping the fingers right, at little cost (Stoica et al., "Chord", section 4.4, `fix_fingers`).
+"""Keeping the fingers right at little cost (Stoica et al., "Chord", section 4.4, `fix_fingers`).
 
 Finger k is the first member at or after me + 2^k. Those that the successor list shows cost nothing. Missing ones are
-looked up, a few in each period, and one answer may serve several k. A finger that is there is *verified* by a ping: it
-answers where its keys begin, and so whether it still is the first after me + 2^k; that is two messages and not a
-lookup. In quiet times one finger is verified every few periods, after a change one in each, until all have been.
+looked up, a few in each period, and one answer may serve several k. An existing finger is *verified* by a ping: the
+answer says where its keys begin, and so whether it still is the first after me + 2^k. That takes two messages, and no
+lookup. In quiet times one finger is verified every few periods; after a change one in each, until all have been.
 
 Fingers only make routes short; the ring is right without them.
 """
@@ -31,7 +31,7 @@ __all__ = ["Fingers"]
 
 
 class Fingers:
-    """One member's upkeep of its fingers."""
+    """Maintenance of one member's fingers."""
 
     __slots__ = (
         "_complete",
@@ -79,7 +79,7 @@ class Fingers:
         self._seen = self._succ()
 
     def tick(self) -> None:
-        """A period has begun."""
+        """Fill in missing fingers and verify one, as the quiet or the change before asks for."""
         if self._table.state is None:
             return
         missing = self._table.version != self._complete and self._fill()
@@ -89,7 +89,7 @@ class Fingers:
             self._verify()
 
     def _fill(self) -> bool:
-        """Take the fingers that cost nothing, and look up some of the others; whether any is missing."""
+        """Take the fingers that cost nothing, and look up some of the others; return whether any is missing."""
         if self._succ() != self._seen:
             self._take_from_list()
             self._unquiet = len(self._table.fingers)
@@ -123,7 +123,7 @@ class Fingers:
             before = peer.id
 
     def _take_own(self) -> None:
-        """A finger whose place lies among this node's own keys is this node, and no other is."""
+        """Point fingers whose start lies among this node's own keys at this node, and no others."""
         table = self._table
         for exponent in range(self._runtime.ring.bits - 1, self._lowest() - 1, -1):
             finger = table.fingers.get(exponent)
@@ -138,7 +138,7 @@ class Fingers:
         return state.succ
 
     def _lowest(self) -> int:
-        """The least exponent whose finger lies beyond the first successor."""
+        """Return the least exponent whose finger lies beyond the first successor."""
         head = self._table.head()
         if head is None:
             return self._runtime.ring.bits
@@ -163,7 +163,7 @@ class Fingers:
             self._table.point(k, peer.id)
 
     def _served(self, exponent: int, node: bytes) -> Iterator[int]:
-        """The exponents, from one on, whose finger a node is if it is that one's: their places lie before it."""
+        """Yield the exponents, from one on, that a node serves as finger: their starts lie before it."""
         yield exponent
         start = self._start(exponent)
         while (exponent := exponent + 1) < self._runtime.ring.bits:

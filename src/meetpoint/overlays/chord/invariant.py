@@ -37,7 +37,7 @@ class Pointers(Protocol):
 
 
 def broken(members: Mapping[bytes, Pointers], base: int) -> str | None:
-    """What is wrong, in a sentence, or None. `base` is how many principals there must be: r + 1, as proven."""
+    """Return what is wrong, in a sentence, or None; `base` principals must exist, r + 1 as proven."""
     order = sorted(members)
     rank = {member: place for place, member in enumerate(order)}
     nearest: dict[bytes, bytes] = {}
@@ -60,7 +60,10 @@ def broken(members: Mapping[bytes, Pointers], base: int) -> str | None:
 
 
 def departures(members: Mapping[bytes, Pointers], length: int) -> str | None:
-    """The first pointer that is not ideal, in a sentence, or None: what must be so some time after the last change."""
+    """Return the first pointer that is not ideal, in a sentence, or None.
+
+    There must be none some time after the last change.
+    """
     order = sorted(members)
     count = len(order)
     for place, member in enumerate(order):
@@ -105,7 +108,7 @@ def _note_skipped(
 
 
 def _disconnected(order: Sequence[bytes], nearest: Mapping[bytes, bytes]) -> str | None:
-    """Whether the first live successors make one ring, in order, to which all others lead."""
+    """Return why the first live successors make no single ring, in order, to which all others lead; or None."""
     ring_of: dict[bytes, bytes] = {}  # member -> the ring it leads to, named by its least member
     rings: list[list[bytes]] = []
     for start in order:

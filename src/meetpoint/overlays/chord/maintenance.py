@@ -1,18 +1,18 @@
-"""The upkeep of the ring with messages: stabilise and rectify, step by step as `rules` has them.
+"""Maintenance of the ring with messages: stabilise and rectify, step by step as `rules` has them.
 
 A step of the rules reads another member's state at one instant; here that takes a query and its answer. While its own
-query is under way a node answers others with `Busy`, so that nobody reads what is about to change and a step is as
-good as atomic; pings are answered always. Whoever gets `Busy` lets go, answers others meanwhile, and asks again a
-little later: nobody waits while being waited for, so that a circle of waiting members comes loose.
+query is under way a node answers others with `Busy`, so that nobody reads what is about to change and a step is as good
+as atomic. Pings are always answered. A node that gets `Busy` gives up its own query, answers others meanwhile, and asks
+again a little later. So nobody waits while being waited for, and a circle of waiting members comes loose.
 
-A member that does not answer, or answers that it is none, is dead, until it speaks again (`contacts`). One that answers
-the same as before, to a node that this left as it was, leaves it so again: in quiet times that is every answer.
+A member that does not answer, or answers that it is none, counts as dead until it speaks again (`contacts`). An answer
+equal to the last one, which left this node's state as it was, leaves it so again: in quiet times that is every answer.
 
-Deviation: a dead first successor is followed by the next at once, in one period; and a nearer successor that knows a
-still nearer one by the first half of the next stabilise, on the same answer. Deviation: a claim is not made to a
-successor that has this node for its predecessor, nor looked at when it comes from the predecessor: it would change
-nothing. Deviation: a member whose successors are all gone is outside the proof; it becomes its own successor, and finds
-the others again through the passive list (`merging`).
+Deviation: a dead first successor is followed by the next at once, in one period; a nearer successor that knows a still
+nearer one is followed by the first half of the next stabilise, on the same answer. Deviation: a member does not notify
+a successor that has it for its predecessor already, and ignores a notification from its predecessor: neither would
+change anything. Deviation: a member whose successors are all gone is outside the proof; it becomes its own successor,
+and finds the others again through the passive list (`membership`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 __all__ = ["ChordMaintenance"]
 
 SuccessorAdopted = Callable[[Peer, tuple[bytes, ...], tuple[bytes, ...]], None]
-"""Told when a nearer successor was adopted: that one, its list, and the list before."""
+"""Called with a nearer successor that was adopted, its list, and the list before."""
 
 
 class ChordMaintenance:
-    """One member's stabilise and rectify."""
+    """Stabilise and rectify of one member."""
 
     __slots__ = (
         "_asked",
@@ -83,13 +83,13 @@ class ChordMaintenance:
     # -- stabilise, first half -----------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """A period begins."""
+        """Stabilise once for this period."""
         self._pendings = 0
         self._steps_taken = 0
         self.stabilise()
 
     def stabilise(self) -> None:
-        """Ask the first successor for its state, unless something is asked already."""
+        """Ask the first successor for its state, unless a query is under way."""
         if self._asked is not None or self._table.state is None:
             return
         self._drop_dead()
@@ -128,7 +128,7 @@ class ChordMaintenance:
         self._step(state, told)
 
     def _step(self, state: ChordState, told: bytes | None) -> None:
-        """Keep what the first half gave, and go on to the second where there is one."""
+        """Commit the result of the first half, and go on to the second where there is one."""
         self._table.commit(state)
         self._notify(told)
         if state.saved is None:
@@ -143,7 +143,7 @@ class ChordMaintenance:
     # -- stabilise, second half ----------------------------------------------------------------------------------------
 
     def approach(self, node: bytes) -> None:
-        """Take a node that may be a nearer successor to the second half, now or when nothing else is asked."""
+        """Run the second half toward a node that may be a nearer successor, now or after the query under way."""
         if self._asked is not None:
             self._next_candidate = node
             return
@@ -222,7 +222,7 @@ class ChordMaintenance:
         self._table.tell_changes()
 
     def _retry_later(self) -> None:
-        """The one asked is busy: be free for others, and ask again soon."""
+        """Give up the query to a busy node, so that others are answered, and ask again soon."""
         state = self._state()
         if state.saved is not None:
             self._table.commit(state._replace(saved=None))
@@ -233,14 +233,14 @@ class ChordMaintenance:
             self._runtime.after(wait // 2 + self._runtime.random.randrange(wait), self.stabilise)
 
     def _on_dead(self) -> None:
-        """The one asked is dead."""
+        """Handle the death of the node that was asked."""
         if self._state().saved is None:
             self.stabilise()
         else:
             self._second_dead()
 
     def suspected(self, peer: Peer) -> None:
-        """A peer is suspected now, for reasons found elsewhere: do not wait for it."""
+        """Stop waiting for a peer that is suspected for reasons found elsewhere."""
         if self._asked is not None and self._asked.id == peer.id:
             self._question += 1
             self._asked = None
@@ -252,7 +252,7 @@ class ChordMaintenance:
             self._look_at_candidate()
 
     def on_get_state(self, source: Peer, message: GetState) -> None:
-        """Another member stabilises."""
+        """Tell a member that stabilises this one's pointers, or that this one is busy."""
         state = self._table.state
         if state is None:
             self._runtime.send(source, NotMember(message.request))
@@ -276,7 +276,7 @@ class ChordMaintenance:
             self._runtime.send(peer, NotifySuccessor())
 
     def on_notify(self, source: Peer, message: NotifySuccessor) -> None:
-        """A member says that it may be this one's predecessor."""
+        """Consider a member that says it may be this one's predecessor."""
         state = self._table.state
         if state is None:
             return
@@ -286,7 +286,7 @@ class ChordMaintenance:
         self._table.tell_changes()
 
     def adopt(self, prdc: Peer) -> None:
-        """The predecessor has left, and said who was before it."""
+        """Adopt the predecessor of a predecessor that has left."""
         self._table.contacts.learn(prdc)
         self._table.commit(self._rules.rectify(self._rules.notified(self._state(), prdc.id), False))
 
@@ -327,7 +327,7 @@ class ChordMaintenance:
         self._table.tell_changes()
 
     def on_ping(self, source: Peer, message: Ping) -> None:
-        """Someone asks whether this node is a member."""
+        """Answer whether this node is a member."""
         state = self._table.state
         if state is None:
             self._runtime.send(source, NotMember(message.request))
@@ -337,13 +337,13 @@ class ChordMaintenance:
     # -- peers and ids -------------------------------------------------------------------------------------------------
 
     def peer(self, node: bytes) -> Peer:
-        """A pointer as it is told to others; nobody has no address."""
+        """Return a pointer as it is told to others; nobody has no address."""
         if node == self._table.id:
             return self._runtime.me
         return self._table.contacts.peer(node) or Peer(NodeId(Key(node)), "")
 
     def peers(self, nodes: tuple[bytes, ...]) -> tuple[Peer, ...]:
-        """Pointers as they are told to others."""
+        """Return pointers as they are told to others."""
         return tuple(map(self.peer, nodes))
 
     def _learn(self, reply: StateReply) -> tuple[bytes, ...]:
@@ -354,7 +354,7 @@ class ChordMaintenance:
         return tuple(peer.id for peer in succ)
 
     def _holds(self, reply: StateReply) -> bool:
-        """Whether what a peer told are ids of this ring."""
+        """Return whether the ids in a reply are ids of this ring."""
         holds = self._runtime.ring.holds
         return bool(reply.succ) and holds(reply.prdc.id) and all(holds(peer.id) for peer in reply.succ)
 

@@ -1,31 +1,28 @@
-"""Coming and going.
+"""Joining and leaving a ring, and merging rings that were torn apart.
 
 A joiner asks a member for its place. The question travels like a lookup to the member between whom and whose first
-successor the joiner's id lies, and that one answers with its list; nobody points at the joiner yet, so that it may take
-its time (Zave, "join"). It then stabilises at once. A restart is a fresh join under the next incarnation: whoever sees
-a joiner knows that its former incarnation is dead.
+successor the joiner's id lies, and that one answers with its list. Nobody points at the joiner yet, so it may take its
+time (Zave, "join"); then it stabilises at once. A restart is a fresh join under the next incarnation: whoever sees a
+joiner knows that its former incarnation is dead.
 
-Who leaves tells the one before it and the one after it, so that the ring closes at once, and is silent from then on.
-The word is passed on to those before it who may have it in their lists. To the rules a leave is a failure that is
+A node that leaves tells the ones before and after it, so that the ring closes at once, and is silent from then on. The
+message is passed on to those before it who may have it in their lists. To the rules a leave is a failure that is
 noticed early.
 
-How networks that were torn apart, or founded apart, become one.
+The corrected protocol alone never merges two rings, as no pointer leads from one to the other. So suspected peers, and
+peers that the node above remembers from former times, are kept in the passive list. In about a third of the periods one
+of them is asked who comes after this node in the ring that *it* is in, by an ordinary lookup that begins there:
 
-The corrected protocol alone never joins two rings: no pointer leads from one to the other. So peers that were
-suspected, and peers that the node above remembers from former times, are kept in the passive list, and in about a third
-of the periods one of them is asked, in turn. It is asked who comes after this node in the ring that *it* is in, by an
-ordinary lookup that begins there:
-
-- the answer lies before the first successor: the second half of stabilise is run toward it. That is the step of the
-  rules for a nearer successor, however this node has come to know of it;
+- the answer lies before the first successor: the second half of stabilise runs toward it. That is the step of the
+rules for a nearer successor, however this node has come to know of it;
 - it lies beyond: it is told that this node may be its predecessor, so that the one before it comes to know this node.
 
-Links are asked the same now and then, often after a change and seldom in quiet times: where many fail at once a network
-may fall into rings that only fingers connect, and all fingers may look right.
+Links are asked the same now and then, often after a change and seldom in quiet times: where many fail at once, a
+network may fall into rings that only fingers connect, and all fingers may look right.
 
-Whoever has adopted a nearer successor that does not know its former one tells it (`SuccessorHint`), so that this one too may
-find a nearer successor: the two rings close like a zip, from each place where they touch, at the pace of messages.
-While they do the invariant may not hold (two rings are none); `invariant.departures` says when they have become one.
+A member that adopts a nearer successor which does not know the former one sends it a `SuccessorHint`, so that it too
+may find a nearer successor. The two rings close like a zip, from each place where they touch, at the pace of messages.
+Meanwhile the invariant may not hold (two rings are none); `invariant.departures` says when they have become one.
 """
 
 from __future__ import annotations
@@ -48,7 +45,7 @@ __all__ = ["ChordMembership", "RingMerge"]
 
 
 class ChordMembership:
-    """How one node becomes a member and ceases to be one."""
+    """Joining and leaving of one node, and the help it gives to joiners."""
 
     __slots__ = (
         "_become",
@@ -88,7 +85,7 @@ class ChordMembership:
     # -- the joiner ----------------------------------------------------------------------------------------------------
 
     def join(self, contact: Peer) -> None:
-        """Look for the place of this node through a member; again and again until it is found."""
+        """Look for the place of this node through a member; repeat until it is found."""
         assert contact.id != self._table.id, "nobody joins through itself"
         if self._contact is None:
             self._first = self._numbers + 1
@@ -98,7 +95,7 @@ class ChordMembership:
         self._send_join()
 
     def stop(self) -> None:
-        """Give up joining: this node has founded a network, or leaves."""
+        """Stop joining: this node has founded a network, or leaves."""
         if self._contact is not None:
             self._runtime.cancel(self._timer)
             self._contact = None
@@ -112,7 +109,7 @@ class ChordMembership:
         self._timer = self._runtime.after(self._settings.join_retry_us, self._send_join)
 
     def on_join_reply(self, source: Peer, message: ChordJoinReply) -> None:
-        """A member has told this node its place."""
+        """Take the place that a member has found for this node."""
         holds = self._runtime.ring.holds
         if self._contact is None or not self._first <= message.number <= self._numbers:
             self._runtime.observe("reply_unexpected")
@@ -136,7 +133,7 @@ class ChordMembership:
     # -- the members ---------------------------------------------------------------------------------------------------
 
     def on_join(self, source: Peer, message: ChordJoin) -> None:
-        """A joiner looks for its place."""
+        """Pass on a joiner's question, or answer it here."""
         if not self._runtime.ring.holds(message.joiner.id) or message.attempt < 0:
             self._runtime.observe("chord_malformed")
         elif self._table.state is not None and message.joiner.id != self._table.id:
@@ -145,7 +142,7 @@ class ChordMembership:
             self._table.tell_changes()
 
     def _suspect_former(self, joiner: Peer) -> None:
-        """A joiner is no member: if it was one before, that incarnation is dead."""
+        """Suspect the former incarnation of a joiner: a joiner is no member."""
         known = self._table.contacts.peer(joiner.id)
         if (
             known is not None
@@ -189,7 +186,7 @@ class ChordMembership:
     # -- leaving -------------------------------------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Tell the neighbours, and be no member any more."""
+        """Tell the neighbours, and cease to be a member."""
         self.stop()
         state = self._table.state
         if state is None:
@@ -203,7 +200,7 @@ class ChordMembership:
         self._table.commit(None)
 
     def on_leaving(self, source: Peer, message: ChordLeaving) -> None:
-        """A member leaves."""
+        """Drop a member that leaves, and pass the message on."""
         state, who = self._table.state, message.who
         if state is None or who.id == state.me or not self._runtime.ring.holds(message.prdc.id):
             return
@@ -222,7 +219,7 @@ UNSEEN = -1
 
 
 class RingMerge:
-    """One member's part in bringing rings together."""
+    """One member's part in merging rings."""
 
     __slots__ = (
         "_agreed",
@@ -249,7 +246,7 @@ class RingMerge:
         self._version = UNSEEN
 
     def tick(self) -> None:
-        """A period has begun: perhaps ask one of the passive list."""
+        """Ask a peer outside the ring who comes after this node, in some of the periods."""
         if self._table.state is None or self._asking:
             return
         changed = self._version not in (self._table.version, UNSEEN)
@@ -263,7 +260,7 @@ class RingMerge:
         self._router.lookup_via(peer, after_me, lambda found, _: self._answered(peer, found))
 
     def _choose(self) -> Peer | None:
-        """Whom to ask, if anyone."""
+        """Return the peer to ask, or None."""
         chance = self._runtime.random
         links = self._table.clockwise()
         if not links or chance.random() < self._settings.merge_share:
@@ -299,7 +296,7 @@ class RingMerge:
             self._runtime.send(found, NotifySuccessor())
 
     def on_hint(self, source: Peer, message: SuccessorHint) -> None:
-        """Another member knows of some that this one may not know."""
+        """Look for a nearer successor among members that another one names."""
         state = self._table.state
         if state is None:
             return
@@ -315,7 +312,7 @@ class RingMerge:
         self._table.tell_changes()
 
     def on_successor_adopted(self, nearer: Peer, its_succ: tuple[bytes, ...], before: tuple[bytes, ...]) -> None:
-        """A nearer successor was adopted; it should know those who came after this node until now."""
+        """Send a newly adopted successor the ones that followed this node until now, unless it knows them."""
         if before[0] in (nearer.id, self._table.id) or before[0] in its_succ:
             return
         peers = tuple(peer for node in before if (peer := self._table.contacts.live(node)) and node != nearer.id)

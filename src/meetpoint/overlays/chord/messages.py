@@ -1,4 +1,4 @@
-"""What Chord nodes say to each other. Who sent a message comes with it from the driver, and is not repeated inside."""
+"""The messages of Chord nodes. The driver tells who sent a message, so that messages do not repeat it."""
 
 from __future__ import annotations
 
@@ -26,46 +26,46 @@ __all__ = [
 
 
 class GetState(Query, frozen=True, array_like=True, gc=False, tag="c.as"):
-    """What are your predecessor and your successors? (stabilise)"""
+    """A question for the predecessor and the successors of a member (stabilise)."""
 
 
 class StateReply(Reply, frozen=True, array_like=True, gc=False, tag="c.ts"):
-    """The pointers of a member. An artificial successor has the address ""."""
+    """The pointers of a member; an artificial successor has the address ""."""
 
     prdc: Peer
     succ: tuple[Peer, ...]
 
 
 class Busy(Reply, frozen=True, array_like=True, gc=False, tag="c.pe"):
-    """A member whose own stabilise is under way: its list may change any moment. Ask again."""
+    """An answer of a member whose own stabilise is under way: its list may change any moment, so ask again."""
 
 
 class NotMember(Reply, frozen=True, array_like=True, gc=False, tag="c.sr"):
-    """The node asked is up, but no member: it has not joined yet, or has left."""
+    """An answer of a node that is up but no member: it has not joined yet, or has left."""
 
 
 class Ping(Query, frozen=True, array_like=True, gc=False, tag="c.pi"):
-    """Are you a member? (rectify; fingers)"""
+    """A question whether a node is a member (rectify; fingers)."""
 
 
 class Pong(Reply, frozen=True, array_like=True, gc=False, tag="c.po"):
-    """Yes, and this is where my keys begin."""
+    """An answer that it is, and where its keys begin."""
 
     prdc: Peer
 
 
 class NotifySuccessor(Message, frozen=True, array_like=True, gc=False, tag="c.cl"):
-    """You are my first successor: I may be your predecessor. (The papers' "notify".)"""
+    """A message to the first successor: the sender may be its predecessor (the papers' "notify")."""
 
 
 class SuccessorHint(Message, frozen=True, array_like=True, gc=False, tag="c.hi"):
-    """Members that may lie between you and your first successor."""
+    """Members that may lie between the receiver and its first successor."""
 
     peers: tuple[Peer, ...]
 
 
 class ChordLeaving(Message, frozen=True, array_like=True, gc=False, tag="c.lv"):
-    """A member leaves. It tells its neighbours, and `further` of those before it pass it on."""
+    """A member leaves: it tells its neighbours, and `further` of those before it pass it on."""
 
     who: Peer
     prdc: Peer
@@ -73,7 +73,7 @@ class ChordLeaving(Message, frozen=True, array_like=True, gc=False, tag="c.lv"):
 
 
 class ChordJoin(Message, frozen=True, array_like=True, gc=False, tag="c.sk"):
-    """A joiner looks for its place: on its way to the member between whom and whose successor it lies."""
+    """A joiner's question for its place, on its way to the member between whom and whose successor it lies."""
 
     joiner: Peer
     number: int
@@ -82,7 +82,10 @@ class ChordJoin(Message, frozen=True, array_like=True, gc=False, tag="c.sk"):
 
 
 class ChordJoinReply(Message, frozen=True, array_like=True, gc=False, tag="c.pl"):
-    """Your place is after me, before these; and some of my passive list, so that what I know does not die with me."""
+    """The place of a joiner, after the sender and before `succ`; with some of the sender's passive list.
+
+    Without that list, what the sender knows of other networks would die with it.
+    """
 
     number: int
     succ: tuple[Peer, ...]
@@ -90,17 +93,17 @@ class ChordJoinReply(Message, frozen=True, array_like=True, gc=False, tag="c.pl"
 
 
 class ChordFind(FindOwner, frozen=True, array_like=True, gc=False, tag="c.fi"):
-    """Who is responsible for a key? `final`: the sender takes the receiver for the one."""
+    """Chord's question for the owner of a key; `final`: the sender takes the receiver for the owner."""
 
     final: bool = False
 
 
 class ChordFound(OwnerFound, frozen=True, array_like=True, gc=False, tag="c.lo"):
-    """I am."""
+    """Chord's answer of an owner."""
 
 
 class ChordRouted(RoutedMessage, frozen=True, array_like=True, gc=False, tag="c.ro"):
-    """A message on its way to whoever is responsible for a key; `final` as above."""
+    """Chord's routed message; `final` as above."""
 
     final: bool = False
 

@@ -1,13 +1,11 @@
-"""A node's pointers, and what follows from them: the next hop, the neighbours, the parts of a broadcast.
+"""The routing table of a Chord node, and its router.
 
-The pointers are the state of the ring's upkeep (`rules.ChordState`), the fingers (Stoica et al., "Chord", section 4: finger
-k is the first member at or after me + 2^k, kept only where that lies beyond the first successor) and the contacts. What
-routing needs of them is kept sorted, made anew only after a change: a hop is one bisection. The pointers cut the circle
-into arcs, and all keys of an arc go the same way, which is found once.
+The links are the state of the ring's maintenance (`rules.ChordState`), the fingers (Stoica et al., "Chord", section 4:
+finger k is the first member at or after me + 2^k, kept only where that lies beyond the first successor) and the
+contacts. What routing needs of them is kept sorted and rebuilt only after a change: a hop is one bisection. The
+pointers cut the circle into arcs; all keys of an arc take the same route, which is computed once.
 
 A key belongs to the first member at or after it: this one, for the keys after its predecessor up to its own id.
-
-Routing, and finding who is responsible for a key; recursive, each hop one message, counted as it is sent.
 
 A message goes to the link nearest before its key until a node finds the key between itself and its first live
 successor; that one gets it as *final*. Under churn the sender of a final message may be behind the times:
@@ -15,9 +13,7 @@ successor; that one gets it as *final*. Under churn the sender of a final messag
 - the receiver's predecessor lies between: it is new to the sender. The message goes back to it, still final;
 - the receiver knows its predecessor to be dead: the key has fallen to the receiver.
 
-Any other node that gets a message for a key that is not its own passes it on. Nothing is passed on more than `hops_max`
-times. Routing is best effort. A lookup repeats itself, each time by other links, so that one dead finger does not stop
-it.
+Any other node that gets a message for a key that is not its own passes it on, at most `hops_max` times.
 """
 
 from __future__ import annotations
@@ -48,7 +44,7 @@ __all__ = ["ChordRouter", "ChordTable", "ChordView"]
 
 @dataclass(frozen=True, slots=True)
 class ChordView:
-    """What may be seen of a Chord node. While `version` stays the same, so does all of it."""
+    """A snapshot of a Chord node; it stays the same while `version` does."""
 
     joined: bool
     id: NodeId
@@ -59,7 +55,7 @@ class ChordView:
 
 
 class ChordTable:
-    """One node's pointers."""
+    """The pointers of one node."""
 
     __slots__ = (
         "_changed",
@@ -113,7 +109,7 @@ class ChordTable:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def commit(self, state: ChordState | None) -> None:
-        """The upkeep has taken a step."""
+        """Take over the state after a step of maintenance."""
         before, self.state = self.state, state
         if before is None or state is None or before.succ != state.succ or before.prdc != state.prdc:
             self._invalidate()
@@ -122,7 +118,9 @@ class ChordTable:
             self._remember_skipped(before, state)
 
     def _remember_skipped(self, before: ChordState, after: ChordState) -> None:
-        """Whoever fell out of the list, and not off its end, by the word of others: it may have been torn away."""
+        """Remember live nodes that fell out of the list, and not off its end: their part of the ring may have been torn
+        away.
+        """
         last = after.succ[-1]
         short = self.contacts.peer(last) is None
         for node in before.succ:
@@ -132,7 +130,7 @@ class ChordTable:
                     self.contacts.remember(peer)
 
     def point(self, exponent: int, node: bytes | None) -> None:
-        """Set a finger, or take it away."""
+        """Set a finger, or remove it."""
         if self.fingers.get(exponent) != node:
             if node is None:
                 del self.fingers[exponent]
@@ -141,7 +139,7 @@ class ChordTable:
             self._invalidate()
 
     def suspect(self, peer: Peer, now: Instant) -> bool:
-        """A peer was silent or has left: it is no link any more; whether that is news."""
+        """Drop a peer from the links that was silent or has left; return whether that is news."""
         if not self.contacts.suspect(peer, now):
             return False
         for exponent in [k for k, node in self.fingers.items() if node == peer.id]:
@@ -151,13 +149,13 @@ class ChordTable:
         return True
 
     def heard(self, peer: Peer) -> None:
-        """A peer spoke as a member."""
+        """Note that a peer spoke as a member."""
         if self.contacts.heard(peer):
             self._invalidate()
             self._changed = self._changed or self._names(peer.id)
 
     def tell_changes(self) -> None:
-        """Say that neighbours have changed, if they have: called when a step is complete."""
+        """Report changed neighbours, if there are any; called when a step is complete."""
         if self._changed:
             self._changed = False
             self._on_change()
@@ -173,7 +171,7 @@ class ChordTable:
     # -- routing -------------------------------------------------------------------------------------------------------
 
     def owns(self, key: bytes) -> bool:
-        """Whether a key belongs to this node."""
+        """Return whether a key belongs to this node."""
         state = self.state
         if state is None:
             return False
@@ -181,7 +179,7 @@ class ChordTable:
         return prdc < key <= me if prdc < me else key > prdc or key <= me
 
     def route_of(self, key: bytes) -> tuple[Peer | None, bool]:
-        """Where a message for a key goes from here, and whether that should be the key's owner; nowhere is here."""
+        """Return where a message for a key goes from here, and whether as final; None is this node."""
         if self._stale:
             self._sort()
         at = bisect_right(self._cuts, key) - 1
@@ -193,9 +191,9 @@ class ChordTable:
         return route
 
     def next_hop(self, key: bytes, attempt: int = 0) -> tuple[Peer | None, bool]:
-        """The link nearest before a key that is not this node's, and whether it should be the key's owner.
+        """Return the link nearest before a key of another node, and whether it should be the owner.
 
-        With `attempt`, one of the links before that: the ways of a repeated lookup differ.
+        With `attempt`, one of the links before that: a repeated lookup takes other routes.
         """
         if self._stale:
             self._sort()
@@ -211,23 +209,23 @@ class ChordTable:
         return peer, False
 
     def next_after(self, node: bytes) -> Peer | None:
-        """The first link after an id; None where this node comes first."""
+        """Return the first link after an id; None where this node comes first."""
         if self._stale:
             self._sort()
         return self._hops[bisect_right(self._ids, node) % len(self._ids)]
 
     def head(self) -> Peer | None:
-        """The first live successor; None where this node knows no other."""
+        """Return the first live successor; None where this node knows no other."""
         if self._stale:
             self._sort()
         return self._head
 
     def prdc(self) -> Peer | None:
-        """The predecessor, unless it is suspected or this node itself."""
+        """Return the predecessor, unless it is suspected or this node itself."""
         return None if self.state is None else self.contacts.live(self.state.prdc)
 
     def successors(self) -> Iterator[Peer]:
-        """The live successors, nearest first."""
+        """Yield the live successors, nearest first."""
         if self.state is not None:
             for node in self.state.succ:
                 peer = self.contacts.live(node)
@@ -235,13 +233,13 @@ class ChordTable:
                     yield peer
 
     def clockwise(self) -> Sequence[Peer]:
-        """All live links, clockwise from this node."""
+        """Return all live links, clockwise from this node."""
         if self._stale:
             self._sort()
         return self._clockwise
 
     def _sort(self) -> None:
-        """Make anew what is kept sorted."""
+        """Rebuild what is kept sorted."""
         successors = list(self.successors())
         self._head = successors[0] if successors else None
         links: dict[bytes, Peer] = {peer.id: peer for peer in successors[: None if self._shortcuts else 1]}
@@ -264,7 +262,7 @@ class ChordTable:
     # -- what others see -----------------------------------------------------------------------------------------------
 
     def split(self, scope: bytes | None) -> list[tuple[Peer, bytes]]:
-        """The links before the end of a scope, each with the end of its own part."""
+        """Return the links before the end of a scope, each with the end of its own part."""
         if self._stale:
             self._sort()
         if scope is None:
@@ -280,7 +278,7 @@ class ChordTable:
         return parts
 
     def peers(self) -> tuple[Peer, ...]:
-        """All live links and the predecessor, in the order of their ids."""
+        """Return all live links and the predecessor, ordered by id."""
         known = {peer.id: peer for peer in self.clockwise()}
         prdc = self.prdc()
         if prdc is not None:
@@ -293,7 +291,7 @@ class ChordTable:
             self.contacts.prune(self._needed())
 
     def _needed(self) -> set[bytes]:
-        """All ids that some pointer names."""
+        """Return all ids that some pointer names."""
         needed = set(self.fingers.values())
         if self.state is not None:
             needed.update(self.state.succ, (self.state.prdc,))
@@ -301,7 +299,7 @@ class ChordTable:
         return needed
 
     def view(self) -> ChordView:
-        """The pointers as they are."""
+        """Return the pointers as they are."""
         if self._view is None:
             state = self.state
             fingers = tuple(self.fingers[k] for k in sorted(self.fingers))
@@ -348,7 +346,7 @@ class ChordRouter(KeyLookups):
         self._runtime.send(to, ChordRouted(key, self._runtime.me, 1, self._runtime.codec.encode(body), final))
 
     def on_routed(self, source: Peer, message: ChordRouted) -> None:
-        """A routed message came by."""
+        """Deliver a routed message, or pass it on."""
         key = message.key
         if len(key) != self._width:
             self._runtime.observe("chord_malformed")
@@ -368,7 +366,7 @@ class ChordRouter(KeyLookups):
             self._deliver(key, body, message.origin, message.hops)
 
     def _route(self, source: Peer, key: bytes, final: bool, attempt: int) -> tuple[Peer | None, bool]:
-        """Where a message goes from here, and whether that is final; nowhere and final is here."""
+        """Return where a message goes from here, and whether as final; None and final is this node."""
         table = self._table
         if table.state is None:
             self._runtime.observe("chord_not_a_member")
@@ -388,7 +386,7 @@ class ChordRouter(KeyLookups):
         return table.next_hop(key, attempt)
 
     def _route_beyond(self, asker: Peer) -> tuple[Peer | None, bool]:
-        """Where a question goes that has come to its asker, who did not know: to those after it."""
+        """Return where a question goes that has come back to its asker: to the ones after it."""
         after = self._table.next_after(asker.id)
         if after is not None:
             return after, True
@@ -411,7 +409,7 @@ class ChordRouter(KeyLookups):
             self._runtime.send(to, ChordFind(lookup.key, self._runtime.me, number, 1, lookup.tried, final))
 
     def on_find(self, source: Peer, message: ChordFind) -> None:
-        """Someone looks for the owner of a key."""
+        """Answer a question for the owner of a key, or pass it on."""
         key = message.key
         if len(key) != self._width or message.attempt < 0:
             self._runtime.observe("chord_malformed")
@@ -433,7 +431,7 @@ class ChordRouter(KeyLookups):
                 self._runtime.send(message.asker, ChordFound(message.number, message.hops))
 
     def on_located(self, source: Peer, message: ChordFound) -> None:
-        """The answer to a lookup."""
+        """End a lookup with its answer."""
         if message.number in self._pending:
             self._table.heard(source)
         self._complete(source, message.number, message.hops)

@@ -33,7 +33,7 @@ __all__ = ["ChordRules", "ChordState"]
 
 
 class ChordState(NamedTuple):
-    """What one member holds for the upkeep of the ring."""
+    """The state that one member holds for the maintenance of the ring."""
 
     me: bytes
     succ: tuple[bytes, ...]
@@ -55,11 +55,11 @@ class ChordRules:
     # -- beginning -----------------------------------------------------------------------------------------------------
 
     def found(self, me: bytes, after: Sequence[bytes], prdc: bytes) -> ChordState:
-        """A member of a network that begins with ideal pointers: `after` are those that follow it, nearest first."""
+        """Return a member of a network that begins with ideal pointers; `after` follow it, nearest first."""
         return ChordState(me, self.listed(me, after), prdc)
 
     def join(self, me: bytes, member: bytes, its_succ: Sequence[bytes]) -> ChordState | None:
-        """Become a member by the answer of one between whom and whose successor this id lies; None if it does not."""
+        """Become a member between another and its successor; None where this id does not lie there."""
         if not its_succ or me == member or not between(member, me, its_succ[0]):
             return None
         return ChordState(me, self.listed(me, its_succ), member)
@@ -69,7 +69,7 @@ class ChordRules:
     def first_live(
         self, state: ChordState, its_prdc: bytes, its_succ: Sequence[bytes]
     ) -> tuple[ChordState, bytes | None]:
-        """The first successor answered. It may know a nearer one: then the second half asks that."""
+        """Take the answer of the first successor; if it knows a nearer one, the second half asks that."""
         head = state.succ[0]
         state = state._replace(succ=self.listed(state.me, (head, *its_succ)))
         if between(state.me, its_prdc, head):
@@ -77,30 +77,30 @@ class ChordRules:
         return state, head
 
     def first_dead(self, state: ChordState) -> tuple[ChordState, bytes | None]:
-        """The first successor is dead: the list moves up."""
+        """Move the list up: the first successor is dead."""
         state = state._replace(succ=self.listed(state.me, state.succ[1:]))
         return state, state.succ[0]
 
     def second_live(self, state: ChordState, its_succ: Sequence[bytes]) -> tuple[ChordState, bytes | None]:
-        """The nearer node answered: it is the first successor."""
+        """Take the nearer node for the first successor: it has answered."""
         nearer = state.saved
         assert nearer is not None, "the second half follows the first"
         assert between(state.me, nearer, state.succ[0]), "a list does not change between the halves"
         return state._replace(succ=self.listed(state.me, (nearer, *its_succ)), saved=None), nearer
 
     def second_dead(self, state: ChordState) -> tuple[ChordState, bytes | None]:
-        """The nearer node is dead: all stays."""
+        """Leave all as it is: the nearer node is dead."""
         assert state.saved is not None, "the second half follows the first"
         return state._replace(saved=None), state.succ[0]
 
     # -- rectify -------------------------------------------------------------------------------------------------------
 
     def notified(self, state: ChordState, candidate: bytes) -> ChordState:
-        """A member says that this one is its first successor; rectify will look at it."""
+        """Note a member that says that this one is its first successor, for rectify."""
         return state._replace(candidate=candidate)
 
     def must_ping(self, state: ChordState) -> bool:
-        """Whether rectify depends on the predecessor's being alive."""
+        """Return whether rectify depends on the predecessor's being alive."""
         assert state.candidate is not None, "rectify follows a claim"
         return not between(state.prdc, state.candidate, state.me)
 
@@ -114,7 +114,7 @@ class ChordRules:
     # -- lists ---------------------------------------------------------------------------------------------------------
 
     def listed(self, me: bytes, entries: Iterable[bytes]) -> tuple[bytes, ...]:
-        """A list of exactly r entries from these, clockwise from `me`."""
+        """Return a list of exactly r entries from these, clockwise from `me`."""
         succ: list[bytes] = []
         last = me
         for entry in entries:

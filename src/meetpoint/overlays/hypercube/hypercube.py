@@ -1,8 +1,8 @@
 """The hypercube of paper C as a running overlay: one node's part of the network.
 
-`rules` and `routing` have the paper's steps as pure functions, `claims` what makes them safe with messages; `maintenance`,
-`membership`, `tidying`, `router` and `merging` are what their names say; `table` holds what is known. A node knows only
-what messages tell it.
+`rules` has the paper's steps as pure functions, and the claims that make them safe with messages. `maintenance` sends
+heartbeats, `takeover` sees to the regions of dead nodes, `region_merge` evens out, `membership` joins and heals, and
+`routing` holds what is known and routes. A node knows only what messages tell it.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class HypercubePlaces:
         self._router = router
 
     def founding(self, nodes: Sequence[NodeId]) -> Mapping[NodeId, Span]:
-        """The keys of nodes that begin a network together."""
+        """Return the keys of nodes that begin a network together."""
         regions = founding_regions(len(nodes), self._table.dimensions)
         spans = (span_of(self._runtime.ring, region) for region in regions)
         return dict(zip(sorted(nodes), spans, strict=False))
 
     def mine(self) -> tuple[Span, ...] | None:
-        """The keys of this node now; None where it has yet to find its place."""
+        """Return the keys of this node now; None where it has yet to find its place."""
         table = self._table
         if not table.joined or (not table.pieces and table.sponsor is None):
             return None
@@ -70,7 +70,7 @@ class HypercubePlaces:
 
 
 class Hypercube(OverlayBase):
-    """An `Overlay`."""
+    """The hypercube as an `Overlay`."""
 
     __slots__ = (
         "_healing",
@@ -107,14 +107,14 @@ class Hypercube(OverlayBase):
         self._maintenance.lost = self._lost
         self._maintenance.on_step = self._see_to
         self.places: Places | None = HypercubePlaces(runtime, self._table, self._router)
-        """Which keys nodes have."""
+        """The keys that nodes have."""
         self.view: Callable[[], HypercubeView] = self._table.view
-        """The table as it is; the same object until it changes."""
+        """Returns the table as it is; the same object until it changes."""
         self._timer: int | None = None
         self._left = False
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """Which messages are the hypercube's, and who takes them."""
+        """Return the handlers of the hypercube's messages."""
         taken: dict[type[Message], Any] = {
             Heartbeat: self._maintenance.on_heartbeat,
             HypercubeFind: self._router.on_find,
@@ -167,7 +167,7 @@ class Hypercube(OverlayBase):
         self._maintenance.finish_step()
 
     def join(self, contact: Peer) -> None:
-        """Become a member through one. A member takes it as a hint to where others may be."""
+        """Become a member through a contact; a member takes the contact as a hint to where others may be."""
         table = self._table
         if table.pieces or table.sponsor is not None:
             self.remember((contact,))
@@ -192,7 +192,7 @@ class Hypercube(OverlayBase):
         self._start_ticks(self._settings.period_us)
 
     def _see_to(self) -> None:
-        """What follows from a step."""
+        """Do what follows from a step: merge regions, stop or go on joining, report the first place."""
         table = self._table
         self._region_merge.finish_step()
         if table.pieces:
@@ -205,7 +205,7 @@ class Hypercube(OverlayBase):
             self._upcalls.joined()
 
     def _lost(self) -> None:
-        """This node has no place any more: it joins anew."""
+        """Join anew: this node has no place any more."""
         if not self._left:
             self._membership.join_again()
 
@@ -225,7 +225,7 @@ class Hypercube(OverlayBase):
     # -- who lives -----------------------------------------------------------------------------------------------------
 
     def suspect(self, peer: Peer) -> None:
-        """Someone found a peer silent or unreachable."""
+        """Suspect a peer that someone found silent or unreachable."""
         if self._timer is not None:
             self._maintenance.suspect(peer)
 
@@ -236,12 +236,12 @@ class Hypercube(OverlayBase):
     # -- keys ----------------------------------------------------------------------------------------------------------
 
     def next_hop(self, key: Key) -> Peer | None:
-        """The link that a message for a key would go to; None where this node has it, or knows no way."""
+        """Return the link that a message for a key would go to; None where this node has it, or knows no route."""
         point = point_of(self._runtime.ring, key, self._table.dimensions)
         return None if self._table.hosts(point) else self._table.next_hop(point)
 
     # -- peers ---------------------------------------------------------------------------------------------------------
 
     def neighbours(self, count: int) -> tuple[Peer, ...]:
-        """The hosts of what is next to this node, siblings first; at most as many as there are."""
+        """Return the hosts of what is next to this node, siblings first; at most as many as there are."""
         return tuple(self._table.neighbours()[:count])

@@ -1,17 +1,17 @@
-"""What must be so of a hypercube, checked over what may be seen of all live members.
+"""The invariant of a hypercube, and the ideal, checked over snapshots of all live members.
 
-Apart from the rules that it judges: nothing here is used to run a node, and it works on texts.
+It shares nothing with the rules that it judges: nothing here runs a node, and it works on texts.
 
 After every step, whatever happens (`broken`):
 
-- somebody hosts something; who stands by hosts nothing;
+- somebody hosts something; a standby hosts nothing;
 - what a member hosts, and what it takes its neighbours to host, has nothing in common. So no two who have heard of each
-  other host one id: of two claims each member believes one.
+other host one id: of two claims each member believes one.
 
 Once it is quiet (`departures`):
 
 - every id is hosted exactly once: no node's id ends in another's, and together they have room for all ids;
-- nobody hosts two regions; who hosts none stands by at a member that knows of it, and that has no id to share;
+- nobody hosts two regions; a node that hosts none stands by at a member that knows of it, and has no id to share;
 - a member's links are all its neighbours, as they are, and nobody else;
 - lengths of neighbours differ by at most one.
 """
@@ -27,7 +27,7 @@ from meetpoint.overlays.hypercube.regions import Region
 __all__ = ["Places", "broken", "departures", "gap", "not_hosted_once", "stands"]
 
 UNEVEN_MAX = 1
-"""By how much the lengths of neighbours may differ."""
+"""Largest difference between the lengths of neighbours."""
 
 
 class Places(Protocol):
@@ -35,23 +35,23 @@ class Places(Protocol):
 
     @property
     def pieces(self) -> Sequence[tuple[Region, int]]:
-        """The regions that it hosts, each with the epoch of its claim."""
+        """The regions that the member hosts, each with the epoch of its claim."""
 
     @property
     def sponsor(self) -> Hashable | None:
-        """Where it stands by."""
+        """The member at which this one stands by."""
 
     @property
     def standbys(self) -> Sequence[Hashable]:
-        """Who stands by here."""
+        """The standbys of the member."""
 
     @property
     def links(self) -> Sequence[tuple[Region, Hashable]]:
-        """The regions of its neighbours, and who hosts them."""
+        """The regions of the member's neighbours, and who hosts them."""
 
 
 def broken(members: Mapping[Any, Places], dimensions: int) -> str | None:
-    """What must never be so, in a sentence, or None."""
+    """Return what must never be so, in a sentence, or None."""
     if members and not any(view.pieces for view in members.values()):
         return "nobody hosts anything"
     for name, view in members.items():
@@ -69,7 +69,7 @@ def broken(members: Mapping[Any, Places], dimensions: int) -> str | None:
 
 
 def stands(members: Mapping[Any, Places]) -> bool:
-    """Whether these, if they were all that is left, host something and hang together by what they know of each other.
+    """Return whether these, if they were all that is left, host something and hang together by their links.
 
     More is not needed: what nobody hosts is seen by whoever hosts the ids beside it.
     """
@@ -90,7 +90,7 @@ def stands(members: Mapping[Any, Places]) -> bool:
 
 
 def departures(members: Mapping[Any, Places], dimensions: int, uneven_max: int = UNEVEN_MAX) -> str | None:
-    """What is not ideal, in a sentence, or None: what must be so some time after the last change."""
+    """Return what is not ideal, in a sentence, or None; there must be nothing some time after the last change."""
     hosts: dict[Region, Any] = {}
     for name, view in members.items():
         if len(view.pieces) > 1:
@@ -114,7 +114,7 @@ def departures(members: Mapping[Any, Places], dimensions: int, uneven_max: int =
 
 
 def _misplaced(name: Any, view: Places, members: Mapping[Any, Places], dimensions: int) -> str | None:
-    """What is wrong with who stands by: each at one sponsor, which knows of it and has no id to share."""
+    """Return what is wrong with a standby: each has one sponsor, which knows of it and has no id to share."""
     for other in view.standbys:
         if other not in members or members[other].sponsor != name:
             return f"{_name(other)} does not stand by at {_name(name)}"
@@ -133,7 +133,7 @@ def _misplaced(name: Any, view: Places, members: Mapping[Any, Places], dimension
 
 
 def not_hosted_once(regions: Iterable[Region], dimensions: int) -> str | None:
-    """An id that nobody or more than one hosts, in a sentence, or None."""
+    """Return an id that nobody or more than one hosts, in a sentence, or None."""
     texts = sorted(map(_from_lowest, regions))
     if (twice := _overlap(texts)) is not None:
         return twice
@@ -144,13 +144,13 @@ def not_hosted_once(regions: Iterable[Region], dimensions: int) -> str | None:
 
 
 def gap(members: Mapping[Any, Places]) -> int:
-    """The global gap: by how much the lengths of any two ids differ."""
+    """Return the global gap: the difference between the lengths of the longest and the shortest id."""
     lengths = [region.length for view in members.values() for region, _ in view.pieces]
     return max(lengths) - min(lengths)
 
 
 def _overlap(texts: Sequence[str]) -> str | None:
-    """Two that have ids in common, of sorted ids from the lowest bit on: what begins with a text follows it at once."""
+    """Return two texts with ids in common, of texts sorted from the lowest bit on; a prefix precedes its extension."""
     for one, other in pairwise(texts):
         if other.startswith(one):
             return f"ids that end in {other[::-1]} are hosted by {one[::-1] or '*'} too"
@@ -158,7 +158,7 @@ def _overlap(texts: Sequence[str]) -> str | None:
 
 
 def _differing(one: str, other: str) -> int:
-    """In how many places two texts differ, as far as both go."""
+    """Return in how many places two texts differ, as far as both go."""
     return sum(a != b for a, b in zip(one, other, strict=False))
 
 

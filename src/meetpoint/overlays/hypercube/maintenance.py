@@ -1,12 +1,12 @@
-"""Beats and claims: who hosts what, kept true with messages.
+"""Maintenance of the hypercube with messages: heartbeats and claims keep true who hosts what.
 
-In every period a node tells its neighbours what it hosts (a *beat*), and where they do not know them yet, its own
-neighbours; whenever what it hosts has changed, at once. All that they know of it follows from its last word, so that a
-lost beat costs a period and a repeated one nothing. Whom a node is told of, and would have as a neighbour or compete
-with, it greets, and believes only what that one says itself.
+In every period a node sends its neighbours a *heartbeat*: what it hosts, and, where they do not know them yet, its own
+neighbours. When what it hosts changes it sends one at once. All that they know of it follows from its last heartbeat,
+so that a lost one costs a period and a repeated one nothing. A node that is told of one that it would have as a
+neighbour, or competes with, greets it, and believes only what that one says itself.
 
-Who is silent is asked (`doubts`), and what a dead node hosted is taken over (`heirs`). Whatever goes wrong in this, and
-whatever two sides of a torn network did meanwhile, is settled as `claims` says.
+Silent nodes are asked, and what a dead node hosted is taken over (`takeover`). Whatever goes wrong in this, and
+whatever two sides of a torn network did meanwhile, is resolved by claims (`rules`).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ __all__ = ["HypercubeMaintenance"]
 
 PIECES_MAX = 256
 LINKS_MAX = 2048
-"""A beat with more is none."""
+"""Largest number of links in a heartbeat; one with more is malformed."""
 STANDBY_PEERS_MAX = 32
 NOT_SEEN = 0
-"""No version of anyone's links."""
+"""The version of links that were never told."""
 NO_LIFE: Life = (0, -1)
 
 
 class HypercubeMaintenance:
-    """One node's beats."""
+    """Heartbeats and claims of one node."""
 
     __slots__ = (
         "_acked",
@@ -64,30 +64,30 @@ class HypercubeMaintenance:
         self._table = table
         self._settings = settings
         self.life: Life = NO_LIFE
-        """The life that this node is in."""
+        """The current life of this node."""
         self.look: Callable[[int, Callable[[Peer], None]], None] = lambda point, then: None
-        """Finds the host of an id."""
+        """Looks up the host of an id."""
         self.on_step: Callable[[], None] = lambda: None
         """Called in every step, to do what follows from it."""
         self.lost: Callable[[], None] = lambda: None
         """Called when this node has no place any more."""
         self.on_placeless: Callable[[Peer, Life, bool], None] = lambda peer, life, here: None
-        """Called when another says that it hosts nothing: whether it would stand by here."""
+        """Called with a node that hosts nothing, and whether it would stand by here."""
         self._heard: dict[bytes, tuple[Life, int]] = {}  # in which life a node spoke last, and when
         self._acked: dict[bytes, int] = {}  # which version of this node's links another knows
         self._greeted_at: dict[bytes, int] = {}
-        self._failure_detector = FailureDetector(runtime, settings, self._ask, self._declare_dead, self.finish_step)
-        self._takeover = Takeover(runtime, table, settings, self.claim, self._look)
+        self._failure_detector = FailureDetector(runtime, settings, self)
+        self._takeover = Takeover(runtime, table, settings, self)
         self._announce = False  # neighbours are told at the end of this step
 
     # -- beginning and ending ------------------------------------------------------------------------------------------
 
     def begin_life(self) -> None:
-        """This node begins to join, or to found: whatever it was before is over."""
+        """Begin to join or to found; the life before is over."""
         self.life = (self._runtime.me.incarnation, int(self._runtime.now))
 
     def leave(self) -> None:
-        """Tell all that this node goes."""
+        """Tell all partners that this node leaves, and forget everything."""
         for node in list(self._partners()):
             peer = self._table.contacts.peer(node)
             if peer is not None:
@@ -103,7 +103,7 @@ class HypercubeMaintenance:
     # -- pieces --------------------------------------------------------------------------------------------------------
 
     def claim(self, region: Region, epoch: int, links: Iterable[Claim], reserved_for: bytes = b"") -> None:
-        """This node hosts a region from now on; `links` are those next to it, as somebody knew them."""
+        """Host a region from now on; `links` are those next to it, as somebody knew them."""
         now = self._runtime.now
         for part in uncovered(region, list(self._table.pieces)):
             self._table.pieces[part] = Piece(
@@ -115,14 +115,14 @@ class HypercubeMaintenance:
             self.hear_of(each)
 
     def mark_changed(self) -> None:
-        """What this node hosts, or where it stands by, has changed: all that are concerned are told."""
+        """Announce at the end of this step what this node hosts, or where it stands by."""
         self._table.invalidate()
         self._announce = True
 
     def hear_of(self, claim: Claim) -> None:
-        """Someone says what a node hosts: where it matters here that one is greeted, and counts until it answers.
+        """Greet a node that hosts what matters here, by another's word; the word counts until it answers.
 
-        One that is suspected is greeted, too, if it was not lately: others hear of it, so it may live.
+        A suspected node is greeted, too, if it was not lately: others hear of it, so it may live.
         """
         contacts = self._table.contacts
         peer = contacts.askable(claim.node, self._runtime.now, self._settings.silent_us)
@@ -134,7 +134,10 @@ class HypercubeMaintenance:
             self.greet(peer)
 
     def assume(self, claim: Claim, patience_us: int) -> bool:
-        """What a node hosts that has not spoken yet, and is asked if it does not; whether that matters, and is news."""
+        """Take a claim for true whose node has not spoken yet; return whether it matters, and is news.
+
+        The node is asked if it stays silent.
+        """
         table = self._table
         peer_state = table.peer_states.get(claim.node) or PeerState(NO_LIFE, 0, (), hearsay=True)
         if not peer_state.hearsay or claim in peer_state.claims or not table.concerns((claim,)):
@@ -149,7 +152,7 @@ class HypercubeMaintenance:
         return True
 
     def _cede(self, claims: Iterable[Claim]) -> bool:
-        """Let go of what others claim with more right; whether any of them has claimed something with less."""
+        """Cede what others claim with more right; return whether any of them claims something with less."""
         weaker = False
         for claim in claims:
             for region in [each for each in self._table.pieces if overlap(each, claim.region)]:
@@ -164,7 +167,7 @@ class HypercubeMaintenance:
         return weaker
 
     def finish_step(self) -> None:
-        """At the end of every step: see to what follows from it, and tell others."""
+        """Finish a step: do what follows from it, and tell others."""
         self._table.refresh()
         self._takeover.take_over_due()
         self.on_step()
@@ -180,7 +183,7 @@ class HypercubeMaintenance:
         self._table.tell_changes()
 
     def _partners(self) -> Iterable[bytes]:
-        """With whom beats are exchanged."""
+        """Return the nodes with which heartbeats are exchanged."""
         table = self._table
         partners = dict.fromkeys((*table.peer_states, *table.standbys))
         if table.sponsor is not None:
@@ -188,7 +191,7 @@ class HypercubeMaintenance:
         return partners
 
     def _forget(self) -> None:
-        """Forget the words of those who are no neighbours any more."""
+        """Forget the states of nodes that are no neighbours any more."""
         table = self._table
         for node in [
             node for node, peer_state in table.peer_states.items() if not self._is_relevant(node, peer_state.claims)
@@ -236,7 +239,7 @@ class HypercubeMaintenance:
         )  # fmt: skip
 
     def _standby_peers(self, node: bytes) -> tuple[Peer, ...]:
-        """Who stands by here; to be told to one of them: and next to here."""
+        """Return the standbys to tell a node: those here, and for one of them also those of neighbours."""
         table = self._table
         standby_peers = list(table.standbys)
         if node in table.standbys:
@@ -250,18 +253,18 @@ class HypercubeMaintenance:
         return tuple(peer for peer in peers if peer is not None)[:STANDBY_PEERS_MAX]
 
     def links(self, claims: Iterable[Claim]) -> tuple[NeighbourRegion, ...]:
-        """Claims as they are told, as far as their nodes are known."""
+        """Return claims as they are told, as far as their nodes are known."""
         peers = ((claim, self.peer(claim.node)) for claim in claims)
         return tuple(
             NeighbourRegion(packed(claim.region), claim.epoch, peer) for claim, peer in peers if peer is not None
         )
 
     def peer(self, node: bytes) -> Peer | None:
-        """The peer of an id, this one too."""
+        """Return the peer of an id, also this one."""
         return self._runtime.me if node == self._table.id else self._table.contacts.peer(node)
 
     def read(self, links: Sequence[NeighbourRegion]) -> list[Claim] | None:
-        """Claims as they were told; None where they are malformed."""
+        """Return claims as they were told; None where they are malformed."""
         claims = []
         holds = self._runtime.ring.holds
         for near in links[: LINKS_MAX + 1]:
@@ -272,11 +275,11 @@ class HypercubeMaintenance:
         return None if len(claims) > LINKS_MAX else claims
 
     def read_region(self, data: bytes, epoch: int) -> Region | None:
-        """A region that is claimed in an epoch; None where it is malformed."""
+        """Return a region that is claimed in an epoch; None where it is malformed."""
         return unpacked(data, self._table.dimensions) if abs(epoch) < EPOCH_MAX else None
 
     def learn(self, links: Iterable[NeighbourRegion]) -> None:
-        """Their peers, once they are read."""
+        """Learn the peers of links, once these are read."""
         for near in links:
             self._table.contacts.learn(near.peer)
 
@@ -289,7 +292,7 @@ class HypercubeMaintenance:
         return tuple(peer.id for peer in well)
 
     def on_heartbeat(self, source: Peer, message: Heartbeat) -> None:
-        """Another says what it hosts."""
+        """Take in what another node hosts, and answer where it asks or does not know this node's links."""
         if self._is_known(source.id, message):
             self.accept_life(source, message.life)
             self._acked[source.id] = message.seen
@@ -345,7 +348,7 @@ class HypercubeMaintenance:
             self.greet(source)
 
     def _is_known(self, node: bytes, message: Heartbeat) -> bool:
-        """Whether a beat says only what its sender has said before, and needs no answer: as nearly all do."""
+        """Return whether a heartbeat says only what is known, and needs no answer, as nearly all do."""
         table = self._table
         peer_state = table.peer_states.get(node)
         if peer_state is None or message.asks or message.links is not None or message.seen != table.version:
@@ -357,7 +360,7 @@ class HypercubeMaintenance:
         )
 
     def _read(self, source: Peer, message: Heartbeat) -> tuple[tuple[Claim, ...], list[Claim] | None] | None:
-        """What a beat claims, and which links it tells; None where it is malformed."""
+        """Return the claims and the links of a heartbeat; None where it is malformed."""
         links = None if message.links is None else self.read(message.links)
         if (links is None) != (message.links is None) or len(message.pieces) > PIECES_MAX or message.standby_count < 0:
             return None
@@ -370,7 +373,7 @@ class HypercubeMaintenance:
         return tuple(claims), links
 
     def _update_standbys(self, source: Peer, message: Heartbeat) -> None:
-        """See to who stands by here, and where this node does."""
+        """Update the standbys here, and this node's sponsor, by a heartbeat."""
         table = self._table
         here = message.sponsor == table.id and not message.pieces
         if not here and table.standbys.pop(source.id, None) is not None:
@@ -382,7 +385,7 @@ class HypercubeMaintenance:
             self.mark_changed()
 
     def _inform_rivals(self, claims: Sequence[Claim]) -> None:
-        """Others who claim the same shall hear of it: this node's links, that they are told, say who has it."""
+        """Send those that claim the same regions this node's links, which say who has them."""
         table = self._table
         for node, peer_state in list(table.peer_states.items()):
             for claim in claims:
@@ -396,10 +399,10 @@ class HypercubeMaintenance:
     # -- lives ---------------------------------------------------------------------------------------------------------
 
     def accept_life(self, peer: Peer, life: Life) -> bool:
-        """A node speaks in a life of it; whether that counts.
+        """Note the life in which a node speaks; return whether the message counts.
 
-        An earlier life than is known is a message that was late, or a node that has lost its disk. The latter it is
-        where the later life has been silent for long.
+        A message of an earlier life is late, or from a node that has lost its disk: that where the later life has been
+        silent for long.
         """
         table, now = self._table, self._runtime.now
         known, at = self._heard.get(peer.id, (life, now))
@@ -417,7 +420,7 @@ class HypercubeMaintenance:
         return True
 
     def _drop_peer_state(self, node: bytes, left: bool) -> None:
-        """A node is no more, or has begun anew: what it claimed has no host."""
+        """Forget a node that is dead or has begun anew, and orphan its regions."""
         peer_state = self._table.peer_states.pop(node, None)
         self._acked.pop(node, None)
         if peer_state is not None:
@@ -425,7 +428,7 @@ class HypercubeMaintenance:
             self._takeover.orphan_regions(peer_state, left)
 
     def on_leaving(self, source: Peer, message: HypercubeLeaving) -> None:
-        """A node has left."""
+        """Drop a node that has left."""
         known, _ = self._heard.get(source.id, (message.life, 0))
         if known != message.life and known != NO_LIFE:
             return
@@ -435,16 +438,18 @@ class HypercubeMaintenance:
     # -- the dead ------------------------------------------------------------------------------------------------------
 
     def suspect(self, peer: Peer) -> None:
-        """The driver, or someone else, found a peer silent: it is asked, unless it was just now."""
+        """Suspect a peer that was found silent; it is asked, unless it was just now."""
         self._table.contacts.suspect(peer, self._runtime.now)
         if peer.id in self._partners():
             self._failure_detector.reported(peer.id)
         self.finish_step()
 
-    def _ask(self, node: bytes) -> None:
+    def ask(self, node: bytes) -> None:
+        """Ask a node whether it lives."""
         self.send_heartbeat(node, asks=True)
 
-    def _declare_dead(self, node: bytes) -> None:
+    def declare_dead(self, node: bytes) -> None:
+        """Take a node for dead that did not answer."""
         peer = self._table.contacts.peer(node)
         if peer is not None:
             self._table.contacts.suspect(peer, self._runtime.now)
@@ -460,13 +465,14 @@ class HypercubeMaintenance:
             table.sponsor = None
             table.invalidate()
 
-    def _look(self, point: int) -> None:
+    def find_host(self, point: int) -> None:
+        """Look up the host of an id, and greet it."""
         self.look(point, self.greet)
 
     # -- in every period -----------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Tell all neighbours that this node is there, ask the silent ones, and look for hosts that are missing."""
+        """Send heartbeats, ask silent neighbours, and look for missing hosts."""
         table, now = self._table, self._runtime.now
         self._forget()
         self._tell_rivals()
@@ -485,7 +491,7 @@ class HypercubeMaintenance:
         self._prune()
 
     def _tell_rivals(self) -> None:
-        """Those whose claims do not count here are told again who has what they claim, until they are settled."""
+        """Tell nodes whose claims do not count here again who has what they claim, until that is resolved."""
         table = self._table
         for node, peer_state in table.peer_states.items():
             if any(claim not in table.links for claim in peer_state.claims if table.concerns((claim,))):

@@ -1,17 +1,16 @@
-"""Coming: a joiner's way to a place, and what it is offered there.
+"""Joining: a joiner's way to a place, what it is offered there, and healing of networks that were torn apart.
 
-A join goes to the host of the id that the joiner's own id stands for, so that one who comes back comes near to where it
-was, and from there to ever lighter neighbours (`rules.pass_join`). The last of them offers half of its region, and goes
-on hosting it until the joiner claims it: a lost offer costs a retry. Where ids are as long as can be the joiner stands
-by: it has a member that it goes through, its *sponsor*, and is the first to get a region.
+A join goes to the host of the id that the joiner's own id stands for, so that a node that comes back comes near to
+where it was, and from there to ever lighter neighbours (`rules.pass_join`). The last of them offers half of its region,
+and hosts it until the joiner claims it: a lost offer costs a retry. Where ids are as long as can be the joiner stands
+by: it sends through a member, its *sponsor*, and is the first to get a region.
 
-A region that was taken over from a silent node is kept for it for a while. Its keeper tells so to the host of the id at
-which that node will ask first; so one that restarts has its region back, and nothing need be moved.
+A region that was taken over from a silent node is reserved for it for a while. Its holder tells so to the host of the
+id at which that node will ask first. So a node that restarts has its region back, and nothing need be moved.
 
-Networks that were torn apart find together again.
-
-A peer of the passive list is asked for an id of this node's own. If another hosts it there, the two greet each other
-and settle who has it, and since they tell their neighbours, and those compare claims, it spreads from there (`maintenance`).
+To heal a network, a peer of the passive list is asked for an id of this node's own. If another hosts it there, the two
+greet each other and resolve who has it. Since they tell their neighbours, and those compare claims, it spreads from
+there (`maintenance`).
 """
 
 from __future__ import annotations
@@ -44,20 +43,20 @@ if TYPE_CHECKING:
 __all__ = ["HypercubeHealing", "HypercubeMembership"]
 
 CONTACTS_MAX = 8
-"""How many members a joiner asks in turn."""
+"""Number of members that a joiner asks in turn."""
 SEARCH_HOPS_MAX = 64
-"""A join that came so far goes no further."""
+"""Number of hops after which a join goes no further."""
 RESERVATIONS_MAX = 256
 RESERVED_TICKS = 4
-"""Every so many periods a keeper says what it keeps."""
+"""Number of periods after which a holder repeats what it reserves."""
 OTHERS = 4
-"""Every so many tries a joiner asks one that it knew before."""
+"""Number of tries of which one goes to a peer that was known before."""
 TARGET_TRIES = 3
-"""After so many tries in vain a joiner asks anywhere."""
+"""Number of tries in vain after which a joiner asks anywhere."""
 
 
 class Offered(msgspec.Struct):
-    """To whom a region was offered, and until when it is waited for."""
+    """An offer of a region: to whom, and until when it is waited for."""
 
     to: Peer
     life: Life
@@ -65,7 +64,7 @@ class Offered(msgspec.Struct):
 
 
 class HypercubeMembership:
-    """How one node finds a place, and helps others to."""
+    """Joining of one node, and the help it gives to joiners."""
 
     __slots__ = (
         "_announced",
@@ -110,7 +109,7 @@ class HypercubeMembership:
     # -- the joiner ----------------------------------------------------------------------------------------------------
 
     def join(self, contact: Peer) -> None:
-        """Look for a place through a member; again and again until there is one."""
+        """Look for a place through a member; repeat until there is one."""
         assert contact.id != self._table.id, "nobody joins through itself"
         rest = [peer for peer in self._contacts.values() if peer.id != contact.id]
         self._contacts = {peer.id: peer for peer in (contact, *rest)[:CONTACTS_MAX]}
@@ -124,19 +123,19 @@ class HypercubeMembership:
             self._send_join()
 
     def join_again(self) -> None:
-        """There is no place any more: look for another through whomever this node knows."""
+        """Look for another place through any known node: there is none any more."""
         if self._retry_timer is None or self._is_slow_retry:
             self.stop()
             self._postpone_restart()
             self._retry_later(self._settings.again_us)
 
     def _postpone_restart(self) -> None:
-        """There may be others who host something: so long a member goes on looking for them."""
+        """Go on looking for others that host something, for a while longer."""
         wait = 2 * self._settings.claim_us
         self._restart_at = self._runtime.now + wait + self._runtime.random.randrange(wait)
 
     def stop(self) -> None:
-        """Seek no longer: this node has a place, or leaves."""
+        """Stop joining: this node has a place, or leaves."""
         self._tries = 0
         if self._retry_timer is not None:
             self._runtime.cancel(self._retry_timer)
@@ -169,7 +168,7 @@ class HypercubeMembership:
         self._retry_later(self._settings.rejoin_us if stands else self._settings.join_retry_us)
 
     def _restart_network(self) -> None:
-        """None but those who stood by are left: claim what the sponsor hosted, or everything, with the least right."""
+        """Claim what the sponsor hosted, or everything, with the least right: only standbys are left."""
         self._runtime.observe("hypercube_begun_anew")
         last, self._last = self._last, None
         for peer in self._contacts.values():
@@ -187,7 +186,7 @@ class HypercubeMembership:
         self._maintenance.finish_step()
 
     def _contact(self) -> Peer | None:
-        """Whom to ask next: one after another of those that this node last knew, and now and then one from before."""
+        """Return the next peer to ask: those that this node last knew in turn, now and then an earlier one."""
         table = self._table
         if table.sponsor is not None:
             return table.live(table.sponsor)
@@ -201,7 +200,7 @@ class HypercubeMembership:
         return peers[self._next_contact % len(peers)]
 
     def on_offer(self, source: Peer, message: Offer) -> None:
-        """This node may claim a region: it does if it has none, or has the other half and the two can be one."""
+        """Claim an offered region, if this node has none, or has the other half and the two can be one."""
         region = self._maintenance.read_region(message.region, message.epoch)
         links = self._maintenance.read(message.links)
         if region is None or links is None:
@@ -220,7 +219,7 @@ class HypercubeMembership:
             self._maintenance.claim(region, message.epoch, links)
 
     def on_stand_by(self, source: Peer, message: StandBy) -> None:
-        """There is no region for this node, but a place."""
+        """Stand by at a member: there is no region for this node."""
         table = self._table
         if message.life == self._maintenance.life and not table.pieces and table.sponsor is None:
             table.sponsor = source.id
@@ -230,7 +229,7 @@ class HypercubeMembership:
             self._retry_later(self._settings.rejoin_us)
 
     def on_join_refused(self, source: Peer, message: JoinRefused) -> None:
-        """There is no place here; one whose sponsor says so looks for another."""
+        """Look elsewhere: there is no place at this sponsor."""
         table = self._table
         if message.life == self._maintenance.life:
             self._postpone_restart()
@@ -241,7 +240,7 @@ class HypercubeMembership:
     # -- the members ---------------------------------------------------------------------------------------------------
 
     def on_join(self, source: Peer, message: HypercubeJoin) -> None:
-        """A joiner looks for a place."""
+        """Pass on a join, or see to it here."""
         joiner, holds = message.joiner, self._runtime.ring.holds
         if not holds(joiner.id) or not joiner.address or joiner.id == self._table.id or not holds(message.target_key):
             self._runtime.observe("hypercube_malformed")
@@ -275,7 +274,7 @@ class HypercubeMembership:
             self._runtime.send(to, onward)
 
     def _admit(self, message: HypercubeJoin) -> None:
-        """Give a joiner a region that is too many here, half of the only one, or let it stand by."""
+        """Give a joiner a region that is too many here, or half of the only one, or let it stand by."""
         table, joiner = self._table, message.joiner
         peer_state = table.peer_states.get(joiner.id)
         if peer_state is not None and peer_state.claims and peer_state.life == message.life:
@@ -299,11 +298,11 @@ class HypercubeMembership:
             self._let_stand_by(joiner, message.life)
 
     def link_of(self, region: Region) -> Link[bytes]:
-        """A piece as neighbours know it."""
+        """Return a piece as neighbours know it."""
         return Link(region, self._table.id, len(self._table.standbys))
 
     def live_near(self, region: Region) -> list[Link[bytes]]:
-        """What others who are live host next to a piece."""
+        """Return the regions next to a piece whose hosts are live."""
         table = self._table
         return [link for link in table.near(region) if table.live(link.host) is not None]
 
@@ -318,7 +317,7 @@ class HypercubeMembership:
         self._runtime.send(joiner, StandBy(life))
 
     def _on_placeless(self, peer: Peer, life: Life, here: bool) -> None:
-        """One says that it hosts nothing: it may have something back, or would stand by here."""
+        """Give a node that hosts nothing its region back, or let it stand by here."""
         table = self._table
         if self._give_back(peer, life) or not here:
             return
@@ -331,7 +330,7 @@ class HypercubeMembership:
     # -- offers --------------------------------------------------------------------------------------------------------
 
     def offer(self, piece: Region, region: Region, to: Peer, life: Life) -> bool:
-        """Offer a piece, or half of it, unless another was just now."""
+        """Offer a piece, or half of it, unless it was just offered to another; return whether it was."""
         now, table = self._runtime.now, self._table
         before = self._offered.get(region)
         if before is not None and before.until > now and (before.to.id, before.life) != (to.id, life):
@@ -344,12 +343,12 @@ class HypercubeMembership:
         return True
 
     def is_offered(self, region: Region) -> bool:
-        """Whether a region was offered to someone, who may claim it yet."""
+        """Return whether a region was offered to a node that may claim it yet."""
         offered = self._offered.get(region)
         return offered is not None and offered.until > self._runtime.now
 
     def links_of(self, region: Region) -> list[Claim]:
-        """What will be next to a region, a piece or half of one, when another has it."""
+        """Return what will be next to a region, a piece or half of one, when another has it."""
         table = self._table
         table.refresh()
         mine = [Claim(each, piece.epoch, table.id) for each, piece in table.pieces.items()]
@@ -360,7 +359,7 @@ class HypercubeMembership:
         self._maintenance.finish_step()
 
     def serve_waiting(self) -> None:
-        """Offers are claimed, or over: see to those who wait."""
+        """See to waiting joiners, after offers were claimed or ran out."""
         now, table = self._runtime.now, self._table
         self._announce_reserved()
         for region, offered in list(self._offered.items()):
@@ -375,7 +374,7 @@ class HypercubeMembership:
     # -- what is kept --------------------------------------------------------------------------------------------------
 
     def _give_back(self, peer: Peer, life: Life) -> bool:
-        """A node that fell silent is back."""
+        """Offer a node that fell silent and is back its region; return whether one is reserved for it."""
         for region, piece in self._table.pieces.items():
             if piece.reserved_for == peer.id:
                 self.offer(region, region, peer, life)
@@ -383,7 +382,7 @@ class HypercubeMembership:
         return False
 
     def _holder_of(self, node: bytes) -> Peer | None:
-        """Who keeps the region of a node, if it is known."""
+        """Return the node that reserves a region for another, if it is known."""
         for peer_state in self._table.peer_states.values():
             for claim in peer_state.claims:
                 if claim.reserved_for == node:
@@ -394,7 +393,7 @@ class HypercubeMembership:
         return self._table.live(holder.id) or (holder if holder.id not in self._table.contacts.suspects else None)
 
     def tick(self) -> None:
-        """Note whom to ask should this place be lost, and say now and then what is kept here."""
+        """Note whom to ask should this place be lost, and repeat now and then what is reserved here."""
         self._ticks += 1
         table = self._table
         if table.sponsor is not None:
@@ -410,7 +409,7 @@ class HypercubeMembership:
             self._announced.clear()
 
     def _announce_reserved(self) -> None:
-        """Tell the hosts of the ids at which those who fell silent would ask first."""
+        """Tell the hosts of the ids at which silent nodes would ask first what is reserved here."""
         for node in sorted({piece.reserved_for for piece in self._table.pieces.values() if piece.reserved_for}):
             if node not in self._announced:
                 self._announced[node] = None
@@ -431,7 +430,7 @@ class HypercubeMembership:
             self._runtime.send(to, RegionReserved(message.node, message.holder, message.hops + 1))
 
     def on_region_reserved(self, source: Peer, message: RegionReserved) -> None:
-        """A region is kept for a node that may ask here."""
+        """Note a region that is reserved for a node that may ask here, or pass the message on."""
         holds = self._runtime.ring.holds
         if not holds(message.node) or not holds(message.holder.id) or not message.holder.address:
             self._runtime.observe("hypercube_malformed")
@@ -440,7 +439,7 @@ class HypercubeMembership:
 
 
 class HypercubeHealing(PartitionHealing):
-    """One node's questions to those outside its network."""
+    """The questions of one node to peers outside its network."""
 
     __slots__ = ("_table",)
 

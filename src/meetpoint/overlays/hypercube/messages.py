@@ -1,4 +1,4 @@
-"""What nodes of a hypercube say to each other. Who sent a message comes with it from the driver.
+"""The messages of a hypercube's nodes. The driver tells who sent a message, so that messages do not repeat it.
 
 A *life* is one time that a node has joined: its incarnation, and by its own clock when it began to. What it claimed in
 a former one is lost. A region travels as bytes (`regions.packed`), as its bits may be more than a number has.
@@ -55,11 +55,11 @@ class NeighbourRegion(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Heartbeat(Message, frozen=True, array_like=True, gc=False, tag="h.be"):
-    """I am here, and this is what I host. With `asks`: say the same, at once.
+    """A heartbeat: what the sender hosts. With `asks`: answer with the same, at once.
 
     `version` counts the changes of what I could say, `seen` is that of yours whose links I know. `links` are told where
-    you do not know them. `standby_count` stand by here, or I stand by at `sponsor`. `standby_peers` are told with the links: who
-    stands by here, and to those also who does next to it, as they may be all who are left some day.
+    you do not know them. `standby_count` stand by here, or I stand by at `sponsor`. `standby_peers` are told with the
+    links: the standbys here, and to those also the standbys next to here, as they may be all who are left some day.
     """
 
     life: Life
@@ -74,13 +74,13 @@ class Heartbeat(Message, frozen=True, array_like=True, gc=False, tag="h.be"):
 
 
 class HypercubeLeaving(Message, frozen=True, array_like=True, gc=False, tag="h.lv"):
-    """I am gone, in this life."""
+    """A node leaves, in this life."""
 
     life: Life
 
 
 class RegionReserved(Message, frozen=True, array_like=True, gc=False, tag="h.ke"):
-    """On its way to the host of the id that a silent node would ask for first: its region is kept at `holder`."""
+    """A region is reserved at `holder`; on its way to the host of the id that the silent node would ask for first."""
 
     node: bytes
     holder: Peer
@@ -91,9 +91,10 @@ class RegionReserved(Message, frozen=True, array_like=True, gc=False, tag="h.ke"
 
 
 class HypercubeJoin(Message, frozen=True, array_like=True, gc=False, tag="h.jo"):
-    """A node looks for a place: on its way to the host of `target_key`, then, as `to_lightest` says, to where regions are largest.
+    """A node looks for a place: on its way to the host of `target_key`, then, with `to_lightest`, to the largest
+    regions.
 
-    One that is a standby (`is_standby`) by already wants a region and nothing less.
+    A standby (`is_standby`) wants a region and nothing less.
     """
 
     joiner: Peer
@@ -105,7 +106,10 @@ class HypercubeJoin(Message, frozen=True, array_like=True, gc=False, tag="h.jo")
 
 
 class Offer(Message, frozen=True, array_like=True, gc=False, tag="h.of"):
-    """You, in this life, may claim a region, in this epoch; these are its neighbours, and some of my passive list."""
+    """An offer to a node in one of its lives: it may claim a region in an epoch.
+
+    `links` are the region's neighbours, and `passive` is some of the sender's passive list.
+    """
 
     life: Life
     region: bytes
@@ -115,13 +119,13 @@ class Offer(Message, frozen=True, array_like=True, gc=False, tag="h.of"):
 
 
 class StandBy(Message, frozen=True, array_like=True, gc=False, tag="h.sb"):
-    """There is no region for you, in this life; stand by here."""
+    """An answer to a joiner, in one of its lives: there is no region for it, but it may stand by here."""
 
     life: Life
 
 
 class JoinRefused(Message, frozen=True, array_like=True, gc=False, tag="h.no"):
-    """Nor can you, in this life, stand by here."""
+    """An answer to a joiner, in one of its lives: it cannot even stand by here."""
 
     life: Life
 
@@ -145,19 +149,20 @@ class HostSearch(Message, frozen=True, array_like=True, gc=False, tag="h.wa"):
 
 
 class HypercubeFind(FindOwner, frozen=True, array_like=True, gc=False, tag="h.fi"):
-    """Who is responsible for a key?"""
+    """The hypercube's question for the owner of a key."""
 
 
 class HypercubeFound(OwnerFound, frozen=True, array_like=True, gc=False, tag="h.lo"):
-    """I am, with all of this region."""
+    """The hypercube's answer of an owner, with its region around the key."""
 
     region: bytes
 
 
 class HypercubeRouted(RoutedMessage, frozen=True, array_like=True, gc=False, tag="h.ro"):
-    """A message on its way to whoever is responsible for a key."""
+    """The hypercube's routed message."""
 
 
 MESSAGES: tuple[type[Message], ...] = (
-    Heartbeat, HypercubeFind, HypercubeJoin, RegionReserved, HypercubeLeaving, HypercubeFound, Offer, JoinRefused, HypercubeRouted, StandBy, HostSearch,
+    Heartbeat, HypercubeFind, HypercubeJoin, RegionReserved, HypercubeLeaving, HypercubeFound, Offer, JoinRefused,
+    HypercubeRouted, StandBy, HostSearch,
 )  # fmt: skip

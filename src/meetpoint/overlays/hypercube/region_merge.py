@@ -1,13 +1,13 @@
-"""One region each, and none much smaller than its neighbours: what takeovers and races leave is put right.
+"""Merging of regions: each node gets one, none much smaller than its neighbours, whatever takeovers and races leave.
 
-Whoever has two halves makes them one, where no neighbour is longer. A region that is too many gets another host, as the
-rules have it for one whose host leaves: who stands by here; else the search walks to the heaviest neighbour, and on
-from there, until someone stands by or there is a pair that can be one. The upper of the two then offers its own region
-to the lower one, and when that has claimed it, it is free and claims the region that was in search of a host. The walk
+A node with two halves makes them one, where no neighbour is longer. A region that is too many gets another host, as the
+rules have it for one whose host leaves: a standby here, or else the search goes to the heaviest neighbour, and on from
+there, until there is a standby or a pair that can be one. The upper of the two then offers its own region to the lower
+one. When that has claimed it, the upper one is free and claims the region that was in search of a host; the search
 carries the offer. Should any step be lost nothing has happened, and it is tried again.
 
-A node with a neighbour that is two bits longer, as races of joins and leaves can make it, has half of its own region
-walk in the same way.
+A node with a neighbour that is two bits longer, as races of joins and leaves can make it, sends half of its own region
+on the same search.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["RegionMerge"]
 
 
 class PendingMove(msgspec.Struct):
-    """Where this node goes when it has given its own region away, if that is soon."""
+    """The region that this node claims when it has given its own away, if that is soon."""
 
     region: Region
     epoch: int
@@ -41,7 +41,7 @@ class PendingMove(msgspec.Struct):
 
 
 class RegionMerge:
-    """One node's part in it."""
+    """Merging and moving of one node's regions."""
 
     __slots__ = ("_maintenance", "_membership", "_move", "_next", "_runtime", "_settings", "_table")
 
@@ -62,7 +62,7 @@ class RegionMerge:
         self._next = 0  # when to look for a host again
 
     def finish_step(self) -> None:
-        """At the end of a step: make halves one, and move to where this node is to go."""
+        """Merge halves, and claim the region that this node moves to."""
         table, move = self._table, self._move
         if move is not None and not table.pieces:
             self._move = None
@@ -73,7 +73,7 @@ class RegionMerge:
             self._merge(pair)
 
     def _pair(self) -> Region | None:
-        """A piece whose other half is here, too, and no neighbour of the two longer."""
+        """Return a piece whose other half is here, too, and no neighbour of the two longer."""
         table = self._table
         if len(table.pieces) < 2:
             return None
@@ -97,7 +97,7 @@ class RegionMerge:
     # -- looking for a host --------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Now and then look for a host for what is too many."""
+        """Look for a host for what is too many, now and then."""
         now, table, wait = self._runtime.now, self._table, self._settings.tidy_us
         if now < self._next or not table.pieces:
             return
@@ -110,7 +110,7 @@ class RegionMerge:
             self._seek_host(main, main.half(1))
 
     def _is_large(self, region: Region) -> bool:
-        """Whether half of a region had better be another's."""
+        """Return whether half of a region had better be another's."""
         return bool(self._table.standbys) or any(
             link.region.length > region.length + 1 for link in self._table.near(region)
         )
@@ -130,7 +130,7 @@ class RegionMerge:
         return False
 
     def on_host_search(self, source: Peer, message: HostSearch) -> None:
-        """A region needs a host."""
+        """Take one step of a search for a host."""
         holds = self._runtime.ring.holds
         at = unpacked(message.at, self._table.dimensions)
         region = self._maintenance.read_region(message.region, message.epoch)
@@ -146,7 +146,7 @@ class RegionMerge:
             self._runtime.observe("hypercube_walk_astray")
 
     def _search(self, message: HostSearch, at: Region) -> None:
-        """One step: on to the heaviest neighbour, to the sibling, or the end."""
+        """Pass a search on to the heaviest neighbour or the sibling, or finish it here."""
         table, piece = self._table, self._table.pieces[at]
         heaviest = pass_leave(self._membership.link_of(at), table.near(at))
         if heaviest is not None:
@@ -173,7 +173,7 @@ class RegionMerge:
             self._runtime.observe("hypercube_walk_astray")
 
     def _send_standby(self, message: HostSearch) -> None:
-        """One who stands by here is offered the region, on behalf of its host."""
+        """Offer a standby the region, on behalf of its host."""
         for node, life in self._table.standbys.items():
             peer = self._table.live(node)
             if peer is not None:
@@ -181,7 +181,7 @@ class RegionMerge:
                 return
 
     def _finish_search(self, message: HostSearch, at: Region) -> None:
-        """This piece and its sibling can be one: the one that is left then is free for the region that walks."""
+        """Free one of this piece and its sibling, which can be one, for the region in search of a host."""
         table = self._table
         region = unpacked(message.region, table.dimensions)
         links = self._maintenance.read(message.links)

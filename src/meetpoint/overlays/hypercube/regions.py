@@ -8,11 +8,9 @@ bit first. The region of the empty suffix is everything: the node that is alone 
 Two disjoint regions are *neighbours* if, on the bits that both have, they differ in exactly one. With ids of one length
 that is Hamming distance 1.
 
-Keys of the circle as ids of the hypercube, and back.
-
 An id's lowest bit decides first who hosts it, a key's highest bit where it lies on the circle. So the highest bits of a
-key, read from the highest on, are an id from its lowest bit on. What a region hosts is then one span of keys, and the
-two halves of a region are the two halves of its span.
+key, read from the highest on, are an id from its lowest bit on. A region hosts one span of keys, and the two halves of
+a region are the two halves of its span.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ class Region(NamedTuple):
 
     @staticmethod
     def read(text: str) -> Region:
-        """From text as the paper writes it: `011`."""
+        """Read a region from text as the paper writes it: `011`."""
         return Region(int(text, 2) if text else 0, len(text))
 
     @property
@@ -58,15 +56,15 @@ class Region(NamedTuple):
         return (1 << self.length) - 1
 
     def hosts(self, point: int) -> bool:
-        """Whether an id lies here."""
+        """Return whether an id lies here."""
         return (point ^ self.bits) & self.mask == 0
 
     def holds(self, other: Region) -> bool:
-        """Whether all of another region lies here."""
+        """Return whether all of another region lies here."""
         return other.length >= self.length and self.hosts(other.bits)
 
     def half(self, bit: int) -> Region:
-        """The half of it with one more leading bit."""
+        """Return the half of this region with one more leading bit."""
         return Region(self.bits | bit << self.length, self.length + 1)
 
     @property
@@ -86,21 +84,21 @@ class Region(NamedTuple):
 
 
 WHOLE: Final = Region(0, 0)
-"""All ids."""
+"""The region of all ids."""
 
 
 def apart(one: Region, other: Region) -> int:
-    """The bits in which two regions differ, of those that both have. None: one holds the other."""
+    """Return the bits in which two regions differ, of those that both have; none where one holds the other."""
     return (one.bits ^ other.bits) & one.mask & other.mask
 
 
 def are_neighbours(one: Region, other: Region) -> bool:
-    """Whether they differ in exactly one bit of those that both have."""
+    """Return whether they differ in exactly one bit of those that both have."""
     return apart(one, other).bit_count() == 1
 
 
 def distance(region: Region, point: int) -> int:
-    """In how many of a region's bits an id differs from it."""
+    """Return in how many of a region's bits an id differs from it."""
     return ((region.bits ^ point) & region.mask).bit_count()
 
 
@@ -108,12 +106,12 @@ def distance(region: Region, point: int) -> int:
 
 
 def packed(region: Region) -> bytes:
-    """A region as bytes: its length, then its bits."""
+    """Return a region as bytes: its length, then its bits."""
     return region.length.to_bytes(2, "big") + region.bits.to_bytes((region.length + 7) // 8, "big")
 
 
 def unpacked(data: bytes, dimensions: int) -> Region | None:
-    """The region that bytes stand for; None where they stand for none of so many dimensions."""
+    """Return the region that bytes stand for; None where they stand for none of so many dimensions."""
     length, bits = int.from_bytes(data[:2], "big"), int.from_bytes(data[2:], "big")
     if length > dimensions or len(data) != 2 + (length + 7) // 8 or bits.bit_length() > length:
         return None
@@ -121,17 +119,17 @@ def unpacked(data: bytes, dimensions: int) -> Region | None:
 
 
 def point_of(ring: Ring, key: bytes, dimensions: int) -> int:
-    """The id that a key stands for."""
+    """Return the id that a key stands for."""
     return _reversed(int.from_bytes(key, "big") >> ring.bits - dimensions, dimensions)
 
 
 def key_of(ring: Ring, point: int, dimensions: int) -> Key:
-    """The first of the keys that stand for an id."""
+    """Return the first of the keys that stand for an id."""
     return ring.key(_reversed(point, dimensions) << ring.bits - dimensions)
 
 
 def span_of(ring: Ring, region: Region) -> Span:
-    """All keys that stand for ids of a region."""
+    """Return all keys that stand for ids of a region."""
     free = ring.bits - region.length
     first = _reversed(region.bits, region.length) << free
     return Span(ring.key(first), ring.key(first + (1 << free) - 1))

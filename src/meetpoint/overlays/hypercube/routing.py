@@ -1,10 +1,11 @@
-"""What a node hosts and whom it knows, and what follows from that: the next hop, neighbours, parts of a broadcast.
+"""The table of what a hypercube's node hosts and whom it knows, and its router.
 
 A node hosts *pieces*: mostly one region; more for a while, after it took one over; none where it stands by, or looks
-for a place. Of others it knows their last *word*: what they claim, and their own neighbours. Its links are what is left
-of those claims when they are settled against each other (`claims`), as far as they are next to a piece.
+for a place. Of others it knows the last heartbeat (`PeerState`): what they claim, and their own neighbours. Its links
+are what is left of those claims when they are resolved against each other (`rules`), as far as they are next to a
+piece.
 
-Routing and lookups on the hypercube. A node that stands by goes through its sponsor; an answer names its region.
+A standby routes through its sponsor. The answer to a lookup names the owner's region.
 """
 
 from __future__ import annotations
@@ -50,25 +51,25 @@ NOBODY: Final = b""
 
 @dataclass(frozen=True, slots=True)
 class HypercubeView:
-    """What may be seen of a node. While `version` stays the same, so does all of it."""
+    """A snapshot of a node; it stays the same while `version` does."""
 
     joined: bool
     id: NodeId
     pieces: tuple[tuple[Region, int], ...]
-    """The regions that it hosts, each with its epoch; in order."""
+    """The regions that the node hosts, each with its epoch; in order."""
     reserved_for: tuple[tuple[Region, NodeId], ...]
-    """Those of them that are kept for the node that had them before."""
+    """Those of them that are reserved for the node that had them before."""
     sponsor: NodeId | None
-    """Where it stands by."""
+    """The member at which the node stands by."""
     standbys: tuple[NodeId, ...]
-    """Who stands by here."""
+    """The standbys here."""
     links: tuple[tuple[Region, NodeId], ...]
     """The regions next to its own and who hosts them, in order."""
     version: int
 
 
 class Piece(msgspec.Struct):
-    """A region that this node hosts: since when, and for whom it is kept until when."""
+    """A region that this node hosts: since when, and for whom it is reserved until when."""
 
     epoch: int
     since: int
@@ -77,7 +78,7 @@ class Piece(msgspec.Struct):
 
 
 class PeerState(msgspec.Struct):
-    """What another has said last, or what was said of it."""
+    """The last heartbeat of another node, or what was said of it."""
 
     life: Life
     version: int
@@ -87,13 +88,13 @@ class PeerState(msgspec.Struct):
     seen: int = 0
     """The version of which the links are."""
     standby_peers: tuple[bytes, ...] = ()
-    """Who stands by there, other than this node."""
+    """The standbys there, other than this node."""
     hearsay: bool = False
-    """It has not spoken itself."""
+    """Whether the node has not spoken itself."""
 
 
 class HypercubeTable:
-    """One node's."""
+    """The pieces, partners and links of one node."""
 
     __slots__ = (
         "_changed",
@@ -119,12 +120,12 @@ class HypercubeTable:
         self.dimensions = dimensions
         self.contacts = contacts
         self.joined = False
-        """Whether this node has had a place, and has not left: one that looks for another is still a member."""
+        """Whether this node has had a place and has not left; one that looks for another is still a member."""
         self.pieces: dict[Region, Piece] = {}
         self.peer_states: dict[bytes, PeerState] = {}
-        """By node, of all that are next to this one, stand by here, or at which it stands by."""
+        """The states of all nodes that are next to this one, stand by here, or sponsor it."""
         self.links: list[Claim] = []
-        """What others host next to this node; in order."""
+        """The claims of others next to this node; in order."""
         self._hosts: dict[Region, bytes] = {}  # the same
         self.sponsor: NodeId | None = None
         self.standbys: dict[bytes, Life] = {}
@@ -138,11 +139,11 @@ class HypercubeTable:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def invalidate(self) -> None:
-        """Something has changed here; what follows from it is seen to by `refresh`."""
+        """Note a change; `refresh` sees to what follows from it."""
         self._is_stale = True
 
     def refresh(self) -> bool:
-        """Make the links anew; whether anything is other than before that others can see."""
+        """Rebuild the links; return whether anything that others can see has changed."""
         if not self._is_stale:
             return False
         self._is_stale = False
@@ -165,7 +166,7 @@ class HypercubeTable:
         return True
 
     def tell_changes(self) -> None:
-        """Tell the node, once a step, that something has changed."""
+        """Report changes to the node, once a step."""
         if self._changed:
             self._changed = False
             self._on_change()
@@ -174,32 +175,32 @@ class HypercubeTable:
 
     @property
     def main(self) -> Region:
-        """The piece that this node has had longest, of those that are not kept for others."""
+        """The piece that this node has had longest, of those that are not reserved for others."""
         return min(self.pieces, key=lambda each: (bool(self.pieces[each].reserved_for), self.pieces[each].since, each))
 
     def is_near(self, region: Region) -> bool:
-        """Whether a region is next to a piece."""
+        """Return whether a region is next to a piece."""
         return any(are_neighbours(piece, region) for piece in self.pieces)
 
     def concerns(self, claims: Iterable[Claim]) -> bool:
-        """Whether any of these is next to a piece, or overlaps it."""
+        """Return whether any of these is next to a piece, or overlaps it."""
         regions = [claim.region for claim in claims]
         return any(overlap(piece, each) or are_neighbours(piece, each) for piece in self.pieces for each in regions)
 
     def hosts(self, point: int) -> bool:
-        """Whether an id is hosted here."""
+        """Return whether an id is hosted here."""
         return any(piece.hosts(point) for piece in self.pieces)
 
     def around(self, point: int) -> Region:
-        """The piece that has an id."""
+        """Return the piece that has an id."""
         return next(piece for piece in self.pieces if piece.hosts(point))
 
     def host_of(self, point: int) -> Claim | None:
-        """The link that has an id."""
+        """Return the link that has an id."""
         return next((link for link in self.links if link.region.hosts(point)), None)
 
     def near(self, region: Region) -> list[Link[bytes]]:
-        """What is next to a region, a piece or a part of one; other pieces of this node, too."""
+        """Return what is next to a region, a piece or a part of one; other pieces of this node, too."""
         links = [Link[bytes](each.region, each.node, self._standby_count(each.node)) for each in self.links]
         links += [Link(each, self.id, len(self.standbys)) for each in self.pieces]
         return [link for link in links if are_neighbours(link.region, region)]
@@ -209,13 +210,13 @@ class HypercubeTable:
         return peer_state.standby_count if peer_state is not None else 0
 
     def live(self, node: bytes) -> Peer | None:
-        """The peer of an id, unless it is suspected."""
+        """Return the peer of an id, unless it is suspected."""
         return self.contacts.live(node)
 
     # -- routing -------------------------------------------------------------------------------------------------------
 
     def next_hop(self, point: int, attempt: int = 0) -> Peer | None:
-        """The link to pass a message for an id on to; with more care another one, if there is one that leads nearer."""
+        """Return the link to pass a message for an id on to; with each attempt another one that leads nearer."""
         if not self.pieces:
             return None if self.sponsor is None else self.live(self.sponsor)
         start = min(self.pieces, key=lambda each: (distance(each, point), each))
@@ -235,7 +236,7 @@ class HypercubeTable:
     # -- peers ---------------------------------------------------------------------------------------------------------
 
     def neighbours(self) -> list[Peer]:
-        """All live links, those across the highest bit first: siblings; then who stands by, or where this one does."""
+        """Return all live links, siblings first, then the standbys, or the sponsor with its links."""
         order: dict[bytes, None] = {}
         pieces = sorted(self.pieces)
         for each in sorted(self.links, key=lambda link: (-_across(pieces, link.region), link.region)):
@@ -249,14 +250,14 @@ class HypercubeTable:
         return [peer for node in order if (peer := self.live(node)) is not None]
 
     def peers(self) -> tuple[Peer, ...]:
-        """All live links, who stands by here, and where this node does; in the order of their ids."""
+        """Return all live links, the standbys, and the sponsor; ordered by id."""
         nodes = {*(each.node for each in self.links), *self.standbys}
         if self.sponsor is not None:
             nodes.add(self.sponsor)
         return tuple(peer for node in sorted(nodes) if (peer := self.live(node)) is not None)
 
     def split(self, scope: bytes | None) -> list[tuple[Peer, bytes]]:
-        """The parts of a broadcast: a scope is a region, and behind it who has it already."""
+        """Return the parts of a broadcast; a scope is a region, and behind it who has the broadcast already."""
         if scope == NOBODY:
             return []
         if not self.pieces:
@@ -297,7 +298,7 @@ class HypercubeTable:
     # -- watching ------------------------------------------------------------------------------------------------------
 
     def view(self) -> HypercubeView:
-        """The table as it is; the same object until it changes."""
+        """Return the table as it is; the same object until it changes."""
         if self._view is None:
             self._view = HypercubeView(
                 joined=self.joined,
@@ -329,18 +330,18 @@ def _node(node: bytes) -> NodeId:
 
 
 def _across(pieces: Sequence[Region], region: Region) -> int:
-    """The highest bit across which a region is next to a piece."""
+    """Return the highest bit across which a region is next to a piece."""
     return max((apart(piece, region).bit_length() for piece in pieces if are_neighbours(piece, region)), default=0)
 
 
 def _read(scope: bytes, dimensions: int) -> tuple[Region | None, bytes]:
-    """A scope's region, and who has the broadcast already."""
+    """Return a scope's region, and who has the broadcast already."""
     size = 2 + (int.from_bytes(scope[:2], "big") + 7) // 8
     return unpacked(scope[:size], dimensions), scope[size:]
 
 
 class HypercubeRouter(Router):
-    """One node's part in routing and lookups."""
+    """Routing and lookups of one node."""
 
     __slots__ = ("_named", "_table")
 
@@ -369,7 +370,7 @@ class HypercubeRouter(Router):
         return HypercubeFound(message.number, message.hops, packed(self._table.around(self._point(message.key))))
 
     def on_located(self, source: Peer, message: OwnerFound) -> None:
-        """The answer to a lookup."""
+        """End a lookup with its answer."""
         assert isinstance(message, HypercubeFound), "as handlers have it"
         self._named = unpacked(message.region, self._table.dimensions)
         if self._named is None:

@@ -1,17 +1,16 @@
-"""Who hosts what, as claims that may contradict each other, and how that is settled: pure, point by point.
+"""Claims of regions, and who splits, merges and takes over regions: the decisions of the hypercube, as pure functions.
 
 A *claim* says that a node hosts a region, in an *epoch*. Where two overlap the stronger one counts: of the higher
 epoch, or else of the higher node. A region that is given away is claimed by its new host in the next epoch, so that
-whatever is said of the old one later is weaker, and nobody need be asked. One that is taken over from a node that only
-fell silent is claimed in a far *lower* one: should that node live, it has lost nothing.
+later news of the old host is weaker, and nobody need be asked. One that is taken over from a node that only fell silent
+is claimed in a far *lower* one: should that node live, it has lost nothing.
 
-So each id has one host among those who have heard of each other, whatever was lost, late or believed wrongly: who hears
-of a stronger claim *cedes* what overlaps, and nobody cedes anything to a weaker one. No conflict makes a hole.
+So each id has one host among those who have heard of each other, whatever was lost, late or believed wrongly: a node
+that hears of a stronger claim *cedes* what overlaps, and nobody cedes anything to a weaker one. No conflict makes a
+hole.
 
-Who splits, merges and takes over regions when nodes come and go: the decisions, as pure functions.
-
-After paper C (Reach), section 3.3. A *member* hosts one region and knows its neighbours: their regions, who hosts them,
-and how many stand by there. A region's *weight* is the length of its id, then how many stand by.
+The decisions follow paper C (Reach), section 3.3. A *member* hosts one region and knows its neighbours: their regions,
+their hosts, and the number of standbys there. A region's *weight* is the length of its id, then the number of standbys.
 
 | what | who decides | what happens |
 | --- | --- | --- |
@@ -20,10 +19,10 @@ and how many stand by there. A region's *weight* is the length of its id, then h
 | leave | a region with no heavier neighbour; others pass it to their heaviest | see below |
 | crash | the same, from the last known state of the node | the same; the host of `takeover_point` sees to it |
 
-A region whose host has gone gets, in this order: one who stands by, here or where the walk ends; its sibling, where
-the two are the pair that the walk ends with; the upper node of that pair, whose own ids the lower one takes. No
-neighbour of the pair is longer, so neither half has been split. Each step of a walk goes to a greater weight, except
-the one to a sibling, from which the next goes to a greater weight again: it ends.
+A region whose host has gone gets, in this order: a standby, here or where the search ends; its sibling, where the two
+are the pair that the search ends with; the upper node of that pair, whose own ids the lower one takes. No neighbour of
+the pair is longer, so neither half has been split. Each step of a search goes to a greater weight, except the one to a
+sibling, from which the next goes to a greater weight again: it ends.
 
 Lengths of neighbours differ by at most one, after joins and after leaves. So a member has at most two neighbours for
 each bit of its id, and that is how many a change touches.
@@ -31,25 +30,22 @@ each bit of its id, and that is how many a change touches.
 Deviations:
 
 - In the paper the sibling always takes over. It is silent where that has been split, and where it has not, its id may
-  become two bits shorter than a neighbour's. Here a leave is the mirror of a join. It moves two regions instead of one.
+become two bits shorter than a neighbour's. Here a leave is the mirror of a join. It moves two regions instead of one.
 - In the paper a network has at most 2^n nodes and nothing is said of the next. n may be small, as it is the number of
-  attributes: refusing would turn away brokers that clients could use. One that stands by serves clients as others do,
-  and is the first to host a region. There is a limit, `STANDBYS_MAX`, and beyond it a join is refused.
+attributes: refusing would turn away brokers that clients could use. A standby serves clients as others do, and is the
+first to host a region. There is a limit, `STANDBYS_MAX`, and beyond it a join is refused.
 
-What makes these steps safe while messages are lost and nodes decide on what is out of date is in `claims`.
-
-Point-to-point routing on regions of different lengths (paper C, sections 3.1 and 3.3). Pure: one step at one node.
-
-A node's bits that differ from the target's are *wrong*. A step puts one of them right, the lowest first, and goes to
-the neighbour that hosts the target with all other bits as they are here. So what is wrong there is wrong here, less
-that bit: with ids of one length a path is exactly as long as the Hamming distance, with others never longer than the
-wrong bits at its beginning, and it ends.
+Routing is point to point on regions of different lengths (paper C, sections 3.1 and 3.3), one step at one node. A
+node's bits that differ from the target's are *wrong*. A step puts one of them right, the lowest first, and goes to the
+neighbour that hosts the target with all other bits as they are here. So what is wrong there is wrong here, less that
+bit: with ids of one length a path is exactly as long as the Hamming distance, with others never longer than the wrong
+bits at its beginning, and it ends.
 
 That neighbour has the longest suffix in common with the target, as the paper asks: all neighbours across the lowest
 wrong bit agree with this node on its other bits, and this one with the target on those beyond.
 
 Steps across different bits lead to different nodes. So where more than one bit is wrong, a node that is down can be
-gone round, with no step more; where one is, the node that is down hosts the target.
+avoided, with no step more; where one is, the node that is down hosts the target.
 """
 
 from __future__ import annotations
@@ -80,20 +76,20 @@ __all__ = [
 ]
 
 FIRST_EPOCH: Final = 1
-"""The epoch of those who found a network."""
+"""The epoch of the founders of a network."""
 
 TAKEOVER_EPOCHS: Final = 1 << 32
-"""So much lower is the epoch in which a region is taken over from a silent node."""
+"""The difference to the lower epoch in which a region is taken over from a silent node."""
 
 UNHEARD_EPOCH: Final = -(1 << 60)
 """The epoch of a claim to ids of which no host was ever heard: any other is stronger."""
 
 EPOCH_MAX: Final = 1 << 62
-"""An epoch beyond this, or below the same with a minus, is none."""
+"""The largest absolute value of an epoch."""
 
 
 class Claim(NamedTuple):
-    """A node hosts a region. `reserved_for`: the node that had it before, and may have it back; empty: nobody."""
+    """A claim that a node hosts a region; `reserved_for` had it before, and may have it back, unless empty."""
 
     region: Region
     epoch: int
@@ -102,17 +98,17 @@ class Claim(NamedTuple):
 
     @property
     def strength(self) -> tuple[int, bytes]:
-        """The stronger of two that overlap counts."""
+        """The order of claims: of two that overlap, the stronger one counts."""
         return self.epoch, self.node
 
 
 def overlap(one: Region, other: Region) -> bool:
-    """Whether they have an id in common: then one holds the other."""
+    """Return whether two regions have an id in common: then one holds the other."""
     return apart(one, other) == 0
 
 
 def subtract(region: Region, other: Region) -> list[Region]:
-    """What is left of a region without another: itself, nothing, or all halves on the way down to the other."""
+    """Return the parts of a region without another: itself, nothing, or the halves on the way down to the other."""
     if not overlap(region, other):
         return [region]
     if region.length >= other.length:
@@ -126,7 +122,7 @@ def subtract(region: Region, other: Region) -> list[Region]:
 
 
 def uncovered(region: Region, others: Iterable[Region]) -> list[Region]:
-    """What is left of a region without all these."""
+    """Return the parts of a region that none of these covers."""
     left = [region]
     for other in others:
         if overlap(region, other):
@@ -135,7 +131,7 @@ def uncovered(region: Region, others: Iterable[Region]) -> list[Region]:
 
 
 def resolved(claims: Iterable[Claim], covered: Sequence[Region] = ()) -> list[Claim]:
-    """What is left of each claim where stronger ones, and what is covered anyway, are taken away; in order."""
+    """Return what is left of each claim without stronger ones and what is covered anyway; in order."""
     done: list[Claim] = []
     for claim in sorted(claims, key=lambda each: each.strength, reverse=True):
         stronger = [*covered, *(each.region for each in done)]
@@ -144,14 +140,14 @@ def resolved(claims: Iterable[Claim], covered: Sequence[Region] = ()) -> list[Cl
 
 
 def mirror_regions(region: Region) -> list[Region]:
-    """A region with each of its bits turned in turn: whoever hosts a part of one of them is a neighbour."""
+    """Return a region with each of its bits flipped in turn; the hosts of their parts are its neighbours."""
     return [Region(region.bits ^ 1 << bit, region.length) for bit in range(region.length)]
 
 
 Name = TypeVar("Name")
 
 STANDBYS_MAX: Final = 16
-"""How many stand by at one member."""
+"""Largest number of standbys at one member."""
 
 
 class Link(NamedTuple, Generic[Name]):
@@ -160,16 +156,16 @@ class Link(NamedTuple, Generic[Name]):
     region: Region
     host: Name
     standby_count: int = 0
-    """How many stand by there."""
+    """Number of standbys there."""
 
     @property
     def weight(self) -> tuple[int, int]:
-        """What joins and leaves even out."""
+        """The weight that joins and leaves even out."""
         return self.region.length, self.standby_count
 
 
 def founding_regions(count: int, dimensions: int) -> list[Region]:
-    """The regions of so many nodes that begin together, as if they had joined one by one; in the order of keys.
+    """Return the regions of so many nodes that begin together, as if they had joined one by one; in the order of keys.
 
     Where there are more nodes than ids, the others stand by.
     """
@@ -181,7 +177,7 @@ def founding_regions(count: int, dimensions: int) -> list[Region]:
 
 
 def _at(number: int, length: int) -> Region:
-    """The region whose keys are the so many-th of equal parts: the lowest bit of an id is the highest of a key."""
+    """Return the region of one of equal parts of the keys: the lowest bit of an id is the highest of a key."""
     return Region(int(f"{number:0{length}b}"[::-1], 2) if length else 0, length)
 
 
@@ -189,7 +185,7 @@ def _at(number: int, length: int) -> Region:
 
 
 def pass_join(mine: Link[Name], links: Iterable[Link[Name]]) -> Link[Name] | None:
-    """To which of its neighbours a join is passed on; None: it is this region's."""
+    """Return the neighbour to pass a join on to; None: the join is this region's."""
     lightest = min(links, key=lambda link: (link.weight, link.region), default=None)
     return lightest if lightest is not None and lightest.weight < mine.weight else None
 
@@ -198,9 +194,9 @@ def pass_join(mine: Link[Name], links: Iterable[Link[Name]]) -> Link[Name] | Non
 
 
 def pass_leave(mine: Link[Name], links: Iterable[Link[Name]]) -> Link[Name] | None:
-    """To which of its neighbours the search for a new host is passed on; None: none is heavier.
+    """Return the neighbour to pass the search for a new host on to; None: none is heavier.
 
-    It then ends here if someone stands by. Else the sibling is asked the same, and if it does not pass it on either,
+    It then ends here if there is a standby. Else the sibling is asked the same, and if it does not pass it on either,
     the two are the pair that is merged.
     """
     heaviest = max(links, key=lambda link: (link.weight, link.region), default=None)
@@ -208,12 +204,12 @@ def pass_leave(mine: Link[Name], links: Iterable[Link[Name]]) -> Link[Name] | No
 
 
 def takeover_point(region: Region) -> int:
-    """The id whose host sees to it that a region gets a new host when its own is silent."""
+    """Return the id whose host sees to it that a silent node's region gets a new host."""
     return region.sibling.bits
 
 
 def next_hop(me: Region, links: Sequence[Region], target: int, avoid: Collection[Region] = ()) -> Region | None:
-    """The neighbour to pass a message on to; None where this node hosts the target, or where no step leads nearer.
+    """Return the neighbour to pass a message on to; None where this node hosts the target, or no step leads nearer.
 
     `avoid` are neighbours that are taken to be down. Where none of the right ones is left, or tables are out of date,
     any step will do that leaves fewer wrong bits.

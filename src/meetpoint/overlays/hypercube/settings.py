@@ -1,4 +1,4 @@
-"""What can be set of a node of a hypercube. All members of a network should use the same."""
+"""The settings of a hypercube's node; all members of a network should use the same."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HypercubeSettings:
 
     ask_timeout_us: int = SECOND_US // 2
     ask_tries: int = 2
-    """One that leaves so many questions in a row unanswered is taken for dead."""
+    """Number of questions in a row without an answer after which a node is taken for dead."""
 
     again_us: int = SECOND_US // 10
     """How long to wait before a question that was not answered is repeated."""
@@ -44,7 +44,7 @@ class HypercubeSettings:
     """So long, or up to twice that, before this node claims it."""
 
     heir_us: int = SECOND_US
-    """So much later, one after another, do the neighbours of a dead node take over what its heir has not."""
+    """So much later, one after another, the neighbours of a dead node take over what the first in line has not."""
 
     fallow_us: int = 30 * SECOND_US
     """So long a region is kept for the node that fell silent."""
@@ -57,7 +57,7 @@ class HypercubeSettings:
 
     join_retry_us: int = SECOND_US
     rejoin_us: int = 15 * SECOND_US
-    """How often one that stands by asks for a region."""
+    """How often a standby asks for a region."""
 
     joiners_max: int = 16
     """So many joiners wait at a node until those before them have what they were offered."""

@@ -1,16 +1,17 @@
-"""Nodes that may be dead: each is asked a few times, with pauses, until it speaks or is dead.
+"""The failure detector, and the takeover of ids without a host.
 
-Ids without a host: those of a dead node, which its neighbours take over in turn, and others, of whom none is known.
+A node that may be dead is asked a few times, with pauses, until it speaks or is dead. Its region is *orphaned*. The
+host of `takeover_point` takes that over at once: it knows the neighbours of the dead node from its last heartbeat, and
+tells them. Should it be dead too, they follow one after another, and in the end any node does.
 
-The host of `takeover_point` takes a lost region over at once. It knows the neighbours of the lost node from its last word,
-and tells them. Should it be dead too, they follow one after another, and in the end anyone. An id next to this node of
-which no host is known, and none was, is looked for by routing, and claimed with the least right if nobody answers.
+A *hole* is ids next to this node of which no host is known, and none was. Their host is looked for by routing, and if
+nobody answers they are claimed with the least right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from meetpoint.node.runtime.runtime import Runtime
+    from meetpoint.overlays.hypercube.maintenance import HypercubeMaintenance
     from meetpoint.overlays.hypercube.routing import HypercubeTable, PeerState
     from meetpoint.overlays.hypercube.settings import HypercubeSettings
 
@@ -36,7 +38,7 @@ __all__ = ["FailureDetector", "Takeover"]
 
 
 class Probe(msgspec.Struct):
-    """How often a node was asked, the timer until the next step, and whether that is for an answer."""
+    """A node that is being asked: the timer until the next step, the tries, and whether an answer is awaited."""
 
     timer: int
     tries: int = 0
@@ -44,35 +46,36 @@ class Probe(msgspec.Struct):
 
 
 class FailureDetector:
-    """One node's. `ask` asks one, `dead` is told of one that did not answer, and `then` is called after each step."""
+    """The nodes that one node asks whether they live."""
 
-    __slots__ = ("_ask", "_dead", "_probes", "_runtime", "_settings", "_then")
+    __slots__ = (
+        "_maintenance",
+        "_probes",
+        "_runtime",
+        "_settings",
+    )
 
     def __init__(
         self,
         runtime: Runtime,
         settings: HypercubeSettings,
-        ask: Callable[[bytes], None],
-        dead: Callable[[bytes], None],
-        then: Callable[[], None],
+        maintenance: HypercubeMaintenance,
     ) -> None:
         self._runtime = runtime
         self._settings = settings
-        self._ask = ask
-        self._dead = dead
-        self._then = then
+        self._maintenance = maintenance
         self._probes: dict[bytes, Probe] = {}
 
     def __contains__(self, node: bytes) -> bool:
         return node in self._probes
 
     def start(self, node: bytes) -> None:
-        """A node was silent for long: ask it."""
+        """Ask a node that was silent for long."""
         if node not in self._probes:
             self._probes[node] = Probe(self._retry_later(self._settings.again_us, lambda: self._ask_again(node)))
 
     def reported(self, node: bytes) -> None:
-        """The driver could not reach a node; if it was just asked, that is its answer."""
+        """Start asking a node that the driver could not reach; if it was just asked, that counts as silence."""
         probe = self._probes.get(node)
         if probe is None:
             self.start(node)
@@ -81,13 +84,13 @@ class FailureDetector:
             self._unanswered(node)
 
     def drop(self, node: bytes) -> None:
-        """It has spoken, or does not matter any more."""
+        """Stop asking a node that has spoken, or does not matter any more."""
         probe = self._probes.pop(node, None)
         if probe is not None:
             self._runtime.cancel(probe.timer)
 
     def clear(self) -> None:
-        """This node has left."""
+        """Stop asking all, as this node leaves."""
         for node in list(self._probes):
             self.drop(node)
 
@@ -95,7 +98,7 @@ class FailureDetector:
         probe = self._probes[node]
         probe.asked = True
         probe.timer = self._retry_later(self._settings.ask_timeout_us, lambda: self._unanswered(node))
-        self._ask(node)
+        self._maintenance.ask(node)
 
     def _unanswered(self, node: bytes) -> None:
         probe = self._probes[node]
@@ -105,12 +108,12 @@ class FailureDetector:
             probe.timer = self._retry_later(self._settings.again_us, lambda: self._ask_again(node))
         else:
             del self._probes[node]
-            self._dead(node)
+            self._maintenance.declare_dead(node)
 
     def _retry_later(self, delay_us: int, act: Callable[[], None]) -> int:
         def due() -> None:
             act()
-            self._then()
+            self._maintenance.finish_step()
 
         return self._runtime.after(delay_us, due)
 
@@ -119,7 +122,7 @@ ORPHANS_MAX = 256
 
 
 class OrphanedRegion(msgspec.Struct):
-    """A claim of a node that is no more: since when, when anyone may claim it, and its neighbours as it knew them."""
+    """A claim of a dead node: since when, when any node may claim it, and its neighbours as it knew them."""
 
     claim: Claim
     left: bool
@@ -129,44 +132,35 @@ class OrphanedRegion(msgspec.Struct):
 
 
 class Hole(msgspec.Struct):
-    """Ids without a host that is known: when they are looked for next, and when claimed."""
+    """Ids without a known host: when they are looked for next, and when claimed."""
 
     look: int
     due: int
 
 
-class Claiming(Protocol):
-    """How this node comes to host a region."""
-
-    def __call__(self, region: Region, epoch: int, links: Iterable[Claim], reserved_for: bytes = b"") -> None:
-        """It is told to `links`; `reserved_for`: the node that may have it back."""
-
-
 class Takeover:
-    """One node's part in it. `claim` claims a region, `look` looks for the host of an id and greets it."""
+    """One node's part in finding hosts for orphaned regions and holes."""
 
-    __slots__ = ("_claim", "_holes", "_look", "_orphans", "_runtime", "_settings", "_table")
+    __slots__ = ("_holes", "_maintenance", "_orphans", "_runtime", "_settings", "_table")
 
     def __init__(
         self,
         runtime: Runtime,
         table: HypercubeTable,
         settings: HypercubeSettings,
-        claim: Claiming,
-        look: Callable[[int], None],
+        maintenance: HypercubeMaintenance,
     ) -> None:
         self._runtime = runtime
         self._table = table
         self._settings = settings
-        self._claim = claim
-        self._look = look
+        self._maintenance = maintenance
         self._orphans: dict[Region, OrphanedRegion] = {}
         self._holes: dict[Region, Hole] = {}
 
     # -- the dead ------------------------------------------------------------------------------------------------------
 
     def orphan_regions(self, peer_state: PeerState, left: bool) -> None:
-        """What a node claimed, by its last word, has no host; `left`: it has said so itself."""
+        """Note that the claims of a node have no host; `left`: it has said so itself."""
         now = self._runtime.now
         for claim in peer_state.claims:
             if len(self._orphans) < ORPHANS_MAX:
@@ -193,11 +187,11 @@ class Takeover:
                 epoch = claim.epoch + 1 if orphan.left else claim.epoch - TAKEOVER_EPOCHS
                 reserved_for = b"" if orphan.left else claim.reserved_for or claim.node
                 for part in parts:
-                    self._claim(part, epoch, orphan.links, reserved_for)
+                    self._maintenance.claim(part, epoch, orphan.links, reserved_for)
                 table.refresh()
 
     def _rank(self, orphan: OrphanedRegion) -> int:
-        """How many neighbours of a lost region are to take it over before this one: none, where this is its heir."""
+        """Return how many neighbours of an orphaned region are to take it over before this one."""
         region, table = orphan.claim.region, self._table
         point = takeover_point(region)
         if table.hosts(point):
@@ -211,7 +205,7 @@ class Takeover:
     # -- holes ---------------------------------------------------------------------------------------------------------
 
     def check_holes(self) -> None:
-        """See whether all ids next to this node have a host, and look for those that have had none for a while."""
+        """Look for hosts of ids next to this node that have had none for a while, and claim them in the end."""
         table, now, settings = self._table, self._runtime.now, self._settings
         covered = [*table.pieces, *(each.region for each in table.links)]
         holes: dict[Region, Hole] = {}
@@ -226,19 +220,19 @@ class Takeover:
                 continue
             if now >= hole.due and not any(overlap(region, each) for each in table.pieces):
                 self._runtime.observe("hypercube_hole")
-                self._claim(region, UNHEARD_EPOCH, table.links)
+                self._maintenance.claim(region, UNHEARD_EPOCH, table.links)
             elif now >= hole.look:
                 hole.look = now + settings.hole_us
-                self._look(region.bits)
+                self._maintenance.find_host(region.bits)
 
     # -- limits --------------------------------------------------------------------------------------------------------
 
     def needed(self) -> Iterable[bytes]:
-        """The nodes that may be told of a takeover."""
+        """Yield the nodes that may be told of a takeover."""
         return (each.node for orphan in self._orphans.values() for each in orphan.links)
 
     def clear(self) -> None:
-        """This node has left."""
+        """Forget all, as this node leaves."""
         self._orphans.clear()
         self._holes.clear()
 

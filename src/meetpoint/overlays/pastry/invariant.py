@@ -1,14 +1,6 @@
-"""The invariant of Pastry with leases, and the ideal, checked over what may be seen of all live members.
+"""The invariant of Pastry with leases, and the ideal, checked over snapshots of all live members.
 
-Apart from the rules that it judges: nothing here is used to run a node. After Lu, Merz and Weidenbach:
-
-1. no ready node lies nearer to a ready node than the neighbour that it believes in on that side;
-2. at most one ready node covers a key.
-
-A node covers the keys nearer to it than to its neighbours; of two that are as near, the one before the key (counter-
-clockwise) has it. The second follows from the first, and is checked by itself all the same, by arithmetic.
-
-A caller that checks after every change asks again only when a `version` among the members' views has changed.
+It shares nothing with the rules that it judges, and nothing here runs a node. After Lu, Merz and Weidenbach:
 """
 
 from __future__ import annotations
@@ -23,27 +15,27 @@ __all__ = ["Leaves", "broken", "closest", "departures", "stands"]
 
 
 class Leaves(Protocol):
-    """The part of a member's state that the invariant is about."""
+    """no ready node lies nearer to a ready node than the neighbour that it believes in on that side;"""
 
     @property
     def ready(self) -> bool:
-        """Whether it holds both leases."""
+        """Whether the member holds both leases."""
 
     @property
     def left(self) -> bytes:
-        """Its neighbour before it; itself where it knows no other."""
+        """The neighbour before the member; itself where it knows no other."""
 
     @property
     def right(self) -> bytes:
-        """Its neighbour after it."""
+        """The neighbour after the member."""
 
     @property
     def leaves(self) -> Sequence[bytes]:
-        """The nodes around it that it knows, clockwise."""
+        """The nodes around the member that it knows, clockwise."""
 
 
 def broken(members: Mapping[bytes, Leaves], size: int) -> str | None:
-    """What is wrong, in a sentence, or None; `size` is how many ids the circle has."""
+    """Return what is wrong, in a sentence, or None; `size` is the number of ids on the circle."""
     order = sorted(node for node in members if members[node].ready)
     if len(order) < 2:
         return None
@@ -62,7 +54,10 @@ def broken(members: Mapping[bytes, Leaves], size: int) -> str | None:
 
 
 def departures(members: Mapping[bytes, Leaves], half: int) -> str | None:
-    """The first node that is not ideal, in a sentence, or None: what must be so some time after the last change."""
+    """Return the first node that is not ideal, in a sentence, or None.
+
+    There must be none some time after the last change.
+    """
     order = sorted(members)
     count = len(order)
     for place, node in enumerate(order):
@@ -80,10 +75,10 @@ def departures(members: Mapping[bytes, Leaves], half: int) -> str | None:
 
 
 def stands(members: Mapping[bytes, Leaves]) -> bool:
-    """Whether each of these, if they were all that is left, would know the next one on either side.
+    """Return whether each of these, if they were all that is left, would know the next one on either side.
 
-    That is what the protocol takes for granted of failures, as any does whose nodes know few others: where both ends of
-    a gap have never heard of a node in it, only those that have failed knew that it was there.
+    The protocol takes that for granted of failures, as does any whose nodes know few others: where both ends of a gap
+    have never heard of a node in it, only those that have failed knew that it was there.
     """
     order = sorted(members)
     count = len(order)
@@ -95,7 +90,7 @@ def stands(members: Mapping[bytes, Leaves]) -> bool:
 
 
 def closest(members: Sequence[bytes], key: bytes, size: int) -> bytes:
-    """Who of some members, sorted, is responsible for a key."""
+    """Return the one of some members, sorted, that owns a key."""
     at = bisect_left(members, key)
     after, before = members[at % len(members)], members[at - 1]
     if key == after:
@@ -104,7 +99,7 @@ def closest(members: Sequence[bytes], key: bytes, size: int) -> bytes:
 
 
 def _distance(a: bytes, b: bytes, size: int) -> int:
-    """How far it is from one id clockwise to another; from one to itself it is once round."""
+    """Return the distance clockwise from one id to another; from one to itself it is the whole circle."""
     return (int.from_bytes(b, "big") - int.from_bytes(a, "big")) % size or size
 
 

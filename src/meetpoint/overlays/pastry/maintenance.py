@@ -1,17 +1,17 @@
-"""The upkeep of leaves and leases with messages: greetings, step by step as `rules` has them.
+"""Maintenance of leaves and leases with messages: greetings, step by step as `rules` has them.
 
-One question does it all: a *greeting* says where its sender stands and may ask for a lease; the answer says where the
-other stands, whether the lease is granted, and, if they have changed, who its leaves are. Whom a node is told of, and
-would keep as a leaf, it greets before it believes in it.
+One question does it all. A *greeting* tells the sender's status and may ask for a lease; the answer tells the other's
+status, whether the lease is granted, and, if they have changed, its leaves. A node that is told of one that it would
+keep as a leaf greets it before it believes in it.
 
 In quiet times a node greets its right neighbour in every period, which renews both leases: that of the left one by the
-answer, that of the right one, who asked in the answer before, by the greeting itself (`echo`). Whoever is not greeted
-in time, or lacks a lease, greets by itself. `leases` says when they end.
+answer, that of the right one, who asked in the answer before, by the greeting itself (`echo`). A node that is not
+greeted in time, or lacks a lease, greets by itself. `leases` says when leases end.
 
-A node that is silent, or says that it has no place, is suspected, until it speaks again (`contacts`); it is dropped as
+A node that is silent, or says that it has no place, is suspected until it speaks again (`contacts`); it is dropped as
 soon as no lease of it can be left. A node that speaks in a later life than it was known in (`messages.Life`) has lost
-all that it had before. One that speaks in an *earlier* life may be a message that was late, or a node that has lost its
-disk: its own answer to a greeting settles that.
+all that it had before. A message of an *earlier* life may be late, or from a node that has lost its disk: its own
+answer to a greeting decides.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ __all__ = ["PastryMaintenance"]
 
 _SIDES: tuple[Side, Side] = (LEFT, RIGHT)
 _UNSEEN = 0
-"""No version of anyone's leaves."""
+"""The version of leaves that were never told."""
 LEAVES_TICKS = 16
-"""Every so many periods a neighbour is asked for its leaves although they have not changed."""
+"""Number of periods after which a neighbour is asked for its leaves although they have not changed."""
 
 
 class PastryMaintenance:
-    """One node's greetings, leases and leaves. `ready` is told when it has become ready, `lost` that its place is."""
+    """Greetings, leases and leaves of one node; it calls `ready` and `lost` when it gains or loses its place."""
 
     __slots__ = (
         "_asked_at",
@@ -92,9 +92,9 @@ class PastryMaintenance:
         self._lost = lost
         self._leases = LeaseTimer(runtime, settings.lease_us, self._expire_leases)
         self.life: Life = (0, 0)
-        """The life that this node is in."""
+        """The current life of this node."""
         self.joiner_ready: Callable[[bytes], None] = lambda node: None
-        """Who is told that a node is ready."""
+        """Called with a node that says that it is ready."""
         self._greeting: dict[bytes, Life] = {}  # who is greeted just now, and in which life of this node
         self._asked_at: dict[bytes, int] = {}  # when it was greeted last
         self._heard_at: dict[bytes, int] = {}  # when it spoke last
@@ -111,11 +111,11 @@ class PastryMaintenance:
     # -- beginning and ending ------------------------------------------------------------------------------------------
 
     def begin_life(self) -> None:
-        """This node begins to join, or to found: whatever it was before is over."""
+        """Begin to join or to found; the life before is over."""
         self.life = (self._runtime.me.incarnation, int(self._runtime.now))
 
     def begin(self, state: PastryState) -> None:
-        """This node has a place, or is promised one."""
+        """Take a place, or the promise of one."""
         for known in (self._greeting, self._asked_at, self._heard_at, self._unanswered, self._owed, self._seen):
             known.clear()
         self._leases.clear()
@@ -130,7 +130,7 @@ class PastryMaintenance:
         self._advance()
 
     def end(self) -> None:
-        """It has none any more; whatever comes for that life is void."""
+        """Give up the place; messages for that life are void."""
         self._leases.clear()
         self._greeting.clear()
         self._commit(None)
@@ -156,13 +156,13 @@ class PastryMaintenance:
             self._runtime.observe("pastry_unready")
 
     def _announce_leaves(self) -> None:
-        """The leaves have changed: the neighbours shall hear of it, and ask for them."""
+        """Greet the neighbours after a change of the leaves, so that they ask for them."""
         state = self._table.state
         for node in dict.fromkeys(() if state is None or state.waits else state.near):
             self._greet_known(node)
 
     def _run_soon(self, name: str, act: Callable[[], None]) -> None:
-        """Do something after a short pause; once, however often it is wanted meanwhile."""
+        """Run an action after a short pause; once, however often it is requested meanwhile."""
         if name in self._due:
             return
         self._due[name] = None
@@ -177,7 +177,10 @@ class PastryMaintenance:
     # -- greeting ------------------------------------------------------------------------------------------------------
 
     def greet(self, peer: Peer) -> None:
-        """Say where this node stands and ask the same, a neighbour also for its lease; one question at a time."""
+        """Tell a node this one's status and ask for its own, with a lease where it is a neighbour.
+
+        Only one greeting to a node is under way at a time.
+        """
         state = self._table.state
         if state is None or peer.id in self._greeting or peer.id == self._table.id:
             return
@@ -210,13 +213,13 @@ class PastryMaintenance:
         )
 
     def _may_ask(self, state: PastryState, node: bytes) -> bool:
-        """Whether to ask a node for a lease: a neighbour, and a joiner its left one first."""
+        """Return whether to ask a node for a lease: a neighbour, and a joiner its left one first."""
         if state.waits or self._retiring or node not in state.near:
             return False
         return state.member or node == state.near[LEFT] or state.leases[LEFT] == state.near[LEFT]
 
     def _on_greet_timeout(self, peer: Peer) -> None:
-        """A greeting was not answered: once more, or enough."""
+        """Repeat a greeting that was not answered, or give up after enough tries."""
         unanswered = self._unanswered[peer.id] = self._unanswered.get(peer.id, 0) + 1
         if unanswered >= self._settings.greet_tries:
             self._mark_silent(peer)
@@ -234,7 +237,7 @@ class PastryMaintenance:
         return True
 
     def on_greet(self, source: Peer, message: Greet) -> None:
-        """Another says where it stands, and may want a lease, or bring one."""
+        """Answer a greeting: note the sender's status, and grant or take leases."""
         if not self._is_valid(message) or not self.accept_life(source, message.life):
             return
         state = self._table.state
@@ -259,7 +262,7 @@ class PastryMaintenance:
         self._table.tell_changes()
 
     def _greeted(self, peer: Peer, reply: GreetReply, asked_at: int) -> None:
-        """One that was greeted has answered."""
+        """Take in the answer to a greeting."""
         state = self._table.state
         if state is None or not self.accept_life(peer, reply.life, fresh=True):
             return
@@ -283,7 +286,7 @@ class PastryMaintenance:
         self._advance()
 
     def _greet_unknown(self, state: PastryState, teller: bytes, told: Sequence[bytes]) -> None:
-        """Greet whom a node was told of and would keep, and those of its leaves that the teller has not, or not yet."""
+        """Greet nodes that a teller named and this one would keep, and leaves that the teller does not have."""
         for node in self._rules.unknown(state, told):
             self._greet_known(node)
         for node in state.leaves:
@@ -302,7 +305,7 @@ class PastryMaintenance:
         return state, given[LEFT] + 2 * given[RIGHT]
 
     def _granted(self, state: PastryState, node: bytes, sides: int, asked_at: int) -> PastryState:
-        """A node has granted leases on some of its sides, asked for at a time: not too long ago."""
+        """Take leases that a node has granted on its sides, unless they were asked for too long ago."""
         if not sides or self._runtime.now - asked_at >= self._settings.lease_us:
             return state
         given: BothSides = (bool(sides & 1), bool(sides & 2))
@@ -329,7 +332,10 @@ class PastryMaintenance:
     # -- lives ---------------------------------------------------------------------------------------------------------
 
     def accept_life(self, peer: Peer, life: Life, fresh: bool = False) -> bool:
-        """A node speaks in a life of it; whether that counts. `fresh`: it has just answered, so it is its life now."""
+        """Note the life in which a node speaks; return whether the message counts.
+
+        `fresh`: the node has just answered, so that this is its current life.
+        """
         known = self._lives.get(peer.id, life)
         if life < known and not fresh:
             self._runtime.observe("pastry_former_life")
@@ -344,7 +350,7 @@ class PastryMaintenance:
         return True
 
     def _drop_former(self, node: bytes) -> None:
-        """A node is back as another: its former life is over."""
+        """Drop what a node had in its former life."""
         state = self._table.state
         for known in (self._owed, self._seen):
             known.pop(node, None)
@@ -354,7 +360,7 @@ class PastryMaintenance:
             self._advance()
 
     def on_leaving(self, source: Peer, message: PastryLeaving) -> None:
-        """A node has left, or looks for another place."""
+        """Drop a node that has left, or looks for another place."""
         if self._lives.get(source.id, message.life) == message.life:  # of another life it says nothing
             self._table.suspect(source, self._runtime.now)
             self._drop_former(source.id)
@@ -363,11 +369,11 @@ class PastryMaintenance:
     # -- leases --------------------------------------------------------------------------------------------------------
 
     def check_expiry(self) -> None:
-        """See whether a lease is over before anything else is done."""
+        """Expire leases before anything else is done."""
         self._leases.check_expiry()
 
     def _expire_leases(self) -> None:
-        """Some leases may be over, held or granted."""
+        """Expire leases that are over, held or granted."""
         state = self._table.state
         if state is None:
             return
@@ -408,12 +414,12 @@ class PastryMaintenance:
     # -- the dead ------------------------------------------------------------------------------------------------------
 
     def _mark_silent(self, peer: Peer) -> None:
-        """A node did not answer, or has no place."""
+        """Suspect a node that did not answer, or has no place."""
         self._table.suspect(peer, self._runtime.now)
         self.suspected(peer)
 
     def suspected(self, peer: Peer) -> None:
-        """A node is taken for dead."""
+        """Do without a node that is taken for dead."""
         state = self._table.state
         if state is None:
             return
@@ -429,7 +435,7 @@ class PastryMaintenance:
         self._advance()
 
     def _drop_suspects(self) -> None:
-        """Drop whoever is taken for dead and has no lease any more."""
+        """Drop nodes that are taken for dead and have no lease any more."""
         state = self._table.state
         if state is None:
             return
@@ -446,7 +452,7 @@ class PastryMaintenance:
     # -- in every period -----------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Renew leases, look after one more leaf now and then, and drop the dead."""
+        """Renew leases, greet one more leaf now and then, and drop the dead."""
         self._ticks += 1
         self._drop_suspects()
         state = self._table.state
@@ -467,7 +473,7 @@ class PastryMaintenance:
         self._advance()
 
     def _watch_left(self) -> None:
-        """The left neighbour should greet; where it has not in time, or its lease runs out, this node does."""
+        """Greet the left neighbour where it has not greeted in time, or its lease runs out."""
         state, now = self._table.state, self._runtime.now
         self._watches_left = state is not None and not state.waits and state.near[LEFT] != state.me
         if state is None or not self._watches_left:
@@ -482,9 +488,10 @@ class PastryMaintenance:
         self._runtime.after(wait, self._watch_left)
 
     def _rejoin(self, state: PastryState) -> None:
-        """This place is not to be had: join again. A member grants nothing more, and waits until nobody counts on it.
+        """Give up a place that is not to be had, and join again.
 
-        So two members that hold each other's leases, and get no other, come loose.
+        A member grants nothing more, and waits until nobody counts on it. So two members that hold each other's leases,
+        and get no other, come loose.
         """
         self._retiring = True
         if self._rules.retire(state) is None:
@@ -518,5 +525,5 @@ class PastryMaintenance:
 
 
 def _is_held(state: PastryState, side: Side) -> bool:
-    """Whether a node holds a lease that ends; that of one that is alone does not."""
+    """Return whether a node holds a lease that ends; that of one that is alone does not."""
     return state.leases[side] is not None and state.near[side] != state.me

@@ -1,13 +1,12 @@
-"""Coming: a joiner's way to its place, and the help it gets there.
+"""Joining: a joiner's way to its place, the help it gets there, and healing of networks that were torn apart.
 
 A joiner asks a member for its place. The question travels like a lookup to the node between which and whose right
-neighbour the joiner's id lies. That one helps one joiner at a time; others wait there for their turn. A joiner that is
-welcomed greets all leaves it is told of, then asks for its leases (`maintenance`); if it does not get them it begins anew.
+neighbour the joiner's id lies. That one helps one joiner at a time; others wait there. A joiner that is welcomed greets
+all leaves it is told of, then asks for its leases (`maintenance`); if it does not get them it begins anew.
 
-Networks that were torn apart find together again.
-
-A peer of the passive list is asked for this node's own id. If who is found is neither this node nor a leaf of it, the
-two greet each other, the nearer one becomes a neighbour on each side, and leaves spread the word of leaves (`maintenance`).
+To heal a network, a peer of the passive list is asked for this node's own id. If the answer is neither this node nor a
+leaf of it, the two greet each other, the nearer one becomes a neighbour on each side, and leaves tell each other of
+leaves (`maintenance`).
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["PastryHealing", "PastryMembership"]
 
 CONTACTS_MAX = 8
-"""How many members a joiner asks in turn."""
+"""Number of members that a joiner asks in turn."""
 
 
 class PastryMembership:
-    """How one node becomes a member, and helps others to."""
+    """Joining of one node, and the help it gives to joiners."""
 
     __slots__ = (
         "_contacts",
@@ -75,7 +74,7 @@ class PastryMembership:
     # -- the joiner ----------------------------------------------------------------------------------------------------
 
     def join(self, contact: Peer) -> None:
-        """Look for the place of this node through a member; again and again until it is found."""
+        """Look for the place of this node through a member; repeat until it is found."""
         assert contact.id != self._table.id, "nobody joins through itself"
         self._contacts.pop(contact.id, None)
         self._contacts[contact.id] = contact
@@ -89,7 +88,7 @@ class PastryMembership:
         self._send_join()
 
     def join_again(self) -> None:
-        """The place of this node is lost: look for another through whomever it knows."""
+        """Look for another place through any known node: this one's is lost."""
         for peer in (*self._table.peers(), *self._table.contacts.passive_sample(CONTACTS_MAX))[:CONTACTS_MAX]:
             self._contacts.setdefault(peer.id, peer)
         self._begin()
@@ -100,7 +99,7 @@ class PastryMembership:
         self._first = self._numbers + 1
 
     def stop(self) -> None:
-        """Give up joining: this node has a place, or leaves."""
+        """Stop joining: this node has a place, or leaves."""
         if self._retry_timer is not None:
             self._runtime.cancel(self._retry_timer)
             self._retry_timer = None
@@ -121,7 +120,7 @@ class PastryMembership:
         )
 
     def on_join_reply(self, source: Peer, message: PastryJoinReply) -> None:
-        """A member has told this node its place."""
+        """Take the place that a member has found for this node."""
         if self._retry_timer is None or not self._first <= message.number <= self._numbers:
             self._runtime.observe("reply_unexpected")
             return
@@ -141,7 +140,7 @@ class PastryMembership:
     # -- the members ---------------------------------------------------------------------------------------------------
 
     def on_join(self, source: Peer, message: PastryJoin) -> None:
-        """A joiner looks for its place."""
+        """Pass on a joiner's question, or help it here."""
         joiner = message.joiner
         if not self._runtime.ring.holds(joiner.id) or not joiner.address or joiner.id == self._table.id:
             self._runtime.observe("pastry_malformed")
@@ -190,7 +189,7 @@ class PastryMembership:
             self._finish_help(node)
 
     def _finish_help(self, joiner: bytes) -> None:
-        """A joiner is ready, or took too long: help the next."""
+        """Help the next joiner: this one is ready, or took too long."""
         state = self._table.state
         if state is None or state.helping != joiner:
             return
@@ -204,7 +203,7 @@ class PastryMembership:
 
 
 class PastryHealing(PartitionHealing):
-    """One node's questions to those outside its network."""
+    """The questions of one node to peers outside its network."""
 
     __slots__ = ("_table",)
 

@@ -1,10 +1,10 @@
-"""What Pastry nodes say to each other. Who sent a message comes with it from the driver, and is not repeated inside.
+"""The messages of Pastry nodes. The driver tells who sent a message, so that messages do not repeat it.
 
 A *life* is one time that a node has joined: its incarnation, and by its own clock when it began to join. One that gives
 up its place and joins anew is, to others, another node with the same id, as one that restarts is. Incarnations alone
 would not do: a node that has lost its disk may come back under one that others have heard of before.
 
-Where a node stands, as it tells others in the bits of one number beside the names of its neighbours.
+A node tells its status as the bits of one number, beside the ids of its neighbours.
 """
 
 from __future__ import annotations
@@ -38,11 +38,10 @@ Life: TypeAlias = tuple[int, int]
 
 
 class Greet(Query, frozen=True, array_like=True, gc=False, tag="p.gr"):
-    """This is where I stand; where do you? With `asks`: grant me a lease, or renew it.
+    """A greeting: the sender's status, and a question for the receiver's. With `asks`: grant me a lease, or renew it.
 
-    `status` is in bits (module `status`). `version` is that of my leaves, `seen` that of yours that I know: if they
-    are others now, tell them. `granted` are my sides, 1 the left and 2 the right one, on which you have a lease, as you
-    asked me at your time `echo`.
+    `version` is that of my leaves, `seen` that of yours that I know: if they are others now, tell them. `granted` are
+    my sides, 1 the left and 2 the right one, on which you have a lease, as you asked me at your time `echo`.
     """
 
     life: Life
@@ -56,7 +55,8 @@ class Greet(Query, frozen=True, array_like=True, gc=False, tag="p.gr"):
 
 
 class GreetReply(Reply, frozen=True, array_like=True, gc=False, tag="p.gd"):
-    """This is where I stand, and on which of my sides you have a lease. With `asks`: grant me one, too, next time.
+    """An answer to a greeting: the status, and the sides on which you have a lease. With `asks`: grant me one next
+    time.
 
     `leaves` are told where they are of another version than the one you know.
     """
@@ -72,13 +72,13 @@ class GreetReply(Reply, frozen=True, array_like=True, gc=False, tag="p.gd"):
 
 
 class NotMember(Reply, frozen=True, array_like=True, gc=False, tag="p.st"):
-    """The node asked is up, but has no place: it has not found it yet, or has left."""
+    """An answer of a node that is up but has no place: it has not found it yet, or has left."""
 
     life: Life
 
 
 class PastryJoin(Message, frozen=True, array_like=True, gc=False, tag="p.jo"):
-    """A joiner looks for its place: on its way to the node between which and whose right neighbour it lies."""
+    """A joiner's question for its place, on its way to the node between which and whose right neighbour it lies."""
 
     joiner: Peer
     life: Life
@@ -87,7 +87,7 @@ class PastryJoin(Message, frozen=True, array_like=True, gc=False, tag="p.jo"):
 
 
 class PastryJoinReply(Message, frozen=True, array_like=True, gc=False, tag="p.we"):
-    """Your place is after me; these are my leaves, and some of my passive list."""
+    """The place of a joiner, after the sender; with the sender's leaves, and some of its passive list."""
 
     number: int
     leaves: tuple[Peer, ...]
@@ -95,7 +95,7 @@ class PastryJoinReply(Message, frozen=True, array_like=True, gc=False, tag="p.we
 
 
 class PastryLeaving(Message, frozen=True, array_like=True, gc=False, tag="p.lv"):
-    """I am gone, in this life: I leave, or look for another place."""
+    """A node leaves in this life, or looks for another place."""
 
     life: Life
 
@@ -104,15 +104,15 @@ class PastryLeaving(Message, frozen=True, array_like=True, gc=False, tag="p.lv")
 
 
 class PastryFind(FindOwner, frozen=True, array_like=True, gc=False, tag="p.fi"):
-    """Who is responsible for a key?"""
+    """Pastry's question for the owner of a key."""
 
 
 class PastryFound(OwnerFound, frozen=True, array_like=True, gc=False, tag="p.lo"):
-    """I am."""
+    """Pastry's answer of an owner."""
 
 
 class PastryRouted(RoutedMessage, frozen=True, array_like=True, gc=False, tag="p.ro"):
-    """A message on its way to whoever is responsible for a key."""
+    """Pastry's routed message."""
 
 
 MESSAGES: tuple[type[Message], ...] = (
@@ -135,11 +135,11 @@ NEIGHBOURS_OWN: Final = 4
 WAITS: Final = 8
 MEMBER: Final = 16
 UNNAMED: Final = b""
-"""Whose lease it is was not told: that it is held is all that matters."""
+"""A granter that was not told: all that matters is that the lease is held."""
 
 
 def encode_status(state: PastryState) -> int:
-    """Where a node stands, as it is told."""
+    """Return a node's status as it is told."""
     left, right = state.leases
     return (
         HOLDS_LEFT * (left is not None)
@@ -151,7 +151,7 @@ def encode_status(state: PastryState) -> int:
 
 
 def decode_status(node: bytes, message: Greet | GreetReply) -> PeerStatus:
-    """What a node has told of where it stands."""
+    """Return the status that a node has told."""
     status, near = message.status, message.near
     left = near[LEFT] if status & NEIGHBOURS_OWN else UNNAMED
     return PeerStatus(

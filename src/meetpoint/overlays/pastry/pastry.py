@@ -1,7 +1,7 @@
 """Pastry after LuPastry, with leases: one node's part of the network.
 
-`rules` has the steps of the upkeep as pure functions, `maintenance` runs them with messages; `membership`, `router` and
-`merging` are what their names say; `table` holds the links. A node knows only what messages tell it.
+`rules` has the steps of maintenance as pure functions, and `maintenance` runs them with messages. `routing` holds the
+links and routes, `membership` joins and heals. A node knows only what messages tell it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["Pastry"]
 
 
 class Pastry(OverlayBase):
-    """An `Overlay`."""
+    """Pastry as an `Overlay`."""
 
     places: Places | None = None
 
@@ -81,14 +81,14 @@ class Pastry(OverlayBase):
         self._membership = PastryMembership(runtime, self._table, self._rules, self._maintenance, settings)
         self._healing = PastryHealing(runtime, self._table, self._router, self._maintenance, settings)
         self.view: Callable[[], PastryView] = self._table.view
-        """The links as they are; the same object until they change."""
+        """Returns the links as they are; the same object until they change."""
         self._timer: int | None = None
         self._ticks = 0
         self._version = 0  # of the links, when a period began
         self._left = self._founds = False
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """Which messages are Pastry's, and who takes them. Replies go to whoever asked."""
+        """Return the handlers of Pastry's messages; replies go to the asker's callback."""
         taken: dict[type[Message], Any] = {
             PastryFind: self._router.on_find,
             Greet: self._maintenance.on_greet,
@@ -130,7 +130,7 @@ class Pastry(OverlayBase):
         self._founds = False
 
     def join(self, contact: Peer) -> None:
-        """Become a member through one. A member takes it as a hint to where others may be."""
+        """Become a member through a contact; a member takes the contact as a hint to where others may be."""
         if self._table.is_ready:
             self.remember((contact,))
         elif not self._left:
@@ -150,7 +150,7 @@ class Pastry(OverlayBase):
         self._start_ticks(self._settings.period_us)
 
     def _ready(self) -> None:
-        """This node has both leases: for the first time, or again."""
+        """Greet the leaves: this node has both leases, for the first time or again."""
         if not self._table.joined:
             self._table.join()
             self._upcalls.joined()
@@ -159,7 +159,7 @@ class Pastry(OverlayBase):
                 self._maintenance.greet(peer)
 
     def _lost(self) -> None:
-        """The place of this node is lost: it joins anew."""
+        """Join anew: the place of this node is lost."""
         if not self._left:
             self._membership.join_again()
 
@@ -174,7 +174,7 @@ class Pastry(OverlayBase):
         self._table.tell_changes()
 
     def _repair(self) -> None:
-        """Look for a node for a free place of the routing table, and see whether one that has a place lives."""
+        """Look up a node for a free place of the routing table, and greet one link to see whether it lives."""
         changed, self._version = self._version != self._table.version, self._table.version
         if not self._table.is_ready or not (changed or self._ticks % self._settings.repair_ticks == 0):
             return
@@ -188,7 +188,7 @@ class Pastry(OverlayBase):
     # -- who lives -----------------------------------------------------------------------------------------------------
 
     def suspect(self, peer: Peer) -> None:
-        """Someone found a peer silent or unreachable. Of a former incarnation it says nothing about the present one."""
+        """Suspect a peer that someone found silent; a former incarnation says nothing about the present one."""
         if self._table.suspect(peer, self._runtime.now):
             self._maintenance.suspected(peer)
             self._table.tell_changes()
@@ -210,7 +210,7 @@ class Pastry(OverlayBase):
         self._router.lookup(key, then)
 
     def next_hop(self, key: Key) -> Peer | None:
-        """The link that a message for a key would go to; None where this node has it, or knows no way."""
+        """Return the link that a message for a key would go to; None where this node has it, or knows no route."""
         if self._table.state is None or self._table.covers(key):
             return None
         return self._table.next_hop(key)
@@ -218,5 +218,5 @@ class Pastry(OverlayBase):
     # -- peers ---------------------------------------------------------------------------------------------------------
 
     def neighbours(self, count: int) -> tuple[Peer, ...]:
-        """The nearest live leaves, those on the right first; at most as many as there are."""
+        """Return the nearest live leaves, those on the right first; at most as many as there are."""
         return tuple(islice(self._table.leaves(), count))

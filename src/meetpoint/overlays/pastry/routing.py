@@ -1,18 +1,18 @@
-"""A node's links, and what follows from them: the next hop, the neighbours, the parts of a broadcast.
+"""The routing table of a Pastry node, and its router.
 
 The links are the leaves (`rules.PastryState`), the routing table (Rowstron and Druschel, "Pastry", section 2: in row r,
 column d, one node that shares r digits with this one and has d as the next) and the route cache: nodes met in passing,
-the latest kept. What routing needs of them is kept sorted, made anew only after a change: a hop is two bisections,
+the latest kept. What routing needs of them is kept sorted and rebuilt only after a change. A hop is two bisections,
 since the node that shares most digits with a key is next to it in the order of ids.
 
 A key belongs to the numerically closest node; of two that are as near, to the one before the key. A node covers the
-keys nearer to it than to its neighbours, whether these live or not: only the upkeep lets go of a neighbour.
+keys nearer to it than to its neighbours, whether these live or not: only maintenance lets go of a neighbour.
 
-Routing and lookups on Pastry.
+Only ready nodes deliver (`rules`). Nodes met on the way go into the route cache: the origin of a passing message, and
+the node that answers.
 
-Only ready nodes deliver (`rules`). Deviation: in LuPastry only they pass messages on, too; here any member does, and
-what would be its own while it waits for a lease is dropped. Who is met on the way is remembered: the origin of what
-passes by, and whoever answers (`table`, the route cache).
+Deviation: in LuPastry only ready nodes pass messages on, too; here any member does, and drops what would be its own
+while it waits for a lease.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["PastryRouter", "PastryTable", "PastryView"]
 
 @dataclass(frozen=True, slots=True)
 class PastryView:
-    """What may be seen of a Pastry node. While `version` stays the same, so does all of it."""
+    """A snapshot of a Pastry node; it stays the same while `version` does."""
 
     joined: bool
     id: NodeId
@@ -57,7 +57,7 @@ class PastryView:
 
 
 class PastryTable:
-    """One node's links."""
+    """The links of one node."""
 
     __slots__ = (
         "_cache",
@@ -91,7 +91,7 @@ class PastryTable:
         self.state: PastryState | None = None
         self.version = 0
         self.joined = False
-        """Whether this node has been ready, and has not left: one that looks for another place is still a member."""
+        """Whether this node has been ready and has not left; one that looks for another place is still a member."""
         self._settings = settings
         self._on_change = tell_changes
         self._changed = False
@@ -110,24 +110,24 @@ class PastryTable:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def commit(self, state: PastryState | None) -> None:
-        """The upkeep has taken a step."""
+        """Take over the state after a step of maintenance."""
         before, self.state = self.state, state
         if before is None or state is None or _shape(before) != _shape(state):
             self._invalidate()
             self._changed = True
 
     def join(self) -> None:
-        """This node is ready for the first time."""
+        """Note that this node is ready for the first time."""
         self.joined = True
         self._invalidate()
 
     def leave(self) -> None:
-        """It is no member any more."""
+        """Note that this node is no member any more."""
         self.joined = False
         self._invalidate()
 
     def found(self, peers: Sequence[Peer]) -> None:
-        """A network begins with these peers, sorted by id: for each place one of those that belong there."""
+        """Fill the table from the peers of a network that begins, sorted by id: one for each place."""
         bits, width = self._settings.digit_bits, len(self.id) * 8
         number = int.from_bytes(self.id, "big")
         for row in range(width // bits):
@@ -145,7 +145,7 @@ class PastryTable:
                     self.learn_row(peers[at])
 
     def learn_row(self, peer: Peer) -> None:
-        """A member is known: it takes its place in the routing table, if that is free."""
+        """Put a member into its place in the routing table, if that is free."""
         if peer.id == self.id:
             return
         self.contacts.learn(peer)
@@ -156,7 +156,7 @@ class PastryTable:
             self._invalidate()
 
     def learn_cache(self, peer: Peer) -> None:
-        """A member was met in passing."""
+        """Put a member that was met in passing into the route cache."""
         if peer.id == self.id or not self._settings.cache_max:
             return
         self.learn_row(peer)
@@ -167,7 +167,7 @@ class PastryTable:
         self._cache[peer.id] = None
 
     def suspect(self, peer: Peer, now: Instant) -> bool:
-        """A peer was silent or has left: it is no link any more; whether that is news."""
+        """Drop a peer from the links that was silent or has left; return whether that is news."""
         if not self.contacts.suspect(peer, now):
             return False
         for slot in [slot for slot, node in self._rows.items() if node == peer.id]:
@@ -178,13 +178,13 @@ class PastryTable:
         return True
 
     def heard(self, peer: Peer) -> None:
-        """A peer spoke as a member."""
+        """Note that a peer spoke as a member."""
         if self.contacts.heard(peer):
             self._invalidate()
             self._changed = self._changed or self._is_leaf(peer.id)
 
     def tell_changes(self) -> None:
-        """Say that neighbours have changed, if they have: called when a step is complete."""
+        """Report changed neighbours, if there are any; called when a step is complete."""
         if self._changed:
             self._changed = False
             self._on_change()
@@ -200,7 +200,7 @@ class PastryTable:
     # -- digits --------------------------------------------------------------------------------------------------------
 
     def _shared(self, a: bytes, b: bytes) -> int:
-        """How many digits two ids share from the first on."""
+        """Return how many digits two ids share from the first on."""
         differ = int.from_bytes(a, "big") ^ int.from_bytes(b, "big")
         return (len(a) * 8 - differ.bit_length()) // self._settings.digit_bits
 
@@ -213,7 +213,7 @@ class PastryTable:
         return row, self._digit(node, row)
 
     def vacant(self, random: Random) -> Key | None:
-        """A key at which a node for a free place in the routing table would be found, if there is one."""
+        """Return a key at which a node for a free place in the routing table would be found, if there is one."""
         if self._stale:
             self._sort()
         if not self._ids:
@@ -237,7 +237,7 @@ class PastryTable:
         return self.state is not None and is_ready(self.state)
 
     def covers(self, key: bytes) -> bool:
-        """Whether a key is nearer to this node than to its neighbours."""
+        """Return whether a key is nearer to this node than to its neighbours."""
         if self.state is None:
             return False
         if self.state.near[RIGHT] == self.id:
@@ -248,9 +248,10 @@ class PastryTable:
         return self.ring.distance(self.id, key) <= beyond or self.ring.distance(key, self.id) <= before
 
     def next_hop(self, key: bytes, attempt: int = 0) -> Peer | None:
-        """The link that a message goes to for a key that is not this node's; None where no link is nearer to it.
+        """Return the link for a key of another node; None where no link is nearer to it.
 
-        With `attempt`, one of the links after the best: the ways of a repeated lookup differ, until it comes among leaves.
+        With `attempt`, one of the links after the best: a repeated lookup takes other routes, until it comes among
+        leaves.
         """
         if self._stale:
             self._sort()
@@ -272,7 +273,7 @@ class PastryTable:
         return its > own or (its == own and self._apart(node, key) < self._apart(self.id, key))
 
     def next_hop_beside(self, node: bytes) -> Peer | None:
-        """The link nearest to a node's own id, but for that node; None where this node is nearer than all."""
+        """Return the link nearest to a node's own id, except that node; None where this node is nearer than all."""
         if self._stale:
             self._sort()
         others = [each for each in self._ids if each != node]
@@ -280,7 +281,7 @@ class PastryTable:
         return self._peers[best] if self._apart(best, node) < self._apart(self.id, node) else None
 
     def _second_best(self, key: bytes, attempt: int) -> Peer | None:
-        """One of the links that are nearer to a key, whatever their digits."""
+        """Return one of the links that are nearer to a key, whatever their digits."""
         apart = self._apart(self.id, key)
         nearer = [node for node in self._ids if self._apart(node, key) < apart]
         nearer.sort(key=lambda node: self._apart(node, key))
@@ -291,7 +292,7 @@ class PastryTable:
         return min(way, self.ring.size - way)
 
     def _is_among_leaves(self, key: bytes) -> bool:
-        """Whether a key lies between the outermost leaves: then the closest of them has it."""
+        """Return whether a key lies between the outermost leaves: then the closest of them has it."""
         assert self.state is not None, "only a member routes"
         leaves = self.state.leaves
         if len(leaves) < 2 * self._settings.half:
@@ -300,16 +301,16 @@ class PastryTable:
         return self.ring.distance(first, key) <= self.ring.distance(first, last)
 
     def _closest(self, order: Sequence[bytes], key: bytes) -> bytes:
-        """Who of some nodes, sorted, is numerically closest to a key; of two, the one before it."""
+        """Return the numerically closest of some nodes, sorted, to a key; of two, the one before it."""
         at = bisect_right(order, key)
         before, after = order[at - 1], order[at % len(order)]
         return after if self.ring.distance(key, after) < self.ring.distance(before, key) else before
 
     def leaves(self) -> Iterator[Peer]:
-        """The live leaves, nearest first: those on the right, then those on the left.
+        """Yield the live leaves, nearest first: those on the right, then those on the left.
 
-        Deviation: Pastry keeps copies on both sides in turn. Here who leaves gives its homes to the first, who is then
-        waited for, and two neighbours that were each other's first would wait for each other.
+        Deviation: Pastry keeps copies on both sides in turn. Here a node that leaves gives its homes to the first, who
+        is then waited for, and two neighbours that were each other's first would wait for each other.
         """
         nodes = () if self.state is None else self.state.leaves
         half = self._settings.half
@@ -319,13 +320,13 @@ class PastryTable:
                 yield peer
 
     def told(self) -> tuple[tuple[Peer, ...], int]:
-        """The leaves as others are told of them, and their version."""
+        """Return the leaves as others are told of them, and their version."""
         nodes = () if self.state is None else self.state.leaves
         leaves = tuple(peer for node in nodes if (peer := self.contacts.live(node)) is not None)
         return leaves, 1 + crc32(b"".join([peer.id for peer in leaves]))
 
     def _sort(self) -> None:
-        """Make anew what is kept sorted."""
+        """Rebuild what is kept sorted."""
         leaves: dict[bytes, Peer] = {peer.id: peer for peer in self.leaves()}
         links = self._live(self._rows.values())
         links.update(leaves)
@@ -355,7 +356,7 @@ class PastryTable:
     # -- what others see -----------------------------------------------------------------------------------------------
 
     def split(self, scope: bytes | None) -> list[tuple[Peer, bytes]]:
-        """The leaves and rows before the end of a scope, each with the end of its own part."""
+        """Return the leaves and rows before the end of a scope, each with the end of its own part."""
         if self._stale:
             self._sort()
         if scope is None:
@@ -369,7 +370,7 @@ class PastryTable:
         return parts
 
     def peers(self) -> tuple[Peer, ...]:
-        """All live links, in the order of their ids."""
+        """Return all live links, ordered by id."""
         if self._stale:
             self._sort()
         return tuple(self._peers[node] for node in self._ids)
@@ -383,7 +384,7 @@ class PastryTable:
             self.contacts.prune(needed)
 
     def view(self) -> PastryView:
-        """The links as they are; the same object until they change."""
+        """Return the links as they are; the same object until they change."""
         if self._view is None:
             state = self.state
             rows = tuple(self._rows[slot] for slot in sorted(self._rows))
@@ -414,17 +415,17 @@ class PastryTable:
 
 
 def _key(number: int, width: int) -> bytes | None:
-    """An id by its number; None beyond the last."""
+    """Return an id by its number; None beyond the last."""
     return number.to_bytes(width, "big") if number.bit_length() <= 8 * width else None
 
 
 def _shape(state: PastryState) -> tuple[object, ...]:
-    """What others may see of a state."""
+    """Return the part of a state that others may see."""
     return state.near, state.leaves, state.member, is_ready(state)
 
 
 class PastryRouter(Router):
-    """One node's part in routing and lookups."""
+    """Routing and lookups of one node."""
 
     __slots__ = ("_table",)
 

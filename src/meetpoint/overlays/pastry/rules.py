@@ -72,7 +72,7 @@ RIGHT: Final = 1
 _SIDES: Final[tuple[Side, Side]] = (LEFT, RIGHT)
 
 BothSides: TypeAlias = tuple[bool, bool]
-"""Something that holds or not, on the left and on the right."""
+"""A property that holds or not, on the left and on the right."""
 HeldLeases: TypeAlias = tuple[bytes | None, bytes | None]
 _NONE: Final[HeldLeases] = (None, None)
 
@@ -80,7 +80,7 @@ _T = TypeVar("_T")
 
 
 class PastryState(NamedTuple):
-    """What one node holds for the upkeep of its leaf set."""
+    """The state that one node holds for the maintenance of its leaf set."""
 
     me: bytes
     near: tuple[bytes, bytes]
@@ -96,7 +96,7 @@ class PastryState(NamedTuple):
 
 
 class PeerStatus(NamedTuple):
-    """What a node says of itself when it asks for a lease."""
+    """The status that a node tells of itself when it asks for a lease."""
 
     node: bytes
     near: tuple[bytes, bytes]
@@ -111,7 +111,7 @@ class PeerStatus(NamedTuple):
 
 
 def is_ready(state: PastryState) -> bool:
-    """Whether a node holds both leases: only then it delivers keys and helps joiners."""
+    """Return whether a node holds both leases: only then it delivers keys and helps joiners."""
     return not state.waits and None not in state.leases
 
 
@@ -127,7 +127,7 @@ class PastryRules:
     # -- beginning -----------------------------------------------------------------------------------------------------
 
     def found(self, me: bytes, others: Iterable[bytes]) -> PastryState:
-        """A node of a network that begins, with these around it; one alone is ready."""
+        """Return a node of a network that begins, with these around it; one alone is ready."""
         leaves = self._kept(me, others, ())
         left, right = (leaves[-1], leaves[0]) if leaves else (me, me)
         grants = ((left,), (right,)) if leaves else ((), ())
@@ -140,20 +140,20 @@ class PastryRules:
         return state._replace(helping=joiner)
 
     def in_gap(self, state: PastryState, node: bytes) -> bool:
-        """Whether an id lies between a node and its right neighbour."""
+        """Return whether an id lies between a node and its right neighbour."""
         return node != state.me and between(state.me, node, state.near[RIGHT])
 
     def helped(self, state: PastryState, joiner: bytes) -> PastryState:
-        """The joiner is ready, or has taken too long."""
+        """Stop helping a joiner that is ready, or has taken too long."""
         return state._replace(helping=None) if state.helping == joiner else state
 
     def welcome(self, me: bytes, helper: bytes, its_leaves: Iterable[bytes]) -> PastryState:
-        """A joiner has found its helper, and is told its leaves: it takes none on trust."""
+        """Begin as a joiner with the leaves of its helper, all of which are to be probed."""
         told = sorted({helper, *its_leaves} - {me})
         return PastryState(me, (me, me), unprobed=tuple(told), waits=True, member=False)
 
     def status_of(self, state: PastryState) -> PeerStatus:
-        """What a node tells of itself."""
+        """Return the status that a node tells of itself."""
         return PeerStatus(state.me, state.near, state.leases, state.waits, state.member)
 
     def retire(self, state: PastryState) -> PastryState | None:
@@ -168,18 +168,18 @@ class PastryRules:
     # -- probes --------------------------------------------------------------------------------------------------------
 
     def probed(self, state: PastryState, status: PeerStatus) -> PastryState:
-        """A node probes this one. A joiner is remembered: it may be a member next time."""
+        """Note a node that probes this one; a joiner is remembered, as it may be a member next time."""
         if not status.member and status.node not in (state.me, *state.joiners):
             near = self._kept(state.me, (*state.leaves, *state.joiners, status.node), ())
             state = state._replace(joiners=tuple(node for node in near if node not in state.leaves))
         return self.heard(state, status)
 
     def pass_over(self, state: PastryState, node: bytes) -> PastryState:
-        """A joiner was asked again: it is a member now, or dead, or still a joiner, who will ask for leases."""
+        """Forget a joiner that was asked again: a member now, or dead, or a joiner that will ask for leases."""
         return state._replace(joiners=tuple(each for each in state.joiners if each != node))
 
     def probe_answered(self, state: PastryState, status: PeerStatus, its_leaves: Iterable[bytes]) -> PastryState:
-        """One that was probed has answered: it lives."""
+        """Take in the answer of a node that was probed: it lives."""
         state = self.heard(state, status)
         if state.waits:
             known = {state.me, status.node, *state.leaves, *state.unprobed}
@@ -190,18 +190,18 @@ class PastryRules:
         return state
 
     def probe_failed(self, state: PastryState, node: bytes) -> PastryState:
-        """One that a joiner was told of is dead."""
+        """Do without a node that a joiner was told of: it is dead."""
         state = state._replace(unprobed=tuple(each for each in state.unprobed if each != node))
         return self._advance(state)
 
     def _advance(self, state: PastryState) -> PastryState:
-        """A joiner that has heard from all is ok; if it has heard from nobody, it must be helped again."""
+        """Make a joiner ok that has heard from all; one that has heard from nobody must be helped again."""
         if not state.waits or state.unprobed or not state.leaves:
             return state
         return state._replace(waits=False, near=(state.leaves[-1], state.leaves[0]))
 
     def heard(self, state: PastryState, status: PeerStatus) -> PastryState:
-        """A node has spoken: a member is a leaf, and where it is nearer than a neighbour it may take its place."""
+        """Take in a node that has spoken: a member is a leaf, and a nearer one may become a neighbour."""
         node = status.node
         if node == state.me or not status.member:
             return state
@@ -220,7 +220,7 @@ class PastryRules:
     # -- leases --------------------------------------------------------------------------------------------------------
 
     def grant(self, state: PastryState, status: PeerStatus) -> tuple[PastryState, BothSides]:
-        """Another asks for leases: the state after it, and on which sides of this node it has one now."""
+        """Grant leases to a node that asks; return the state, and the sides on which it has one now."""
         given = []
         for side in _SIDES:
             may = state.member and not status.waits and status.near[1 - side] == state.me
@@ -233,14 +233,14 @@ class PastryRules:
         return state, (given[LEFT], given[RIGHT])
 
     def may_enter(self, state: PastryState, side: Side, status: PeerStatus) -> bool:
-        """Whether a nearer node may become the neighbour on a side and get a lease."""
+        """Return whether a nearer node may become the neighbour on a side and get a lease."""
         if status.ready:
             return True
         names = status.near[side] == state.near[side] and (side == RIGHT or status.leases[LEFT] == status.near[LEFT])
         return names or (not state.grants[side] and state.near[side] != state.me)
 
     def granted(self, state: PastryState, node: bytes, sides: BothSides) -> PastryState:
-        """A node says on which of *its* sides this one has a lease; that of a neighbour is held."""
+        """Hold the lease of a neighbour, where it says on which of *its* sides this node has one."""
         for side in _SIDES:
             if sides[1 - side] and state.near[side] == node and not state.waits:
                 state = state._replace(leases=_with(state.leases, side, node))
@@ -248,26 +248,26 @@ class PastryRules:
         return state._replace(member=True) if is_ready(state) and not state.member else state
 
     def _bind(self, state: PastryState, side: Side, node: bytes) -> PastryState:
-        """Neither of the two lets go of the other while the other may count on it."""
+        """Bind a node to a side, so that neither lets go while the other may count on it."""
         if node in state.grants[side]:
             return state
         return state._replace(grants=_with(state.grants, side, (*state.grants[side], node)))
 
     def expire(self, state: PastryState, side: Side) -> PastryState:
-        """A lease was not renewed in time. A node that is alone holds its own, which does not end."""
+        """Drop a lease that was not renewed in time; a node that is alone holds its own, which does not end."""
         if state.near[side] == state.me:
             return state
         return state._replace(leases=_with(state.leases, side, None))
 
     def grant_ended(self, state: PastryState, side: Side, node: bytes) -> PastryState:
-        """A lease granted to a node has ended: it is certain that the node does not count on it any more."""
+        """Drop a grant that has ended: certainly the node does not count on it any more."""
         left = tuple(each for each in state.grants[side] if each != node)
         return state._replace(grants=_with(state.grants, side, left))
 
     # -- the dead ------------------------------------------------------------------------------------------------------
 
     def drop(self, state: PastryState, node: bytes) -> PastryState | None:
-        """A node is dead: it is no leaf any more; None while it may hold a lease from here, or a joiner is in doubt."""
+        """Drop a dead node; None while it may hold a lease from here, or a joiner must be asked first."""
         if node in state.grants[LEFT] or node in state.grants[RIGHT]:
             return None
         leaves = tuple(each for each in state.leaves if each != node)
@@ -285,20 +285,20 @@ class PastryRules:
         return state
 
     def drop_former(self, state: PastryState, node: bytes) -> PastryState:
-        """A node has come back in a later life: the one before is dead, and its leases with it."""
+        """Drop a node that has come back in a later life, with its leases: the life before is dead."""
         for side in _SIDES:
             state = self.grant_ended(state, side, node)
         return self.drop(self.pass_over(state, node), node) or state
 
     def _alone(self, state: PastryState) -> PastryState:
-        """All others are gone. A joiner must be helped again; a member is a network of one."""
+        """Go on without any other node: a joiner must be helped again, a member is a network of one."""
         alone = state._replace(near=(state.me, state.me))
         return alone._replace(leases=alone.near) if state.member else alone._replace(leases=_NONE, waits=True)
 
     # -- neighbours and leaves -----------------------------------------------------------------------------------------
 
     def is_nearer(self, state: PastryState, side: Side, node: bytes) -> bool:
-        """Whether a node lies between this one and its neighbour on a side."""
+        """Return whether a node lies between this one and its neighbour on a side."""
         if node == state.me:
             return False
         neighbour = state.near[side]
@@ -310,16 +310,16 @@ class PastryRules:
         return state._replace(near=near, leaves=self._kept(state.me, (*state.leaves, node), near))
 
     def unknown(self, state: PastryState, told: Iterable[bytes]) -> list[bytes]:
-        """Of those that another told of, whom this node would have for leaves, and has not heard from."""
+        """Return the nodes named by another that this one would have for leaves, and has not heard from."""
         kept = self._kept(state.me, (*state.leaves, *told), state.near)
         return [node for node in kept if node not in state.leaves]
 
     def is_missed(self, other: bytes, its_leaves: Sequence[bytes], node: bytes) -> bool:
-        """Whether another should have a node for a leaf, and does not: it has not met it yet, or has found it dead."""
+        """Return whether another node lacks a leaf that it should have: it has not met it, or found it dead."""
         return node not in (other, *its_leaves) and node in self._kept(other, (*its_leaves, node), ())
 
     def _kept(self, me: bytes, nodes: Iterable[bytes], near: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        """Of some nodes the leaves, clockwise: the nearest on each side, and the neighbours."""
+        """Return the leaves among some nodes, clockwise: the nearest on each side, and the neighbours."""
         order = sorted({*nodes} - {me})
         at = sum(node < me for node in order)
         clockwise = order[at:] + order[:at]

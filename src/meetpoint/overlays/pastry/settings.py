@@ -1,4 +1,4 @@
-"""What can be set of a Pastry node. All members of a network should use the same."""
+"""The settings of a Pastry node; all members of a network should use the same."""
 
 from __future__ import annotations
 

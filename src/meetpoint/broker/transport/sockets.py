@@ -10,14 +10,20 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import sys
 from typing import Final, NamedTuple
+
+from meetpoint.broker.config import Address
+from meetpoint.broker.errors import BrokerError
 
 if sys.platform != "win32":
     import resource
 
-__all__ = ["FileHandles", "handles", "is_out_of_handles", "raise_limit"]
+__all__ = ["BACKLOG", "FileHandles", "handles", "is_out_of_handles", "listen_at", "raise_limit", "tune"]
 
+BACKLOG: Final = 1024
+"""Connections that the kernel holds until they are accepted."""
 KEPT_MAX: Final = 128
 """So many are kept from clients, or a quarter of all where there are few."""
 KEPT_FOR_FILES: Final = 8
@@ -72,3 +78,35 @@ def raise_limit() -> None:
     if sys.platform != "win32":
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def listen_at(address: Address, what: str) -> socket.socket:
+    """A socket that listens; says which address, where it cannot."""
+    try:
+        family, kind, proto, _, target = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind, proto)
+    except (OSError, UnicodeError) as error:
+        raise BrokerError(f"{what} {address}: {error}; give an address of this machine") from None
+    try:
+        if os.name == "posix":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setblocking(False)
+        sock.bind(target)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        reason = error.strerror or str(error)
+        raise BrokerError(f"{what} {address}: {reason}; choose another one, or port 0 for any that is free") from None
+    return sock
+
+
+def tune(sock: socket.socket | None, stall_s: float) -> None:
+    """Send small things at once; bytes that the other machine does not confirm for a while break the connection."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    wanted = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": int(stall_s * 1000)}
+    for option, value in wanted.items():
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -97,7 +97,7 @@ class SessionPolicy:
             Reject: lambda what: Reject(what.event, self._own_names(what.names), what.reason, what.final),
             Subscribe: self._subscribe,
             Update: self._update,
-            Attach: self._present,
+            Attach: self._attach,
             Detach: lambda what: Detach(self._name(what.name)),
             Unsubscribe: lambda what: Unsubscribe(self._name(what.name)),
             Locate: lambda what: Locate(self._name(what.name)),
@@ -156,7 +156,7 @@ class SessionPolicy:
             raise DeniedError("role", f"the filter of {name} is its owner's to change; end it, or ask the owner")
         return Update(name, self._filter(what.filter), what.labels, what.lifetime_us, what.paused)
 
-    def _present(self, what: Attach) -> Attach:
+    def _attach(self, what: Attach) -> Attach:
         name = self._own_name(what.name)
         held = self.filter_of(name)
         if held is not None:
@@ -261,7 +261,7 @@ class SessionPolicy:
             case SubscriptionsAre(held, more) if not self.sees_all:
                 return SubscriptionsAre(tuple(map(self._held, held)), more)
             case DeadLettersAre(letters, more) if not self.sees_all:
-                return DeadLettersAre(tuple(map(self._letter, letters)), more)
+                return DeadLettersAre(tuple(map(self._dead_letter, letters)), more)
             case JournalIs(lines) if not self.sees_all:
                 return JournalIs(tuple(self._lines(lines)))
         return word
@@ -272,9 +272,9 @@ class SessionPolicy:
         (name,) = scope.names_outside((held.name,))
         return msgspec.structs.replace(held, name=name, filter=scope.filter_outside(held.filter), terms=terms)
 
-    def _letter(self, letter: DeadLetterInfo) -> DeadLetterInfo:
-        names, reason = self.scope.own(letter.names), self.scope.text_outside(letter.reason)
-        return DeadLetterInfo(letter.event, names, event_outside(letter.content)[1], reason, letter.at_us)
+    def _dead_letter(self, dead_letter: DeadLetterInfo) -> DeadLetterInfo:
+        names, reason = self.scope.own(dead_letter.names), self.scope.text_outside(dead_letter.reason)
+        return DeadLetterInfo(dead_letter.event, names, event_outside(dead_letter.content)[1], reason, dead_letter.at_us)
 
     def _lines(self, lines: tuple[JournalEntry, ...]) -> list[JournalEntry]:
         """Of an event that the client published, how it went its way; of any, what became of it for its own names."""

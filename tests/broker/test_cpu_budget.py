@@ -14,29 +14,29 @@ from meetpoint.api.frames import frames
 from meetpoint.api.outcomes import Published
 from meetpoint.api.requests import Publish, Subscribe
 from meetpoint.broker import Limits
-from meetpoint.broker.transport.cpu_budget import CREDIT_S, DEBT_S, DOUBTFUL, NEWCOMER, SHARE, CpuBudget, doubt_after
+from meetpoint.broker.transport.cpu_budget import CREDIT_S, DEBT_S, PENALIZED_FROM, NEWCOMER_PENALTY, SHARE, CpuBudget, penalty_after
 from tests.broker.talking import broker, calling, event, raw, run, until
 
 
 def test_a_newcomer_is_in_doubt_until_a_few_things_it_said_were_good() -> None:
-    assert NEWCOMER >= DOUBTFUL
-    assert doubt_after(NEWCOMER, 1, 0) >= DOUBTFUL
-    assert doubt_after(NEWCOMER, 3, 0) < DOUBTFUL
+    assert NEWCOMER_PENALTY >= PENALIZED_FROM
+    assert penalty_after(NEWCOMER_PENALTY, 1, 0) >= PENALIZED_FROM
+    assert penalty_after(NEWCOMER_PENALTY, 3, 0) < PENALIZED_FROM
 
 
 @pytest.mark.parametrize(("refused_of_ten", "is_doubtful"), [(0, False), (1, False), (2, False), (4, True), (10, True)])
-def test_doubt_is_about_the_part_that_was_refused(refused_of_ten: int, is_doubtful: bool) -> None:
-    for doubt in (0.0, 1.0):
+def test_doubt_is_about_the_part_that_was_refused(refused_of_ten: int, is_penalized: bool) -> None:
+    for penalty in (0.0, 1.0):
         for _ in range(30):
             for number in range(10):
                 is_refused = number * refused_of_ten % 10 < refused_of_ten
-                doubt = doubt_after(doubt, int(not is_refused), int(is_refused))
-        assert (doubt >= DOUBTFUL) is is_doubtful
-        assert 0 <= doubt <= 1
+                penalty = penalty_after(penalty, int(not is_refused), int(is_refused))
+        assert (penalty >= PENALIZED_FROM) is is_penalized
+        assert 0 <= penalty <= 1
 
 
 def test_trust_comes_back() -> None:
-    assert doubt_after(1.0, 20, 0) < DOUBTFUL
+    assert penalty_after(1.0, 20, 0) < PENALIZED_FROM
 
 
 class Loop:
@@ -71,9 +71,9 @@ class Loop:
 class Doubtful:
     """One that always has something to say, which takes some time."""
 
-    def __init__(self, loop: Loop, allowance: CpuBudget, costs_s: float) -> None:
+    def __init__(self, loop: Loop, cpu_budget: CpuBudget, costs_s: float) -> None:
         self._loop = loop
-        self._allowance = allowance
+        self._allowance = cpu_budget
         self._costs_s = costs_s
         self.had_s = 0.0
 
@@ -91,8 +91,8 @@ class Doubtful:
 def had_of(others_s: float, threads: float = 0.0, count: int = 5, seconds: float = 20.0) -> float:
     """Which part of the time some of them have together, while others need so much between any two looks."""
     loop = Loop(threads)
-    allowance = CpuBudget(cast(asyncio.AbstractEventLoop, loop), lambda: loop.now, lambda: loop.used)
-    all_of_them = [Doubtful(loop, allowance, 0.0005) for _ in range(count)]
+    cpu_budget = CpuBudget(cast(asyncio.AbstractEventLoop, loop), lambda: loop.now, lambda: loop.used)
+    all_of_them = [Doubtful(loop, cpu_budget, 0.0005) for _ in range(count)]
     for each in all_of_them:
         each.go_on()
     loop.run(seconds, others_s)
@@ -124,11 +124,11 @@ def test_where_others_need_all_of_it_they_have_their_share(others_s: float) -> N
 @pytest.mark.parametrize("stopped_s", [0.5, 4.0, 3600.0])
 def test_a_turn_in_which_the_process_was_stopped_shuts_nobody_out_for_long(stopped_s: float) -> None:
     loop = Loop(threads=0.0)
-    allowance = CpuBudget(cast(asyncio.AbstractEventLoop, loop), lambda: loop.now, lambda: loop.used)
+    cpu_budget = CpuBudget(cast(asyncio.AbstractEventLoop, loop), lambda: loop.now, lambda: loop.used)
     loop.now += stopped_s
-    allowance.spend(stopped_s)
+    cpu_budget.spend(stopped_s)
     heard: list[float] = []
-    allowance.wait(lambda: heard.append(loop.now - stopped_s))
+    cpu_budget.wait(lambda: heard.append(loop.now - stopped_s))
     loop.run(Limits().dial_s, others_s=0.02)  # while others need all of the time
     assert len(heard) == 1
     assert heard[0] <= 1.5 * DEBT_S / SHARE < Limits().dial_s
@@ -143,11 +143,11 @@ def test_a_client_that_is_refused_all_the_time_is_heard_all_the_same() -> None:
                 answers = await good.publish(event(number, x=1))
                 assert isinstance(answers[0], Published)
             await bad.told(300)
-            (session,) = [each for each in one._clients.sessions if each.connection.doubt >= DOUBTFUL]
-            assert session.connection.doubt > 0.9
+            (session,) = [each for each in one._clients.sessions if each.connection.penalty >= PENALIZED_FROM]
+            assert session.connection.penalty > 0.9
             for number in range(40):
                 assert isinstance((await bad.publish(event(1000 + number, x=1)))[0], Published)
-            assert session.connection.doubt < DOUBTFUL
+            assert session.connection.penalty < PENALIZED_FROM
 
     run(main())
 
@@ -165,7 +165,7 @@ def test_what_was_said_before_a_connection_broke_counts() -> None:
                 client.writer.transport.abort()
             assert len(await other.notified(1500)) == 1500
             await until(lambda: len(one._clients.sessions) == 1, "the one that broke off is gone")
-            assert one._turn.leaving == 0
+            assert one._scheduler.leaving == 0
 
     run(main())
 
@@ -178,7 +178,7 @@ def test_what_whoever_is_in_doubt_had_said_is_dropped_with_the_connection() -> N
                     caller.writer.write(frames([b"\xc1"] * 50, 1))
             async with calling(one.address) as client:
                 assert isinstance((await client.publish(event(1, x=1)))[0], Published)
-                await until(lambda: not one._door._waiting, "all others are gone")
-            assert one._turn.leaving == 0
+                await until(lambda: not one._listener._waiting, "all others are gone")
+            assert one._scheduler.leaving == 0
 
     run(main())

@@ -13,7 +13,7 @@ import pytest
 
 from meetpoint.broker import Broker, make_config
 from meetpoint.broker import run as run_on_real_clock
-from meetpoint.broker.kernel_warmup import LOOK_S, _run_child, are_kept, warm_up
+from meetpoint.broker.kernel_warmup import LOOK_S, _run_child, are_compiled, warm_up
 from meetpoint.broker.observe.logs import Log
 from meetpoint.language import parse_filter
 from meetpoint.matching.index import Index, warmup
@@ -74,14 +74,14 @@ def test_a_home_goes_on_without_an_index_while_it_is_postponed() -> None:
 
 
 def test_code_counts_when_it_is_newer_than_its_source(tmp_path: Path) -> None:
-    assert not are_kept([tmp_path / "nowhere"])
-    assert not are_kept([tmp_path])
+    assert not are_compiled([tmp_path / "nowhere"])
+    assert not are_compiled([tmp_path])
     (tmp_path / "kernels_1a2b").mkdir()
     mark = tmp_path / "kernels_1a2b" / warmup.MARK
     mark.touch()
-    assert are_kept([tmp_path / "nowhere", tmp_path])
+    assert are_compiled([tmp_path / "nowhere", tmp_path])
     os.utime(mark, (1.0, 1.0))
-    assert not are_kept([tmp_path])
+    assert not are_compiled([tmp_path])
 
 
 @pytest.fixture

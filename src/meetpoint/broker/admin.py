@@ -45,7 +45,7 @@ class HttpLimits:
         self.server = server
         self.limits = limits
         self.refusals = refusals
-        self.open: set[_Caller] = set()
+        self.open: set[_HttpConnection] = set()
         self._listening: asyncio.Server | None = None
 
     async def listen(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
@@ -53,7 +53,7 @@ class HttpLimits:
         loop = asyncio.get_running_loop()
         wait_s = None if context is None else self.limits.handshake_s
         self._listening = await loop.create_server(
-            lambda: _Caller(self, loop), sock=sock, ssl=context, ssl_handshake_timeout=wait_s
+            lambda: _HttpConnection(self, loop), sock=sock, ssl=context, ssl_handshake_timeout=wait_s
         )
 
     def close(self) -> None:
@@ -66,30 +66,30 @@ class HttpLimits:
         self.refusals.refuse(kind, address=address, reason=reason)
 
 
-class _Caller(RequestHandler):
+class _HttpConnection(RequestHandler):
     """One connection."""
 
-    def __init__(self, door: HttpLimits, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(door.server, loop=loop, access_log=None)  # type: ignore[arg-type]
-        self._door = door
+    def __init__(self, limits_: HttpLimits, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limits_.server, loop=loop, access_log=None)  # type: ignore[arg-type]
+        self._http = limits_
         self._address = ""
         self._end: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        door = self._door
+        limits_ = self._http
         self._address = str((transport.get_extra_info("peername") or ("",))[0])
-        door.open.add(self)
-        if len(door.open) > door.limits.handshakes or not handles().for_clients:
+        limits_.open.add(self)
+        if len(limits_.open) > limits_.limits.handshakes or not handles().for_clients:
             self._give_up("handshakes_full", "too many ask by HTTP; come again")
         else:
             late = f"a request by HTTP was not made and answered within {door.limits.frame_s:g} s"
             self._end = asyncio.get_running_loop().call_later(
-                door.limits.frame_s, self._give_up, "handshake_late", late
+                limits_.limits.frame_s, self._give_up, "handshake_late", late
             )  # fmt: skip
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._door.open.discard(self)
+        self._http.open.discard(self)
         if self._end is not None:
             self._end.cancel()
         super().connection_lost(exc)
@@ -100,12 +100,12 @@ class _Caller(RequestHandler):
         """What is no request is refused in one line; what went wrong here is told by aiohttp, with all there is."""
         if status >= web.HTTPInternalServerError.status_code:
             return super().handle_error(request, status, exc, message)
-        self._door.refuse("http", self._address, "what came is no request of HTTP")
+        self._http.refuse("http", self._address, "what came is no request of HTTP")
         answer = web.Response(status=status, text="this is no request of HTTP, or it is too long\n")
         answer.force_close()
         return answer
 
     def _give_up(self, kind: str, reason: str) -> None:
-        self._door.refuse(kind, self._address, reason)
+        self._http.refuse(kind, self._address, reason)
         if self.transport is not None:
             self.transport.abort()

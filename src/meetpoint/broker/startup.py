@@ -30,7 +30,7 @@ class Bootstrap:
         self,
         config: BrokerConfig,
         guard: Guard,
-        turn: FlushScheduler,
+        scheduler: FlushScheduler,
         refusals: Refusals,
         log: Log,
         me: Peer,
@@ -39,7 +39,7 @@ class Bootstrap:
     ) -> None:
         self._config = config
         self._guard = guard
-        self._turn = turn
+        self._scheduler = scheduler
         self._refusals = refusals
         self._log = log
         self._me = me
@@ -89,7 +89,7 @@ class Bootstrap:
 
         hello = Hello(self._config.wire_versions, self._config.network, self._me, way=self._config.way)
         try:
-            connection = await dial(self._config, self._guard, self._turn, address, hello, welcomed)
+            connection = await dial(self._config, self._guard, self._scheduler, address, hello, welcomed)
             connection.close("it was only a question")
         except Refusal as refusal:
             if refusal.kind:  # it is not believed: whoever sits at an address cannot keep this broker from starting

@@ -72,7 +72,7 @@ def test_who_asks_the_journal_very_often_at_once_holds_up_nobody_else(
                     assert isinstance(await bob.get(Journal("e1")), JournalIs)
                     await spin(lambda number=number: readings.of_much == number + 2)  # type: ignore[misc]
                 assert one._clients.unanswered == 0, "these are answered by the broker, not by its node"
-                left = sum(session.under_way for session in one._clients.sessions)
+                left = sum(session.in_flight for session in one._clients.sessions)
                 assert left == QUESTIONS - OTHERS, "between two of its own, one of the other's is read"
             await spin(lambda: not one._clients.sessions)
             readings.others_ask.set()
@@ -87,6 +87,6 @@ def test_who_asks_the_journal_often_at_once_gets_all_answers(tmp_path: Path) -> 
             await client.publish(event(1, x=1))
             numbers = [client.ask(Journal("1")) for _ in range(50)]
             assert {type(await client.told(number)) for number in numbers} == {JournalIs}
-            assert one._desk._turns._lines == {}
+            assert one._queries._turns._lines == {}
 
     run(main())

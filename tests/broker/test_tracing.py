@@ -241,7 +241,7 @@ async def _path(net: Network, id_: str) -> Path:
 
 
 def is_watched(one: Broker) -> bool:
-    return one._driver._watch is not None
+    return one._driver._hook is not None
 
 
 def test_nothing_is_remembered_of_what_nobody_follows() -> None:
@@ -303,12 +303,12 @@ def test_an_event_is_followed_where_no_journal_is_kept() -> None:
 
 
 def test_what_is_told_of_a_followed_event_fits_an_answer() -> None:
-    follower = EventTracer(Standing(), make_codec())  # type: ignore[arg-type]
-    follower.follow("e1", 10, 0)
+    tracer = EventTracer(Standing(), make_codec())  # type: ignore[arg-type]
+    tracer.follow("e1", 10, 0)
     names = tuple(f"{number:0200d}" for number in range(NAMES_MAX + 50))
-    follower.took(ClientRequest(1, Publish(event(1))), [Trace(KEY, "published", content=event(1))], 1)
-    follower.took(Persisted(1), [Trace(KEY, "notified", names=names)] * (SEEN_MAX + 10), 2)
-    told = follower.followed("e1", (), 3)
+    tracer.on_step(ClientRequest(1, Publish(event(1))), [Trace(KEY, "published", content=event(1))], 1)
+    tracer.on_step(Persisted(1), [Trace(KEY, "notified", names=names)] * (SEEN_MAX + 10), 2)
+    told = tracer.followed("e1", (), 3)
     assert told is not None
     assert told.is_cut
     assert len(told.seen[1].names) == NAMES_MAX
@@ -323,8 +323,8 @@ class Standing:
 
 def test_questions_that_name_no_event_are_known_by_their_step_and_by_their_answers() -> None:
     codec = make_codec()
-    follower = EventTracer(Standing(), codec)  # type: ignore[arg-type]
-    follower.follow("e1", 10, 0)
+    tracer = EventTracer(Standing(), codec)  # type: ignore[arg-type]
+    tracer.follow("e1", 10, 0)
     asked = codec.encode(ListQuery("price", (), b"1", ()))
     answered = codec.encode(ListReply(()))
     arc = KeyRange(b"k" * 20, b"k" * 20)
@@ -337,18 +337,18 @@ def test_questions_that_name_no_event_are_known_by_their_step_and_by_their_answe
 
     other = EventKey(KEY.home, 1, 8)
     published = [Trace(KEY, "published", content=event(1)), Trace(other, "published", content=event(2))]
-    follower.took(ClientRequest(1, Publish(event(1))), published, 1)
+    tracer.on_step(ClientRequest(1, Publish(event(1))), published, 1)
     beside = Send(A, DeliverToHome(9, HomeId(b"h" * 20), other, 0, (), event(2)))
     both: list[Effect] = [Answer(1, Published(KEY)), errand(1), beside, Answer(2, Published(other)), errand(2)]
-    follower.took(Persisted(1), both, 2)
-    follower.took(done(2), [errand(3)], 3)
-    follower.took(done(1), [errand(4)], 4)
-    told = follower.followed("e1", (), 5)
+    tracer.on_step(Persisted(1), both, 2)
+    tracer.on_step(done(2), [errand(3)], 3)
+    tracer.on_step(done(1), [errand(4)], 4)
+    told = tracer.followed("e1", (), 5)
     assert told is not None
     assert told.event == KEY
     sent = [each.thread.rpartition(b"/")[2] for each in told.seen if each.step == "sent"]
     assert sent == [b"1", b"4"], "of two events in one step, and of two answers, its own"
-    more = follower.followed("e1", (b"e" + Standing.me.id + b"/3",), 5)
+    more = tracer.followed("e1", (b"e" + Standing.me.id + b"/3",), 5)
     assert more is not None
     assert len(more.seen) == len(told.seen) + 1, "what others know to be about it was seen too"
 
@@ -382,29 +382,29 @@ def test_only_who_observes_may_look(tmp_path: FilePath) -> None:
 
 
 def test_the_last_events_are_remembered_while_somebody_asks() -> None:
-    recents = RecentEvents()
+    recent_events = RecentEvents()
     watched: list[bool] = []
-    recents.on_change = watched.append
+    recent_events.on_change = watched.append
     asked = ClientRequest(1, Publish(b""))
-    assert recents.since(0, 0) == RecentIs(0, (), ())
+    assert recent_events.since(0, 0) == RecentIs(0, (), ())
     steps = [Trace(KEY, "published", content=event(1)), Trace(KEY, "taken", names=("a", "b")), Trace(KEY, "taken")]
-    recents.took(asked, steps, 1)
-    recents.took(asked, [Trace(KEY, "notified", names=("a",)), Trace(KEY, "notified", names=("a",), detail="again")], 2)
-    found = recents.since(0, 3)
+    recent_events.on_step(asked, steps, 1)
+    recent_events.on_step(asked, [Trace(KEY, "notified", names=("a",)), Trace(KEY, "notified", names=("a",), detail="again")], 2)
+    found = recent_events.since(0, 3)
     assert [(each.number, each.event) for each in found.events] == [(1, KEY)]
     assert [(each.names, each.is_told) for each in found.matches] == [(2, False), (1, True), (1, False)]
-    assert recents.since(found.last, 4) == RecentIs(found.last, (), ())
-    recents.took(asked, steps, LOOK_US + 5)
+    assert recent_events.since(found.last, 4) == RecentIs(found.last, (), ())
+    recent_events.on_step(asked, steps, LOOK_US + 5)
     assert watched == [True, False], "nobody has asked for long"
-    assert recents.since(0, LOOK_US + 6).events == ()
+    assert recent_events.since(0, LOOK_US + 6).events == ()
 
 
 def test_under_load_the_newest_events_are_told() -> None:
-    recents = RecentEvents()
-    recents.since(0, 0)
+    recent_events = RecentEvents()
+    recent_events.since(0, 0)
     large = event(1, text="x" * (ANSWER_BYTES // 3))
-    recents.took(ClientRequest(1, Publish(b"")), [Trace(KEY, "published", content=large) for _ in range(5)], 1)
-    found = recents.since(0, 2)
+    recent_events.on_step(ClientRequest(1, Publish(b"")), [Trace(KEY, "published", content=large) for _ in range(5)], 1)
+    found = recent_events.since(0, 2)
     assert [each.number for each in found.events] == [4, 5]
     assert found.last == 5
 
@@ -498,24 +498,24 @@ def test_signs_of_an_event_are_its_id_and_its_key() -> None:
 
 
 def test_matches_are_counted_by_subscription_and_those_of_a_minute_pass() -> None:
-    paces = Rates(7)
-    paces.matched(("a", "b"), 7)
-    paces.matched(("a",), 8)
-    found = {name: paces.of(name, 9) for name in ("a", "b", "c")}
+    rates = Rates(7)
+    rates.matched(("a", "b"), 7)
+    rates.matched(("a",), 8)
+    found = {name: rates.of(name, 9) for name in ("a", "b", "c")}
     assert {name: (each.total, each.lately, each.last_us) for name, each in found.items()} == {
         "a": (2, 2, 7),
         "b": (1, 1, 7),
         "c": (0, 0, 0),
     }
-    paces.matched(("a",), 7 + SLICE_US)
-    assert (paces.of("a", 7 + SLICE_US).total, paces.of("a", 7 + SLICE_US).last_us) == (3, 7 + SLICE_US)
+    rates.matched(("a",), 7 + SLICE_US)
+    assert (rates.of("a", 7 + SLICE_US).total, rates.of("a", 7 + SLICE_US).last_us) == (3, 7 + SLICE_US)
     within, beyond = 6 + (SLICES + 1) * SLICE_US, 7 + (SLICES + 1) * SLICE_US
-    assert paces.of("b", within).lately == 1
-    assert (paces.of("b", beyond).lately, paces.of("b", beyond).total, paces.of("b", beyond).last_us) == (0, 1, 7)
-    assert paces.of("a", beyond).lately == 1
-    assert paces.of("a", 1000 * SLICE_US).lately == 0
-    paces.keep(["a"])
-    assert (paces.of("a", 1000 * SLICE_US).total, paces.of("b", 1000 * SLICE_US).total) == (3, 0)
+    assert rates.of("b", within).lately == 1
+    assert (rates.of("b", beyond).lately, rates.of("b", beyond).total, rates.of("b", beyond).last_us) == (0, 1, 7)
+    assert rates.of("a", beyond).lately == 1
+    assert rates.of("a", 1000 * SLICE_US).lately == 0
+    rates.keep(["a"])
+    assert (rates.of("a", 1000 * SLICE_US).total, rates.of("b", 1000 * SLICE_US).total) == (3, 0)
 
 
 def test_a_listing_says_how_often_each_subscription_matched() -> None:
