@@ -23,7 +23,7 @@ import msgspec
 
 from benchmarks.tls import EVENTS, ROUNDS, SIZES, Compared, Started, compare, open_pair, shown, start, take_turns
 from meetpoint.broker import run
-from meetpoint.broker.clients.session_policy import SessionPolicy
+from meetpoint.broker.clients.authorization import SessionPolicy
 from meetpoint.language import Event, Value
 from meetpoint.language.events.msgpack import to_msgpack
 from meetpoint.node.home.subscription_table import attributes_of

@@ -26,8 +26,8 @@ import pytest
 import typer
 import yaml
 
-from meetpoint.broker import Broker, kernel_warmup, make_config, read_config
-from meetpoint.broker.clients.refusals import KINDS
+from meetpoint.broker import Broker, make_config, read_config, startup
+from meetpoint.broker.observe.logs import KINDS
 from meetpoint.cli.app import app
 from meetpoint.security import read_certificate
 from tests.ports import reserve_ports
@@ -146,7 +146,7 @@ def test_the_unit_starts_a_broker_with_options_that_exist() -> None:
     assert int(unit_lines("TimeoutStopSec")[0].removesuffix("s")) >= 2 * drain_s
     assert unit_lines("RestartPreventExitStatus") == ["2"]
     (before,) = unit_lines("ExecStartPre")
-    assert shlex.split(before)[1:] == ["-m", kernel_warmup.MODULE]
+    assert shlex.split(before)[1:] == ["-m", startup.MODULE]
 
 
 def test_systemd_takes_the_unit_and_finds_it_hardened(tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ import meetpoint as mp
 from meetpoint.broker import clock as broker_clock
 from meetpoint.broker import driver
 from meetpoint.broker.clients import broker_queries
-from meetpoint.broker.clients.access import Authorizer
-from meetpoint.broker.clients.refusals import Refusals
+from meetpoint.broker.clients.authorization import Authorizer
+from meetpoint.broker.observe.logs import Refusals
 from meetpoint.broker.storage import Store
 from meetpoint.broker.transport import connection
 from meetpoint.broker.transport.cpu_budget import CpuBudget

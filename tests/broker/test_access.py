@@ -52,7 +52,7 @@ from meetpoint.api.requests import (
     Update,
 )
 from meetpoint.broker import Broker
-from meetpoint.broker.clients.session_policy import SessionPolicy
+from meetpoint.broker.clients.authorization import SessionPolicy
 from meetpoint.broker.config import Access
 from meetpoint.lab.bench.hostile.inventing import Inventor
 from meetpoint.language.events.msgpack import from_msgpack

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from meetpoint.broker.errors import BrokerError
+from meetpoint.broker.config import BrokerError
 from meetpoint.catalog import OVERLAYS, SCHEMES, NetworkConfig, difference, network_config, way_of
 from meetpoint.catalog.agreement import AGREED
 from meetpoint.overlays.hypercube import HypercubeSettings

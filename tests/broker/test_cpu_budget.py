@@ -14,7 +14,15 @@ from meetpoint.api.frames import frames
 from meetpoint.api.outcomes import Published
 from meetpoint.api.requests import Publish, Subscribe
 from meetpoint.broker import Limits
-from meetpoint.broker.transport.cpu_budget import CREDIT_S, DEBT_S, PENALIZED_FROM, NEWCOMER_PENALTY, SHARE, CpuBudget, penalty_after
+from meetpoint.broker.transport.cpu_budget import (
+    CREDIT_S,
+    DEBT_S,
+    NEWCOMER_PENALTY,
+    PENALIZED_FROM,
+    SHARE,
+    CpuBudget,
+    penalty_after,
+)
 from tests.broker.talking import broker, calling, event, raw, run, until
 
 
@@ -24,7 +32,9 @@ def test_a_newcomer_is_in_doubt_until_a_few_things_it_said_were_good() -> None:
     assert penalty_after(NEWCOMER_PENALTY, 3, 0) < PENALIZED_FROM
 
 
-@pytest.mark.parametrize(("refused_of_ten", "is_doubtful"), [(0, False), (1, False), (2, False), (4, True), (10, True)])
+@pytest.mark.parametrize(
+    ("refused_of_ten", "is_penalized"), [(0, False), (1, False), (2, False), (4, True), (10, True)]
+)
 def test_doubt_is_about_the_part_that_was_refused(refused_of_ten: int, is_penalized: bool) -> None:
     for penalty in (0.0, 1.0):
         for _ in range(30):

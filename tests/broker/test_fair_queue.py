@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from meetpoint.api.client_messages import Ask, Journal, JournalIs
-from meetpoint.broker.clients.fair_queue import FairQueue
+from meetpoint.broker.clients.broker_queries import FairQueue
 from meetpoint.broker.storage import Store
 from tests.broker.talking import PATIENCE_S, broker, calling, event, run
 
@@ -87,6 +87,6 @@ def test_who_asks_the_journal_often_at_once_gets_all_answers(tmp_path: Path) -> 
             await client.publish(event(1, x=1))
             numbers = [client.ask(Journal("1")) for _ in range(50)]
             assert {type(await client.told(number)) for number in numbers} == {JournalIs}
-            assert one._queries._turns._lines == {}
+            assert one._queries._turns._queues == {}
 
     run(main())

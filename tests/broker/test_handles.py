@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from meetpoint.broker.file_handles import FileHandles, handles, is_out_of_handles
+from meetpoint.broker.transport.sockets import FileHandles, handles, is_out_of_handles
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no such limits")
 
@@ -37,7 +37,7 @@ def test_the_next_handle_is_the_one_that_is_given_next(tmp_path: Path) -> None:
 
 RUN = """
 import os, resource
-from meetpoint.broker.file_handles import handles, raise_limit
+from meetpoint.broker.transport.sockets import handles, raise_limit
 _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
 assert handles().limit == 64

@@ -17,7 +17,7 @@ import pytest
 from meetpoint.api.client_messages import Ask, Status
 from meetpoint.api.outcomes import Published
 from meetpoint.broker import run as run_on_real_clock
-from meetpoint.lab.bench.hostile.watched import Watched, hook
+from meetpoint.lab.bench.hostile.watched import Watched, watch
 from tests.broker.talking import FROM_BROKER, Caller, calling, event, raw, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="how much memory a process has is read from /proc")
@@ -31,7 +31,7 @@ ROOM = 16 * MIB
 @pytest.fixture
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     settings = {"scheme": "flood", "journal_lines": 0}
-    with hook(tmp_path_factory.mktemp("broker"), settings) as broker:
+    with watch(tmp_path_factory.mktemp("broker"), settings) as broker:
         run_on_real_clock(_serves(broker))
         yield broker
         run_on_real_clock(_serves(broker))

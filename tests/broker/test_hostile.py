@@ -24,7 +24,7 @@ from meetpoint.broker import run as run_on_real_clock
 from meetpoint.catalog import make_link_codec
 from meetpoint.lab.bench.hostile.attacking import Attacker
 from meetpoint.lab.bench.hostile.frames import ROLES, Role, attacks
-from meetpoint.lab.bench.hostile.watched import hook
+from meetpoint.lab.bench.hostile.watched import watch
 from tests.broker.talking import calling, event
 
 FRAMES = 20_000
@@ -64,7 +64,7 @@ def test_hostile_frames_do_not_end_a_broker_and_of_garbage_nobody_else_notices(
     is_garbage = roles == ROLES
 
     async def main() -> None:
-        with hook(tmp_path) as broker:
+        with watch(tmp_path) as broker:
             attacker = Attacker(broker.host, broker.port, attacks(3, roles), "meetpoint", BrokerConfig().way)
             before = broker.held_bytes if sys.platform == "linux" else 0
             async with calling(broker.address) as client:

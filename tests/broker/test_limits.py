@@ -14,7 +14,7 @@ from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.api.outcomes import Published, Refused, Stored
 from meetpoint.api.requests import Acknowledge, Locate, Publish, Subscribe, SubscriptionOptions, Unsubscribe, Update
 from meetpoint.broker import Limits
-from meetpoint.broker.clients.token_buckets import PAUSE_S, TokenBucket, TokenBuckets
+from meetpoint.broker.clients.quotas import PAUSE_S, TokenBucket, TokenBuckets
 from meetpoint.broker.config import Access
 from meetpoint.security import Rights
 from tests.broker.talking import Caller, broker, calling, event, raw, run, until

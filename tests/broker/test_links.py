@@ -11,8 +11,7 @@ from meetpoint.api.frames import FrameReader, frame
 from meetpoint.api.handshake import Hello, IAm, Welcome
 from meetpoint.api.ids import NodeId, Peer
 from meetpoint.api.messages import Message
-from meetpoint.broker.clients.refusals import Refusals
-from meetpoint.broker.observe.logs import Log
+from meetpoint.broker.observe.logs import Log, Refusals
 from meetpoint.broker.observe.metrics import Counts
 from meetpoint.broker.peers.links import PeerLinks
 from meetpoint.broker.transport.connection import FlushScheduler

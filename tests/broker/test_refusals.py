@@ -8,9 +8,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from meetpoint.broker.clients.refusals import CULPRITS_MAX, KINDS, QUIET_S, Refusals
 from meetpoint.broker.config import Access
-from meetpoint.broker.observe.logs import Log
+from meetpoint.broker.observe.logs import CULPRITS_MAX, KINDS, QUIET_S, Log, Refusals
 from meetpoint.broker.observe.metrics import Counts
 from meetpoint.security import Rights
 from tests.broker.talking import broker, calling, event, run

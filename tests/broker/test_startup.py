@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from meetpoint.broker import Broker, BrokerConfig
-from meetpoint.broker.compatibility import advice, advice_on_tls
-from meetpoint.broker.config import ConfigError
-from meetpoint.broker.errors import BrokerError
+from meetpoint.broker.config import BrokerError, ConfigError
+from meetpoint.broker.startup import advice, advice_on_tls
 from meetpoint.broker.storage import StoreError
 from meetpoint.broker.transport.tls import Guard
 from meetpoint.schemes.dmm.rules import DmmSettings

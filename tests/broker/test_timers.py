@@ -6,8 +6,7 @@ import asyncio
 import random
 import time
 
-from meetpoint.broker.clock import Clock
-from meetpoint.broker.timers import SPARE, Timers
+from meetpoint.broker.clock import SPARE, Clock, Timers
 from tests.broker.talking import run, until
 
 

@@ -20,9 +20,16 @@ from meetpoint.api.outcomes import Published, Refused, Stored
 from meetpoint.api.requests import Publish
 from meetpoint.broker import Broker
 from meetpoint.broker.config import Access
-from meetpoint.broker.observe.rates import SLICE_US, SLICES, Rates
-from meetpoint.broker.observe.recent_events import ANSWER_BYTES, LOOK_US, RecentEvents
-from meetpoint.broker.observe.tracing import FOLLOWED_MAX, NAMES_MAX, SEEN_MAX, EventTracer
+from meetpoint.broker.observe.metrics import SLICE_US, SLICES, Rates
+from meetpoint.broker.observe.tracing import (
+    FOLLOWED_MAX,
+    LOOK_US,
+    NAMES_MAX,
+    RECENT_BYTES,
+    SEEN_MAX,
+    EventTracer,
+    RecentEvents,
+)
 from meetpoint.catalog import make_codec
 from meetpoint.catalog.purposes import ENVELOPES, PURPOSES, WORDS
 from meetpoint.catalog.signs import Signs
@@ -389,7 +396,9 @@ def test_the_last_events_are_remembered_while_somebody_asks() -> None:
     assert recent_events.since(0, 0) == RecentIs(0, (), ())
     steps = [Trace(KEY, "published", content=event(1)), Trace(KEY, "taken", names=("a", "b")), Trace(KEY, "taken")]
     recent_events.on_step(asked, steps, 1)
-    recent_events.on_step(asked, [Trace(KEY, "notified", names=("a",)), Trace(KEY, "notified", names=("a",), detail="again")], 2)
+    recent_events.on_step(
+        asked, [Trace(KEY, "notified", names=("a",)), Trace(KEY, "notified", names=("a",), detail="again")], 2
+    )
     found = recent_events.since(0, 3)
     assert [(each.number, each.event) for each in found.events] == [(1, KEY)]
     assert [(each.names, each.is_told) for each in found.matches] == [(2, False), (1, True), (1, False)]
@@ -402,7 +411,7 @@ def test_the_last_events_are_remembered_while_somebody_asks() -> None:
 def test_under_load_the_newest_events_are_told() -> None:
     recent_events = RecentEvents()
     recent_events.since(0, 0)
-    large = event(1, text="x" * (ANSWER_BYTES // 3))
+    large = event(1, text="x" * (RECENT_BYTES // 3))
     recent_events.on_step(ClientRequest(1, Publish(b"")), [Trace(KEY, "published", content=large) for _ in range(5)], 1)
     found = recent_events.since(0, 2)
     assert [each.number for each in found.events] == [4, 5]

@@ -13,8 +13,8 @@ import pytest
 
 from meetpoint.broker import Broker, make_config
 from meetpoint.broker import run as run_on_real_clock
-from meetpoint.broker.kernel_warmup import LOOK_S, _run_child, are_compiled, warm_up
 from meetpoint.broker.observe.logs import Log
+from meetpoint.broker.startup import LOOK_S, _run_child, are_compiled, warm_up
 from meetpoint.language import parse_filter
 from meetpoint.matching.index import Index, warmup
 from meetpoint.matching.matcher import can_index, postponed_index
@@ -140,7 +140,7 @@ def test_a_broker_with_much_waits_for_it_and_can_be_stopped_meanwhile(
         await first.start()
         await first.wait_ready(READY_S)
         await first.stop()
-        monkeypatch.setattr("meetpoint.broker.kernel_warmup.WAIT_FROM", 0)
+        monkeypatch.setattr("meetpoint.broker.startup.WAIT_FROM", 0)
         again = broker_at(tmp_path / "data")
         starting = asyncio.get_running_loop().create_task(again.start())
         while not children():

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from meetpoint.broker.storage.errors import StoreError
+from meetpoint.broker.storage.folder import StoreError
 from meetpoint.gateway import GatewayLimits, GatewaySettings
 from meetpoint.gateway.gateway import Gateway
 from meetpoint.gateway.subscriptions.signatures import read_secret, sign

@@ -1,8 +1,7 @@
 """Real brokers: the node of the simulator with sockets, a disk and clients."""
 
 from meetpoint.broker.broker import Broker
-from meetpoint.broker.config import BrokerConfig, ConfigError, Limits, Logging, make_config, read_config
-from meetpoint.broker.errors import BrokerError
+from meetpoint.broker.config import BrokerConfig, BrokerError, ConfigError, Limits, Logging, make_config, read_config
 from meetpoint.broker.main import new_event_loop, run, run_broker, serve
 
 __all__ = [

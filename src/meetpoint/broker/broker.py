@@ -25,29 +25,22 @@ import msgspec
 from meetpoint.api.ids import HomeId, NodeId, Peer
 from meetpoint.api.outcomes import Refused, Stored
 from meetpoint.api.requests import Declare, Leave
-from meetpoint.broker.bootstrap import Bootstrap
-from meetpoint.broker.clients.access import Authorizer
-from meetpoint.broker.clients.broker_queries import BrokerQueries
-from meetpoint.broker.clients.refusals import Refusals
+from meetpoint.broker.clients.authorization import Authorizer
+from meetpoint.broker.clients.broker_queries import BrokerQueries, Introspection
 from meetpoint.broker.clients.registry import ClientRegistry
 from meetpoint.broker.clock import Clock
-from meetpoint.broker.compatibility import advice, advice_on_tls, check_records
-from meetpoint.broker.config import BrokerConfig, parse_address
-from meetpoint.broker.driver import Driver
-from meetpoint.broker.errors import BrokerError
-from meetpoint.broker.kernel_warmup import warm_up
-from meetpoint.broker.observe.admin import Admin
-from meetpoint.broker.observe.hooks import StepHooks
-from meetpoint.broker.observe.introspection import Introspection
-from meetpoint.broker.observe.logs import Log
+from meetpoint.broker.config import BrokerConfig, BrokerError, parse_address
+from meetpoint.broker.driver import Driver, FeedbackLoader
+from meetpoint.broker.listener import Listener
+from meetpoint.broker.observe.logs import Log, Refusals
 from meetpoint.broker.observe.metrics import Counts
+from meetpoint.broker.observe.tracing import StepHooks
 from meetpoint.broker.peers.links import PeerLinks
+from meetpoint.broker.startup import Bootstrap, advice, advice_on_tls, check_records, warm_up
 from meetpoint.broker.storage import Store, StoreState
 from meetpoint.broker.transport.connection import FlushScheduler
-from meetpoint.broker.file_handles import listen_at
-from meetpoint.broker.transport.listener import Listener
+from meetpoint.broker.transport.sockets import listen_at
 from meetpoint.broker.transport.tls import Guard
-from meetpoint.broker.tuner import FeedbackLoader
 from meetpoint.catalog import make_codec, make_node
 from meetpoint.errors import MeetpointError
 from meetpoint.language.schema.schema import Schema
@@ -57,6 +50,7 @@ from meetpoint.node.runtime.inputs import ContactsFound, Started
 
 if TYPE_CHECKING:
     from meetpoint.archive import Archive
+    from meetpoint.broker.admin import Admin
     from meetpoint.broker.archiver import Archiver
     from meetpoint.broker.clients.archive_queries import ArchiveQueries
 
@@ -184,12 +178,23 @@ class Broker:
         )
         self._driver.peers = self._links
         self._driver.clients = self._clients
-        introspection = Introspection(self.node, codec, config, self._clock, StepHooks(self.node, self._driver.set_hook))
+        introspection = Introspection(
+            self.node, codec, config, self._clock, StepHooks(self.node, self._driver.set_hook)
+        )
         self._queries = BrokerQueries(
-            self.node, self._store, self._clients, self.counts, self._clock, self._driver.rates, introspection, config.scheme
+            self.node,
+            self._store,
+            self._clients,
+            self.counts,
+            self._clock,
+            self._driver.rates,
+            introspection,
+            config.scheme,
         )
         self._queries.state = introspection.state = lambda: self.state
-        self._listener = Listener(config, self._guard, scheduler, self.counts, self._links, self._clients, lambda: self.node.me)
+        self._listener = Listener(
+            config, self._guard, scheduler, self.counts, self._links, self._clients, lambda: self.node.me
+        )
         if config.feedback is not None:
             self._feedback = FeedbackLoader(config.feedback, self.counts, self.log, self._driver.submit)
         scheduler.checks.append(self._check)
@@ -211,6 +216,8 @@ class Broker:
 
     async def _open_admin(self) -> None:
         if self.config.admin_address is not None:
+            from meetpoint.broker.admin import Admin  # which needs aiohttp
+
             self._admin = Admin(
                 self.config, self.counts, self._clients.access, self.refusals,
                 lambda: self.why_not_ready, lambda: self.failure,
@@ -247,7 +254,7 @@ class Broker:
     # -- finding the network -------------------------------------------------------------------------------------------
 
     def _knows_others(self, me: Peer) -> bool:
-        """Whether the disk tells of other brokers, so that nobody need be named."""
+        """Return whether the disk tells of other brokers, so that nobody need be named."""
         notes = [record.name for record in self._store.recovered.records if record.home == b""]
         return any(name.startswith(PREFIX) and name != PREFIX + me.id.hex() for name in notes)
 

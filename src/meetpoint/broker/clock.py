@@ -2,15 +2,22 @@
 
 Leases, lifetimes and timers are by this clock, so that nothing ends early or late when the machine's clock is set. What
 others judge by the wall (tokens, certificates) is judged by the wall here too.
+
+A node's timers. Nearly all are cancelled, as replies come in time: so cancelling is forgetting, and one timer of the
+loop serves them all.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from time import monotonic_ns, time_ns
+from typing import Final
 
 from meetpoint.node.runtime.inputs import Instant
 
-__all__ = ["Clock"]
+__all__ = ["Clock", "Timers"]
 
 
 class Clock:
@@ -29,3 +36,77 @@ class Clock:
     def off_s(self) -> float:
         """How much more the machine's clock shows by now: it was set since, or goes wrong."""
         return (time_ns() - monotonic_ns() - self._offset_ns) / 1e9
+
+
+FIRE_US: Final = 5_000
+"""For about so long timers fire in one turn of the loop. Under load most of them say again what was not answered in
+time: they must not keep the answers from being heard."""
+SPARE: Final = 1024
+"""So many forgotten timers may lie in the heap before it is tidied up."""
+
+
+class Timers:
+    """When which timer is due, by the node's clock."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, fire: Callable[[int], None]) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._fire = fire
+        self._heap: list[tuple[int, int]] = []
+        self._due: dict[int, int] = {}
+        self._handle: asyncio.TimerHandle | None = None
+        self._armed_for = 0
+        self._is_firing = False
+        self._is_closed = False
+
+    def set(self, timer: int, at: int) -> None:
+        """A timer is due at an instant."""
+        self._due[timer] = at
+        heappush(self._heap, (at, timer))
+        if (self._handle is None or at < self._armed_for) and not self._is_firing:
+            self._arm(at)
+
+    def cancel(self, timer: int) -> None:
+        """It is no longer wanted."""
+        self._due.pop(timer, None)
+        heap = self._heap
+        if len(heap) > SPARE + 2 * len(self._due):
+            self._heap = [(at, each) for each, at in self._due.items()]
+            heapify(self._heap)
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def _arm(self, at: int) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        if not self._is_closed:
+            self._armed_for = at
+            self._handle = self._loop.call_later(max(0, at - self._clock.now()) / 1e6, self._ring)
+
+    def _ring(self) -> None:
+        self._handle = None
+        now = self._clock.now()
+        until = now + FIRE_US
+        self._is_firing = True
+        try:
+            while self._heap and self._heap[0][0] <= now:
+                at, timer = heappop(self._heap)
+                if self._due.get(timer) == at:
+                    del self._due[timer]
+                    self._fire(timer)
+                    if self._clock.now() > until:
+                        break  # others have their turn; the rest fires in the next
+        finally:
+            self._is_firing = False
+        if self._heap:
+            self._arm(self._heap[0][0])
+
+    def close(self) -> None:
+        """No timer fires any more."""
+        self._is_closed = True
+        self._due.clear()
+        self._heap.clear()
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None

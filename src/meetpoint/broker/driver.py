@@ -3,11 +3,17 @@
 An input that comes while effects are being applied waits until they are. A message or request with values that the node
 did not expect costs that input: it is counted and logged, and the broker goes on. Where the node fails in any other way
 nothing is certain any more but what is on disk: the broker ends, and comes back from there.
+
+What events are like, from a file that `meetpoint pipeline measure --feedback` writes: loaded while a broker runs,
+whenever the file is another one.
+
+It changes no answer, only how much work an answer takes: so a file that is missing or damaged is told, and no more.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
@@ -19,15 +25,14 @@ from meetpoint.api.codec import WireError
 from meetpoint.api.ids import Peer
 from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Outcome, Refused
-from meetpoint.broker.clock import Clock
-from meetpoint.broker.observe.hooks import StepHook
+from meetpoint.broker.clock import Clock, Timers
 from meetpoint.broker.observe.logs import Log
-from meetpoint.broker.observe.metrics import Counts
-from meetpoint.broker.observe.rates import Rates
+from meetpoint.broker.observe.metrics import Counts, Rates
+from meetpoint.broker.observe.tracing import StepHook
 from meetpoint.broker.storage import Store
-from meetpoint.broker.timers import Timers
 from meetpoint.broker.transport.connection import FlushScheduler
 from meetpoint.errors import MeetpointError
+from meetpoint.matching.keys.feedback import Feedback
 from meetpoint.node.node import Node
 from meetpoint.node.runtime.effects import (
     Accepted,
@@ -42,9 +47,9 @@ from meetpoint.node.runtime.effects import (
     Stop,
     Trace,
 )
-from meetpoint.node.runtime.inputs import ClientRequest, Input, Persisted, Received, TimerFired
+from meetpoint.node.runtime.inputs import ClientRequest, Input, Measured, Persisted, Received, TimerFired
 
-__all__ = ["ClientSink", "Driver", "PeerSink"]
+__all__ = ["ClientSink", "Driver", "FeedbackLoader", "PeerSink"]
 
 EVENT_HOPS = "event_hops"
 PEER_REFUSED = "peer_refused"
@@ -285,3 +290,41 @@ class Driver:
     def timers(self) -> int:
         """How many timers are set."""
         return len(self._timers)
+
+
+class FeedbackLoader:
+    """Looks at one file."""
+
+    def __init__(self, path: str, counts: Counts, log: Log, submit: Callable[[Input], None]) -> None:
+        self._path = path
+        self._counts = counts
+        self._log = log
+        self._submit = submit
+        self._seen: tuple[int, int, int] | None = None
+        self._problem = ""
+
+    def tick(self) -> None:
+        """Load the file, if it is another one than before."""
+        try:
+            found = os.stat(self._path)
+        except OSError as error:
+            self._say(f"{self._path}: {(error.strerror or str(error)).lower()}")
+            return
+        seen = found.st_mtime_ns, found.st_size, found.st_ino
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            feedback = Feedback.load(self._path)
+        except MeetpointError as error:
+            self._say(str(error))
+            return
+        self._problem = ""
+        self._counts.totals["feedback_loads"] += 1
+        self._log.say(logging.INFO, "feedback_loaded", file=self._path, events=feedback.events)
+        self._submit(Measured(feedback))
+
+    def _say(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            self._log.say(logging.WARNING, "feedback_unreadable", problem=problem)

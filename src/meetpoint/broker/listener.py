@@ -11,15 +11,15 @@ from meetpoint.api.codec import WireError
 from meetpoint.api.handshake import Hello, HelloRejected, Welcome
 from meetpoint.api.ids import Peer
 from meetpoint.api.messages import Message
+from meetpoint.broker.clients.authorization import DeniedError, SessionPolicy
 from meetpoint.broker.clients.registry import ClientRegistry
 from meetpoint.broker.clients.session import CLIENT_CODEC, Session
-from meetpoint.broker.clients.session_policy import DeniedError, SessionPolicy
 from meetpoint.broker.config import BrokerConfig
-from meetpoint.broker.file_handles import BACKLOG, handles
 from meetpoint.broker.observe.metrics import Counts
 from meetpoint.broker.peers.links import InboundLink, PeerLinks
 from meetpoint.broker.transport.connection import HANDSHAKE, Connection, FlushScheduler, Role
 from meetpoint.broker.transport.cpu_budget import NEWCOMER_PENALTY
+from meetpoint.broker.transport.sockets import BACKLOG, handles
 from meetpoint.broker.transport.tls import Guard, TlsError
 from meetpoint.catalog import difference, make_link_codec
 
@@ -69,7 +69,9 @@ class Listener:
         """Why nobody new is listened to at present."""
         most = self.config.limits.handshakes
         if len(self._waiting) > most:
-            return Rejection("handshakes_full", f"{most} connections have not said who they are; come again", retry=True)
+            return Rejection(
+                "handshakes_full", f"{most} connections have not said who they are; come again", retry=True
+            )
         if not handles().for_anyone:
             return Rejection("file_handles", "no file handles are left; come again", retry=True)
         return None
@@ -129,7 +131,9 @@ class _Handshake:
         low, high = config.wire_versions
         if hello.speaks[0] > hello.speaks[1] or hello.speaks[0] > high or hello.speaks[1] < low:
             theirs = f"{hello.speaks[0]} to {hello.speaks[1]}"
-            return Rejection("version", f"you speak versions {theirs}, this broker {low} to {high}; update the older side")
+            return Rejection(
+                "version", f"you speak versions {theirs}, this broker {low} to {high}; update the older side"
+            )
         if hello.network != config.network and (hello.network or hello.peer is not None):
             return Rejection("network", f"this broker is of the network {config.network!r}, not of {hello.network!r}")
         if self._listener.is_closing:
@@ -144,7 +148,9 @@ class _Handshake:
         if len(self._listener.clients.sessions) >= most:
             return Rejection("clients_full", f"this broker has {most} clients already; ask another", retry=True)
         if not handles().for_clients:
-            return Rejection("file_handles", "this broker has no file handles for more clients; ask another", retry=True)
+            return Rejection(
+                "file_handles", "this broker has no file handles for more clients; ask another", retry=True
+            )
         try:
             self._admitted = self._listener.clients.admit(hello.client, hello.token)
         except DeniedError as denied:

@@ -12,10 +12,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from meetpoint.broker.broker import Broker
-from meetpoint.broker.config import BrokerConfig
-from meetpoint.broker.errors import BrokerError
-from meetpoint.broker.file_handles import handles, raise_limit
+from meetpoint.broker.config import BrokerConfig, BrokerError
 from meetpoint.broker.observe.logs import set_up
+from meetpoint.broker.transport.sockets import handles, raise_limit
 
 __all__ = ["new_event_loop", "run", "run_broker", "serve"]
 

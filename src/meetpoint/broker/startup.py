@@ -1,23 +1,42 @@
-"""How a broker finds its network: it asks who is at the addresses that it was told to join."""
+"""How a broker finds its network: it asks who is at the addresses that it was told to join.
+
+What must fit before a broker begins: its data, and the settings of its scheme.
+
+Ids are as wide as the overlay says, so that data that was kept on another overlay is known by the width of its ids.
+
+A broker's index is compiled by another process, before the broker needs it.
+
+With many subscriptions a node matches by compiled loops (`meetpoint[fast]`). They are compiled when they are first
+called, which takes half a minute after an installation or an upgrade, and a broker that stands still for so long is
+taken for lost by everybody. So a broker whose loops are not kept on disk goes on without an index, and once somebody
+wants one has a child compile them; one that has very many filters on its disk waits for it before it takes them up.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+import os
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, NamedTuple
 
+import meetpoint
 from meetpoint.api.handshake import Hello, Welcome
 from meetpoint.api.ids import NodeId, Peer
-from meetpoint.broker.clients.refusals import Refusals
-from meetpoint.broker.config import BrokerConfig, parse_address
-from meetpoint.broker.errors import BrokerError
-from meetpoint.broker.observe.logs import Log
+from meetpoint.broker.config import BrokerConfig, BrokerError, parse_address
+from meetpoint.broker.observe.logs import Log, Refusals
 from meetpoint.broker.peers.dialer import Refusal, dial
 from meetpoint.broker.transport.connection import Connection, FlushScheduler
 from meetpoint.broker.transport.tls import Guard
+from meetpoint.matching.matcher import postponed_index
+from meetpoint.node.runtime.records import Record
 
-__all__ = ["Bootstrap"]
+__all__ = ["Advice", "Bootstrap", "advice", "advice_on_tls", "are_compiled", "check_records", "warm_up"]
 
 GRACE_S: Final = 0.3
 """For so long others are waited for, when one is known."""
@@ -101,3 +120,138 @@ class Bootstrap:
             reason = str(error) or type(error).__name__
             self._log.say(logging.WARNING, "join_unreachable", address=address, reason=reason)
         return found[0] if found else None
+
+
+CERTIFICATE_S_MIN: Final = 14 * 86_400.0
+"""When a certificate ends sooner, it is said."""
+
+
+def check_records(config: BrokerConfig, records: Iterable[Record]) -> None:
+    """Homes have ids of the overlay: what was kept under those of another one fits nowhere here."""
+    width = config.network_config().ring.width
+    other = next((len(record.home) for record in records if len(record.home) not in (0, width)), None)
+    if other is not None:
+        raise BrokerError(
+            f"data {config.data}: was kept on an overlay of {8 * other}-bit ids, {config.overlay} has {8 * width}; "
+            "set overlay as it was, or use another folder"
+        )
+
+
+class Advice(NamedTuple):
+    """What is allowed and hardly wanted, and what to do."""
+
+    problem: str
+    todo: str
+
+
+def advice(config: BrokerConfig) -> list[Advice]:
+    """What to warn of when a broker begins."""
+    found: list[Advice] = []
+    network = config.network_config()
+    scheme = network.scheme
+    told = {"dmm": network.dmm.schema, "reach": network.reach.schema or network.reach.ids == "signatures"}
+    if not told.get(scheme, True):
+        problem = f"{scheme} without attributes: one broker holds all subscriptions"
+        todo = f"list them as YAML in {scheme}.schema, the same at all brokers (docs/{scheme}.md)"
+        found.append(Advice(problem, todo))
+    if (address := config.open_address) is not None and config.unguarded:
+        problem = (
+            f"insecure: other machines can connect to {address}, and there is no {' and no '.join(config.unguarded)}"
+        )
+        found.append(Advice(problem, "give both (docs/security.md), or listen at 127.0.0.1"))
+    return found
+
+
+def advice_on_tls(config: BrokerConfig, guard: Guard, address: str) -> list[Advice]:
+    """What to warn of a certificate when a broker begins, and when it has read another."""
+    found: list[Advice] = []
+    if guard.identity is None:
+        return found
+    certificate, host = config.tls.certificate, parse_address(address, "address").host
+    left_s = guard.expires - time.time()
+    if left_s < CERTIFICATE_S_MIN:
+        problem = f"tls.certificate {certificate} ends in {max(0.0, left_s / 86_400):.1f} days"
+        found.append(Advice(problem, "have another issued (meetpoint ca issue), copy it there, and send SIGHUP"))
+    if not guard.names(host):
+        problem = f"tls.certificate {certificate} does not name {host}, where this broker is reached: clients refuse it"
+        found.append(Advice(problem, f"have one issued with --address {host} (meetpoint ca issue), and send SIGHUP"))
+    return found
+
+
+COMPILE_S_MAX: Final = 600.0
+"""A child that takes longer is ended."""
+WAIT_FROM = 10_000
+"""So many filters are not worth serving without an index."""
+_OF_FILTERS: Final = ("subscription/", "placed/")
+LOOK_S: Final = 0.25
+"""How often it is looked whether anyone wants an index."""
+MODULE: Final = "meetpoint.matching.index.warmup"
+_KERNELS: Final = Path(meetpoint.__file__).parent / "matching" / "index" / "kernels"
+_MARK: Final = f"meetpoint-{sys.implementation.cache_tag}.warm"
+"""`MARK` of the module, which is not imported for it: it brings NumPy and Arrow."""
+
+
+async def warm_up(
+    config: BrokerConfig,
+    records: Iterable[Record],
+    log: Log,
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+) -> None:
+    """Have loops compiled where there is a compiler and they are not kept; waited for where records hold many filters.
+
+    A broker without data is one of a test or of a notebook, and left alone.
+    """
+    if config.data is None or find_spec("numba") is None or are_compiled(_folders(os.environ)):
+        return
+    has_many = sum(record.name.startswith(_OF_FILTERS) for record in records) >= WAIT_FROM
+    compiling = spawn(_compile(log, at_once=has_many))
+    if has_many:
+        await asyncio.wait([compiling])
+
+
+def are_compiled(folders: Iterable[Path]) -> bool:
+    """Return whether one of the folders has loops that were compiled after their source came here."""
+    kept = [path.stat().st_mtime for folder in folders for path in folder.rglob(_MARK)]
+    return max(kept, default=0.0) > max(path.stat().st_mtime for path in _KERNELS.glob("*.py"))
+
+
+def _folders(environment: Mapping[str, str]) -> list[Path]:
+    """Where numba keeps code, as its settings say: in a folder of its own, beside the source, or at the user's."""
+    if folder := environment.get("NUMBA_CACHE_DIR"):
+        return [Path(folder)]
+    home = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", os.sep)) / ".cache"
+    return [_KERNELS / "__pycache__", Path(home) / "numba"]
+
+
+async def _compile(log: Log, *, at_once: bool) -> None:
+    with postponed_index() as postponed:
+        while not (at_once or postponed.is_wanted):
+            await asyncio.sleep(LOOK_S)
+        began = monotonic()
+        log.say(logging.INFO, "index_compiling", todo="nothing; it happens once for each version that is installed")
+        code = await _run_child()
+    if code == 0:
+        log.say(logging.INFO, "index_compiled", seconds=round(monotonic() - began, 1))
+    else:
+        todo = "set NUMBA_CACHE_DIR to a folder that this user may write to; else it stands still once per start"
+        log.say(logging.WARNING, "index_not_compiled", code=code, todo=todo)
+
+
+async def _run_child() -> int | None:
+    """How it ended; None where it took too long."""
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            sys.executable, "-m", MODULE, "--attached",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+        )
+    )  # fmt: skip
+    try:
+        child = await asyncio.shield(starting)
+        return await asyncio.wait_for(child.wait(), COMPILE_S_MAX)
+    except TimeoutError:
+        return None
+    finally:
+        child = await starting  # also where this was ended while it began
+        if child.returncode is None:
+            child.kill()
+            await child.wait()

@@ -11,7 +11,7 @@ from typing import Final
 
 import uvicorn
 
-from meetpoint.broker.file_handles import listen_at
+from meetpoint.broker.transport.sockets import listen_at
 from meetpoint.gateway.app import create_app
 from meetpoint.gateway.config import GatewaySettings
 from meetpoint.gateway.gateway import Gateway, Part

@@ -13,10 +13,9 @@ import pytest
 
 from meetpoint.api.ids import HomeId
 from meetpoint.broker.storage import Store, StoreError
-from meetpoint.broker.storage.database import open_file
+from meetpoint.broker.storage.database import drop_completeness_notes, open_file
 from meetpoint.broker.storage.layout import MIGRATIONS, Migration, checksum
 from meetpoint.broker.storage.maintenance import check
-from meetpoint.broker.storage.recovery import drop_completeness_notes
 from meetpoint.node.cluster.home_manager import HOSTED
 from meetpoint.node.node import INCARNATION
 from meetpoint.node.runtime.records import LOCAL, Record

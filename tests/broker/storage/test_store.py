@@ -24,8 +24,8 @@ from meetpoint.broker.storage import LATENCY_BOUNDS_S, Identity, Store, StoreErr
 from meetpoint.broker.storage import database as database_module
 from meetpoint.broker.storage import folder as folder_module
 from meetpoint.broker.storage import store as store_module
-from meetpoint.broker.storage.changes import Changes
 from meetpoint.broker.storage.database import open_memory
+from meetpoint.broker.storage.layout import Changes
 from meetpoint.node.runtime.effects import Persist
 from meetpoint.node.runtime.records import LOCAL, Record
 from tests.broker.storage.opened import HOME, OTHER, Opened, kept, opened, record

@@ -15,10 +15,10 @@ from meetpoint.api.ids import HomeId
 from meetpoint.api.outcomes import Refused
 from meetpoint.archive import Archive, ArchiveError
 from meetpoint.archive.pages import ArchiveShelf
-from meetpoint.broker.clients.fair_queue import FairQueue
+from meetpoint.broker.clients.authorization import SessionPolicy
+from meetpoint.broker.clients.broker_queries import FairQueue
 from meetpoint.broker.clients.registry import ClientRegistry
 from meetpoint.broker.clients.session import Session
-from meetpoint.broker.clients.session_policy import SessionPolicy
 from meetpoint.errors import FilterError
 from meetpoint.language.events.event import Event
 from meetpoint.language.filters.filter import parse_filter

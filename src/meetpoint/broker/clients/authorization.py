@@ -2,12 +2,16 @@
 
 Three kinds of clients: most act on what is their own (`tenancy`). One that observes reads everything. One that operates
 acts on everything: it says full names, and what it is shown has full names. Nobody takes another's events.
+
+Who may come in as a client: tokens that are read at the door, and looked at again while their sessions last.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -53,16 +57,21 @@ from meetpoint.api.requests import (
     Update,
 )
 from meetpoint.broker.clients.tenancy import MARK, ReservedError, Scope, event_outside
+from meetpoint.broker.config import BrokerConfig
+from meetpoint.broker.observe.logs import Log
 from meetpoint.errors import EventError, FilterError
 from meetpoint.language.events.event import Event
 from meetpoint.language.filters.filter import Filter, parse_filter
 from meetpoint.language.schema.schema import Schema
 from meetpoint.language.syntax.lexer import TEXT_LENGTH_MAX
 from meetpoint.node.home.subscription_table import attributes_of, event_of
-from meetpoint.security.grants import Grant
+from meetpoint.security.grants import Grant, TokenError
 from meetpoint.security.permissions import Permit, reserved_name
 
-__all__ = ["NAME_MAX", "DeniedError", "SessionPolicy"]
+if TYPE_CHECKING:
+    from meetpoint.security.tokens import Verifier
+
+__all__ = ["NAME_MAX", "Authorizer", "DeniedError", "SessionPolicy"]
 
 NAME_MAX: Final = 200
 """The longest name of a subscription that a client may choose, in characters."""
@@ -274,7 +283,9 @@ class SessionPolicy:
 
     def _dead_letter(self, dead_letter: DeadLetterInfo) -> DeadLetterInfo:
         names, reason = self.scope.own(dead_letter.names), self.scope.text_outside(dead_letter.reason)
-        return DeadLetterInfo(dead_letter.event, names, event_outside(dead_letter.content)[1], reason, dead_letter.at_us)
+        return DeadLetterInfo(
+            dead_letter.event, names, event_outside(dead_letter.content)[1], reason, dead_letter.at_us
+        )
 
     def _lines(self, lines: tuple[JournalEntry, ...]) -> list[JournalEntry]:
         """Of an event that the client published, how it went its way; of any, what became of it for its own names."""
@@ -293,7 +304,7 @@ class SessionPolicy:
         return event_outside(content)[1]
 
     def may_read(self, tenant: str, event: Event) -> bool:
-        """Whether an event of the archive may be handed over."""
+        """Return whether an event of the archive may be handed over."""
         is_all = self.grant.subscribe.is_everything
         return tenant == self.scope.tenant and (is_all or self.permit.may_receive(event.attributes))
 
@@ -308,3 +319,61 @@ class SessionPolicy:
 
 def _unchanged(what: Question) -> Question:
     return what
+
+
+class Authorizer:
+    """The tokens of one broker. Without keys in its configuration everybody may come in, and do everything."""
+
+    def __init__(self, config: BrokerConfig, log: Log, clock: Callable[[], float] = time.time) -> None:
+        self._config = config
+        self._log = log
+        self._clock = clock
+        self._verifier: Verifier | None = None
+        self.reload()
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether clients need tokens."""
+        return self._verifier is not None
+
+    def reload(self) -> None:
+        """Read the files of keys and of revoked tokens anew; where that fails, what was read before stays."""
+        said = self._config.access
+        if said.keys is not None:
+            from meetpoint.security.tokens import Verifier
+
+            is_first = self._verifier is None
+            self._verifier = Verifier(said.keys, said.revoked, self._config.network)
+            if not is_first:
+                self._log.say(logging.INFO, "tokens_reloaded", keys=said.keys, revoked=said.revoked)
+
+    def read(self, token: str) -> Grant:
+        """What a token grants; TokenError where it is refused. Asked only where tokens are needed."""
+        assert self._verifier is not None
+        return self._verifier.read(token, self._clock())
+
+    def admit(self, client: str, token: str) -> SessionPolicy | None:
+        """What a client that says hello may do; None: everything. DeniedError where it may not come in."""
+        if self._verifier is None:
+            return None
+        try:
+            grant = self.read(token)
+            if client not in ("", grant.client):
+                raise DeniedError(
+                    "token_client",
+                    f"you say that you are {client!r}, and the token is {grant.client!r}'s; leave the name out, "
+                    "or connect with a token of that name",
+                )
+            return SessionPolicy(grant)
+        except TokenError as error:
+            raise DeniedError(f"token_{error.kind}", str(error)) from None
+
+    def why_not(self, policy: SessionPolicy) -> DeniedError | None:
+        """Why a token that was read before does not count any longer, if it does not."""
+        if self._verifier is None:
+            return None
+        try:
+            self._verifier.check(policy.grant, self._clock())
+        except TokenError as error:
+            return DeniedError(f"token_{error.kind}", str(error))
+        return None

@@ -1,7 +1,17 @@
-"""What clients ask of the broker and not of its node: who is there, how it is, what it holds and remembers."""
+"""Turns at reading files for clients: few at a time, and of one client one after the other.
+
+Files are read by threads, of which the loop has a handful for everything, also for finding the addresses of other
+brokers and for writing to the archive. So what one client asks at once waits in a line of its own, and never takes more
+threads than are left for that.
+
+Questions by which a network is looked at: what each broker's part of it looks like, and how single events go.
+
+What clients ask of the broker and not of its node: who is there, how it is, what it holds and remembers.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from importlib.metadata import version
@@ -34,23 +44,135 @@ from meetpoint.api.client_messages import (
     Streams,
     Subscriptions,
     SubscriptionsAre,
+    TreePart,
     View,
+    ViewIs,
     Word,
 )
+from meetpoint.api.codec import Codec
 from meetpoint.api.ids import NodeId, Peer
-from meetpoint.api.outcomes import Refused
+from meetpoint.api.outcomes import Refused, Stored
 from meetpoint.api.requests import Forget
-from meetpoint.broker.clients.fair_queue import FairQueue
 from meetpoint.broker.clients.registry import ClientRegistry
 from meetpoint.broker.clients.session import Session
 from meetpoint.broker.clock import Clock
-from meetpoint.broker.observe.introspection import Introspection
-from meetpoint.broker.observe.metrics import Counts
-from meetpoint.broker.observe.rates import Rates
+from meetpoint.broker.config import BrokerConfig
+from meetpoint.broker.observe.metrics import Counts, Rates
+from meetpoint.broker.observe.tracing import EventTracer, RecentEvents, StepHooks, TracingError
 from meetpoint.broker.storage import JournalLine, Store
+from meetpoint.catalog.views import links_of, regions_of, tree_of
 from meetpoint.node.node import Node
 
-__all__ = ["BrokerQueries"]
+__all__ = ["BrokerQueries", "FairQueue", "Introspection"]
+
+
+class _ClientQueue:
+    """What one client waits for."""
+
+    def __init__(self) -> None:
+        self.next: Final = asyncio.Lock()
+        self.length = 0
+
+
+class FairQueue:
+    """Whose turn it is to have something read."""
+
+    def __init__(self, most: int) -> None:
+        self._free = asyncio.Semaphore(most)
+        self._queues: dict[str, _ClientQueue] = {}
+        self._reading: set[asyncio.Task[None]] = set()
+
+    def read(self, session: Session, request: int, work: Callable[[], Word]) -> None:
+        """Answer a request with what a thread finds, in its turn; `work` raises nothing."""
+        task = asyncio.get_running_loop().create_task(self._answer(session, request, work))
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
+
+    async def _answer(self, session: Session, request: int, work: Callable[[], Word]) -> None:
+        queue = self._queues.setdefault(session.key, _ClientQueue())
+        queue.length += 1
+        try:
+            async with queue.next, self._free:
+                if session.connection.is_over:  # nobody waits for it any longer
+                    return
+                word = await asyncio.to_thread(work)
+        finally:
+            queue.length -= 1
+            if not queue.length:
+                del self._queues[session.key]
+        session.tell(request, word)
+
+    async def close(self) -> None:
+        """Wait for what is being read."""
+        if self._reading:
+            await asyncio.wait(set(self._reading))
+
+
+ID_MAX: Final = 1_000
+"""The longest id of an event that is followed, in characters."""
+TREE_MAX: Final = 4_096
+"""How many regions of a tree an answer lists, the largest of them."""
+THREADS_MAX: Final = 4_000
+
+
+class Introspection:
+    """Answers from the node's tables, and from what the follower has seen."""
+
+    def __init__(self, node: Node, codec: Codec, config: BrokerConfig, clock: Clock, hooks: StepHooks) -> None:
+        self._node = node
+        self._config = config
+        self._clock = clock
+        self._tracer = tracer = EventTracer(node, codec)
+        self._recent_events = recent_events = RecentEvents()
+        tracer.on_change = lambda is_on: hooks.set("follower", tracer.on_step if is_on else None)
+        recent_events.on_change = lambda is_on: hooks.set("recents", recent_events.on_step if is_on else None)
+        self.hooks = hooks
+        self.state: Callable[[], str] = lambda: node.state
+
+    def view(self, session: Session, request: int, what: View) -> None:
+        """What this broker's part looks like."""
+        node, config = self._node, self._config
+        overlay = node.overlay.view()
+        tree = tree_of(node.scheme)
+        session.tell(
+            request,
+            ViewIs(
+                node.me,
+                self.state(),
+                config.network,
+                config.overlay,
+                config.scheme,
+                links_of(overlay),
+                regions_of(overlay),
+                None if tree is None else tuple(TreePart(*each) for each in tree[:TREE_MAX]),
+            ),
+        )
+
+    def recent(self, session: Session, request: int, what: Recent) -> None:
+        """What came since the last question."""
+        session.tell(request, self._recent_events.since(what.after, self._clock.now()))
+
+    def follow(self, session: Session, request: int, what: Follow) -> None:
+        """Follow an event from now on."""
+        if not 0 < len(what.id) <= ID_MAX or not what.seconds > 0:
+            session.tell(request, Refused(f"give an id of 1 to {ID_MAX} characters, and seconds above 0", retry=False))
+            return
+        try:
+            self._tracer.follow(what.id, what.seconds, self._clock.now())
+        except TracingError as error:
+            session.tell(request, Refused(str(error), retry=True))
+            return
+        session.tell(request, Stored())
+
+    def followed(self, session: Session, request: int, what: Followed) -> None:
+        """What was seen of it."""
+        found = self._tracer.followed(what.id, what.threads[:THREADS_MAX], self._clock.now())
+        if found is None:
+            reason = "this event is not followed here, or not any longer; follow it, then publish it"
+            session.tell(request, Refused(reason, retry=False))
+        else:
+            session.tell(request, found)
+
 
 VERSION: Final = version("meetpoint")
 _BEFORE_READY: Final = frozenset({"new", "starting", "joining", "recovering"})

@@ -1,4 +1,9 @@
-"""How much one client may have: connections, subscriptions, constraints in a filter.
+"""Token buckets: how fast a client may publish for long, and how much at once.
+
+Nothing is refused or dropped: whoever has taken more than there was is not read from until the debt is paid, and TCP
+holds it up. A client's bucket outlives its connections, so that it gains nothing by connecting anew.
+
+How much one client may have: connections, subscriptions, constraints in a filter.
 
 A client with a token is who the token says. Without tokens it is who it says it is, and one that says nothing is
 counted by each connection of its own.
@@ -11,13 +16,73 @@ from collections.abc import Iterable
 from typing import Final
 
 from meetpoint.api.requests import Subscribe
-from meetpoint.broker.clients.session_policy import DeniedError
+from meetpoint.broker.clients.authorization import DeniedError
 from meetpoint.broker.config import Limits
 from meetpoint.errors import FilterError
 from meetpoint.language.filters.filter import parse_filter
 from meetpoint.node.node import Node
 
-__all__ = ["LABELS_CHARS_MAX", "Quotas"]
+__all__ = ["LABELS_CHARS_MAX", "Quotas", "TokenBucket", "TokenBuckets"]
+
+PAUSE_S: Final = 0.02
+"""For at least so long a client is not read from, so that it is not stopped for each event."""
+
+
+class TokenBucket:
+    """Fills at a rate up to a burst; a rate of 0 is no limit."""
+
+    __slots__ = ("_at", "_burst", "_level", "_rate")
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._level = burst
+        self._at = now
+
+    def take(self, amount: float, now: float) -> float:
+        """Take some, also where there is less; how long to wait before the next."""
+        if not self._rate:
+            return 0.0
+        self._fill(now)
+        self._level -= amount
+        return max(PAUSE_S, -self._level / self._rate) if self._level < 0 else 0.0
+
+    def is_full(self, now: float) -> bool:
+        """Return whether nothing of it is taken."""
+        self._fill(now)
+        return not self._rate or self._level >= self._burst
+
+    def _fill(self, now: float) -> None:
+        self._level = min(self._burst, self._level + max(0.0, now - self._at) * self._rate)
+        self._at = now
+
+
+class TokenBuckets:
+    """Those of all clients: one for events and one for their bytes each."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._of: dict[str, tuple[TokenBucket, TokenBucket]] = {}
+
+    def take(self, client: str, size: int, now: float) -> float:
+        """A client has published an event of so many bytes; how long it is not to be read from."""
+        pair = self._of.get(client)
+        if pair is None:
+            said = self._limits
+            pair = self._of[client] = (
+                TokenBucket(said.publish_per_s, said.publish_burst, now),
+                TokenBucket(said.publish_bytes_per_s, said.publish_bytes_burst, now),
+            )
+        return max(pair[0].take(1, now), pair[1].take(size, now))
+
+    def tick(self, now: float) -> None:
+        """Called now and then: who has published nothing for a while is forgotten."""
+        for client in [client for client, (one, two) in self._of.items() if one.is_full(now) and two.is_full(now)]:
+            del self._of[client]
+
+    def __len__(self) -> int:
+        return len(self._of)
+
 
 LABELS_CHARS_MAX: Final = 4_096
 """Characters of a subscription's owner and labels."""
@@ -32,7 +97,7 @@ class Quotas:
         self._connections: Counter[str] = Counter()
 
     def check_connection(self, client: str) -> None:
-        """Whether a client may have one more connection; DeniedError where it may not."""
+        """Return whether a client may have one more connection; DeniedError where it may not."""
         most = self._limits.connections_per_client
         if self._connections[client] >= most:
             raise DeniedError(
@@ -52,7 +117,7 @@ class Quotas:
             del self._connections[client]
 
     def check_subscription(self, what: Subscribe, made: dict[str, None]) -> None:
-        """Whether a client may have one more subscription, whose connection made these; DeniedError if not."""
+        """Return whether a client may have one more subscription, whose connection made these; DeniedError if not."""
         most, owner = self._limits.subscriptions_per_client, what.terms.owner
         if len(made) >= most:
             for name in [name for name in made if not self._is_held(name)]:
@@ -66,7 +131,7 @@ class Quotas:
             )
 
     def check_labels(self, owner: str, labels: Iterable[tuple[str, str]]) -> None:
-        """Whether what is said of a subscription beside its filter is short enough; DeniedError where it is not."""
+        """Check that the owner and labels of a subscription are short enough; DeniedError where it is not."""
         size = len(owner) + sum(len(name) + len(value) for name, value in labels)
         if size > LABELS_CHARS_MAX:
             raise DeniedError(
@@ -77,7 +142,9 @@ class Quotas:
         return any(name in home.standing for home in self._node.hosting.homes.values())
 
     def check_filter(self, text: str) -> None:
-        """Whether a filter is small enough; DeniedError where it is not. What is no filter is the node's to refuse."""
+        """Return whether a filter is small enough; DeniedError where it is not. What is no filter is the node's to
+        refuse.
+        """
         try:
             conjunctions = parse_filter(text).conjunctions
         except FilterError:

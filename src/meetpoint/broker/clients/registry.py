@@ -17,13 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from meetpoint.api.outcomes import Outcome, Published, Refused
 from meetpoint.api.requests import Acknowledge, Attach, Detach, Publish, Reject, RequestOf, Subscribe, Unsubscribe
-from meetpoint.broker.clients.access import Authorizer
-from meetpoint.broker.clients.quotas import Quotas
-from meetpoint.broker.clients.refusals import Refusals
-from meetpoint.broker.clients.session_policy import SessionPolicy
-from meetpoint.broker.clients.token_buckets import TokenBuckets
+from meetpoint.broker.clients.authorization import Authorizer, SessionPolicy
+from meetpoint.broker.clients.quotas import Quotas, TokenBuckets
 from meetpoint.broker.config import Limits
-from meetpoint.broker.observe.logs import Log
+from meetpoint.broker.observe.logs import Log, Refusals
 from meetpoint.broker.observe.metrics import Counts
 from meetpoint.node.node import Node
 from meetpoint.node.runtime.effects import Notify

@@ -35,8 +35,8 @@ from meetpoint.api.requests import (
     Unsubscribe,
     Update,
 )
+from meetpoint.broker.clients.authorization import NAME_MAX, DeniedError, SessionPolicy
 from meetpoint.broker.clients.registry import DISK_FULL, NOBODY, ClientRegistry
-from meetpoint.broker.clients.session_policy import NAME_MAX, DeniedError, SessionPolicy
 from meetpoint.broker.transport.connection import Connection
 from meetpoint.node.home.home import NAME_MAX as NAME_MAX_WITHIN
 from meetpoint.node.runtime.effects import Notify

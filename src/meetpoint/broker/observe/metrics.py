@@ -1,19 +1,28 @@
 """What a broker has counted. Counting is adding to a number; names and types of Prometheus come in when it is asked.
 
 The same numbers go to /metrics, to `Status` and so to `meetpoint top`.
+
+How often each subscription is matched: counted in slices of some seconds, of which the last few are remembered.
+
+Counting a match is adding to a number in a table; what a minute had is added up when someone asks. Subscriptions that
+are gone are forgotten now and then, and there is a limit to how many are counted at all.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from meetpoint.api.limits import SECOND_US
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-__all__ = ["HELP", "Counts", "Histogram"]
+__all__ = ["HELP", "Counts", "Histogram", "Rate", "Rates"]
 
 HOPS_BOUNDS: Final = (0, 1, 2, 3, 4, 6, 8, 12, 16, 32)
 STORE_BOUNDS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
@@ -130,3 +139,71 @@ def _labelled(name: str, help_: str, label: str, values: dict[str, int]) -> Metr
     for key, value in sorted(values.items()):
         family.add_metric([key], value)
     return family
+
+
+SLICE_US: Final = 10 * SECOND_US
+SLICES: Final = 6
+"""So many whole slices, and the one that has begun, are the last minute."""
+NAMES_MAX: Final = 200_000
+
+
+class Rate(msgspec.Struct, gc=False):
+    """One subscription's matches: how many, how many lately, and about when it had the last."""
+
+    total: int = 0
+    lately: int = 0
+    last_us: int = 0
+
+
+class Rates:
+    """The matches of all subscriptions here, since `since_us`."""
+
+    def __init__(self, now: int) -> None:
+        self.since_us = now
+        self._until = now + SLICE_US
+        self._slice: defaultdict[str, int] = defaultdict(int)
+        self._slices: deque[dict[str, int]] = deque(maxlen=SLICES)
+        self._older: dict[str, Rate] = {}
+
+    def matched(self, names: Iterable[str], now: int) -> None:
+        """An event matched these."""
+        if now >= self._until:
+            self._turn(now)
+        slice_ = self._slice
+        for name in names:
+            slice_[name] += 1
+
+    def of(self, name: str, now: int) -> Rate:
+        """How one subscription is."""
+        if now >= self._until:
+            self._turn(now)
+        older = self._older.get(name, Rate())
+        here = self._slice.get(name, 0)
+        lately = here + sum(each.get(name, 0) for each in self._slices)
+        return Rate(older.total + here, lately, self._until - SLICE_US if here else older.last_us)
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Forget all but these."""
+        kept = set(names)
+        for gone in [name for name in self._older if name not in kept]:
+            del self._older[gone]
+
+    def __len__(self) -> int:
+        return len(self._older)
+
+    def _turn(self, now: int) -> None:
+        """A slice is over: what was counted in it is remembered with its beginning."""
+        for name, count in self._slice.items():
+            older = self._older.get(name)
+            if older is None:
+                if len(self._older) >= NAMES_MAX:
+                    continue
+                older = self._older[name] = Rate()
+            older.total += count
+            older.last_us = self._until - SLICE_US
+        passed = (now - self._until) // SLICE_US
+        self._slices.append(dict(self._slice))
+        for _ in range(min(passed, SLICES)):
+            self._slices.append({})
+        self._slice = defaultdict(int)
+        self._until += (passed + 1) * SLICE_US

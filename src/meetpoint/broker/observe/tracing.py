@@ -1,4 +1,11 @@
-"""Following single events: what is said and done here about them, remembered while someone wants to know.
+"""Those who look on at each step of the node, while anyone wants to know: the driver calls nobody otherwise.
+
+The last events, for whoever looks on: what was published here, and which subscribers here were told of what.
+
+Nothing is remembered while nobody asks: the first question begins it, and some seconds after the last one it ends.
+What is remembered is numbered, so that each question gets what is new; under load, only the newest.
+
+Following single events: what is said and done here about them, remembered while someone wants to know.
 
 Whether a message is about an event is seen from its bytes (`catalog.signs`). Some name none: a question that an event
 gives rise to, and its answer. Such a one is about the event that its step was about last, or that its question was.
@@ -13,11 +20,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from meetpoint.api.client_messages import FollowedIs, Seen
+from meetpoint.api.client_messages import FollowedIs, RecentEvent, RecentIs, RecentMatch, Seen
 from meetpoint.api.codec import Codec, WireError
 from meetpoint.api.ids import EventKey
 from meetpoint.api.limits import SECOND_US
@@ -32,7 +39,105 @@ from meetpoint.node.runtime.effects import Answer, Effect, Send, Trace
 from meetpoint.node.runtime.inputs import ClientRequest, Input, Received
 from meetpoint.placement.messages import Done, KeyedRequest, NotOwner
 
-__all__ = ["FOLLOWED_MAX", "SECONDS_MAX", "SEEN_MAX", "EventTracer", "TracingError"]
+__all__ = [
+    "FOLLOWED_MAX",
+    "SECONDS_MAX",
+    "SEEN_MAX",
+    "EventTracer",
+    "RecentEvents",
+    "StepHook",
+    "StepHooks",
+    "TracingError",
+]
+
+StepHook: TypeAlias = Callable[[Input, Sequence[Effect], int], None]
+"""Takes an input, what the node wants done about it, and the time."""
+
+
+class StepHooks:
+    """Some who look on, by name; while there are any, the node tells what becomes of events."""
+
+    def __init__(self, node: Node, set_hook: Callable[[StepHook | None], None]) -> None:
+        self._node = node
+        self._set_hook = set_hook
+        self._all: dict[str, StepHook] = {}
+        self._was_traced = False
+
+    def set(self, name: str, hook: StepHook | None) -> None:
+        """Somebody looks on from now on, or not any longer."""
+        had = bool(self._all)
+        if hook is None:
+            self._all.pop(name, None)
+        else:
+            self._all[name] = hook
+        if self._all and not had:
+            self._was_traced, self._node.is_traced = self._node.is_traced, True
+        elif had and not self._all:
+            self._node.is_traced = self._was_traced
+        self._set_hook(self._each if self._all else None)
+
+    @property
+    def has_tracing(self) -> bool:
+        """Whether the node tells what becomes of events, also when nobody looks on."""
+        return self._was_traced if self._all else self._node.is_traced
+
+    def _each(self, item: Input, effects: Sequence[Effect], now: int) -> None:
+        for hook in tuple(self._all.values()):
+            hook(item, effects, now)
+
+
+LOOK_US: Final = 20 * SECOND_US
+"""For so long after a question it goes on."""
+EVENTS_MAX: Final = 200
+MATCHES_MAX: Final = 1_000
+RECENT_BYTES: Final = 256 << 10
+"""About how many bytes of events an answer has; the newest come first into it."""
+
+
+class RecentEvents:
+    """What one broker remembers of the last events, while anyone looks on."""
+
+    def __init__(self) -> None:
+        self.on_change: Callable[[bool], None] = lambda is_looking: None
+        self._until = 0
+        self._number = 0
+        self._events: deque[RecentEvent] = deque(maxlen=EVENTS_MAX)
+        self._matches: deque[RecentMatch] = deque(maxlen=MATCHES_MAX)
+
+    def on_step(self, item: Input, effects: Sequence[Effect], now: int) -> None:
+        """The node has taken an input, and wants these things done."""
+        if now >= self._until:
+            self._events.clear()
+            self._matches.clear()
+            self.on_change(False)
+            return
+        for effect in effects:
+            if type(effect) is not Trace:
+                continue
+            if effect.step == "published":
+                self._number += 1
+                self._events.append(RecentEvent(self._number, now, effect.event, effect.content))
+            elif effect.step in ("taken", "notified") and effect.names:
+                self._number += 1
+                is_told = effect.step == "notified" and not effect.detail
+                self._matches.append(RecentMatch(self._number, now, effect.event, len(effect.names), is_told))
+
+    def since(self, number: int, now: int) -> RecentIs:
+        """What came after a number, and go on for a while."""
+        is_new = now >= self._until
+        self._until = now + LOOK_US
+        if is_new:
+            self.on_change(True)
+        events: list[RecentEvent] = []
+        size = 0
+        for event in reversed(self._events):
+            size += len(event.content)
+            if event.number <= number or (events and size > RECENT_BYTES):
+                break
+            events.append(event)
+        matches = tuple(match for match in self._matches if match.number > number)
+        return RecentIs(self._number, tuple(reversed(events)), matches)
+
 
 FOLLOWED_MAX: Final = 16
 """How many events are followed at a time."""
@@ -88,7 +193,7 @@ class _FollowedEvent:
             self.is_cut = True
 
     def names(self, said: _MessageSeen) -> bool:
-        """Whether a message is about this event by itself."""
+        """Return whether a message is about this event by itself."""
         if not self.signs.are_in(said.data):
             return said.thread in self.threads
         if said.event is not None:

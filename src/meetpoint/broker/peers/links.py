@@ -21,13 +21,12 @@ from meetpoint.api.codec import MESSAGE_MAX, Codec, WireError
 from meetpoint.api.handshake import Hello, IAm, Welcome
 from meetpoint.api.ids import NodeId, Peer
 from meetpoint.api.messages import Message
-from meetpoint.broker.clients.refusals import Refusals
 from meetpoint.broker.config import BrokerConfig
-from meetpoint.broker.file_handles import is_out_of_handles
-from meetpoint.broker.observe.logs import Log
+from meetpoint.broker.observe.logs import Log, Refusals
 from meetpoint.broker.observe.metrics import Counts
 from meetpoint.broker.peers.dialer import Refusal, dial
 from meetpoint.broker.transport.connection import HANDSHAKE, Connection, FlushScheduler
+from meetpoint.broker.transport.sockets import is_out_of_handles
 from meetpoint.broker.transport.tls import Guard
 from meetpoint.errors import MeetpointError
 from meetpoint.node.runtime.inputs import Input, PeerUnreachable, Received

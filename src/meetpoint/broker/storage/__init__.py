@@ -1,8 +1,8 @@
 """What a broker keeps: records on disk with a sync before every promise, and a journal of what became of events."""
 
-from meetpoint.broker.storage.errors import StoreError
+from meetpoint.broker.storage.database import Recovered
+from meetpoint.broker.storage.folder import StoreError
 from meetpoint.broker.storage.journal import JournalLine
-from meetpoint.broker.storage.recovery import Recovered
 from meetpoint.broker.storage.store import LATENCY_BOUNDS_S, Identity, Store, StoreMeasures, StoreState
 
 __all__ = [

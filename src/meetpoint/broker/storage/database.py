@@ -1,4 +1,22 @@
-"""Opening the file of a store: what is no store is refused, with what to do; what is damaged is found.
+"""Damage in the middle of SQLite's write-ahead log, which SQLite takes for its end.
+
+Each frame of the log has a checksum that goes on from the one before, and SQLite reads up to the first frame that does
+not fit: after a crash that is the write nobody was told of. But a transaction is written only after the one before it
+was synced. So a frame that does not fit, and after it the end of a transaction *and* the begin of another, both of the
+same run of the log (its salts say so), are no torn write: what was told persisted is damaged. Only the very last
+transaction of a log cannot be told from a torn one.
+
+The format is https://www.sqlite.org/fileformat2.html, section 4.
+
+What a store held when it was opened, and how a node learns that something is missing.
+
+A node takes a home for whole when it finds its own note that the home served here (`hosted/…`), and otherwise asks all
+others for their copies and merges them with what it has. So where a record is damaged, the note of its home goes with
+it, for good, in one transaction; the node writes it again when the home is whole. Where the damaged record is a node's
+own note, or its home is not known here, so that the damage may be in the name of the home, nobody can say what is
+missing: all such notes go, and the node starts as one that has lost its disk.
+
+Opening the file of a store: what is no store is refused, with what to do; what is damaged is found.
 
 The rules. A file is made under another name and renamed when it is whole, so that an empty one is never taken for a new
 store. Damage to the structure of a file is refused, since nobody can say what is missing: the others have copies, and
@@ -11,17 +29,19 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from meetpoint.api.ids import HomeId
-from meetpoint.broker.storage.changes import STATEMENTS
-from meetpoint.broker.storage.errors import StoreError
-from meetpoint.broker.storage.folder import DATABASE, sync_folder
+from meetpoint.broker.storage.folder import DATABASE, StoreError, sync_folder
 from meetpoint.broker.storage.layout import (
     APPLICATION,
     MIGRATIONS,
+    STATEMENTS,
     Migration,
     migrate,
     read_records,
@@ -30,23 +50,131 @@ from meetpoint.broker.storage.layout import (
     schema_wanted,
     set_aside,
 )
-from meetpoint.broker.storage.recovery import Recovered, drop_completeness_notes
-from meetpoint.broker.storage.wal import BUSY_S, damage_in_log
-from meetpoint.node.runtime.records import Record
+from meetpoint.node.cluster.home_manager import HOSTED
+from meetpoint.node.node import INCARNATION
+from meetpoint.node.runtime.records import LOCAL, Record
 
 __all__ = [
+    "BUSY_S",
     "WAYS_OUT",
+    "Recovered",
+    "check_header",
     "connect",
+    "damage_in_log",
+    "drop_completeness_notes",
     "explained",
+    "is_completeness_note",
     "is_full",
-    "look_into",
     "open_file",
     "open_memory",
+    "read_only",
     "recover",
     "refuse_damage",
-    "refuse_what_is_no_store",
+    "refuse_foreign_file",
+    "standby_connection",
     "structural_damage",
 ]
+
+BUSY_S = 30
+"""How long to wait for another process that has the file locked, such as someone's SQLite shell."""
+
+_HEADER = struct.Struct(">8I")
+_FRAME = struct.Struct(">6I")
+_LOG_MAGIC = 0x377F0682
+_SHM_HEAD = 20
+
+
+def damage_in_log(database: Path) -> str | None:
+    """What is wrong with the log beside a database that nobody has open; None where all is well, or there is none.
+
+    It opens the database to learn how far SQLite reads, without changing either file.
+    """
+    log = database.with_name(database.name + "-wal")
+    if not log.exists() or log.stat().st_size < _HEADER.size:
+        return None
+    valid = _frames_valid(database)
+    with log.open("rb") as file:
+        head = file.read(_HEADER.size)
+        magic, _, page, _, salt_1, salt_2, *sums = _HEADER.unpack(head)
+        if magic | 1 != _LOG_MAGIC | 1 or page < 512 or list(_header_sums(head, magic)) != sums:
+            return "the head of its log" if any(file.read(1 << 16)) else None
+        commit_page = 0
+        index = valid
+        while True:
+            file.seek(_HEADER.size + index * (_FRAME.size + page))
+            frame = file.read(_FRAME.size)
+            if len(frame) < _FRAME.size:
+                return None
+            number, size_after, *salts, _, _ = _FRAME.unpack(frame)
+            if salts == [salt_1, salt_2]:
+                if commit_page and number != commit_page:
+                    return f"frame {valid + 1} of its log"
+                commit_page = number if size_after else commit_page
+            index += 1
+
+
+def _header_sums(head: bytes, magic: int) -> tuple[int, int]:
+    """SQLite's checksum over the header, in the order of bytes that it names."""
+    words = struct.unpack(">6I" if magic & 1 else "<6I", head[:24])
+    first = second = 0
+    for low, high in zip(words[::2], words[1::2], strict=True):
+        first = (first + low + second) & 0xFFFFFFFF
+        second = (second + high + first) & 0xFFFFFFFF
+    return first, second
+
+
+def _frames_valid(database: Path) -> int:
+    """Return how many frames SQLite accepts: `mxFrame` in the index of the log, which it makes when it first reads."""
+    with contextlib.closing(read_only(database)) as connection:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        with database.with_name(database.name + "-shm").open("rb") as file:
+            head = file.read(_SHM_HEAD)
+    return int(struct.unpack_from("=I", head, 16)[0])
+
+
+def read_only(database: Path) -> sqlite3.Connection:
+    """A connection that changes neither the file nor its log, not even when it is closed."""
+    address = f"{database.absolute().as_uri()}?mode=ro"
+    connection = sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    connection.text_factory = bytes
+    return connection
+
+
+def standby_connection(database: Path) -> sqlite3.Connection:
+    """A connection that does nothing but be there, so that another one is not the last.
+
+    Whoever closes a database last brings its log into it and syncs both; Python can turn that off from 3.12 on only.
+    After a sync that failed it must not be: the next one may say "done" of what was never written.
+    """
+    connection = read_only(database)
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # from its first look on it counts
+    return connection
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """All records that are sound, by home and name; and the names that were found damaged, as far as legible.
+
+    They were set aside, and are reported this once; a node that starts with these records looks elsewhere for them.
+    """
+
+    records: tuple[Record, ...] = ()
+    damaged: tuple[tuple[HomeId, str], ...] = ()
+
+
+def is_completeness_note(record: Record) -> bool:
+    """Return whether a record is a node's note that what it has on disk is all there was."""
+    return record.home == LOCAL and (record.name == INCARNATION or record.name.startswith(HOSTED))
+
+
+def drop_completeness_notes(records: Sequence[Record], damaged: Iterable[HomeId]) -> list[Record]:
+    """The records without the notes that a home is whole, for homes of which a record is damaged."""
+    hit = set(damaged)
+    if LOCAL in hit or not hit <= {record.home for record in records}:
+        return [record for record in records if not is_completeness_note(record)]
+    notes = {HOSTED + home.hex() for home in hit}
+    return [record for record in records if record.home != LOCAL or record.name not in notes]
+
 
 _MAGIC = b"SQLite format 3\0"
 
@@ -232,12 +360,12 @@ def _bytes(found: object) -> bytes:
 
 
 def is_full(error: sqlite3.Error) -> bool:
-    """Whether there is no room; then nothing of the transaction was written, and it may be tried again."""
+    """Return whether there is no room; then nothing of the transaction was written, and it may be tried again."""
     return _code(error) == sqlite3.SQLITE_FULL
 
 
 def _has_no_room(path: Path) -> bool:
-    """Whether a file system has not even room for the index of a log, without which SQLite reads nothing."""
+    """Return whether a file system has not even room for the index of a log, without which SQLite reads nothing."""
     try:
         return shutil.disk_usage(path.parent).free < ROOM_BYTES
     except OSError:

@@ -1,4 +1,6 @@
-"""The folder of a store: which files it has, how they are put there for good, and the lock of whoever uses it.
+"""What is said to whoever starts a broker on a store that will not do.
+
+The folder of a store: which files it has, how they are put there for good, and the lock of whoever uses it.
 
 store.db        the records (SQLite), with store.db-wal and store.db-shm beside it
 journal/        what became of events, no promise depends on it
@@ -13,12 +15,21 @@ import sys
 import time
 from pathlib import Path
 
-from meetpoint.broker.storage.errors import StoreError
+from meetpoint.errors import MeetpointError, one_line
+
+__all__ = ["DATABASE", "JOURNAL", "LOCK", "Lock", "StoreError", "is_in_use", "make_folder", "sync_folder"]
+
+
+class StoreError(MeetpointError):
+    """A store that cannot be used as it was asked to be: what is wrong with which file, and what to do."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__(one_line(said))  # SQLite may quote what is damaged
+
 
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["DATABASE", "JOURNAL", "LOCK", "Lock", "is_in_use", "make_folder", "sync_folder"]
 
 DATABASE = "store.db"
 JOURNAL = "journal"
@@ -78,7 +89,7 @@ class Lock:
 
 
 def is_in_use(folder: Path) -> bool:
-    """Whether some process has the store open now."""
+    """Return whether some process has the store open now."""
     if sys.platform == "win32":
         return False
     try:

@@ -11,6 +11,16 @@ and reported, and never passed on.
 
 `MIGRATIONS[n]` takes a file of version n to n + 1, all in one transaction; version 0 is an empty file. A step is never
 changed once a release has it: add another.
+
+Whose store it is: a broker that started with another's data would speak with two voices.
+
+And by which scheme it was kept: what one scheme places at a key, another one does not find, or takes for its own.
+
+What a transaction changes, in as few statements as there can be.
+
+Python's sqlite3 lets go of the interpreter's lock for every row that it hands to SQLite, and takes it again: beside a
+busy thread that can cost milliseconds each time. So rows are written many to a statement. The numbers of rows are
+powers of two, so that a few prepared statements serve all transactions.
 """
 
 from __future__ import annotations
@@ -19,25 +29,35 @@ import functools
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 from zlib import crc32
 
+import msgspec
+
 from meetpoint.api.ids import HomeId
+from meetpoint.broker.storage.folder import StoreError
 from meetpoint.node.runtime.records import Record
 
 __all__ = [
     "APPLICATION",
     "MIGRATIONS",
+    "STATEMENTS",
+    "Changes",
+    "Identity",
     "Migration",
     "Row",
     "checksum",
+    "commit",
     "migrate",
+    "read_identity",
     "read_records",
     "read_row",
     "row_of",
     "schema_of",
     "schema_wanted",
     "set_aside",
+    "write_identity",
 ]
 
 APPLICATION = int.from_bytes(b"MeeP")
@@ -157,4 +177,125 @@ def set_aside(connection: sqlite3.Connection, records: Sequence[Record], rows: S
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
+        raise
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The name of the broker, from which its id follows, of its network, and of the scheme."""
+
+    name: str
+    network: str
+    scheme: str = ""
+    """Empty where it does not say, as that of a former version."""
+
+
+def read_identity(connection: sqlite3.Connection, folder: Path | None) -> Identity | None:
+    """What was written at the first start; None before it."""
+    found: dict[str, str] = {}
+    for name, value, crc in connection.execute("SELECT name, value, crc FROM meta"):
+        if type(name) is not bytes or type(value) is not bytes or crc != checksum(b"", name, 0, value):
+            raise StoreError(f"store {folder}: it is damaged where it says whose it is; restore a backup of it")
+        found[name.decode()] = value.decode()
+    if "name" not in found or "network" not in found:
+        return None
+    return Identity(found["name"], found["network"], found.get("scheme", ""))
+
+
+def write_identity(
+    connection: sqlite3.Connection, folder: Path | None, held: Identity | None, asked: Identity
+) -> Identity:
+    """Write what it does not say; refuse another one."""
+    if held is not None and (held.name, held.network) != (asked.name, asked.network):
+        raise StoreError(
+            f"store {folder}: belongs to broker {held.name!r} of network {held.network!r}, "
+            f"not to {asked.name!r} of {asked.network!r}; start that one with it, or use another folder"
+        )
+    if held is not None and held.scheme and asked.scheme and held.scheme != asked.scheme:
+        raise StoreError(
+            f"store {folder}: was kept by the scheme {held.scheme}, not {asked.scheme}; "
+            "set scheme as it was, or use another folder"
+        )
+    said = msgspec.structs.asdict(held) if held is not None else {}
+    new = {name: value for name, value in msgspec.structs.asdict(asked).items() if value and not said.get(name)}
+    if new:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany(
+            "INSERT INTO meta VALUES (?, ?, ?)",
+            [(name, value, checksum(b"", name.encode(), 0, value.encode())) for name, value in new.items()],
+        )
+        connection.execute("COMMIT")
+    return Identity(**{**said, **new})
+
+
+ROWS_MAX = 128
+STATEMENTS = 2 * ROWS_MAX.bit_length() + 8
+"""How many different statements there are, and some more."""
+
+
+class Changes:
+    """What some tickets come to, of which the last word on a name counts."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[bytes, str], Record | None] = {}
+        self.size = 0
+        """About how many bytes are written."""
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def add(self, records: Sequence[Record], erased: Sequence[tuple[bytes, str]]) -> None:
+        """A ticket, after those before it: its records, then what it erases."""
+        last = self._last
+        for record in records:
+            last[record.home, record.name] = record
+            self.size += record.size
+        for at in erased:
+            last[at] = None
+
+    def prepare(self) -> list[tuple[str, list[object]]]:
+        """The statements and what goes into them."""
+        rows = [row_of(record) for record in self._last.values() if record is not None]
+        gone: dict[bytes, list[str]] = {}
+        for (home, name), record in self._last.items():
+            if record is None:
+                gone.setdefault(home, []).append(name)
+        return [*_writing(rows), *_erasing(gone)]
+
+
+def _writing(rows: Sequence[Row]) -> Iterator[tuple[str, list[object]]]:
+    at = 0
+    while at < len(rows):
+        count = min(ROWS_MAX, 1 << ((len(rows) - at).bit_length() - 1))
+        yield _write(count), [value for row in rows[at : at + count] for value in row]
+        at += count
+
+
+def _erasing(gone: dict[bytes, list[str]]) -> Iterator[tuple[str, list[object]]]:
+    for home, names in gone.items():
+        for at in range(0, len(names), ROWS_MAX):
+            some = names[at : at + ROWS_MAX]
+            count = 1 << (len(some) - 1).bit_length()
+            yield _erase(count), [home, *some, *some[-1:] * (count - len(some))]
+
+
+@functools.cache
+def _write(count: int) -> str:
+    return "INSERT OR REPLACE INTO records VALUES " + ", ".join(["(?, ?, ?, ?, ?)"] * count)
+
+
+@functools.cache
+def _erase(count: int) -> str:
+    return f"DELETE FROM records WHERE home = ? AND name IN ({', '.join('?' * count)})"
+
+
+def commit(connection: sqlite3.Connection, statements: Sequence[tuple[str, list[object]]]) -> None:
+    """One transaction, on disk when this returns; where it raises, nothing of it is."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        for statement, values in statements:
+            connection.execute(statement, values)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise

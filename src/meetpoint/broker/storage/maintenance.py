@@ -19,18 +19,25 @@ import msgspec
 
 from meetpoint.broker.storage.database import (
     WAYS_OUT,
-    connect,
-    explained,
     check_header,
+    connect,
+    damage_in_log,
+    explained,
+    is_completeness_note,
+    read_only,
     refuse_foreign_file,
     structural_damage,
 )
-from meetpoint.broker.storage.errors import StoreError
-from meetpoint.broker.storage.folder import DATABASE, Lock, is_in_use, make_folder, sync_folder
-from meetpoint.broker.storage.identity import Identity, read_identity
-from meetpoint.broker.storage.layout import MIGRATIONS, read_records, read_row, schema_of, schema_wanted
-from meetpoint.broker.storage.recovery import is_completeness_note
-from meetpoint.broker.storage.wal import damage_in_log, read_only
+from meetpoint.broker.storage.folder import DATABASE, Lock, StoreError, is_in_use, make_folder, sync_folder
+from meetpoint.broker.storage.layout import (
+    MIGRATIONS,
+    Identity,
+    read_identity,
+    read_records,
+    read_row,
+    schema_of,
+    schema_wanted,
+)
 
 __all__ = ["CheckReport", "backup", "check", "restore"]
 
@@ -176,7 +183,9 @@ def restore(source: Path, path: Path) -> CheckReport:
 
 def _drop_completeness_notes(copy: sqlite3.Connection) -> None:
     """Take out the notes by which a node would believe that it has everything."""
-    notes = [record for row in read_records(copy) if (record := read_row(*row)) is not None and is_completeness_note(record)]
+    notes = [
+        record for row in read_records(copy) if (record := read_row(*row)) is not None and is_completeness_note(record)
+    ]
     copy.execute("BEGIN IMMEDIATE")
     copy.executemany("DELETE FROM records WHERE home = ? AND name = ?", [(note.home, note.name) for note in notes])
     copy.execute("COMMIT")

@@ -23,13 +23,18 @@ from typing import Final
 import msgspec
 
 from meetpoint.api.ids import EventKey
-from meetpoint.broker.storage.changes import Changes, commit
-from meetpoint.broker.storage.database import explained, is_full, open_file, open_memory, recover
+from meetpoint.broker.storage.database import (
+    Recovered,
+    explained,
+    is_full,
+    open_file,
+    open_memory,
+    recover,
+    standby_connection,
+)
 from meetpoint.broker.storage.folder import DATABASE, JOURNAL, Lock, make_folder
-from meetpoint.broker.storage.identity import Identity, read_identity, write_identity
 from meetpoint.broker.storage.journal import LINES_MAX, Journal, JournalLine
-from meetpoint.broker.storage.recovery import Recovered
-from meetpoint.broker.storage.wal import standby_connection
+from meetpoint.broker.storage.layout import Changes, Identity, commit, read_identity, write_identity
 from meetpoint.node.runtime.effects import Trace
 from meetpoint.node.runtime.records import Record
 

@@ -276,7 +276,12 @@ class Connection(asyncio.Protocol):
 
     def _wait_if_penalized(self) -> None:
         """Whoever is in doubt goes on when there is time."""
-        if self.penalty >= PENALIZED_FROM and not self._has_to_wait and not self.is_over and self._scheduler.cpu_budget.is_spent:
+        if (
+            self.penalty >= PENALIZED_FROM
+            and not self._has_to_wait
+            and not self.is_over
+            and self._scheduler.cpu_budget.is_spent
+        ):
             self._has_to_wait = True
             self._scheduler.cpu_budget.wait(self._waited)
             self._set_reading()

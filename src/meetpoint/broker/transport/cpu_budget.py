@@ -18,7 +18,7 @@ from collections.abc import Callable
 from time import perf_counter, process_time
 from typing import Final
 
-__all__ = ["PENALIZED_FROM", "NEWCOMER_PENALTY", "CpuBudget", "doubt_after"]
+__all__ = ["NEWCOMER_PENALTY", "PENALIZED_FROM", "CpuBudget", "penalty_after"]
 
 SHARE: Final = 0.06
 """What part of busy time is for those in doubt."""
@@ -43,7 +43,7 @@ _WINDOW_S: Final = 0.1
 
 
 def penalty_after(penalty: float, good: int, refused: int) -> float:
-    """How much a connection is doubted that said some more things: the part of them that was refused, of late."""
+    """Return the penalty after some more messages: the part of them that was refused, of late."""
     good_share = (1.0 - _WEIGHT) ** refused
     return 1.0 - (1.0 - penalty * (1.0 - _WEIGHT) ** good) * good_share
 

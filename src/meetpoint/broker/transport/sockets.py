@@ -14,13 +14,13 @@ import socket
 import sys
 from typing import Final, NamedTuple
 
-from meetpoint.broker.config import Address
-from meetpoint.broker.errors import BrokerError
+from meetpoint.broker.config import Address, BrokerError
+
+__all__ = ["BACKLOG", "FileHandles", "handles", "is_out_of_handles", "listen_at", "raise_limit", "tune"]
 
 if sys.platform != "win32":
     import resource
 
-__all__ = ["BACKLOG", "FileHandles", "handles", "is_out_of_handles", "listen_at", "raise_limit", "tune"]
 
 BACKLOG: Final = 1024
 """Connections that the kernel holds until they are accepted."""
@@ -69,7 +69,7 @@ def handles() -> FileHandles:
 
 
 def is_out_of_handles(error: Exception) -> bool:
-    """Whether something failed because this process, or the whole machine, has none left."""
+    """Return whether something failed because this process, or the whole machine, has none left."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 

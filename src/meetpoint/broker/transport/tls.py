@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from meetpoint.api.codec import WireError
 from meetpoint.api.ids import NodeId
-from meetpoint.broker.config import BrokerConfig
-from meetpoint.broker.errors import BrokerError
+from meetpoint.broker.config import BrokerConfig, BrokerError
 
 if TYPE_CHECKING:  # `cryptography` is imported where there is TLS
     from meetpoint.security.certificates import BrokerIdentity
@@ -216,7 +215,7 @@ class Guard:
         return 0.0 if self._credentials is None else self._credentials.expires
 
     def names(self, host: str) -> bool:
-        """Whether clients that reach this broker at a host find it in its certificate."""
+        """Return whether clients that reach this broker at a host find it in its certificate."""
         return self._credentials is None or host.lower() in self._credentials.hosts
 
     def check_name(self, name: str) -> None:

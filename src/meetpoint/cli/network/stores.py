@@ -73,7 +73,7 @@ def restore(
 
 def _of_one(folder: Path) -> Path:
     """The folder as it was given; one of `meetpoint up` has those of its brokers within."""
-    from meetpoint.broker.storage.errors import StoreError
+    from meetpoint.broker.storage.folder import StoreError
 
     if folder.is_dir() and not (folder / "store.db").exists():
         within = sorted(path.parent.name for path in folder.glob("*/store.db"))
