@@ -20,7 +20,7 @@ from meetpoint.api.outcomes import Published, Refused, Stored
 from meetpoint.api.requests import Publish
 from meetpoint.broker import Broker
 from meetpoint.broker.config import Access
-from meetpoint.broker.observe.metrics import SLICE_US, SLICES, Rates
+from meetpoint.broker.observe.metrics import SLICE_US, SLICES, MatchRates
 from meetpoint.broker.observe.tracing import (
     FOLLOWED_MAX,
     LOOK_US,
@@ -507,7 +507,7 @@ def test_signs_of_an_event_are_its_id_and_its_key() -> None:
 
 
 def test_matches_are_counted_by_subscription_and_those_of_a_minute_pass() -> None:
-    rates = Rates(7)
+    rates = MatchRates(7)
     rates.matched(("a", "b"), 7)
     rates.matched(("a",), 8)
     found = {name: rates.of(name, 9) for name in ("a", "b", "c")}

@@ -1,4 +1,4 @@
-"""Real brokers: the node of the simulator with sockets, a disk and clients."""
+"""A broker: a node with sockets, a disk and clients."""
 
 from meetpoint.broker.broker import Broker
 from meetpoint.broker.config import BrokerConfig, BrokerError, ConfigError, Limits, Logging, make_config, read_config

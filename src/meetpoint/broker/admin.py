@@ -39,7 +39,7 @@ __all__ = ["Admin", "HttpLimits", "once"]
 
 @web.middleware
 async def once(request: web.Request, handler: Any) -> web.StreamResponse:
-    """Every answer is the last of its connection."""
+    """Close the connection after each answer."""
     try:
         answer: web.StreamResponse = await handler(request)
     except web.HTTPException as error:
@@ -50,7 +50,7 @@ async def once(request: web.Request, handler: Any) -> web.StreamResponse:
 
 
 class HttpLimits:
-    """Lets in whoever asks by HTTP."""
+    """The connections of one HTTP server, limited in number and time."""
 
     def __init__(self, server: web.Server, limits: Limits, refusals: Refusals) -> None:
         self.server = server
@@ -60,7 +60,7 @@ class HttpLimits:
         self._listening: asyncio.Server | None = None
 
     async def listen(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
-        """Let them come."""
+        """Accept connections on a socket, with TLS where there is a context."""
         loop = asyncio.get_running_loop()
         wait_s = None if context is None else self.limits.handshake_s
         self._listening = await loop.create_server(
@@ -68,17 +68,17 @@ class HttpLimits:
         )
 
     def close(self) -> None:
-        """Nobody new comes in."""
+        """Accept no new connections."""
         if self._listening is not None:
             self._listening.close()
 
     def refuse(self, kind: str, address: str, reason: str) -> None:
-        """Count it, and say it once."""
+        """Count and log a refusal."""
         self.refusals.refuse(kind, address=address, reason=reason)
 
 
 class _HttpConnection(RequestHandler):
-    """One connection."""
+    """A connection for one request."""
 
     def __init__(self, http: HttpLimits, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(http.server, loop=loop, access_log=None)  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ class _HttpConnection(RequestHandler):
     def handle_error(
         self, request: BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> StreamResponse:
-        """What is no request is refused in one line; what went wrong here is told by aiohttp, with all there is."""
+        """Refuse a malformed request in one line; aiohttp logs errors of the server itself in full."""
         if status >= web.HTTPInternalServerError.status_code:
             return super().handle_error(request, status, exc, message)
         self._http.refuse("http", self._address, "what came is no request of HTTP")
@@ -126,7 +126,7 @@ CLOSE_S = 1.0
 
 
 class Admin:
-    """One broker's HTTP."""
+    """The HTTP side of one broker."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Admin:
         self.address = ""
 
     async def open(self) -> None:
-        """Serve."""
+        """Listen and serve."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self._counts)
 
@@ -183,7 +183,7 @@ class Admin:
         self.address = str(self._at._replace(port=sock.getsockname()[1]))
 
     def _why_not(self, authorization: str) -> str:
-        """Why whoever asks is not told the metrics; empty where it is."""
+        """Return why a caller is not told the metrics; empty where it is."""
         if not self._is_open or self._config.access.keys is None:
             return ""
         kind, _, token = authorization.partition(" ")
@@ -196,12 +196,12 @@ class Admin:
         return "" if grant.may_observe else f"the token of {grant.client} has not the role observe; issue one that has"
 
     def reload(self) -> None:
-        """Show another certificate to whoever connects from now on."""
+        """Show the new certificate to connections from now on."""
         if self._context is not None:
             load_own(self._context, self._config)
 
     async def close(self) -> None:
-        """Serve no more."""
+        """Stop serving HTTP."""
         if self._http is not None:
             self._http.close()
         if self._runner is not None:

@@ -1,7 +1,8 @@
-"""A broker's archive: what it accepts is collected, and written in files every second or so, by a thread.
+"""The archiver: collects the events that a broker accepts, and writes them to its archive every second or so, in a
+thread.
 
 An event stays on the broker's disks until it is in the archive, so that nothing is lost whatever happens to this
-process. A disk that does not take files, or a file there that cannot be read, is tried again and again; meanwhile
+process. Writing to a disk that takes no files, or has a file that cannot be read, is tried again and again. Meanwhile
 events wait, and when too many do, publishers are held up as they are by any other disk that is too slow.
 """
 
@@ -27,11 +28,11 @@ from meetpoint.node.runtime.inputs import Archived, Input
 __all__ = ["Archiver"]
 
 RETRY_S: Final = 1.0
-"""How long after a failure files are written again."""
+"""Time after a failure until files are written again."""
 
 
 class Archiver:
-    """Writes what one broker accepts. `submit` gives the node an input."""
+    """Writes what one broker accepts, and submits to the node what the archive has."""
 
     def __init__(
         self,
@@ -56,21 +57,21 @@ class Archiver:
         self._waiting: list[Accepted] = []
         self._writing = 0
         self._known: set[tuple[HomeId, int]] = set()
-        """Streams of which it was looked what the archive has."""
+        """The streams whose position in the archive is known."""
         self._wake = asyncio.Event()
         self._is_closing = False
         self._is_failing = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def take(self, effect: effects.Accepted) -> None:
-        """An event is accepted."""
+        """Take an event that was accepted."""
         self._waiting.append(Accepted(effect.event, self._clock.now(), effect.content))
         if len(self._waiting) == self._config.rows:
             self._wake.set()
 
     @property
     def waiting(self) -> int:
-        """How many events are not in the archive yet."""
+        """Number of events that are not in the archive yet."""
         return len(self._waiting) + self._writing
 
     async def _run(self) -> None:
@@ -116,7 +117,7 @@ class Archiver:
         return True
 
     def _write(self, events: list[Accepted], schema: Schema | None) -> int:
-        """Put events into the archive, in a thread; how many files that made."""
+        """Put events into the archive, in a thread; return the number of files written."""
         streams = {(each.key.home, each.key.stream) for each in events}
         fresh = [each for each in events if (each.key.home, each.key.stream) in self._known]
         unknown = [each for each in events if (each.key.home, each.key.stream) not in self._known]
@@ -130,7 +131,7 @@ class Archiver:
         return files
 
     async def close(self) -> None:
-        """Write what waits, if that can be, and end."""
+        """Write what waits, if that is possible, and end."""
         self._is_closing = True
         self._wake.set()
         await asyncio.wait([self._task])

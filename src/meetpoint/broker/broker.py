@@ -1,12 +1,12 @@
 """A broker: a node with sockets, a disk and a clock.
 
-It runs in the event loop that starts it, and several may run in one. Its life:
+A broker runs in the event loop that starts it, and several may run in one. Its life:
 
-    start        the store is opened, the port listens, a broker of the network is found; then the node starts
-    ready        the node serves (`is_ready`, /readyz); before, it holds requests for a while
-    stop         no new requests; those that were asked are answered and on disk; then everything is closed
-    leave        everything is handed over to other brokers first
-    failed       the disk failed, or the node found itself broken: everything is dropped at once, as in a crash
+  start        the store is opened, the port listens, a broker of the network is found; then the node starts
+  ready        the node serves (`is_ready`, /readyz); before, it holds requests for a while
+  stop         no new requests; those that were asked are answered and on disk; then everything is closed
+  leave        everything is handed over to other brokers first
+  failed       the disk failed, or the node found itself broken: everything is dropped at once, as in a crash
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ __all__ = ["DONE", "FAILED", "Broker"]
 
 DONE: Final = 0
 FAILED: Final = 70
-"""How a process ends that ran a broker: as it should, or because its disk or its node failed (EX_SOFTWARE)."""
+"""Exit codes of a process that ran a broker: as it should, or its disk or its node failed (EX_SOFTWARE)."""
 TICK_S: Final = 0.5
-"""How often connections are looked at for those that stall."""
+"""How often connections are checked for stalls."""
 JOIN_RETRY_S: Final = 0.5
 JOIN_RETRY_S_MAX: Final = 8.0
 CLOCK_S: Final = 1.0
-"""When the machine's clock is set by more than this, it is said."""
+"""A change of the machine's clock above this is logged."""
 DRAIN_CHECK_S: Final = 0.01
 RATES_SPARE: Final = 1_000
-"""Of how many subscriptions that are gone it is remembered how often they were matched."""
+"""Number of ended subscriptions whose match rates are remembered."""
 
 
 class Broker:
-    """One broker."""
+    """A broker of a network."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
@@ -79,7 +79,7 @@ class Broker:
         self.log = Log()
         self.refusals = Refusals(self.counts, self.log)
         self.exit_code: int | None = None
-        """How it ended, once it has."""
+        """The exit code, once the broker has ended."""
         self.failure = ""
         self.node: Node
         self._clock = Clock()
@@ -102,9 +102,9 @@ class Broker:
     # -- starting ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen, and begin or join a network. BrokerError or StoreError where that cannot be.
+        """Listen, and begin or join a network; raise BrokerError or StoreError where that is impossible.
 
-        Returns when the node has started, or when no broker of `join` could be reached so far: then it is tried on
+        Returns when the node has started, or when no broker of `join` could be reached so far, which is then tried on
         and on. `wait_ready` waits until clients are served.
         """
         assert not self._is_started, "a broker starts once; make another one"
@@ -226,11 +226,11 @@ class Broker:
 
     @property
     def admin_address(self) -> str | None:
-        """Where HTTP is served."""
+        """The address where HTTP is served."""
         return None if self._admin is None else self._admin.address
 
     def reload(self) -> None:
-        """Read certificates, keys of tokens and what was revoked again. What is open stays, unless it was revoked."""
+        """Read certificates, keys of tokens and revocations again; open connections stay unless revoked."""
         if not self._is_built:
             return  # it reads them in a moment
         parts: list[Callable[[], None]] = [self._guard.reload, self._clients.access.reload]
@@ -254,7 +254,7 @@ class Broker:
     # -- finding the network -------------------------------------------------------------------------------------------
 
     def _knows_others(self, me: Peer) -> bool:
-        """Return whether the disk tells of other brokers, so that nobody need be named."""
+        """Return whether the disk names other brokers, so that no address need be configured."""
         notes = [record.name for record in self._store.recovered.records if record.home == b""]
         return any(name.startswith(PREFIX) and name != PREFIX + me.id.hex() for name in notes)
 
@@ -263,8 +263,9 @@ class Broker:
             self._why_not = reason
 
     async def _keep_finding(self) -> None:
-        """Ask again those whom this broker shall join, while it is in no network: who answered first may not be in it
-        either, and wait for this one.
+        """Ask the brokers of `join` again while this one is in no network.
+
+        The one that answered first may not be in it either, and wait for this one.
         """
         wait_s = JOIN_RETRY_S
         while not self._has_begun or self.node.state in ("new", "starting", "joining"):
@@ -300,7 +301,7 @@ class Broker:
         self._driver.submit(Started(records, founders, contacts))
 
     async def _declare(self, schema: str) -> None:
-        """Have the network's schema hold what the configured one does; goes on until that is said or refused."""
+        """Declare the configured schema to the network; repeat until that is accepted or refused."""
         while True:
             outcome = await self._clients.ask_self(Declare(schema))
             if isinstance(outcome, Refused) and outcome.retry:
@@ -398,7 +399,7 @@ class Broker:
 
     @property
     def why_not_ready(self) -> str:
-        """Why clients are not served; empty where they are."""
+        """The reason why clients are not served; empty where they are."""
         if self.failure:
             return self.failure
         if self._draining is not None or self.exit_code is not None:
@@ -417,7 +418,7 @@ class Broker:
         return not self.why_not_ready
 
     async def wait_ready(self, timeout_s: float | None = None) -> None:
-        """Wait until clients are served; TimeoutError where that takes longer, BrokerError where it never will."""
+        """Wait until clients are served; raise TimeoutError, or BrokerError where they never will be."""
         if self.is_ready:
             return
         if self.exit_code is not None:
@@ -477,7 +478,10 @@ class Broker:
     # -- ending --------------------------------------------------------------------------------------------------------
 
     async def stop(self, drain: bool = True) -> None:
-        """Answer what was asked, have it on disk, close. Without `drain`, close at once: called again, it does."""
+        """Answer what was asked, have it on disk, and close; without `drain`, close at once.
+
+        A second call with `drain=False` cuts short a drain that is under way.
+        """
         if not self._is_built:
             return
         if self._draining is None and drain and self.exit_code is None:
@@ -508,7 +512,7 @@ class Broker:
             )
 
     async def leave(self) -> None:
-        """Hand everything over to other brokers, and stop. BrokerError where nobody could take it."""
+        """Hand everything over to other brokers, and stop; raise BrokerError where nobody could take it."""
         if not self._is_built or self.exit_code is not None:
             raise BrokerError("the broker does not run; there is nothing to leave")
         outcome = await self._clients.ask_self(Leave())
@@ -518,13 +522,13 @@ class Broker:
         await self.wait_stopped()
 
     def _on_left(self) -> None:
-        """The node has handed everything over, or found that all it had has long been handed over."""
+        """Stop, as the node has handed everything over, or found that it did so long ago."""
         self._is_left = True
         self.log.say(logging.INFO, "left", name=self.name)
         self._spawn(self.stop())
 
     def _fail(self, problem: str) -> None:
-        """Nothing is certain any more but what is on disk: end at once."""
+        """End at once: nothing is certain any more but what is on disk."""
         if self.exit_code is None and not self.failure:
             self.failure = problem
             self._driver.close()
@@ -563,7 +567,7 @@ class Broker:
             self._stopped.set_result(self.exit_code)
 
     async def wait_stopped(self) -> int:
-        """Wait until it has ended, and return how: the exit code of a process that ran it."""
+        """Wait until the broker has ended, and return the exit code of a process that ran it."""
         return await asyncio.shield(self._stopped)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -585,5 +589,5 @@ def _open_archive(config: BrokerConfig, name: str) -> Archive | None:
 
 
 def _read_schema(path: str | None) -> str | None:
-    """The text of a schema file, once it is known to be one."""
+    """Return the text of a schema file after checking it."""
     return None if path is None else Schema.from_yaml(Path(path)).to_yaml()

@@ -1,10 +1,11 @@
-"""A broker's clock: wall-clock microseconds since 1970 as it starts, and from then on time that never goes back.
+"""A broker's clock and timers.
 
-Leases, lifetimes and timers are by this clock, so that nothing ends early or late when the machine's clock is set. What
-others judge by the wall (tokens, certificates) is judged by the wall here too.
+The clock shows wall-clock microseconds since 1970 as it starts, and from then on time that never goes back. Leases,
+lifetimes and timers are by this clock, so that nothing ends early or late when the machine's clock is set. What others
+judge by the wall clock (tokens, certificates) is judged by it here too.
 
-A node's timers. Nearly all are cancelled, as replies come in time: so cancelling is forgetting, and one timer of the
-loop serves them all.
+Nearly all timers are cancelled, as replies come in time. So cancelling only forgets, and one timer of the event loop
+serves them all.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["Clock", "Timers"]
 
 
 class Clock:
-    """One life's clock. Should the machine's clock be set, this one goes on as it was until the next start."""
+    """The clock of one process life; if the machine's clock is set, this one goes on as before until the next start."""
 
     __slots__ = ("_offset_ns",)
 
@@ -29,24 +30,26 @@ class Clock:
         self._offset_ns = time_ns() - monotonic_ns()
 
     def now(self) -> Instant:
-        """Microseconds since 1970."""
+        """Return microseconds since 1970."""
         return Instant((monotonic_ns() + self._offset_ns) // 1000)
 
     @property
     def off_s(self) -> float:
-        """How much more the machine's clock shows by now: it was set since, or goes wrong."""
+        """Seconds that the machine's clock is ahead of this one: it was set since, or runs wrong."""
         return (time_ns() - monotonic_ns() - self._offset_ns) / 1e9
 
 
 FIRE_US: Final = 5_000
-"""For about so long timers fire in one turn of the loop. Under load most of them say again what was not answered in
-time: they must not keep the answers from being heard."""
+"""About how long timers fire in one turn of the loop.
+
+Under load most of them repeat what was not answered in time, and must not keep the answers from being read.
+"""
 SPARE: Final = 1024
-"""So many forgotten timers may lie in the heap before it is tidied up."""
+"""Number of forgotten timers that may lie in the heap before it is rebuilt."""
 
 
 class Timers:
-    """When which timer is due, by the node's clock."""
+    """The due times of timers, by the broker's clock."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, fire: Callable[[int], None]) -> None:
         self._loop = loop
@@ -60,14 +63,14 @@ class Timers:
         self._is_closed = False
 
     def set(self, timer: int, at: int) -> None:
-        """A timer is due at an instant."""
+        """Have a timer fire at an instant."""
         self._due[timer] = at
         heappush(self._heap, (at, timer))
         if (self._handle is None or at < self._armed_for) and not self._is_firing:
             self._arm(at)
 
     def cancel(self, timer: int) -> None:
-        """It is no longer wanted."""
+        """Forget a timer."""
         self._due.pop(timer, None)
         heap = self._heap
         if len(heap) > SPARE + 2 * len(self._due):
@@ -103,7 +106,7 @@ class Timers:
             self._arm(self._heap[0][0])
 
     def close(self) -> None:
-        """No timer fires any more."""
+        """Stop firing timers."""
         self._is_closed = True
         self._due.clear()
         self._heap.clear()

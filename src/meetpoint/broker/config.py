@@ -1,13 +1,8 @@
-"""What can go wrong with a broker because of how it was set up, or of what was asked of it.
+"""The configuration of a broker: one frozen object, read from a TOML file or made in code.
 
-The tables of a broker's configuration that are its own: limits, TLS, access, archive, log.
-
-Those of the protocol, of overlays and of schemes are theirs.
-
-What a broker is told before it starts: one frozen object, read from a TOML file or made in code.
-
-Every key has a docstring, here or in `tables`, and a row in docs/configuration.md. A key that is not known is refused,
-with the nearest one that is; a mistake is one line that names the file, the key and what to write.
+Every key has a docstring and a row in docs/configuration.md. The tables here are the broker's own: limits, TLS, access,
+archive, log; those of the node, of overlays and of schemes are in their `settings`. An unknown key is refused with the
+nearest known one; a mistake is one line that names the file, the key and what to write.
 """
 
 from __future__ import annotations
@@ -56,7 +51,7 @@ __all__ = [
 
 
 class BrokerError(MeetpointError):
-    """A broker was not started, or would not do what it was asked; what to do next is said."""
+    """A broker could not be started, or could not do what it was asked; the message says what to do next."""
 
 
 Count = Annotated[int, Meta(ge=1)]
@@ -65,7 +60,7 @@ Rate = Annotated[float, Meta(ge=0)]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a broker holds, and how long it waits, before it says no."""
+    """The limits of what a broker holds, and how long it waits, before it refuses."""
 
     frame_bytes: Annotated[int, Meta(ge=512 << 10, le=FRAME_MAX)] = FRAME_MAX
     """The longest frame that is read; a longer one closes the connection before anything is held for it."""
@@ -111,7 +106,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
-    """How connections are encrypted, and how brokers know each other: TLS 1.3 with certificates of one authority."""
+    """TLS 1.3 with certificates of one authority: how connections are encrypted, and brokers know each other."""
 
     certificate: str | None = None
     """The broker's certificate, PEM, as `meetpoint ca issue` makes it for its name. With one, every connection is
@@ -125,7 +120,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may connect as a client, and what it may do."""
+    """The tokens by which clients may connect."""
 
     keys: str | None = None
     """The public keys that tokens are signed with, as `meetpoint token key` writes them. With them every client needs a
@@ -135,7 +130,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Archiving(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether what this broker accepts is kept for good, and where."""
+    """The archive of what this broker accepts."""
 
     folder: str | None = None
     """The folder for Parquet files of what was accepted, by the hour; without one there are none. Brokers of a network
@@ -147,12 +142,12 @@ class Archiving(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Logging(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written to standard error, and how."""
+    """The log on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least that is written."""
+    """The lowest level that is written."""
     format: Literal["text", "json"] = "text"
-    """One line of text, or one JSON object, per entry."""
+    """The form of an entry: a line of text, or a JSON object."""
 
 
 NAME_MAX = 200
@@ -163,16 +158,16 @@ _FILES = {
     "access": ("keys", "revoked"),
     "archive": ("folder",),
 }
-"""Keys that name files, by their table."""
+"""The keys that name files, by their table."""
 PORT_MAX = 65_535
 
 
 class ConfigError(MeetpointError):
-    """A configuration was refused; says which key, where, and what to write."""
+    """A configuration was refused; the message says which key, where, and what to write."""
 
 
 class Address(NamedTuple):
-    """Where something listens."""
+    """A host and a port."""
 
     host: str
     port: int
@@ -182,7 +177,7 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str, what: str) -> Address:
-    """`HOST:PORT` in its parts; an IPv6 host stands in brackets."""
+    """Split `HOST:PORT`; an IPv6 host stands in brackets."""
     host, colon, port = text.strip().removeprefix("mps://").removeprefix("mp://").rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -202,7 +197,7 @@ def is_loopback(host: str) -> bool:
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker."""
+    """The configuration of one broker."""
 
     name: str | None = None
     """The broker's name in its network, for as long as its data lives; its place on the ring follows from it. Without
@@ -243,7 +238,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     """How much is held and waited for."""
     log: Logging = Logging()
-    """What is logged."""
+    """The log."""
     node: NodeSettings = NodeSettings()
     """Times and counts of the protocol."""
     chord: ChordSettings = ChordSettings()
@@ -317,7 +312,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def _check_open(self) -> None:
-        """Whoever can be reached from other machines must know whom it serves, unless it is told otherwise."""
+        """Refuse a broker that other machines can reach without certificate and tokens, unless it is `insecure`."""
         if self.open_address is not None and self.unguarded and not self.insecure:
             raise ConfigError(
                 f"{self.open_address} can be reached from other machines, and there is no "
@@ -335,7 +330,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unguarded(self) -> list[str]:
-        """What is missing that keeps strangers out."""
+        """The missing settings that would keep strangers out."""
         missing = [] if self.has_tls else ["certificate ([tls])"]
         return missing if self.access.keys is not None else [*missing, "keys of tokens ([access])"]
 
@@ -346,16 +341,16 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def admin_address(self) -> str | None:
-        """Where HTTP is served, if anywhere."""
+        """The address where HTTP is served, if any."""
         return None if self.admin in (None, "", "none") else self.admin
 
     @property
     def way(self) -> str:
-        """What all brokers of the network have in common, in a word."""
+        """The settings that all brokers of the network must have in common, in a word."""
         return way_of(self.network_config())
 
     def network_config(self) -> NetworkConfig:
-        """What a node is made of."""
+        """Return the configuration of the node."""
         said: dict[str, Any] = {"chord": self.chord, "pastry": self.pastry, "hypercube": self.hypercube}
         said |= {"lists": self.lists, "meet": self.meet, "dmm": self.dmm, "reach": self.reach}
         said |= {"rebeca": self.rebeca}
@@ -370,7 +365,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _with_words(settings: msgspec.Struct, chosen: msgspec.Struct) -> msgspec.Struct:
-    """Settings of a table, but for those that the words behind a scheme's name chose otherwise than the default."""
+    """Return the settings of a table, overridden by what the words behind a scheme's name chose."""
     default = type(chosen)()
     differs = {
         name: getattr(chosen, name)
@@ -381,7 +376,7 @@ def _with_words(settings: msgspec.Struct, chosen: msgspec.Struct) -> msgspec.Str
 
 
 def read_config(path: str | os.PathLike[str], **overrides: Any) -> BrokerConfig:
-    """A configuration from a TOML file; `overrides` that are not None count more than the file, key by key.
+    """Read a configuration from a TOML file; `overrides` that are not None replace its keys.
 
     Paths in the file (`data`, `schema`, those of [tls] and [access]) are relative to the file's folder.
     """
@@ -412,7 +407,7 @@ def read_config(path: str | os.PathLike[str], **overrides: Any) -> BrokerConfig:
 
 
 def make_config(said: dict[str, Any], where: str = "") -> BrokerConfig:
-    """A configuration from plain values; a mistake is told with its key, after `where`."""
+    """Make a configuration from plain values; an error names the key, after `where`."""
     try:
         return msgspec.convert(said, BrokerConfig)
     except msgspec.ValidationError as error:
@@ -424,7 +419,7 @@ def make_config(said: dict[str, Any], where: str = "") -> BrokerConfig:
 
 
 def _unknown(said: dict[str, Any], kind: Any, within: str) -> Iterator[str]:
-    """What is wrong with the keys of a table, and of those in it."""
+    """Yield what is wrong with the keys of a table, and of those in it."""
     known = fields_of(kind)
     for key, value in said.items():
         if key not in known:
@@ -436,7 +431,7 @@ def _unknown(said: dict[str, Any], kind: Any, within: str) -> Iterator[str]:
 
 
 def fields_of(kind: Any) -> dict[str, Any]:
-    """The keys of a table and their types; none of what is no table."""
+    """Return the keys of a table and their types; none where the type is no table."""
     if isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or is_dataclass(kind)):
         return get_type_hints(kind)
     return {}

@@ -1,13 +1,8 @@
-"""The driver: hands inputs to the node one at a time, and does what it wants done, in order.
+"""The driver: hands inputs to the node one at a time, and carries out its effects in order.
 
-An input that comes while effects are being applied waits until they are. A message or request with values that the node
-did not expect costs that input: it is counted and logged, and the broker goes on. Where the node fails in any other way
-nothing is certain any more but what is on disk: the broker ends, and comes back from there.
-
-What events are like, from a file that `meetpoint pipeline measure --feedback` writes: loaded while a broker runs,
-whenever the file is another one.
-
-It changes no answer, only how much work an answer takes: so a file that is missing or damaged is told, and no more.
+An input that comes while effects are being carried out waits until they are. A message or request with values that the
+node did not expect costs that input: it is counted and logged, and the broker goes on. Where the node fails in any
+other way nothing is certain any more but what is on disk: the broker ends, and restarts from there.
 """
 
 from __future__ import annotations
@@ -27,7 +22,7 @@ from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Outcome, Refused
 from meetpoint.broker.clock import Clock, Timers
 from meetpoint.broker.observe.logs import Log
-from meetpoint.broker.observe.metrics import Counts, Rates
+from meetpoint.broker.observe.metrics import Counts, MatchRates
 from meetpoint.broker.observe.tracing import StepHook
 from meetpoint.broker.storage import Store
 from meetpoint.broker.transport.connection import FlushScheduler
@@ -54,11 +49,11 @@ __all__ = ["ClientSink", "Driver", "FeedbackLoader", "PeerSink"]
 EVENT_HOPS = "event_hops"
 PEER_REFUSED = "peer_refused"
 SYNCED_S = 0.04
-"""For about so long at a time the node is told of what is on disk: longer than anything else, as it ends work."""
+"""About how long at a time the node is told of what is on disk; longer than other slices, as it ends work."""
 VERSION_MAX = 2**63 - 1
 """The largest number that the store holds."""
 _OF_INPUT = (ValueError, ArithmeticError, RecursionError, msgspec.MsgspecError, WireError, MeetpointError)
-"""Errors that tell of values that nobody expected. Any other error tells of a step that was left half done."""
+"""Errors that come of unexpected values; any other error means a step that was left half done."""
 _STEPS = {
     "repeated": "events_repeated",
     "acknowledged": "acknowledged",
@@ -68,33 +63,33 @@ _STEPS = {
 
 
 class PeerSink(Protocol):
-    """Where messages go."""
+    """The receiver of messages to peers."""
 
     def send(self, to: Peer, message: Message) -> None:
         """Send a message to a peer."""
 
     def became(self, me: Peer) -> None:
-        """The node has come to a new incarnation."""
+        """Tell peers that the node has come to a new incarnation."""
 
     def refused(self, node: bytes) -> None:
-        """A peer said what it had no right to say."""
+        """Note that a peer said what it had no right to say."""
 
 
 class ClientSink(Protocol):
-    """Where answers and notifications go."""
+    """The receiver of answers and notifications."""
 
     def answered(self, number: int, outcome: Outcome) -> None:
-        """The answer to a request."""
+        """Pass on the answer to a request."""
 
     def notify(self, effect: Notify) -> None:
-        """An event for some names."""
+        """Pass on an event for some names."""
 
     def ended(self, name: str, reason: str) -> None:
-        """A subscription has ended."""
+        """Pass on that a subscription has ended."""
 
 
 class Driver:
-    """One node's driver."""
+    """The driver of one node."""
 
     peers: PeerSink
     clients: ClientSink
@@ -129,9 +124,9 @@ class Driver:
         self._is_closed = False
         self._me = node.me
         self.archive: Callable[[Accepted], None]
-        """Where what is accepted goes, if it is archived."""
+        """Takes accepted events, where there is an archive."""
         self._hook: StepHook | None = None
-        self.rates = Rates(self._now)
+        self.rates = MatchRates(self._now)
         self._others: dict[type, Callable[[Any], None]] = {
             Observe: self._observe,
             Accepted: lambda effect: self.archive(effect),
@@ -142,7 +137,7 @@ class Driver:
     # -- inputs --------------------------------------------------------------------------------------------------------
 
     def submit(self, item: Input) -> None:
-        """Give an input to the node, now or when it has done what it is about."""
+        """Hand an input to the node, now or after those before it."""
         inputs = self._inputs
         inputs.append(item)
         if self._is_busy:
@@ -192,14 +187,14 @@ class Driver:
                 self._others[kind](effect)
 
     def set_hook(self, hook: StepHook | None) -> None:
-        """Have someone look on at each step, or nobody."""
+        """Set or remove the hook that sees each step."""
         self._hook = hook
 
     def _fired(self, timer: int) -> None:
         self.submit(TimerFired(timer))
 
     def persisted(self, ticket: int) -> None:
-        """A ticket and all before it are on disk."""
+        """Note that a ticket and all before it are on disk."""
         if self._tickets:
             self._counts.store_s.add(perf_counter() - self._tickets[0][1])
         self._synced = ticket
@@ -207,7 +202,7 @@ class Driver:
             self._tell_synced()
 
     def _tell_synced(self) -> None:
-        """Tell the node, some milliseconds at a time: one sync may hold thousands of tickets."""
+        """Tell the node what is on disk, some milliseconds at a time: one sync may hold thousands of tickets."""
         self._is_telling = False
         tickets = self._tickets
         until = perf_counter() + SYNCED_S
@@ -276,24 +271,27 @@ class Driver:
         self._on_broken(f"the node failed at {kind}: {error!r}")
 
     def close(self) -> None:
-        """Nothing more is handed to the node."""
+        """Hand nothing more to the node."""
         self._is_closed = True
         self._inputs.clear()
         self._timers.close()
 
     @property
     def unsynced(self) -> int:
-        """How many writes wait for the disk."""
+        """Number of writes that wait for the disk."""
         return len(self._tickets)
 
     @property
     def timers(self) -> int:
-        """How many timers are set."""
+        """Number of timers that are set."""
         return len(self._timers)
 
 
 class FeedbackLoader:
-    """Looks at one file."""
+    """Loads the file of `meetpoint pipeline measure --feedback`, which says what events are like, whenever it changes.
+
+    It changes no answer, only the work that an answer takes. So a missing or damaged file is logged, and no more.
+    """
 
     def __init__(self, path: str, counts: Counts, log: Log, submit: Callable[[Input], None]) -> None:
         self._path = path
@@ -304,7 +302,7 @@ class FeedbackLoader:
         self._problem = ""
 
     def tick(self) -> None:
-        """Load the file, if it is another one than before."""
+        """Load the file if it has changed."""
         try:
             found = os.stat(self._path)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The door: one port for brokers and clients, and the first words of both."""
+"""The listener: one port for brokers and clients, and the handshake of each new connection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LINK_CODEC = make_link_codec()
 
 
 class Listener:
-    """Lets brokers and clients in."""
+    """The listening port of one broker."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Listener:
         self.is_closing = False
 
     async def open(self, sock: socket.socket) -> None:
-        """Let them come."""
+        """Accept connections on a socket."""
         self._server = await self.scheduler.loop.create_server(self._connection, sock=sock, backlog=BACKLOG)
 
     def _connection(self) -> Connection:
@@ -66,7 +66,7 @@ class Listener:
         return _Handshake(self, connection)
 
     def why_full(self) -> Rejection | None:
-        """Why nobody new is listened to at present."""
+        """Return why no new connection is accepted at present, or None."""
         most = self.config.limits.handshakes
         if len(self._waiting) > most:
             return Rejection(
@@ -77,11 +77,11 @@ class Listener:
         return None
 
     def handshake_ended(self, connection: Connection) -> None:
-        """The handshake is over, well or not."""
+        """Forget a connection whose handshake is over, well or not."""
         self._waiting.pop(connection, None)
 
     def close(self) -> None:
-        """Nobody new comes in."""
+        """Accept no new connections."""
         self.is_closing = True
         if self._server is not None:
             self._server.close()
@@ -90,7 +90,7 @@ class Listener:
 
 
 class Rejection(NamedTuple):
-    """Why somebody is not welcome: the kind of the refusal, the words, and whether the same may be welcome later."""
+    """A refused connection: the kind of the refusal, the reason, and whether to try again."""
 
     kind: str
     reason: str
@@ -98,13 +98,13 @@ class Rejection(NamedTuple):
 
 
 class _Handshake:
-    """The handshake of whoever is dialled."""
+    """The accepting side of a handshake."""
 
     def __init__(self, listener: Listener, connection: Connection) -> None:
         self._listener = listener
         self._connection = connection
         self._admitted: tuple[str, SessionPolicy | None] = ("", None)
-        """Who a client is, and what it may do."""
+        """The key and the policy of an admitted client."""
         wait_s = listener.config.limits.handshake_s
         late = Rejection("handshake_late", f"it did not say who it is within {wait_s:g} s")
         full = listener.why_full()
@@ -115,7 +115,7 @@ class _Handshake:
         self._connection.abort(rejection.reason)
 
     def take(self, message: Message) -> None:
-        """The first message."""
+        """Answer the first message."""
         self._end()
         if isinstance(message, Hello):
             rejection = self._why_not(message)
@@ -173,7 +173,7 @@ class _Handshake:
     def _welcome(self, hello: Hello) -> None:
         listener, connection = self._listener, self._connection
         version = min(hello.speaks[1], listener.config.wire_versions[1])
-        connection.say(HANDSHAKE.encode(Welcome(version, listener.config.network, listener.me(), listener.config.way)))
+        connection.send(HANDSHAKE.encode(Welcome(version, listener.config.network, listener.me(), listener.config.way)))
         if hello.peer is not None:
             connection.begin(version, _LINK_CODEC, InboundLink(listener.links, connection, hello.peer))
         else:
@@ -183,7 +183,7 @@ class _Handshake:
 
     def _refuse(self, rejection: Rejection) -> None:
         self._note(rejection)
-        self._connection.say(HANDSHAKE.encode(HelloRejected(rejection.reason, rejection.retry)))
+        self._connection.send(HANDSHAKE.encode(HelloRejected(rejection.reason, rejection.retry)))
         self._connection.close(rejection.reason)
 
     def _note(self, rejection: Rejection) -> None:
@@ -191,7 +191,7 @@ class _Handshake:
         self._listener.clients.refusals.refuse(rejection.kind, address=self._connection.host, reason=rejection.reason)
 
     def refused(self, error: WireError) -> None:
-        """What came is no hello: one word why, and the end."""
+        """Refuse bytes that are no hello, with a reason, and close."""
         self._listener.counts.wire_errors[error.kind] += 1
         self._end()
         self._refuse(Rejection(error.refusal if isinstance(error, TlsError) else "handshake", str(error)))
@@ -201,8 +201,8 @@ class _Handshake:
         self._listener.handshake_ended(self._connection)
 
     def closed(self, reason: str) -> None:
-        """It is over before it began."""
+        """Forget a connection that ended before its handshake."""
         self._end()
 
     def drained(self) -> None:
-        """Nothing waits."""
+        """Ignore that there is room: nothing waits."""

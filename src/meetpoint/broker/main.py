@@ -1,4 +1,4 @@
-"""A process that is a broker: the loop it runs in, and the signals that end it."""
+"""The main program of a broker's process: its event loop, and the signals that end it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed, else the standard one."""
+    """Return uvloop's event loop where it is installed, else the standard one."""
     try:
         import uvloop
     except ImportError:
@@ -31,15 +31,16 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """As `asyncio.run`, in the faster loop."""
+    """Run a coroutine as `asyncio.run` does, in the faster loop."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)
 
 
 async def serve(broker: Broker) -> int:
-    """Start a broker and wait until it has ended. SIGTERM or SIGINT drains it, a second one stops it at once;
-    SIGUSR1 has it leave the network, SIGHUP read its certificates and what was revoked again, unless that comes because
-    the terminal is gone that it was started at: that drains it.
+    """Start a broker, handle signals, and wait until it has ended; return its exit code.
+
+    SIGTERM or SIGINT drains it, a second one stops it at once, SIGUSR1 has it leave the network. SIGHUP has it read its
+    certificates and revocations again; but one that comes because its terminal is gone drains it.
     """
     loop = asyncio.get_running_loop()
     asked = 0
@@ -101,7 +102,7 @@ def _say_handles(broker: Broker) -> None:
 
 
 def run_broker(config: BrokerConfig) -> int:
-    """Be a broker; the exit code. MeetpointError where it could not start."""
+    """Run a broker, and return the exit code; raise MeetpointError where it could not start."""
     set_up(config.log)
     raise_limit()
     return run(serve(Broker(config)))

@@ -1,15 +1,15 @@
-"""How a broker finds its network: it asks who is at the addresses that it was told to join.
+"""Startup of a broker: checks, the search for its network, and compilation of kernels.
 
-What must fit before a broker begins: its data, and the settings of its scheme.
+`check_records` and `advice` look at what must fit, or should: the data, the settings of the scheme, the certificate.
+Ids are as wide as the overlay says, so that data kept on another overlay is known by the width of its ids.
 
-Ids are as wide as the overlay says, so that data that was kept on another overlay is known by the width of its ids.
+`Bootstrap` asks the addresses that the broker is told to join.
 
-A broker's index is compiled by another process, before the broker needs it.
-
-With many subscriptions a node matches by compiled loops (`meetpoint[fast]`). They are compiled when they are first
-called, which takes half a minute after an installation or an upgrade, and a broker that stands still for so long is
-taken for lost by everybody. So a broker whose loops are not kept on disk goes on without an index, and once somebody
-wants one has a child compile them; one that has very many filters on its disk waits for it before it takes them up.
+`warm_up` has another process compile the index kernels (`meetpoint[fast]`), which a node with many subscriptions
+matches by. They are compiled when they are first called, which takes half a minute after an installation or an upgrade,
+and a broker that stands still for so long is taken for lost by everybody. So a broker whose kernels are not on disk
+goes on without an index, and has a child compile them once one is wanted. A broker that has very many filters on its
+disk waits for the child first.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from meetpoint.node.runtime.records import Record
 __all__ = ["Advice", "Bootstrap", "advice", "advice_on_tls", "are_compiled", "check_records", "warm_up"]
 
 GRACE_S: Final = 0.3
-"""For so long others are waited for, when one is known."""
+"""Time that further brokers are waited for, when one is known."""
 
 
 class Bootstrap:
-    """Asks those whom a broker shall join."""
+    """Asks the brokers that this one is told to join."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class Bootstrap:
         self._knows_others = knows_others
         """Whether the disk tells of other brokers, so that nobody need be named."""
         self._say = say
-        """Told what it waits for, in words."""
+        """Called with what it waits for, in words."""
 
     async def find(self) -> tuple[Peer, ...] | None:
-        """Whom the node can ask: who answers at `join`. None: nobody does, and somebody must."""
+        """Return the brokers that answer at `join`; None where none does and one must."""
         own = self._me.address
         join = [address for address in self._config.join if str(parse_address(address, "join")) != own]
         if self._config.join and not join:
@@ -82,7 +82,7 @@ class Bootstrap:
         return contacts if contacts or self._knows_others else None
 
     async def _ask_all(self, join: list[str]) -> tuple[Peer, ...]:
-        """Who answers: those that do so soon, or at least one, where anyone does and nobody else is known."""
+        """Ask all addresses; wait a moment for all, and without end for the first where no other broker is known."""
         pending = {asyncio.ensure_future(self._ask(address)) for address in join}
         contacts: dict[NodeId, Peer] = {}
         wait_s: float | None = GRACE_S
@@ -100,7 +100,7 @@ class Bootstrap:
         return tuple(contacts.values())
 
     async def _ask(self, address: str) -> Peer | None:
-        """The broker at an address; None where nobody answers now, or nobody who is believed."""
+        """Return the broker at an address; None where nobody answers, or nobody who is believed."""
         found: list[Peer] = []
 
         def welcomed(connection: Connection, message: Welcome) -> None:
@@ -123,11 +123,11 @@ class Bootstrap:
 
 
 CERTIFICATE_S_MIN: Final = 14 * 86_400.0
-"""When a certificate ends sooner, it is said."""
+"""Remaining time of a certificate below which a broker warns."""
 
 
 def check_records(config: BrokerConfig, records: Iterable[Record]) -> None:
-    """Homes have ids of the overlay: what was kept under those of another one fits nowhere here."""
+    """Refuse data that was kept on another overlay: ids of homes have the overlay's width."""
     width = config.network_config().ring.width
     other = next((len(record.home) for record in records if len(record.home) not in (0, width)), None)
     if other is not None:
@@ -138,14 +138,14 @@ def check_records(config: BrokerConfig, records: Iterable[Record]) -> None:
 
 
 class Advice(NamedTuple):
-    """What is allowed and hardly wanted, and what to do."""
+    """A warning: a setting that is allowed and hardly wanted, and what to do."""
 
     problem: str
     todo: str
 
 
 def advice(config: BrokerConfig) -> list[Advice]:
-    """What to warn of when a broker begins."""
+    """Return the warnings for a configuration."""
     found: list[Advice] = []
     network = config.network_config()
     scheme = network.scheme
@@ -163,7 +163,7 @@ def advice(config: BrokerConfig) -> list[Advice]:
 
 
 def advice_on_tls(config: BrokerConfig, guard: Guard, address: str) -> list[Advice]:
-    """What to warn of a certificate when a broker begins, and when it has read another."""
+    """Return the warnings for a certificate, at the start and after it was read again."""
     found: list[Advice] = []
     if guard.identity is None:
         return found
@@ -179,16 +179,16 @@ def advice_on_tls(config: BrokerConfig, guard: Guard, address: str) -> list[Advi
 
 
 COMPILE_S_MAX: Final = 600.0
-"""A child that takes longer is ended."""
+"""Time after which a compiling child is ended."""
 WAIT_FROM = 10_000
-"""So many filters are not worth serving without an index."""
+"""Number of filters that are not worth serving without an index."""
 _OF_FILTERS: Final = ("subscription/", "placed/")
 LOOK_S: Final = 0.25
-"""How often it is looked whether anyone wants an index."""
+"""How often the broker checks whether an index is wanted."""
 MODULE: Final = "meetpoint.matching.index.warmup"
 _KERNELS: Final = Path(meetpoint.__file__).parent / "matching" / "index" / "kernels"
 _MARK: Final = f"meetpoint-{sys.implementation.cache_tag}.warm"
-"""`MARK` of the module, which is not imported for it: it brings NumPy and Arrow."""
+"""The `MARK` of that module, which is not imported for it: it loads NumPy and Arrow."""
 
 
 async def warm_up(
@@ -197,9 +197,9 @@ async def warm_up(
     log: Log,
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
 ) -> None:
-    """Have loops compiled where there is a compiler and they are not kept; waited for where records hold many filters.
+    """Have kernels compiled where there is a compiler and they are not on disk; with many filters, wait for that.
 
-    A broker without data is one of a test or of a notebook, and left alone.
+    A broker without data belongs to a test or a notebook, and is left alone.
     """
     if config.data is None or find_spec("numba") is None or are_compiled(_folders(os.environ)):
         return
@@ -210,13 +210,13 @@ async def warm_up(
 
 
 def are_compiled(folders: Iterable[Path]) -> bool:
-    """Return whether one of the folders has loops that were compiled after their source came here."""
+    """Return whether one of the folders has kernels that were compiled after their source was installed."""
     kept = [path.stat().st_mtime for folder in folders for path in folder.rglob(_MARK)]
     return max(kept, default=0.0) > max(path.stat().st_mtime for path in _KERNELS.glob("*.py"))
 
 
 def _folders(environment: Mapping[str, str]) -> list[Path]:
-    """Where numba keeps code, as its settings say: in a folder of its own, beside the source, or at the user's."""
+    """Return where numba keeps code, by its settings: a folder of its own, beside the source, or the user's."""
     if folder := environment.get("NUMBA_CACHE_DIR"):
         return [Path(folder)]
     home = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", os.sep)) / ".cache"
@@ -238,7 +238,7 @@ async def _compile(log: Log, *, at_once: bool) -> None:
 
 
 async def _run_child() -> int | None:
-    """How it ended; None where it took too long."""
+    """Run the compiling child, and return its exit code; None where it took too long."""
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             sys.executable, "-m", MODULE, "--attached",

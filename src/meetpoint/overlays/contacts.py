@@ -1,4 +1,4 @@
-"""The peers that a node knows, who is suspected of being dead, and how networks that were torn apart find each other.
+"""The peers that a node knows, those it suspects, and the healing of networks that were torn apart.
 
 The rules of an overlay speak of ids; `Contacts` turns an id into a peer to send to. An id without an address is an
 artificial entry of a successor list, or a node that nobody has told about: this node treats it as nobody.

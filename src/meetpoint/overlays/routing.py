@@ -1,4 +1,4 @@
-"""Routing a message to the owner of a key, and looking up who that owner is, as the overlays have it in common.
+"""Routing messages to the owners of keys, and looking up owners, for all overlays.
 
 Routing is recursive: each hop is one message, counted as it is sent. It is best effort, so whoever routes repeats. A
 lookup repeats itself, each time over another link, so that one dead link does not stop it; the owner answers the asker

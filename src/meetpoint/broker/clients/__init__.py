@@ -1,1 +1,1 @@
-"""Clients of a broker: sessions, what each may ask and how much, and the questions that the broker itself answers."""
+"""The clients of a broker: sessions, authorization, quotas, and the queries that the broker itself answers."""

@@ -1,6 +1,6 @@
-"""What clients ask of the archive: how far its streams have come, and their events.
+"""The archive queries of clients: how far its streams have come, and their events.
 
-Files are read by threads, few at a time, so that whoever reads history does not hold up what is live. A client with a
+Files are read by threads, few at a time, so that clients that read history do not hold up live events. A client with a
 token reads what it may subscribe to, of its own tenant.
 """
 
@@ -27,11 +27,11 @@ from meetpoint.node.node import Node
 __all__ = ["ArchiveQueries"]
 
 READERS_MAX: Final = 2
-"""How many pages are read at a time."""
+"""Number of pages that are read at a time."""
 
 
 class ArchiveQueries:
-    """Answers from one broker's archive."""
+    """Answers queries from one broker's archive."""
 
     def __init__(self, node: Node, archive: Archive, clients: ClientRegistry) -> None:
         self._node = node
@@ -77,7 +77,7 @@ class ArchiveQueries:
         self._queue.read(session, request, lambda: self._found(work))
 
     def _found(self, work: Callable[[], Word]) -> Word:
-        """By a thread."""
+        """Run a query, in a thread; return its answer, or the refusal where it fails."""
         try:
             return work()
         except Exception as error:  # whoever asked must be told, whatever it is
@@ -86,7 +86,7 @@ class ArchiveQueries:
             return Refused(f"the archive could not be read: {said}", retry=True)
 
     async def close(self) -> None:
-        """Wait for what is being read."""
+        """Wait for queries that are being read."""
         await self._queue.close()
 
 

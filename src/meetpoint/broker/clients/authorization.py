@@ -1,9 +1,9 @@
-"""What a client with a token may ask, and what it is told: each session has a badge, and goes by it both ways.
+"""Authorization of clients: the tokens by which they may connect, and the policy that each session follows.
 
-Three kinds of clients: most act on what is their own (`tenancy`). One that observes reads everything. One that operates
-acts on everything: it says full names, and what it is shown has full names. Nobody takes another's events.
+There are three kinds of clients. Most act on what is their own (`tenancy`). One that observes reads everything. One
+that operates acts on everything: it says full names, and is shown full names. No client takes another's events.
 
-Who may come in as a client: tokens that are read at the door, and looked at again while their sessions last.
+Tokens are read in the handshake, and checked again while their sessions last.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ NAME_MAX: Final = 200
 
 
 class DeniedError(Exception):
-    """Something is not permitted; `kind` is one of `refusals.KINDS`."""
+    """A request is not permitted; `kind` is one of `observe.logs.KINDS`."""
 
     def __init__(self, kind: str, reason: str, *, retry: bool = False) -> None:
         super().__init__(kind, reason)
@@ -88,18 +88,18 @@ class DeniedError(Exception):
 
 
 class SessionPolicy:
-    """One client's rights."""
+    """The rights of one client, applied to its requests and to what it is told."""
 
     def __init__(self, grant: Grant) -> None:
         self.grant = grant
         self.scope = Scope(grant.tenant, grant.client)
         self.permit = Permit(grant)
         self.sees_all = grant.may_observe
-        """Whether it is shown everything, as it is inside."""
+        """Whether the client is shown everything, with the names inside the network."""
         self.schema: Callable[[], Schema | None] = lambda: None
-        """What filters are read with."""
+        """Returns the schema to read filters with."""
         self.filter_of: Callable[[str], str | None] = lambda name: None
-        """The filter of a subscription that is hosted here, by its full name."""
+        """Returns the filter of a subscription that is hosted here, by its full name."""
         self._inward: dict[type, Callable[[Any], Question]] = {
             Publish: self._publish,
             Acknowledge: lambda what: Acknowledge(what.event, self._own_names(what.names)),
@@ -133,7 +133,7 @@ class SessionPolicy:
     # -- what it asks --------------------------------------------------------------------------------------------------
 
     def inward(self, what: Question) -> Question:
-        """What a client asks, as the broker takes it; DeniedError where it has no right to it."""
+        """Return a request as the broker takes it; raise DeniedError where the client has no right to it."""
         return self._inward[type(what)](what)
 
     def _publish(self, what: Publish) -> Publish:
@@ -177,7 +177,7 @@ class SessionPolicy:
         return Attach(name, what.window)
 
     def _filter(self, text: str) -> str:
-        """A filter that the client may subscribe to, for its tenant's events alone."""
+        """Return a filter that the client may subscribe to, for its tenant's events alone."""
         try:
             read = parse_filter(text, self.schema())
         except FilterError as error:
@@ -199,11 +199,11 @@ class SessionPolicy:
             raise DeniedError("subscribe", reason)
 
     def _name(self, name: str) -> str:
-        """A name to act on: the client's own; of one that operates, any."""
+        """Return the full name to act on: the client's own, or any for one that operates."""
         return name if self.grant.may_operate else self._own_name(name)
 
     def _own_name(self, name: str) -> str:
-        """A name whose events the client takes."""
+        """Return the full name of a subscription whose events the client takes."""
         if not 0 < len(name) <= NAME_MAX:
             raise DeniedError("request", f"the name has {len(name)} characters; give it 1 to {NAME_MAX}")
         if not self.grant.may_operate:
@@ -243,7 +243,7 @@ class SessionPolicy:
         return Journal(what.id and self.scope.name_within(what.id), what.key)
 
     def _follow(self, what: Follow | Followed) -> Question:
-        """Who observes follows its own events by the ids it gave them, and others' by their full ids."""
+        """Follow an own event by the id that the client gave it, and others' by their full ids."""
         self._observes(what)
         return what if what.id.startswith(MARK) else msgspec.structs.replace(what, id=self.scope.name_within(what.id))
 
@@ -260,7 +260,7 @@ class SessionPolicy:
     # -- what it is told -----------------------------------------------------------------------------------------------
 
     def outward(self, word: Word) -> Word:
-        """What the client is told, in its own words."""
+        """Return an answer in the client's own words."""
         scope = self.scope
         match word:
             case Refused(reason, retry):
@@ -288,7 +288,7 @@ class SessionPolicy:
         )
 
     def _lines(self, lines: tuple[JournalEntry, ...]) -> list[JournalEntry]:
-        """Of an event that the client published, how it went its way; of any, what became of it for its own names."""
+        """Return the journal of an own event; of any event, the entries about the client's own names."""
         told = []
         is_own = any(line.content and event_of(line.content).id.startswith(self.scope.prefix) for line in lines)
         for line in lines:
@@ -300,7 +300,7 @@ class SessionPolicy:
         return told
 
     def event_outside(self, content: bytes) -> bytes:
-        """An event as it is handed over."""
+        """Return an event as the client receives it."""
         return event_outside(content)[1]
 
     def may_read(self, tenant: str, event: Event) -> bool:
@@ -309,7 +309,7 @@ class SessionPolicy:
         return tenant == self.scope.tenant and (is_all or self.permit.may_receive(event.attributes))
 
     def why_not_deliver(self, content: bytes) -> str | None:
-        """Why an event may not be handed over, if it may not: by its tenant, and by what the token permits now."""
+        """Return why an event may not be delivered, by its tenant and the token's present rights, or None."""
         if event_outside(content)[0] != self.scope.tenant:
             return "the event is of another tenant"
         if not self.grant.subscribe.is_everything and not self.permit.may_receive(attributes_of(content)):
@@ -322,7 +322,7 @@ def _unchanged(what: Question) -> Question:
 
 
 class Authorizer:
-    """The tokens of one broker. Without keys in its configuration everybody may come in, and do everything."""
+    """The tokens of one broker; without keys in its configuration every client may do everything."""
 
     def __init__(self, config: BrokerConfig, log: Log, clock: Callable[[], float] = time.time) -> None:
         self._config = config
@@ -337,7 +337,7 @@ class Authorizer:
         return self._verifier is not None
 
     def reload(self) -> None:
-        """Read the files of keys and of revoked tokens anew; where that fails, what was read before stays."""
+        """Read the files of keys and revoked tokens again; where that fails, what was read before stays."""
         said = self._config.access
         if said.keys is not None:
             from meetpoint.security.tokens import Verifier
@@ -348,12 +348,14 @@ class Authorizer:
                 self._log.say(logging.INFO, "tokens_reloaded", keys=said.keys, revoked=said.revoked)
 
     def read(self, token: str) -> Grant:
-        """What a token grants; TokenError where it is refused. Asked only where tokens are needed."""
+        """Return what a token grants; raise TokenError where it is refused. Called only where tokens are needed."""
         assert self._verifier is not None
         return self._verifier.read(token, self._clock())
 
     def admit(self, client: str, token: str) -> SessionPolicy | None:
-        """What a client that says hello may do; None: everything. DeniedError where it may not come in."""
+        """Return the policy of a client that says hello, None for everything; raise DeniedError where it may not
+        connect.
+        """
         if self._verifier is None:
             return None
         try:
@@ -369,7 +371,7 @@ class Authorizer:
             raise DeniedError(f"token_{error.kind}", str(error)) from None
 
     def why_not(self, policy: SessionPolicy) -> DeniedError | None:
-        """Why a token that was read before does not count any longer, if it does not."""
+        """Return why a token that was accepted before does not count any longer, or None."""
         if self._verifier is None:
             return None
         try:

@@ -1,12 +1,9 @@
-"""Turns at reading files for clients: few at a time, and of one client one after the other.
+"""The queries that a broker answers without its node: its peers, its status, its subscriptions, its journal and its
+traces.
 
-Files are read by threads, of which the loop has a handful for everything, also for finding the addresses of other
-brokers and for writing to the archive. So what one client asks at once waits in a line of its own, and never takes more
-threads than are left for that.
-
-Questions by which a network is looked at: what each broker's part of it looks like, and how single events go.
-
-What clients ask of the broker and not of its node: who is there, how it is, what it holds and remembers.
+Files are read by threads, of which the loop has a handful for everything, also for resolving the addresses of other
+brokers and for writing to the archive. So `FairQueue` reads few files at a time, and one per client: a client that asks
+a lot at once never takes the threads of others.
 """
 
 from __future__ import annotations
@@ -57,7 +54,7 @@ from meetpoint.broker.clients.registry import ClientRegistry
 from meetpoint.broker.clients.session import Session
 from meetpoint.broker.clock import Clock
 from meetpoint.broker.config import BrokerConfig
-from meetpoint.broker.observe.metrics import Counts, Rates
+from meetpoint.broker.observe.metrics import Counts, MatchRates
 from meetpoint.broker.observe.tracing import EventTracer, RecentEvents, StepHooks, TracingError
 from meetpoint.broker.storage import JournalLine, Store
 from meetpoint.catalog.views import links_of, regions_of, tree_of
@@ -67,7 +64,7 @@ __all__ = ["BrokerQueries", "FairQueue", "Introspection"]
 
 
 class _ClientQueue:
-    """What one client waits for."""
+    """The waiting reads of one client."""
 
     def __init__(self) -> None:
         self.next: Final = asyncio.Lock()
@@ -75,7 +72,7 @@ class _ClientQueue:
 
 
 class FairQueue:
-    """Whose turn it is to have something read."""
+    """Reads files for clients, few at a time and one per client."""
 
     def __init__(self, most: int) -> None:
         self._free = asyncio.Semaphore(most)
@@ -83,7 +80,7 @@ class FairQueue:
         self._reading: set[asyncio.Task[None]] = set()
 
     def read(self, session: Session, request: int, work: Callable[[], Word]) -> None:
-        """Answer a request with what a thread finds, in its turn; `work` raises nothing."""
+        """Answer a request with the result of work in a thread, in order; `work` raises nothing."""
         task = asyncio.get_running_loop().create_task(self._answer(session, request, work))
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
@@ -103,7 +100,7 @@ class FairQueue:
         session.tell(request, word)
 
     async def close(self) -> None:
-        """Wait for what is being read."""
+        """Wait for reads that are under way."""
         if self._reading:
             await asyncio.wait(set(self._reading))
 
@@ -111,12 +108,12 @@ class FairQueue:
 ID_MAX: Final = 1_000
 """The longest id of an event that is followed, in characters."""
 TREE_MAX: Final = 4_096
-"""How many regions of a tree an answer lists, the largest of them."""
+"""Number of regions of a tree that an answer lists, the largest first."""
 THREADS_MAX: Final = 4_000
 
 
 class Introspection:
-    """Answers from the node's tables, and from what the follower has seen."""
+    """Answers queries about this broker's part of the network, and about single events."""
 
     def __init__(self, node: Node, codec: Codec, config: BrokerConfig, clock: Clock, hooks: StepHooks) -> None:
         self._node = node
@@ -130,7 +127,7 @@ class Introspection:
         self.state: Callable[[], str] = lambda: node.state
 
     def view(self, session: Session, request: int, what: View) -> None:
-        """What this broker's part looks like."""
+        """Tell this broker's links, regions and tree."""
         node, config = self._node, self._config
         overlay = node.overlay.view()
         tree = tree_of(node.scheme)
@@ -149,7 +146,7 @@ class Introspection:
         )
 
     def recent(self, session: Session, request: int, what: Recent) -> None:
-        """What came since the last question."""
+        """Tell the events since the last question."""
         session.tell(request, self._recent_events.since(what.after, self._clock.now()))
 
     def follow(self, session: Session, request: int, what: Follow) -> None:
@@ -165,7 +162,7 @@ class Introspection:
         session.tell(request, Stored())
 
     def followed(self, session: Session, request: int, what: Followed) -> None:
-        """What was seen of it."""
+        """Tell what was seen of a followed event."""
         found = self._tracer.followed(what.id, what.threads[:THREADS_MAX], self._clock.now())
         if found is None:
             reason = "this event is not followed here, or not any longer; follow it, then publish it"
@@ -182,7 +179,7 @@ PAGE_BYTES: Final = 512 << 10
 
 
 class BrokerQueries:
-    """Answers from what is there, without asking the node for anything but to look."""
+    """Answers queries from the tables of the node, the store and the metrics."""
 
     def __init__(
         self,
@@ -191,7 +188,7 @@ class BrokerQueries:
         clients: ClientRegistry,
         counts: Counts,
         clock: Clock,
-        rates: Rates,
+        rates: MatchRates,
         introspection: Introspection,
         scheme: str,
     ) -> None:
@@ -224,7 +221,7 @@ class BrokerQueries:
         }
 
     def brokers(self) -> tuple[Broker, ...]:
-        """All brokers that this one knows of, itself first."""
+        """Return all brokers that this one knows of, itself first."""
         me = self._node.me
         homes: dict[NodeId, int] = {me.id: 0}
         hosts: dict[NodeId, Peer] = {}
@@ -314,7 +311,7 @@ class BrokerQueries:
         self._turns.read(session, request, lambda: self._read_journal(what))
 
     def _read_journal(self, what: Journal) -> Word:
-        """By a thread: all of the journal's files are looked through."""
+        """Look through all files of the journal, in a thread."""
         try:
             return JournalIs(tuple(_lines(self._store.journal(what.id, what.key))))
         except OSError as error:
@@ -322,18 +319,18 @@ class BrokerQueries:
             return Refused(f"the journal could not be read: {error}", retry=True)
 
     async def close(self) -> None:
-        """Wait for what is being read."""
+        """Wait for reads that are under way."""
         await self._turns.close()
 
 
 def _no_archive(session: Session, request: int, what: Streams | History) -> None:
-    """Where there is an archive, `history` answers."""
+    """Refuse a query of the archive, where there is none."""
     todo = "set archive.folder in its configuration, or say meetpoint up --archive"
     session.tell(request, Refused(f"this broker keeps no archive; {todo}", retry=False))
 
 
 def _lines(found: list[JournalLine]) -> list[JournalEntry]:
-    """The first lines of an event, as far as they fit an answer."""
+    """Return the first entries of an event's journal, as far as they fit an answer."""
     lines: list[JournalEntry] = []
     size = 0
     for each in found:

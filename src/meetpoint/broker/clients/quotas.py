@@ -1,12 +1,11 @@
-"""Token buckets: how fast a client may publish for long, and how much at once.
-
-Nothing is refused or dropped: whoever has taken more than there was is not read from until the debt is paid, and TCP
-holds it up. A client's bucket outlives its connections, so that it gains nothing by connecting anew.
-
-How much one client may have: connections, subscriptions, constraints in a filter.
+"""Quotas of clients: connections, subscriptions, constraints in a filter, and the rate of publishing.
 
 A client with a token is who the token says. Without tokens it is who it says it is, and one that says nothing is
 counted by each connection of its own.
+
+A token bucket limits how fast a client may publish for long, and how much at once. Nothing is refused or dropped: a
+client that has taken more than there was is not read from until the debt is paid, and TCP holds it up. A client's
+bucket outlives its connections, so that it gains nothing by connecting anew.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from meetpoint.node.node import Node
 __all__ = ["LABELS_CHARS_MAX", "Quotas", "TokenBucket", "TokenBuckets"]
 
 PAUSE_S: Final = 0.02
-"""For at least so long a client is not read from, so that it is not stopped for each event."""
+"""Shortest time that a client is not read from, so that it is not stopped for each event."""
 
 
 class TokenBucket:
-    """Fills at a rate up to a burst; a rate of 0 is no limit."""
+    """A bucket that fills at a rate up to a burst; a rate of 0 is no limit."""
 
     __slots__ = ("_at", "_burst", "_level", "_rate")
 
@@ -40,7 +39,7 @@ class TokenBucket:
         self._at = now
 
     def take(self, amount: float, now: float) -> float:
-        """Take some, also where there is less; how long to wait before the next."""
+        """Take an amount, also where there is less; return how long to wait before the next."""
         if not self._rate:
             return 0.0
         self._fill(now)
@@ -48,7 +47,7 @@ class TokenBucket:
         return max(PAUSE_S, -self._level / self._rate) if self._level < 0 else 0.0
 
     def is_full(self, now: float) -> bool:
-        """Return whether nothing of it is taken."""
+        """Return whether the bucket is full."""
         self._fill(now)
         return not self._rate or self._level >= self._burst
 
@@ -58,14 +57,14 @@ class TokenBucket:
 
 
 class TokenBuckets:
-    """Those of all clients: one for events and one for their bytes each."""
+    """The buckets of all clients: one for events and one for their bytes each."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._of: dict[str, tuple[TokenBucket, TokenBucket]] = {}
 
     def take(self, client: str, size: int, now: float) -> float:
-        """A client has published an event of so many bytes; how long it is not to be read from."""
+        """Take an event of so many bytes; return how long its client is not to be read from."""
         pair = self._of.get(client)
         if pair is None:
             said = self._limits
@@ -76,7 +75,7 @@ class TokenBuckets:
         return max(pair[0].take(1, now), pair[1].take(size, now))
 
     def tick(self, now: float) -> None:
-        """Called now and then: who has published nothing for a while is forgotten."""
+        """Forget clients that have published nothing for a while; called now and then."""
         for client in [client for client, (one, two) in self._of.items() if one.is_full(now) and two.is_full(now)]:
             del self._of[client]
 
@@ -85,7 +84,7 @@ class TokenBuckets:
 
 
 LABELS_CHARS_MAX: Final = 4_096
-"""Characters of a subscription's owner and labels."""
+"""Largest number of characters of a subscription's owner and labels."""
 
 
 class Quotas:
@@ -97,7 +96,7 @@ class Quotas:
         self._connections: Counter[str] = Counter()
 
     def check_connection(self, client: str) -> None:
-        """Return whether a client may have one more connection; DeniedError where it may not."""
+        """Raise DeniedError unless a client may have one more connection."""
         most = self._limits.connections_per_client
         if self._connections[client] >= most:
             raise DeniedError(
@@ -107,17 +106,17 @@ class Quotas:
             )
 
     def connected(self, client: str) -> None:
-        """A client has one more connection."""
+        """Count a connection of a client."""
         self._connections[client] += 1
 
     def disconnected(self, client: str) -> None:
-        """And one less."""
+        """Count the end of a connection."""
         self._connections[client] -= 1
         if not self._connections[client]:
             del self._connections[client]
 
     def check_subscription(self, what: Subscribe, made: dict[str, None]) -> None:
-        """Return whether a client may have one more subscription, whose connection made these; DeniedError if not."""
+        """Raise DeniedError unless a client may have one more subscription; `made` are those of its connection."""
         most, owner = self._limits.subscriptions_per_client, what.terms.owner
         if len(made) >= most:
             for name in [name for name in made if not self._is_held(name)]:
@@ -131,7 +130,7 @@ class Quotas:
             )
 
     def check_labels(self, owner: str, labels: Iterable[tuple[str, str]]) -> None:
-        """Check that the owner and labels of a subscription are short enough; DeniedError where it is not."""
+        """Raise DeniedError unless the owner and labels of a subscription are short enough."""
         size = len(owner) + sum(len(name) + len(value) for name, value in labels)
         if size > LABELS_CHARS_MAX:
             raise DeniedError(
@@ -142,9 +141,7 @@ class Quotas:
         return any(name in home.standing for home in self._node.hosting.homes.values())
 
     def check_filter(self, text: str) -> None:
-        """Return whether a filter is small enough; DeniedError where it is not. What is no filter is the node's to
-        refuse.
-        """
+        """Raise DeniedError unless a filter is small enough; the node refuses what is no filter."""
         try:
             conjunctions = parse_filter(text).conjunctions
         except FilterError:

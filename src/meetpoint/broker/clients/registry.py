@@ -1,11 +1,11 @@
-"""All clients of a broker: who takes which name, which answers are waited for, and who is not read from for now.
+"""The registry of all clients of a broker: attached names, answers that are waited for, and clients that are held up.
 
-A name has at most one taker: the connection that last said `Attach`, or, for what is taken once, the one that
-subscribed. A notification that nobody takes is answered with `Detach` on the spot, and its events wait. A connection
-that ends is absent from all its names.
+At most one session is attached to a name: the one that last said `Attach`, or, for an ephemeral subscription, the one
+that subscribed. A notification without one is answered with `Detach` on the spot, and its events wait. A session that
+ends is detached from all its names.
 
 A client that publishes is not read from while too much is under way here, or while it has published faster than it may
-(`buckets`). One whose token does not count any longer is told so, and its connection is closed.
+(`quotas`). A client whose token does not count any longer is told so, and its connection is closed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ NOBODY: Final = 0
 """The number of a request whose answer nobody waits for."""
 DISK_FULL: Final = "this broker's disk is full; ask again later, or ask another"
 _QUIET: Final = (Acknowledge, Reject)
-"""What is mostly asked without wanting an answer, and need not be remembered then."""
+"""Requests that mostly want no answer, and need not be remembered then."""
 
 
 class ClientRegistry:
-    """All clients of a broker."""
+    """The clients of one broker."""
 
     def __init__(
         self,
@@ -71,14 +71,14 @@ class ClientRegistry:
         self.query_handlers: dict[type, Callable[[Session, int, Any], None]] = {}
         self.is_closing = False
         self.is_full = False
-        """Whether the disk is."""
+        """Whether the disk is full."""
         self.is_congested = False
         """Whether too much is under way for more to be published."""
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
     def ask(self, session: Session | None, request: int, what: RequestOf) -> None:
-        """Ask the node for a client."""
+        """Submit a client's request to the node."""
         if request == NOBODY and type(what) in _QUIET:
             self._submit(ClientRequest(NOBODY, what))
             return
@@ -87,7 +87,7 @@ class ClientRegistry:
         self._submit(ClientRequest(number, what))
 
     def ask_self(self, what: RequestOf) -> asyncio.Future[Outcome]:
-        """Ask the node for the broker itself."""
+        """Submit a request of the broker itself to the node."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._number = number = self._number + 1
         self._asked[number] = (None, NOBODY, what, future)
@@ -95,7 +95,7 @@ class ClientRegistry:
         return future
 
     def answered(self, number: int, outcome: Outcome) -> None:
-        """The node answers."""
+        """Pass on the node's answer."""
         asked = self._asked.pop(number, None)
         if asked is None:
             return
@@ -114,7 +114,7 @@ class ClientRegistry:
         session.tell(request, outcome)
 
     def withdraw(self) -> None:
-        """Events that are not on disk will not be for a while: their publishers are told to bring them elsewhere."""
+        """Refuse events that will not be on disk for a while, so that their publishers bring them elsewhere."""
         for number in [number for number, (_, _, what, _) in self._asked.items() if type(what) is Publish]:
             self._submit(Withdrawn(number))
             self.answered(number, Refused(DISK_FULL, retry=True))
@@ -135,7 +135,7 @@ class ClientRegistry:
 
     @property
     def unanswered(self) -> int:
-        """How many answers clients wait for."""
+        """Number of answers that clients wait for."""
         return sum(
             session is not None and request != NOBODY and not session.connection.is_over
             for session, request, _, _ in self._asked.values()
@@ -144,11 +144,11 @@ class ClientRegistry:
     # -- who takes what ------------------------------------------------------------------------------------------------
 
     def attached(self, name: str) -> Session | None:
-        """Who takes the notifications of a name."""
+        """Return the session that is attached to a name."""
         return self._attached.get(name)
 
     def attach(self, name: str, session: Session) -> None:
-        """A client takes a name from now on; whoever had it is told."""
+        """Attach a session to a name; the one before is told."""
         former = self._attached.get(name)
         if former is session:
             return
@@ -166,7 +166,7 @@ class ClientRegistry:
         session.names[name] = None
 
     def detach(self, name: str) -> Session | None:
-        """Nobody takes a name from now on."""
+        """Detach any session from a name."""
         session = self._attached.pop(name, None)
         if session is not None:
             session.names.pop(name, None)
@@ -174,24 +174,24 @@ class ClientRegistry:
         return session
 
     def names(self) -> Iterable[str]:
-        """All names that someone takes."""
+        """Return all names with an attached session."""
         return self._attached
 
     def moved(self, names: Iterable[str], reason: str) -> None:
-        """The homes of these names are elsewhere, or will be."""
+        """End the delivery of names whose homes are elsewhere, or will be."""
         for name in names:
             session = self.detach(name)
             if session is not None:
                 session.end(name, reason, moved=True)
 
     def ended(self, name: str, reason: str) -> None:
-        """A subscription is over."""
+        """End the delivery of a subscription that has ended."""
         session = self.detach(name)
         if session is not None:
             session.end(name, reason, moved=False)
 
     def notify(self, effect: Notify) -> None:
-        """Bring an event to whoever takes it; the node hears of names that nobody takes."""
+        """Deliver an event to attached sessions; the node hears of names without one."""
         attached = self._attached
         names = effect.names
         if len(names) == 1:
@@ -218,9 +218,9 @@ class ClientRegistry:
     # -- coming and going ----------------------------------------------------------------------------------------------
 
     def admit(self, client: str, token: str) -> tuple[str, SessionPolicy | None]:
-        """Who says hello, and what it may do; DeniedError where it may not come in.
+        """Return the key and the policy of a client that says hello; raise DeniedError where it may not connect.
 
-        Who it is: by its token, or else by what it says, or else nobody knows, and it is like no other.
+        The key is its name by the token, or the name that it says, or one like no other.
         """
         policy = self.access.admit(client, token)
         self._connections += 1
@@ -237,13 +237,13 @@ class ClientRegistry:
         return None if held is None else held.filter
 
     def connected(self, session: Session) -> None:
-        """A client has connected."""
+        """Add a session."""
         self.sessions[session] = None
         self.quotas.connected(session.key)
         self.log.say(logging.DEBUG, "client_connected", client=session.key)
 
     def disconnected(self, session: Session, reason: str) -> None:
-        """A client has not been there any longer since now."""
+        """Remove a session, and detach it from its names."""
         if session in self.sessions:
             del self.sessions[session]
             self.quotas.disconnected(session.key)
@@ -259,7 +259,7 @@ class ClientRegistry:
             self._submit(ClientRequest(NOBODY, Detach(name)))
 
     def recheck_tokens(self) -> None:
-        """Look at all tokens again: whose does not count any longer is told, and goes."""
+        """Close the sessions whose token does not count any longer."""
         for session in list(self.sessions):
             denied = None if session.policy is None else self.access.why_not(session.policy)
             if denied is not None:
@@ -270,7 +270,7 @@ class ClientRegistry:
     # -- who is not read from ------------------------------------------------------------------------------------------
 
     def published(self, session: Session, size: int) -> None:
-        """A client has published so many bytes: it may have to wait for a while before it is read from again."""
+        """Count published bytes; the client may have to wait before it is read from again."""
         loop = asyncio.get_running_loop()
         wait_s = self._buckets.take(session.key, size, loop.time())
         if wait_s and session not in self._paused:
@@ -282,7 +282,7 @@ class ClientRegistry:
         self.hold(session)
 
     def hold(self, session: Session) -> None:
-        """Read from a client, or not: it may have published too much, all may, or it waits for too many answers."""
+        """Read from a client, or hold it: it may have published too much, or wait for too many answers."""
         is_busy = session.in_flight > self.requests_max
         session.connection.hold(is_busy or session in self._paused or session in self._waiting)
 
@@ -291,23 +291,23 @@ class ClientRegistry:
         self.hold(session)
 
     def release(self) -> None:
-        """Read again from all that wait because too much was under way."""
+        """Read again from all that were held because too much was under way."""
         waiting, self._waiting = self._waiting, {}
         for session in waiting:
             self.hold(session)
 
     @property
     def held_back(self) -> int:
-        """How many notifications wait for room."""
+        """Number of notifications that wait for room."""
         return sum(session.queued for session in self.sessions)
 
     @property
     def queued_bytes(self) -> int:
-        """How many bytes are still to be written."""
+        """Number of bytes that are still to be written."""
         return sum(session.connection.queued_bytes for session in self.sessions)
 
     def tick(self, now: float) -> None:
-        """Called now and then: close what stalls, and whose token has expired."""
+        """Close stalled sessions, and those with expired tokens; called now and then."""
         for session in list(self.sessions):
             session.connection.tick(now)
         self.recheck_tokens()

@@ -1,11 +1,12 @@
-"""One client's connection: what it asks, and what it is told.
+"""A session: the connection of one client, with its requests and its deliveries.
 
-What a client with a token asks goes by its badge first (`badges`), and so does all that it is told. Names are inside as
-the network has them; they are the client's own words only on the wire.
+The requests of a client with a token go through its policy first (`authorization`), and so does all that it is told.
+Names are inside as the network has them; the client's own words are only on the wire.
 
-A client that does not read: so many bytes are written ahead; after that, what is taken once is dropped and counted, and
-the rest is held back, unencoded, until there is room. It is bounded by the window, since nothing that was not sent is
-acknowledged; and should the client take nothing for a while its connection is closed, and all of it waits at the home.
+For a client that does not read, so many bytes are written ahead. After that, deliveries to ephemeral subscriptions are
+dropped and counted, and the rest is held back, unencoded, until there is room. That is bounded by the window, since
+nothing that was not sent is acknowledged. Should the client take nothing for a while its connection is closed, and all
+of it waits at the home.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _WRITES: Final = (Publish, Subscribe, Update, Unsubscribe, Declare)
 
 
 class Session:
-    """One client's connection."""
+    """The session of one client."""
 
     def __init__(
         self, clients: ClientRegistry, connection: Connection, client: str, key: str, policy: SessionPolicy | None
@@ -58,19 +59,19 @@ class Session:
         self.connection = connection
         self.client = client
         self.key = key
-        """Who it is where things are counted by clients."""
+        """The client's key where things are counted by clients."""
         self.policy = policy
         self._offender = {"client": key} if policy is not None else {"address": connection.host, "name": client}
-        """Whom the log names: without a token, a name is only what somebody says."""
+        """The fields that name the client in the log: without a token, a name is only what somebody says."""
         self.names: dict[str, None] = {}
         self.ephemeral: dict[str, None] = {}
-        """Of the names, those of subscriptions that are taken once."""
+        """The attached names of ephemeral subscriptions."""
         self._made: dict[str, None] = {}
-        """The names of subscriptions that were made here."""
+        """The names of subscriptions that were made by this session."""
         self.is_out_of_order = False
         """Whether an event was refused for now: what the client had sent after it must not overtake it."""
         self.in_flight = 0
-        """How many requests have no answer yet."""
+        """Number of requests without an answer yet."""
         self._held: deque[tuple[Notify, tuple[str, ...]]] = deque()
         self._withheld: list[tuple[EventKey, tuple[str, ...], str]] = []
         self._handlers: dict[type, Callable[[int, Any], None]] = {
@@ -87,7 +88,7 @@ class Session:
     # -- what it asks --------------------------------------------------------------------------------------------------
 
     def take(self, message: Message) -> None:
-        """A message of the client."""
+        """Take a message of the client."""
         assert type(message) is Ask
         clients = self._clients
         clients.counts.totals["requests"] += 1
@@ -123,7 +124,7 @@ class Session:
                 clients.published(self, len(message.what.event))
 
     def refuse(self, kind: str, reason: str) -> None:
-        """Something of this client was refused: count it, and say it once."""
+        """Count and log a refusal of this client."""
         self._clients.refusals.refuse(kind, reason=reason, **self._offender)
 
     def _not_now(self, kind: type, why: str, reason: str) -> DeniedError:
@@ -207,7 +208,7 @@ class Session:
     # -- what it is told -----------------------------------------------------------------------------------------------
 
     def tell(self, request: int, word: Word) -> None:
-        """Answer a request, where that is wanted."""
+        """Answer a request, where an answer is wanted."""
         self.in_flight -= 1
         if self.in_flight == self._clients.requests_max // 2:
             self._clients.hold(self)
@@ -216,19 +217,19 @@ class Session:
             self._say(Told(request, word if self.policy is None else self.policy.outward(word)))
 
     def end(self, name: str, reason: str, *, moved: bool) -> None:
-        """Nothing more comes for a name."""
+        """Tell that nothing more comes for a name."""
         (said,) = self._names_outside((name,))
         self._say(Ended(said, reason, moved))
 
     def send_go_away(self, reason: str, others: tuple[str, ...]) -> None:
-        """This broker stops, or will not go on with this client."""
+        """Tell that this broker stops, or ends this session."""
         self._say(GoAway(reason, others))
 
     def _names_outside(self, names: tuple[str, ...]) -> tuple[str, ...]:
         return names if self.policy is None else self.policy.scope.names_outside(names)
 
     def notify(self, effect: Notify, names: tuple[str, ...]) -> None:
-        """Bring an event to names that this client takes."""
+        """Deliver an event to names of this client."""
         if self.policy is not None and (reason := self.policy.why_not_deliver(effect.content)) is not None:
             self._reject_delivery(effect.event, names, reason)
             return
@@ -249,7 +250,7 @@ class Session:
         content = effect.content
         if self.policy is not None:
             names, content = self._names_outside(names), self.policy.event_outside(content)
-        self.connection.say(_ENCODE(Notification(effect.event, names, content, effect.redelivered)))
+        self.connection.send(_ENCODE(Notification(effect.event, names, content, effect.redelivered)))
 
     def _without_ephemeral(self, names: tuple[str, ...]) -> tuple[str, ...]:
         if not self.ephemeral:
@@ -259,7 +260,7 @@ class Session:
         return kept
 
     def drained(self) -> None:
-        """There is room again: what was held back goes, as far as it fits."""
+        """Deliver what was held back, as far as there is room."""
         held, connection = self._held, self.connection
         while held and connection.queued_bytes <= self._clients.queue_max // 2:
             effect, names = held.popleft()
@@ -268,7 +269,7 @@ class Session:
                 self._write(effect, names)
 
     def _reject_delivery(self, event: EventKey, names: tuple[str, ...], reason: str) -> None:
-        """An event may not be handed over: a dead letter where it would wait, and gone where it is taken once.
+        """Reject an event that may not be delivered: a durable subscription makes it a dead letter.
 
         The home is told in the next turn of the loop: it brings the next ones then, and there may be very many.
         """
@@ -284,15 +285,15 @@ class Session:
 
     def _say(self, message: Message) -> None:
         if not self.connection.is_over:
-            self.connection.say(_ENCODE(message))
+            self.connection.send(_ENCODE(message))
 
     @property
     def queued(self) -> int:
-        """How many notifications are held back."""
+        """Number of notifications that are held back."""
         return len(self._held)
 
     def refused(self, error: WireError) -> None:
-        """What is no message is answered with nothing: it has no number."""
+        """Count bytes that are no message, and close; they have no request number to answer."""
         clients = self._clients
         clients.counts.wire_errors[error.kind] += 1
         kind = "frame_oversized" if error.kind == "oversized" else "unreadable"
@@ -300,6 +301,6 @@ class Session:
         self.connection.close(str(error))
 
     def closed(self, reason: str) -> None:
-        """The client is gone."""
+        """End the session."""
         self._held.clear()
         self._clients.disconnected(self, reason)

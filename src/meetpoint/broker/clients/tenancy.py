@@ -1,8 +1,8 @@
-"""What belongs to whom: names, filters and events of a client as they are inside the network, and back.
+"""Tenancy: names, filters and events of a client as they are inside the network, and back.
 
-Where clients show tokens, each has names of its own, and each tenant events of its own. A session translates what its
-client says on the way in, and what it is told on the way out; between, nothing knows of it: not the home, not the six
-schemes, not the matcher.
+Where clients show tokens, each has names of its own, and each tenant events of its own. A session translates the
+client's words on the way in, and what it is told on the way out. Nothing in between knows of it: not the home, not the
+six schemes, not the matcher.
 
 | | the client says | inside |
 | --- | --- | --- |
@@ -33,9 +33,9 @@ from meetpoint.security.permissions import RESERVED_PREFIX
 __all__ = ["MARK", "ReservedError", "Scope", "event_outside"]
 
 MARK: Final = "@"
-"""What a full name begins with."""
+"""The first character of a full name."""
 NOBODY: Final = "/"
-"""A tenant that there is never."""
+"""A tenant that never exists."""
 _ATTRIBUTE: Final = join_name((TENANT,))
 _DECODE: Final = msgspec.msgpack.Decoder().decode
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
@@ -46,7 +46,7 @@ class ReservedError(Exception):
 
 
 class Scope:
-    """What is one client's own."""
+    """The names, filters and events of one client."""
 
     def __init__(self, tenant: str, client: str) -> None:
         self.tenant = tenant
@@ -59,41 +59,41 @@ class Scope:
         self._filter_end = f") AND {condition}"
 
     def name_within(self, name: str) -> str:
-        """A name of the client's, inside."""
+        """Return a client's name as it is inside."""
         return self.prefix + name
 
     def names_within(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """The same of several."""
+        """Return a client's names as they are inside."""
         prefix = self.prefix
         return tuple([prefix + name for name in names])
 
     def names_outside(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Names as the client says them; others' are left as they are."""
+        """Return names as the client says them; others' are left as they are."""
         prefix = self.prefix
         return tuple([name.removeprefix(prefix) for name in names])
 
     def own(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Of full names, the client's own, as it says them."""
+        """Return the client's own among full names, as it says them."""
         prefix = self.prefix
         return tuple([name.removeprefix(prefix) for name in names if name.startswith(prefix)])
 
     def filter_within(self, text: str) -> str:
-        """A filter that was read before, for this tenant's events alone."""
+        """Return a valid filter, restricted to this tenant's events."""
         return f"({text}{self._filter_end}"
 
     def filter_outside(self, text: str) -> str:
-        """What the client had said."""
+        """Return a filter as the client said it."""
         end = self._filter_end
         return text[1 : -len(end)] if text.endswith(end) and text.startswith("(") else text
 
     def text_outside(self, text: str) -> str:
-        """A sentence about names of the client, which may stand there as they are or as Python quotes them."""
+        """Return a sentence with the client's names as it says them, quoted by Python or not."""
         for spelling in self._spellings:
             text = text.replace(spelling, "")
         return text
 
     def event_within(self, content: bytes) -> bytes:
-        """An event as MessagePack, as this client's; EventError where it is none."""
+        """Return a client's event, in MessagePack, as it is inside; raise EventError where it is none."""
         event = _read(content)
         attributes = event[4]
         for name in attributes:
@@ -110,7 +110,7 @@ class Scope:
 
 
 def _read(content: bytes) -> list[Any]:
-    """The parts of an event, values as they are on the wire. What is odd about it is for the strict reader to say."""
+    """Return the parts of an event, values as on the wire; the strict reader reports what is odd about it."""
     try:
         event: Any = _DECODE(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
@@ -133,7 +133,7 @@ def _read(content: bytes) -> list[Any]:
 
 @lru_cache(maxsize=64)
 def event_outside(content: bytes) -> tuple[str, bytes]:
-    """Whose tenant's an event is, and the event as its publisher said it; one from before there were tokens stays."""
+    """Return an event's tenant, and the event as its publisher said it; one from before tokens stays."""
     event = _read(content)
     for place in (0, 1):
         if event[place].startswith(MARK) and event[place].count("/") >= 2:

@@ -1,1 +1,1 @@
-"""A broker as its operator sees it: metrics, logs, health, traces of events, and how the network looks from here."""
+"""The broker as its operator sees it: metrics, logs, refusals and traces of events."""

@@ -1,15 +1,15 @@
-"""What a broker writes down: one line per thing that happened, as text or as JSON, never one per event at INFO.
+"""The log of a broker, and its refusals.
 
-An entry has a name (`event=`) and fields. The loggers are those of the standard library, below `meetpoint`; a program
-that runs brokers inside itself decides what becomes of them, and `set_up` is for one that is a broker.
+An entry is one line of text or JSON for one thing that happened, never one per event at INFO. It has a name (`event=`)
+and fields. The loggers are those of the standard library, below `meetpoint`; a program that runs brokers inside itself
+configures them, and `set_up` is for a process that is a broker.
 
-What a broker refuses: every refusal is counted by its kind, and said in the log once a minute per kind and culprit.
+Every refusal is counted by its kind, and logged once a minute per kind and culprit. A culprit that is refused again
+within the minute is only counted; when it is over one line says how often. So an attack costs a number each time and a
+line a minute, and people can read the log. Culprits that are remembered are bounded too: when there are too many, the
+others share one minute per kind.
 
-Whoever is refused again within the minute is only counted; when it is over one line says how many there were. So an
-attack costs a number each time and a line a minute, and a log is read by people. Culprits that are remembered are
-bounded too: when there are too many, those that come on top share one minute per kind.
-
-`KINDS` is the list of all kinds, with what they mean; docs/operations.md has it with what to do.
+`KINDS` is the list of all kinds, with their meaning; docs/operations.md says what to do.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _LOGGER = logging.getLogger("meetpoint.broker")
 
 
 class Log:
-    """Where one broker of this process writes."""
+    """The log of one broker of this process."""
 
     def __init__(self) -> None:
         self.broker = ""
 
     def say(self, level: int, event: str, **fields: Any) -> None:
-        """Write that something happened."""
+        """Write an entry."""
         if not _LOGGER.isEnabledFor(level):
             return
         error = fields.pop("error", None)
@@ -55,7 +55,7 @@ def _quoted(value: object) -> str:
 
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return one line of text."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         line = f"{time} {record.levelname} {record.getMessage()}"
         if record.exc_info:
@@ -65,7 +65,7 @@ class _Text(logging.Formatter):
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        """One object."""
+        """Return one JSON object."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         fields = getattr(record, "fields", None) or {"event": "log", "message": record.getMessage()}
         said = {"time": time, "level": record.levelname.lower(), **fields}
@@ -75,7 +75,7 @@ class _Json(logging.Formatter):
 
 
 def set_up(config: Logging) -> None:
-    """Write all that Meetpoint says to standard error."""
+    """Write all of Meetpoint's log to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if config.format == "json" else _Text())
     logger = logging.getLogger("meetpoint")
@@ -85,13 +85,13 @@ def set_up(config: Logging) -> None:
 
 
 QUIET_S: Final = 60.0
-"""For so long the same refusal of the same culprit is only counted."""
+"""Time in which the same refusal of the same culprit is only counted."""
 CULPRITS_MAX: Final = 1_000
-"""How many minutes are kept apart."""
+"""Number of culprits that are counted apart."""
 CULPRIT_CHARS: Final = 200
-"""How much of a culprit's name is remembered."""
+"""Length to which a culprit's name is cut."""
 FIELD_CHARS: Final = 500
-"""How much of anything else is written down."""
+"""Length to which any other field is cut."""
 
 KINDS: Final = {
     # the door
@@ -138,11 +138,11 @@ KINDS: Final = {
     "peer": "A broker's message that it had no right to: an old deletion, an old record, another's home",
 }
 _ORDINARY: Final = frozenset({"request", "not_ready", "stopping"})
-"""What happens in every network: said at INFO."""
+"""Kinds that happen in every network, logged at INFO."""
 
 
 class _QuietPeriod:
-    """The time in which a refusal is only counted."""
+    """A time in which a refusal is only counted."""
 
     __slots__ = ("since", "unsaid")
 
@@ -152,7 +152,7 @@ class _QuietPeriod:
 
 
 class Refusals:
-    """All that one broker refuses."""
+    """The refusals of one broker."""
 
     def __init__(self, counts: Counts, log: Log, clock: Callable[[], float] = monotonic) -> None:
         self._counts = counts
@@ -162,7 +162,7 @@ class Refusals:
         counts.refusals.update(dict.fromkeys(KINDS, 0))  # what has not happened yet is shown too
 
     def refuse(self, kind: str, *, client: str = "", address: str = "", **fields: Any) -> None:
-        """Something of a client, or from an address (the host, without a port), was refused; `fields` say more."""
+        """Count and log a refusal of a client, or of an address (the host, without a port); `fields` say more."""
         assert kind in KINDS, kind
         self._counts.refusals[kind] += 1
         minutes = self._quiet
@@ -178,7 +178,7 @@ class Refusals:
         self._say(kind, client=client[:CULPRIT_CHARS], address=address, **fields)
 
     def tick(self) -> None:
-        """Called now and then: a minute that is over says what was only counted; a quiet one is forgotten."""
+        """Log what was only counted in minutes that are over, and forget quiet ones; called now and then."""
         now = self._clock()
         over = [(key, minute) for key, minute in self._quiet.items() if now - minute.since >= QUIET_S]
         for key, minute in over:

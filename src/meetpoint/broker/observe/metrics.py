@@ -1,11 +1,10 @@
-"""What a broker has counted. Counting is adding to a number; names and types of Prometheus come in when it is asked.
+"""The metrics of a broker, and the match rate of each subscription.
 
-The same numbers go to /metrics, to `Status` and so to `meetpoint top`.
+Counting is adding to a number; names and types of Prometheus are made when it asks. The same numbers go to /metrics, to
+`Status` and so to `meetpoint top`.
 
-How often each subscription is matched: counted in slices of some seconds, of which the last few are remembered.
-
-Counting a match is adding to a number in a table; what a minute had is added up when someone asks. Subscriptions that
-are gone are forgotten now and then, and there is a limit to how many are counted at all.
+Matches are counted in slices of some seconds, of which the last few are remembered, and added up when someone asks.
+Ended subscriptions are forgotten now and then, and there is a limit to how many are counted at all.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from meetpoint.api.limits import SECOND_US
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-__all__ = ["HELP", "Counts", "Histogram", "Rate", "Rates"]
+__all__ = ["HELP", "Counts", "Histogram", "MatchRate", "MatchRates"]
 
 HOPS_BOUNDS: Final = (0, 1, 2, 3, 4, 6, 8, 12, 16, 32)
 STORE_BOUNDS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
@@ -57,7 +56,7 @@ HELP: Final = {
 
 
 class Histogram:
-    """How many values lay below each of some bounds."""
+    """The number of values below each of some bounds."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -67,17 +66,17 @@ class Histogram:
         self.sum = 0.0
 
     def add(self, value: float, times: int = 1) -> None:
-        """A value was measured."""
+        """Add a measured value."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """Number of values."""
         return sum(self.counts)
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Cumulated, as Prometheus has them."""
+        """Return cumulated buckets, as Prometheus has them."""
         found, total = [], 0
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
             total += count
@@ -86,22 +85,22 @@ class Histogram:
 
 
 class Counts:
-    """All numbers of one broker."""
+    """All counts of one broker."""
 
     def __init__(self) -> None:
         self.totals: defaultdict[str, int] = defaultdict(int)
         self.observed: defaultdict[str, int] = defaultdict(int)
-        """What the node itself observed, by its names."""
+        """Observations of the node, by its names."""
         self.wire_errors: defaultdict[str, int] = defaultdict(int)
         self.refusals: defaultdict[str, int] = defaultdict(int)
-        """What was refused, by the kinds of `net.refusals`, which counts it."""
+        """Refusals by kind, counted by `Refusals`."""
         self.hops = Histogram(HOPS_BOUNDS)
         self.store_s = Histogram(STORE_BOUNDS_S)
         self.gauges: Callable[[], dict[str, float]] = dict
-        """How much there is of what, right now."""
+        """Returns the current gauges."""
 
     def numbers(self) -> dict[str, float]:
-        """Everything by name, flat."""
+        """Return everything by name, flat."""
         found: dict[str, float] = {name: float(self.totals.get(name, 0)) for name in HELP}
         found.update(self.gauges())
         found["hops_sum"], found["hops_count"] = self.hops.sum, float(self.hops.count)
@@ -113,7 +112,7 @@ class Counts:
         return found
 
     def collect(self) -> Iterator[Metric]:
-        """For a registry of prometheus_client."""
+        """Yield metrics for a registry of prometheus_client."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         for name, help_ in HELP.items():
@@ -143,19 +142,19 @@ def _labelled(name: str, help_: str, label: str, values: dict[str, int]) -> Metr
 
 SLICE_US: Final = 10 * SECOND_US
 SLICES: Final = 6
-"""So many whole slices, and the one that has begun, are the last minute."""
+"""Number of whole slices that, with the current one, are the last minute."""
 NAMES_MAX: Final = 200_000
 
 
-class Rate(msgspec.Struct, gc=False):
-    """One subscription's matches: how many, how many lately, and about when it had the last."""
+class MatchRate(msgspec.Struct, gc=False):
+    """The matches of one subscription: all, those of the last minute, and about when the last was."""
 
     total: int = 0
     lately: int = 0
     last_us: int = 0
 
 
-class Rates:
+class MatchRates:
     """The matches of all subscriptions here, since `since_us`."""
 
     def __init__(self, now: int) -> None:
@@ -163,27 +162,27 @@ class Rates:
         self._until = now + SLICE_US
         self._slice: defaultdict[str, int] = defaultdict(int)
         self._slices: deque[dict[str, int]] = deque(maxlen=SLICES)
-        self._older: dict[str, Rate] = {}
+        self._older: dict[str, MatchRate] = {}
 
     def matched(self, names: Iterable[str], now: int) -> None:
-        """An event matched these."""
+        """Count an event that matched some subscriptions."""
         if now >= self._until:
             self._turn(now)
         slice_ = self._slice
         for name in names:
             slice_[name] += 1
 
-    def of(self, name: str, now: int) -> Rate:
-        """How one subscription is."""
+    def of(self, name: str, now: int) -> MatchRate:
+        """Return the rate of one subscription."""
         if now >= self._until:
             self._turn(now)
-        older = self._older.get(name, Rate())
+        older = self._older.get(name, MatchRate())
         here = self._slice.get(name, 0)
         lately = here + sum(each.get(name, 0) for each in self._slices)
-        return Rate(older.total + here, lately, self._until - SLICE_US if here else older.last_us)
+        return MatchRate(older.total + here, lately, self._until - SLICE_US if here else older.last_us)
 
     def keep(self, names: Iterable[str]) -> None:
-        """Forget all but these."""
+        """Forget all but these subscriptions."""
         kept = set(names)
         for gone in [name for name in self._older if name not in kept]:
             del self._older[gone]
@@ -192,13 +191,13 @@ class Rates:
         return len(self._older)
 
     def _turn(self, now: int) -> None:
-        """A slice is over: what was counted in it is remembered with its beginning."""
+        """Begin a new slice."""
         for name, count in self._slice.items():
             older = self._older.get(name)
             if older is None:
                 if len(self._older) >= NAMES_MAX:
                     continue
-                older = self._older[name] = Rate()
+                older = self._older[name] = MatchRate()
             older.total += count
             older.last_us = self._until - SLICE_US
         passed = (now - self._until) // SLICE_US

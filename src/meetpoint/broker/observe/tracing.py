@@ -1,19 +1,18 @@
-"""Those who look on at each step of the node, while anyone wants to know: the driver calls nobody otherwise.
+"""Tracing of events: step hooks, the most recent events, and the path of single events.
 
-The last events, for whoever looks on: what was published here, and which subscribers here were told of what.
+`StepHooks` are called at each step of the node while anyone wants to know; the driver calls nobody otherwise.
 
-Nothing is remembered while nobody asks: the first question begins it, and some seconds after the last one it ends.
-What is remembered is numbered, so that each question gets what is new; under load, only the newest.
+`RecentEvents` are the events that were published here, and which subscribers here were told of which. The first
+question begins the recording, and some seconds after the last question it ends. Entries are numbered, so that each
+question gets what is new; under load, only the newest.
 
-Following single events: what is said and done here about them, remembered while someone wants to know.
+`EventTracer` remembers what is sent and done here about single events. Whether a message is about an event is seen from
+its bytes (`catalog.signs`). Some name none: a question that an event gives rise to, and its answer. Such a message is
+about the event of its step, or of its question. Other brokers cannot know that; so each broker remembers the *threads*
+of messages that name no event, and the asker joins them: a keyed request and its answer, or a query and its reply, have
+one thread at every broker.
 
-Whether a message is about an event is seen from its bytes (`catalog.signs`). Some name none: a question that an event
-gives rise to, and its answer. Such a one is about the event that its step was about last, or that its question was.
-Elsewhere nobody knows that; so each broker remembers the *threads* of messages that name no event, and whoever asks
-brings together what belongs together: an errand and its answer, a query and its reply, have one thread wherever they
-are seen.
-
-All of it is bounded, ends by itself, and costs nothing while nobody follows: the driver has nobody to call then.
+All of it is bounded, ends by itself, and costs nothing while nobody asks.
 """
 
 from __future__ import annotations
@@ -51,11 +50,11 @@ __all__ = [
 ]
 
 StepHook: TypeAlias = Callable[[Input, Sequence[Effect], int], None]
-"""Takes an input, what the node wants done about it, and the time."""
+"""Takes an input, the effects that the node wants, and the time."""
 
 
 class StepHooks:
-    """Some who look on, by name; while there are any, the node tells what becomes of events."""
+    """The hooks that see each step, by name; while there are any, the node traces events."""
 
     def __init__(self, node: Node, set_hook: Callable[[StepHook | None], None]) -> None:
         self._node = node
@@ -64,7 +63,7 @@ class StepHooks:
         self._was_traced = False
 
     def set(self, name: str, hook: StepHook | None) -> None:
-        """Somebody looks on from now on, or not any longer."""
+        """Set a hook, or remove it."""
         had = bool(self._all)
         if hook is None:
             self._all.pop(name, None)
@@ -78,7 +77,7 @@ class StepHooks:
 
     @property
     def has_tracing(self) -> bool:
-        """Whether the node tells what becomes of events, also when nobody looks on."""
+        """Whether the node traces events also while there is no hook."""
         return self._was_traced if self._all else self._node.is_traced
 
     def _each(self, item: Input, effects: Sequence[Effect], now: int) -> None:
@@ -87,15 +86,15 @@ class StepHooks:
 
 
 LOOK_US: Final = 20 * SECOND_US
-"""For so long after a question it goes on."""
+"""Time that the recording goes on after a question."""
 EVENTS_MAX: Final = 200
 MATCHES_MAX: Final = 1_000
 RECENT_BYTES: Final = 256 << 10
-"""About how many bytes of events an answer has; the newest come first into it."""
+"""About how many bytes of events an answer has; the newest go into it first."""
 
 
 class RecentEvents:
-    """What one broker remembers of the last events, while anyone looks on."""
+    """The most recent events of one broker, while anyone asks for them."""
 
     def __init__(self) -> None:
         self.on_change: Callable[[bool], None] = lambda is_looking: None
@@ -105,7 +104,7 @@ class RecentEvents:
         self._matches: deque[RecentMatch] = deque(maxlen=MATCHES_MAX)
 
     def on_step(self, item: Input, effects: Sequence[Effect], now: int) -> None:
-        """The node has taken an input, and wants these things done."""
+        """Record a step of the node."""
         if now >= self._until:
             self._events.clear()
             self._matches.clear()
@@ -123,7 +122,7 @@ class RecentEvents:
                 self._matches.append(RecentMatch(self._number, now, effect.event, len(effect.names), is_told))
 
     def since(self, number: int, now: int) -> RecentIs:
-        """What came after a number, and go on for a while."""
+        """Return what came after a number, and go on recording for a while."""
         is_new = now >= self._until
         self._until = now + LOOK_US
         if is_new:
@@ -140,22 +139,22 @@ class RecentEvents:
 
 
 FOLLOWED_MAX: Final = 16
-"""How many events are followed at a time."""
+"""Number of events that are followed at a time."""
 SEEN_MAX: Final = 2_000
-"""How many things are remembered of one."""
+"""Number of sightings that are remembered of one event."""
 UNNAMED_MAX: Final = 4_000
-"""How many messages that name no event are remembered, while any event is followed."""
+"""Number of messages that name no event and are remembered while any event is followed."""
 SECONDS_MAX: Final = 120.0
 NAMES_MAX: Final = 200
-"""How many of the subscriptions that one step is about are named."""
+"""Number of subscriptions that are named for one step."""
 ANSWER_BYTES: Final = 512 << 10
 SEEN_BYTES: Final = 80
-"""About how many bytes an answer has, and one thing that was seen without what is of any length."""
+"""About how many bytes one sighting has in an answer, without its fields of any length."""
 THREADS_MAX: Final = 2_000
 _WATERMARKS: Final = frozenset({"watermark", "watermarked", "flooded"})
-"""About streams rather than events."""
+"""Messages about streams rather than events."""
 _ODD: Final = (ValueError, ArithmeticError, RecursionError, msgspec.MsgspecError, WireError, MeetpointError)
-"""What a message of a liar may lead to here."""
+"""Errors that a liar's message may cause here."""
 
 _PACK: Final = msgspec.msgpack.Encoder().encode
 
@@ -165,7 +164,7 @@ class TracingError(Exception):
 
 
 class _MessageSeen(NamedTuple):
-    """A message that was sent or came, as far as anyone needs to know."""
+    """A message that was sent or came, as far as tracing needs it."""
 
     is_sent: bool
     peer: bytes
@@ -177,7 +176,7 @@ class _MessageSeen(NamedTuple):
 
 
 class _FollowedEvent:
-    """One event that is followed."""
+    """An event that is followed."""
 
     def __init__(self, id_: str, until: int) -> None:
         self.signs = Signs(_PACK(id_))
@@ -202,7 +201,7 @@ class _FollowedEvent:
 
 
 class EventTracer:
-    """All events that are followed at one broker."""
+    """The events that are followed at one broker."""
 
     def __init__(self, node: Node, codec: Codec) -> None:
         self._node = node
@@ -211,12 +210,12 @@ class EventTracer:
         self._unnamed: deque[Seen] = deque(maxlen=UNNAMED_MAX)
         self._number = 0
         self.errors = 0
-        """Messages that could not be looked into."""
+        """Number of messages that could not be read."""
         self.on_change: Callable[[bool], None] = lambda is_following: None
-        """Told whether anything is followed now."""
+        """Called when following begins or ends."""
 
     def follow(self, id_: str, seconds: float, now: int) -> None:
-        """Remember what is about an event from now on; told again, for longer."""
+        """Follow an event from now on, or for longer."""
         self._forget_old(now)
         until = now + int(min(max(seconds, 0.0), SECONDS_MAX) * SECOND_US)
         known = self._followed.get(id_)
@@ -230,7 +229,7 @@ class EventTracer:
         self._followed[id_] = _FollowedEvent(id_, until)
 
     def followed(self, id_: str, threads: Sequence[bytes], now: int) -> FollowedIs | None:
-        """What was seen of an event, and of threads; None where it is not followed, or not any longer."""
+        """Return the sightings of an event and of threads; None where it is not followed any longer."""
         self._forget_old(now)
         known = self._followed.get(id_)
         if known is None:
@@ -258,7 +257,7 @@ class EventTracer:
     # -- a step of the node --------------------------------------------------------------------------------------------
 
     def on_step(self, item: Input, effects: Sequence[Effect], now: int) -> None:
-        """The node has taken an input, and wants these things done."""
+        """Record a step of the node."""
         self._forget_old(now)
         came = self._came(item)
         sent = [self._sent(effect) for effect in effects if type(effect) is Send]
@@ -348,7 +347,7 @@ class EventTracer:
         return _MessageSeen(is_sent, peer, tag, event if type(event) is EventKey else None, thread, is_routed, data)
 
     def _thread(self, message: Any, source: bytes, to: bytes) -> tuple[bytes, bool]:
-        """What a question and its answer have in common; and whether it is on its way by the overlay's routing."""
+        """Return the thread that a question and its answer have in common, and whether the message is routed."""
         is_routed = False
         while tag_of(message).endswith(".ro"):
             message, is_routed = self._codec.decode(message.body), True

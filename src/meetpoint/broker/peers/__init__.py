@@ -1,1 +1,1 @@
-"""Links to other brokers: who is dialled, when, and what waits for whom."""
+"""Links to other brokers: dialling them, and the messages that wait for them."""

@@ -1,4 +1,4 @@
-"""How a broker dials another: from its own address, within a time, and only one that is who it says."""
+"""Dialling another broker: from this one's own address, within a time, and with a check of who answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BIND_WITHOUT_PORT: Final = getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24)
 
 
 class Refusal(Exception):  # noqa: N818 - it is no error of anybody's here
-    """The broker that was dialled will not speak with this one; or this one not with it, then `kind` says for what."""
+    """A side of a dialled connection will not talk with the other; `kind` is set where it is this side."""
 
     def __init__(self, reason: str, retry: bool, kind: str = "") -> None:
         super().__init__(reason)
@@ -37,10 +37,7 @@ async def dial(
     hello: Hello,
     welcomed: Callable[[Connection, Welcome], None],
 ) -> Connection:
-    """Connect to a broker, see that it is the one it says, and say hello.
-
-    OSError, TimeoutError or Refusal where that does not succeed.
-    """
+    """Connect to a broker, check who it is, and shake hands; raise OSError, TimeoutError or Refusal."""
     loop = scheduler.loop
     answer: asyncio.Future[None] = loop.create_future()
     role = _DialHandshake(guard, answer, welcomed)
@@ -52,7 +49,7 @@ async def dial(
     except BaseException:
         sock.close()
         raise
-    connection.say(HANDSHAKE.encode(hello))
+    connection.send(HANDSHAKE.encode(hello))
     try:
         await asyncio.wait_for(answer, config.limits.handshake_s)
     except BaseException:
@@ -62,7 +59,7 @@ async def dial(
 
 
 async def _connect(loop: asyncio.AbstractEventLoop, to: Address, config: BrokerConfig) -> socket.socket:
-    """A socket that comes from the address that this broker listens at, where that is a certain one."""
+    """Return a connected socket, bound to the address that this broker listens at where that is a definite one."""
     problem: OSError | None = None
     for family, kind, proto, _, target in await loop.getaddrinfo(to.host, to.port, type=socket.SOCK_STREAM):
         try:

@@ -1,12 +1,12 @@
-"""The ways to other brokers.
+"""Links to other brokers.
 
-A link leads one way: each broker dials every broker that it has something to say to, and reads what others dial. A
-link is dialled when the first message is to go, and again when a message is to go after it broke; in between a little
-time passes, so that a broker that is down is not dialled without end. What cannot be sent is dropped: whoever sent it
-says it again. Only so many bytes wait for one broker.
+A link leads one way: each broker dials every broker that it sends to, and reads what others dial. A link is dialled for
+its first message, and again for the first message after it broke; in between a little time passes, so that a broker
+that is down is not dialled without end. What cannot be sent is dropped: its sender repeats it. Only so many bytes wait
+for one broker.
 
-The node is told (`PeerUnreachable`) of a broker that refuses, is another one by now, or whose link breaks. A
-suspicion is against one incarnation; so whoever is dialled tells the dialler of each that it comes to (`IAm`), as the
+The node is told (`PeerUnreachable`) of a broker that refuses, is another one by now, or whose link breaks. A suspicion
+is against one incarnation; so the dialled side tells the dialler of each incarnation that it comes to (`IAm`), as the
 dialler does.
 """
 
@@ -36,11 +36,11 @@ __all__ = ["InboundLink", "PeerLinks"]
 BACKOFF_S_MIN: Final = 0.05
 BACKOFF_S_MAX: Final = 1.0
 UNUSED_S: Final = 120.0
-"""A link that is not open is forgotten after so long."""
+"""Time after which a link that is not open is forgotten."""
 
 
 class PeerLink:
-    """The way to one address."""
+    """The link to one address."""
 
     def __init__(self, links: PeerLinks, address: str, to: Peer) -> None:
         self._links = links
@@ -63,21 +63,21 @@ class PeerLink:
 
     @property
     def end(self) -> tuple[Connection, NodeId] | None:
-        """The connection, and whom it leads to, where it leads somewhere."""
+        """The connection and the id of its broker, where it is open."""
         return None if self._connection is None else (self._connection, self._to.id)
 
     def expel(self, kind: str, reason: str) -> None:
-        """Whoever is there is not believed any longer."""
+        """Close the link to a broker that is not believed any longer."""
         if self._connection is not None:
             self._links.expel(self._connection, kind, reason)
 
     @property
     def queued_bytes(self) -> int:
-        """How much waits."""
+        """Number of bytes that wait."""
         return self._pending_bytes if self._connection is None else self._connection.queued_bytes
 
     def send(self, to: Peer, data: bytes) -> None:
-        """Say something."""
+        """Send an encoded message."""
         if to is not self._to:
             if to.id != self._to.id:
                 self._change(to)
@@ -87,7 +87,7 @@ class PeerLink:
             if connection.is_full and connection.queued_bytes > self._links.queue_max:
                 self._links.counts.totals["dropped_to_peers"] += 1
             else:
-                connection.say(data)
+                connection.send(data)
             return
         if not self._pending:
             self._said = self._links.me
@@ -100,15 +100,15 @@ class PeerLink:
             self._dial()
 
     def became(self, me: Peer) -> None:
-        """What is said from now on is said under another incarnation."""
+        """Send under another incarnation from now on."""
         data = HANDSHAKE.encode(IAm(me))
         if self._connection is not None:
-            self._connection.say(data)
+            self._connection.send(data)
         elif self._pending or self._task is not None:
             self._pending.append(data)
 
     def _change(self, to: Peer) -> None:
-        """Another broker has this address: what was to be said to the former one is not for it."""
+        """Drop what waits for the former broker of this address."""
         self._drop()
         if self._connection is not None:
             connection, self._connection = self._connection, None
@@ -138,10 +138,10 @@ class PeerLink:
         connection.begin(message.version, HANDSHAKE, _OutboundRole(self, message.broker))
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         for data in pending:
-            connection.say(data)
+            connection.send(data)
 
     def _failed(self, error: Exception) -> None:
-        """Nobody, or nobody who wants to hear this, is there."""
+        """Report that nobody answers, or nobody who wants to."""
         reason = str(error) or type(error).__name__
         kind = error.kind if isinstance(error, Refusal) else "file_handles" if is_out_of_handles(error) else ""
         if kind:
@@ -151,7 +151,7 @@ class PeerLink:
         self._broken(self._to)
 
     def lost(self, reached: Peer, reason: str) -> None:
-        """The link has broken."""
+        """Report that the link has broken."""
         if self._connection is None:
             return
         self._links.ended(self._connection)
@@ -178,7 +178,7 @@ class PeerLink:
         self._pending_bytes = 0
 
     def close(self) -> asyncio.Task[None] | None:
-        """No more; what is being dialled is returned, cancelled."""
+        """Close; return the task that is dialling, cancelled."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -190,7 +190,7 @@ class PeerLink:
         return self._task
 
     def tick(self, now: float) -> bool:
-        """Called now and then; whether the link may be forgotten."""
+        """Check for a stall; return whether the link may be forgotten."""
         if self._connection is not None:
             self._connection.tick(now)
             self._closed_at = now
@@ -201,7 +201,7 @@ class PeerLink:
 
 
 class _OutboundRole:
-    """The dialler's side of an open link: nothing comes but word of who is there."""
+    """The dialler's role on an open link, where only news of incarnations comes."""
 
     def __init__(self, link: PeerLink, reached: Peer) -> None:
         self._link = link
@@ -226,7 +226,7 @@ class _OutboundRole:
 
 
 class PeerLinks:
-    """All ways to other brokers."""
+    """The links to all other brokers."""
 
     def __init__(
         self,
@@ -274,16 +274,16 @@ class PeerLinks:
         link.send(to, data)
 
     def became(self, me: Peer) -> None:
-        """This broker has come to a new incarnation."""
+        """Send under another incarnation from now on."""
         self.me = me
         for link in self._links.values():
             link.became(me)
         data = HANDSHAKE.encode(IAm(me))
         for connection in self.inbound:
-            connection.say(data)
+            connection.send(data)
 
     def check_certificates(self) -> None:
-        """Others may count now: close the links whose certificate does not any longer."""
+        """Close the links whose certificate does not count any longer."""
         ends = [end for link in self._links.values() if (end := link.end) is not None]
         ends += [(connection, inlet.source) for connection, inlet in self.inbound.items()]
         for connection, id_ in ends:
@@ -291,31 +291,31 @@ class PeerLinks:
                 self.expel(connection, why.kind, why.reason)
 
     def expel(self, connection: Connection, kind: str, reason: str) -> None:
-        """Whoever is there is no broker that is believed."""
+        """Close a connection to a broker that is not believed."""
         self.refusals.refuse(kind, address=connection.host, reason=reason)
         connection.abort(reason)
 
     def refused(self, node: bytes) -> None:
-        """A broker said what it had no right to say: an old deletion, an old record, something of another's home."""
+        """Count a message that a broker had no right to send: an old deletion, an old record, another's home."""
         address = next((connection.host for connection, inlet in self.inbound.items() if inlet.source == node), "")
         self.refusals.refuse("peer", address=address, peer=node.hex())
 
     def tick(self, now: float) -> None:
-        """Called now and then: close what stalls, forget what is not used."""
+        """Close stalled connections, and forget unused links; called now and then."""
         for address in [address for address, link in self._links.items() if link.tick(now)]:
             del self._links[address]
         for connection in list(self.inbound):
             connection.tick(now)
 
     def ended(self, connection: Connection) -> None:
-        """A connection is over: count and say it where it was closed for making no progress."""
+        """Count and log the end of a connection that was closed for making no progress."""
         if connection.gave_up is not None:
             kind, reason = connection.gave_up
             self.counts.totals["stalls"] += 1
             self.refusals.refuse(kind, address=connection.host, reason=reason)
 
     async def close(self) -> None:
-        """No more."""
+        """Close all links."""
         self.is_closed = True
         tasks = [task for link in self._links.values() if (task := link.close()) is not None]
         for connection in list(self.inbound):
@@ -325,17 +325,17 @@ class PeerLinks:
 
     @property
     def queued_bytes(self) -> int:
-        """How much waits for all of them."""
+        """Number of bytes that wait for all brokers."""
         return sum(link.queued_bytes for link in self._links.values())
 
     @property
     def open(self) -> int:
-        """How many lead somewhere."""
+        """Number of open links."""
         return sum(link.is_open for link in self._links.values())
 
 
 class InboundLink:
-    """What another broker dialled: what it says goes to the node."""
+    """A connection that another broker dialled; its messages go to the node."""
 
     def __init__(self, links: PeerLinks, connection: Connection, source: Peer) -> None:
         self._links = links
@@ -346,11 +346,11 @@ class InboundLink:
 
     @property
     def source(self) -> NodeId:
-        """Who speaks."""
+        """The id of the sender."""
         return self._source.id
 
     def take(self, message: Message) -> None:
-        """A message of a peer."""
+        """Take a message of a peer."""
         if type(message) is IAm:
             if message.peer.id == self._source.id:
                 self._source = message.peer
@@ -361,13 +361,13 @@ class InboundLink:
         self._links.submit(Received(self._source, message))
 
     def refused(self, error: WireError) -> None:
-        """What is no message is counted; other messages of the same connection may be good."""
+        """Count bytes that are no message; other messages of the same connection may be good."""
         self._links.counts.wire_errors[error.kind] += 1
 
     def closed(self, reason: str) -> None:
-        """The peer has closed it, or is gone: whoever has something to say to it will notice."""
+        """Forget a connection that the peer has closed; whoever sends to the peer will notice."""
         self._links.inbound.pop(self._connection, None)
         self._links.ended(self._connection)
 
     def drained(self) -> None:
-        """Nothing waits."""
+        """Ignore that there is room: nothing waits."""

@@ -1,4 +1,4 @@
-"""What a broker keeps: records on disk with a sync before every promise, and a journal of what became of events."""
+"""The storage of a broker: records on disk with a sync before every promise, and a journal of what became of events."""
 
 from meetpoint.broker.storage.database import Recovered
 from meetpoint.broker.storage.folder import StoreError

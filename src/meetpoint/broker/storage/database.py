@@ -1,26 +1,22 @@
-"""Damage in the middle of SQLite's write-ahead log, which SQLite takes for its end.
+"""The database file of a store: opening it, finding damage, and recovering its records.
 
-Each frame of the log has a checksum that goes on from the one before, and SQLite reads up to the first frame that does
-not fit: after a crash that is the write nobody was told of. But a transaction is written only after the one before it
-was synced. So a frame that does not fit, and after it the end of a transaction *and* the begin of another, both of the
-same run of the log (its salts say so), are no torn write: what was told persisted is damaged. Only the very last
-transaction of a log cannot be told from a torn one.
+A file is made under another name and renamed when it is complete, so that an empty one is never taken for a new store.
+A file that is no store is refused, with what to do. Damage to the structure of a file is refused too, since nobody can
+say what is missing: other brokers have copies, and there are backups. Damage to single records is told from it, and
+those are set aside (`layout`).
 
-The format is https://www.sqlite.org/fileformat2.html, section 4.
+SQLite takes damage in the middle of its write-ahead log for the log's end. Each frame has a checksum that continues the
+one before, and SQLite reads up to the first frame that does not fit: after a crash that is the write nobody was told
+of. But a transaction is written only after the one before it was synced. So a frame that does not fit, and after it the
+end of a transaction *and* the begin of another, both of the same run of the log (its salts say so), are no torn write:
+what was told persisted is damaged. Only the very last transaction of a log cannot be told from a torn one. The format
+is https://www.sqlite.org/fileformat2.html, section 4.
 
-What a store held when it was opened, and how a node learns that something is missing.
-
-A node takes a home for whole when it finds its own note that the home served here (`hosted/…`), and otherwise asks all
-others for their copies and merges them with what it has. So where a record is damaged, the note of its home goes with
-it, for good, in one transaction; the node writes it again when the home is whole. Where the damaged record is a node's
-own note, or its home is not known here, so that the damage may be in the name of the home, nobody can say what is
-missing: all such notes go, and the node starts as one that has lost its disk.
-
-Opening the file of a store: what is no store is refused, with what to do; what is damaged is found.
-
-The rules. A file is made under another name and renamed when it is whole, so that an empty one is never taken for a new
-store. Damage to the structure of a file is refused, since nobody can say what is missing: the others have copies, and
-there are backups. Damage to single records is told from it and set aside (`layout`).
+A node takes a home for complete when it finds its own note that the home served here (`hosted/…`), and otherwise asks
+all others for their copies and merges them with what it has. So where a record is damaged, the note of its home is
+removed, for good, in one transaction; the node writes it again when the home is complete. Where the damaged record is a
+node's own note, or its home is not known here, so that the damage may be in the name of the home, nobody can say what
+is missing: all such notes are removed, and the node starts as one that has lost its disk.
 """
 
 from __future__ import annotations
@@ -76,7 +72,7 @@ __all__ = [
 ]
 
 BUSY_S = 30
-"""How long to wait for another process that has the file locked, such as someone's SQLite shell."""
+"""Time to wait for another process that has the file locked, such as someone's SQLite shell."""
 
 _HEADER = struct.Struct(">8I")
 _FRAME = struct.Struct(">6I")
@@ -85,7 +81,7 @@ _SHM_HEAD = 20
 
 
 def damage_in_log(database: Path) -> str | None:
-    """What is wrong with the log beside a database that nobody has open; None where all is well, or there is none.
+    """Return what is wrong with the log beside a database that nobody has open, or None.
 
     It opens the database to learn how far SQLite reads, without changing either file.
     """
@@ -114,7 +110,7 @@ def damage_in_log(database: Path) -> str | None:
 
 
 def _header_sums(head: bytes, magic: int) -> tuple[int, int]:
-    """SQLite's checksum over the header, in the order of bytes that it names."""
+    """Return SQLite's checksum over the header, in the byte order that the header names."""
     words = struct.unpack(">6I" if magic & 1 else "<6I", head[:24])
     first = second = 0
     for low, high in zip(words[::2], words[1::2], strict=True):
@@ -124,7 +120,7 @@ def _header_sums(head: bytes, magic: int) -> tuple[int, int]:
 
 
 def _frames_valid(database: Path) -> int:
-    """Return how many frames SQLite accepts: `mxFrame` in the index of the log, which it makes when it first reads."""
+    """Return how many frames SQLite accepts: `mxFrame` in the log's index, which SQLite makes when it first reads."""
     with contextlib.closing(read_only(database)) as connection:
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -134,7 +130,7 @@ def _frames_valid(database: Path) -> int:
 
 
 def read_only(database: Path) -> sqlite3.Connection:
-    """A connection that changes neither the file nor its log, not even when it is closed."""
+    """Return a connection that changes neither the file nor its log, not even when it is closed."""
     address = f"{database.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     connection.text_factory = bytes
@@ -142,10 +138,10 @@ def read_only(database: Path) -> sqlite3.Connection:
 
 
 def standby_connection(database: Path) -> sqlite3.Connection:
-    """A connection that does nothing but be there, so that another one is not the last.
+    """Return an idle connection, so that another one is not the last.
 
-    Whoever closes a database last brings its log into it and syncs both; Python can turn that off from 3.12 on only.
-    After a sync that failed it must not be: the next one may say "done" of what was never written.
+    Closing the last connection checkpoints the log into the database and syncs both; Python can turn that off from 3.12
+    on only. After a failed sync that must not happen: the next one may say "done" of what was never written.
     """
     connection = read_only(database)
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # from its first look on it counts
@@ -153,9 +149,10 @@ def standby_connection(database: Path) -> sqlite3.Connection:
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """All records that are sound, by home and name; and the names that were found damaged, as far as legible.
+    """The sound records, by home and name; and the names that were found damaged, as far as legible.
 
-    They were set aside, and are reported this once; a node that starts with these records looks elsewhere for them.
+    Damaged records were set aside, and are reported this once; a node that starts with these records looks elsewhere
+    for them.
     """
 
     records: tuple[Record, ...] = ()
@@ -168,7 +165,7 @@ def is_completeness_note(record: Record) -> bool:
 
 
 def drop_completeness_notes(records: Sequence[Record], damaged: Iterable[HomeId]) -> list[Record]:
-    """The records without the notes that a home is whole, for homes of which a record is damaged."""
+    """Return the records without the notes that a home is complete, for homes with a damaged record."""
     hit = set(damaged)
     if LOCAL in hit or not hit <= {record.home for record in records}:
         return [record for record in records if not is_completeness_note(record)]
@@ -179,7 +176,7 @@ def drop_completeness_notes(records: Sequence[Record], damaged: Iterable[HomeId]
 _MAGIC = b"SQLite format 3\0"
 
 ROOM_BYTES = 64 << 10
-"""With less than this a file system is full."""
+"""Free bytes below which a file system is full."""
 WAYS_OUT = (
     "restore a backup into another folder (`meetpoint store restore`), "
     "or move this folder away and start without it, and the other brokers' copies come back"
@@ -187,7 +184,7 @@ WAYS_OUT = (
 
 
 def connect(path: Path | str, *, factory: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
-    """A connection that syncs before a commit returns, and reads text as bytes, as damaged text is no text.
+    """Return a connection that syncs before a commit returns, and reads text as bytes, as it may be damaged.
 
     SQLite's own checkpoints are off: it would keep an error of theirs to itself, and a sync that failed once must not
     be believed the next time.
@@ -209,7 +206,7 @@ def connect(path: Path | str, *, factory: type[sqlite3.Connection] = sqlite3.Con
 
 
 def open_memory(migrations: Sequence[Migration] = MIGRATIONS) -> sqlite3.Connection:
-    """A store that nobody keeps."""
+    """Return a store in memory."""
     connection = connect(":memory:")
     migrate(connection, migrations)
     return connection
@@ -217,7 +214,7 @@ def open_memory(migrations: Sequence[Migration] = MIGRATIONS) -> sqlite3.Connect
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Errors of SQLite, while a file is opened, in words that say what to do."""
+    """Turn errors of SQLite, while a file is opened, into StoreErrors that say what to do."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -241,7 +238,7 @@ def open_file(
     *,
     factory: type[sqlite3.Connection] = sqlite3.Connection,
 ) -> sqlite3.Connection:
-    """The file of a store, made where there is none, and brought to the newest version. The caller has the lock."""
+    """Open the file of a store, made where there is none, in the newest version. The caller has the lock."""
     path = folder / DATABASE
     if not path.exists():
         _make(path, migrations)
@@ -265,7 +262,7 @@ def open_file(
 
 
 def _make(path: Path, migrations: Sequence[Migration]) -> None:
-    """A new file, whole before it has its name."""
+    """Make a new file, complete before it has its name."""
     if (left := path.with_name(path.name + "-wal")).exists():
         raise StoreError(f"store {path}: is missing, and {left.name} is there; bring it back, or {WAYS_OUT}")
     made = path.with_name(path.name + ".new")
@@ -283,7 +280,7 @@ def _make(path: Path, migrations: Sequence[Migration]) -> None:
 
 
 def check_header(path: Path) -> None:
-    """Refuse what can be seen not to be a database without SQLite, which would take an empty file for a new one."""
+    """Refuse a file that is no database by its header; SQLite would take an empty file for a new one."""
     try:
         with path.open("rb") as file:
             head = file.read(len(_MAGIC))
@@ -296,7 +293,7 @@ def check_header(path: Path) -> None:
 
 
 def refuse_foreign_file(connection: sqlite3.Connection, path: Path, newest: int = len(MIGRATIONS)) -> int:
-    """The version of a store; what is none, or too new, is refused."""
+    """Return the version of a store; refuse a database that is none, or too new."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION:
@@ -312,12 +309,12 @@ def refuse_foreign_file(connection: sqlite3.Connection, path: Path, newest: int 
 
 
 def refuse_damage(path: Path, problem: str) -> StoreError:
-    """What is said of a file that cannot be trusted."""
+    """Return the error for a file that cannot be trusted."""
     return StoreError(f"store {path}: is damaged: {problem}; {WAYS_OUT}")
 
 
 def structural_damage(connection: sqlite3.Connection) -> str | None:
-    """What is wrong with the structure of a file; not with its rows, which have checksums."""
+    """Return what is wrong with the structure of a file, or None; its rows have checksums of their own."""
     try:
         for (said,) in connection.execute("PRAGMA quick_check(10000)"):
             text = bytes(said).decode(errors="replace")
@@ -336,7 +333,7 @@ _OF_ROWS = ("PRIMARY KEY order", " value in ", "NULL value")
 
 
 def recover(connection: sqlite3.Connection) -> Recovered:
-    """All records that are sound; what is not is set aside."""
+    """Return the sound records, and set aside the damaged ones."""
     records: list[Record] = []
     damaged = []
     for row in read_records(connection):
@@ -355,17 +352,17 @@ def recover(connection: sqlite3.Connection) -> Recovered:
 
 
 def _bytes(found: object) -> bytes:
-    """What stands where bytes should, as bytes."""
+    """Return a damaged value as bytes."""
     return found if isinstance(found, bytes) else str(found).encode()
 
 
 def is_full(error: sqlite3.Error) -> bool:
-    """Return whether there is no room; then nothing of the transaction was written, and it may be tried again."""
+    """Return whether there is no room; then nothing of the transaction was written, and it may be retried."""
     return _code(error) == sqlite3.SQLITE_FULL
 
 
 def _has_no_room(path: Path) -> bool:
-    """Return whether a file system has not even room for the index of a log, without which SQLite reads nothing."""
+    """Return whether a file system has no room even for a log's index, without which SQLite reads nothing."""
     try:
         return shutil.disk_usage(path.parent).free < ROOM_BYTES
     except OSError:
@@ -376,5 +373,5 @@ _OF_ACCESS = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM,
 
 
 def _code(error: sqlite3.Error) -> int:
-    """SQLite's primary code; 0 where the error is not SQLite's own."""
+    """Return SQLite's primary code; 0 where the error is not SQLite's own."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

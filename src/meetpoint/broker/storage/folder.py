@@ -1,10 +1,8 @@
-"""What is said to whoever starts a broker on a store that will not do.
-
-The folder of a store: which files it has, how they are put there for good, and the lock of whoever uses it.
+"""The folder of a store: its files, how they are put there durably, and the lock of the process that uses it.
 
 store.db        the records (SQLite), with store.db-wal and store.db-shm beside it
-journal/        what became of events, no promise depends on it
-lock            held while a process has the store open; says which
+journal/        what became of events; no promise depends on it
+lock            held while a process has the store open; names the process
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ __all__ = ["DATABASE", "JOURNAL", "LOCK", "Lock", "StoreError", "is_in_use", "ma
 
 
 class StoreError(MeetpointError):
-    """A store that cannot be used as it was asked to be: what is wrong with which file, and what to do."""
+    """A store cannot be used as asked; the message says what is wrong with which file, and what to do."""
 
     def __init__(self, said: str) -> None:
         super().__init__(one_line(said))  # SQLite may quote what is damaged
@@ -35,11 +33,11 @@ DATABASE = "store.db"
 JOURNAL = "journal"
 LOCK = "lock"
 LOCK_WAIT_S = 0.5
-"""So long a process that is just ending, or only looks whether the store is in use, does not keep another out."""
+"""Time to wait for a process that is just ending, or only checks whether the store is in use."""
 
 
 def make_folder(folder: Path) -> None:
-    """The folder, made where it is missing, and its name on disk."""
+    """Make a folder where it is missing, and sync its name."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -50,7 +48,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """The names in a folder are on disk: after a file was made, renamed or removed."""
+    """Sync the names in a folder, after a file was made, renamed or removed."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -59,7 +57,7 @@ def sync_folder(folder: Path) -> None:
 
 
 class Lock:
-    """One process per store, and once in that process. The kernel lets go of it when the process dies."""
+    """The lock of a store: one process, and once in that process. The kernel releases it when the process dies."""
 
     def __init__(self, folder: Path) -> None:
         if sys.platform == "win32":
@@ -82,7 +80,7 @@ class Lock:
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let others have the store. The file stays: removing it would let two processes lock two files."""
+        """Release the store. The file stays: removing it would let two processes lock two files."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -1,11 +1,11 @@
-"""What became of events here, for whoever asks why. No promise depends on it, so that nothing ever waits for it.
+"""The journal of what became of events here. No promise depends on it, so that nothing ever waits for it.
 
 Lines are noted in memory and written by a thread of their own, within a second, in blocks without any index or sync: a
-kill loses the last second. Whoever asks for an event looks through all blocks for the bytes of its key, which is fast
-enough for a question now and then, and makes noting as cheap as it can be. Blocks are in segments; the oldest segment
-goes when there are too many lines or bytes. A block that is torn or damaged is passed over.
+kill loses the last second. A query looks through all blocks for the bytes of an event's key, which is fast enough now
+and then, and makes noting as cheap as it can be. Blocks are in segments; the oldest segment is removed when there are
+too many lines or bytes. A torn or damaged block is skipped.
 
-    block: length (4 bytes), CRC-32 (4 bytes), MessagePack: an array of lines
+block: length (4 bytes), CRC-32 (4 bytes), MessagePack: an array of lines
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ __all__ = ["BYTES_MAX", "LINES_MAX", "Journal", "JournalLine"]
 LINES_MAX = 200_000
 BYTES_MAX = 256 << 20
 MEMORY_BYTES_MAX = 16 << 20
-"""As `BYTES_MAX`, of a journal that is not on disk."""
+"""The same limit for a journal in memory."""
 SEGMENTS = 8
 WRITE_S = 1.0
 PENDING_SOON = 2_000
-"""With so many lines noted, the writer does not wait for its second to be over."""
+"""Number of noted lines at which the writer does not wait for its second to be over."""
 PENDING_MAX = 50_000
-"""More than this are not kept in memory: where writing is too slow, the oldest of them are never written."""
+"""Number of noted lines in memory above which the oldest are never written."""
 BLOCK_LINES_MAX = 500
 BLOCK_BYTES = 256 << 10
-"""A block that has reached this size takes no further line."""
+"""Size from which a block takes no further line."""
 
 _HEAD = Struct(">II")
 
 
 class JournalLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One thing that became of an event, and when: `protocol.effects.Trace` with a time."""
+    """An entry of the journal: `effects.Trace` with a time."""
 
     at_us: int
     event: EventKey
@@ -59,7 +59,7 @@ _FIELDS = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 class _Segment:
-    """Some blocks: in a file, or in memory."""
+    """A sequence of blocks, in a file or in memory."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -79,7 +79,7 @@ class _Segment:
         self.size += _HEAD.size + len(block)
 
     def blocks(self) -> Iterator[bytes]:
-        """All that are whole."""
+        """Yield the undamaged blocks."""
         if self.path is None:
             yield from self._kept
         else:
@@ -93,7 +93,7 @@ class _Segment:
             self.lines += len(_decode(block)) if block is not None else 0
 
     def _read(self, path: Path) -> Iterator[tuple[int, bytes | None]]:
-        """Blocks and where they end; None for one that is damaged."""
+        """Yield blocks and where they end; None for a damaged one."""
         try:
             file = path.open("rb")
         except OSError:
@@ -126,7 +126,7 @@ class Journal:
         self._next = 1
         self._segments: deque[_Segment] = deque()
         self.dropped = 0
-        """Lines that were never written: they came too fast, or there was no room."""
+        """Number of lines that were never written: they came too fast, or there was no room."""
         if folder is not None:
             try:
                 self._find_segments(folder)
@@ -136,7 +136,7 @@ class Journal:
         self._thread.start()
 
     def note(self, at_us: int, trace: Trace) -> None:
-        """Any thread; never waits."""
+        """Note a line; any thread, and never waits."""
         pending = self._pending
         if len(pending) >= PENDING_SOON:
             self.dropped += len(pending) == pending.maxlen  # the oldest makes room
@@ -145,7 +145,10 @@ class Journal:
         pending.append((at_us, trace))
 
     def read(self, id: str = "", key: EventKey | None = None) -> list[JournalLine]:  # noqa: A002
-        """All lines of an event, the oldest first, those just noted too. It reads files: not for an event loop."""
+        """Return all lines of an event, the oldest first, those just noted too.
+
+        It reads files, and is not for an event loop.
+        """
         self._write_pending()
         with self._lock:
             keys = {key} if key is not None else set()
@@ -177,7 +180,7 @@ class Journal:
                     self.dropped += len(lines)
 
     def _take_block(self) -> list[JournalLine]:
-        """The oldest lines that wait, as many as a block may have."""
+        """Return the oldest lines that wait, as many as a block may have."""
         lines: list[JournalLine] = []
         size = 0
         while self._pending and len(lines) < self._block_lines and size < BLOCK_BYTES:
@@ -206,7 +209,7 @@ class Journal:
             self._segments.popleft().remove()
 
     def _find_segments(self, folder: Path) -> None:
-        """Those of earlier lives."""
+        """Take over the segments of earlier lives."""
         folder.mkdir(exist_ok=True)
         for path in sorted(each for each in folder.glob("*.log") if each.stem.isdecimal()):
             segment = _Segment(path)
@@ -215,7 +218,7 @@ class Journal:
             self._next = int(path.stem) + 1
 
     def _lines(self, needles: Iterable[bytes]) -> Iterator[JournalLine]:
-        """The lines of all blocks that hold one of these bytes."""
+        """Yield the lines of all blocks that contain any of these bytes."""
         wanted = list(needles)
         for segment in self._segments:
             for block in segment.blocks():
@@ -231,7 +234,7 @@ def _decode(block: bytes) -> list[JournalLine]:
 
 
 def _id_of(line: JournalLine) -> str | None:
-    """The id of an event that was published here: the first field of its content."""
+    """Return the id of an event that was published here: the first field of its content."""
     try:
         first = _FIELDS.decode(line.content)[0]
         found = msgspec.msgpack.decode(first)

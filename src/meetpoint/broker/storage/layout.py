@@ -1,4 +1,4 @@
-"""The tables of a store, how they came to be, and what a record in them is worth.
+"""The layout of a store: its tables and their migrations, its identity, and the statements of a transaction.
 
 | table | what it holds |
 | --- | --- |
@@ -12,15 +12,13 @@ and reported, and never passed on.
 `MIGRATIONS[n]` takes a file of version n to n + 1, all in one transaction; version 0 is an empty file. A step is never
 changed once a release has it: add another.
 
-Whose store it is: a broker that started with another's data would speak with two voices.
+A store says which broker and network it belongs to, as a broker that started with another's data would speak with two
+voices. It says by which scheme it was kept, too: what one scheme places at a key, another one does not find, or takes
+for its own.
 
-And by which scheme it was kept: what one scheme places at a key, another one does not find, or takes for its own.
-
-What a transaction changes, in as few statements as there can be.
-
-Python's sqlite3 lets go of the interpreter's lock for every row that it hands to SQLite, and takes it again: beside a
-busy thread that can cost milliseconds each time. So rows are written many to a statement. The numbers of rows are
-powers of two, so that a few prepared statements serve all transactions.
+A transaction is as few statements as possible. Python's sqlite3 lets go of the interpreter's lock for every row that it
+hands to SQLite, and takes it again: beside a busy thread that can cost milliseconds each time. So rows are written many
+to a statement. The numbers of rows are powers of two, so that a few prepared statements serve all transactions.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ __all__ = [
 ]
 
 APPLICATION = int.from_bytes(b"MeeP")
-"""SQLite's `application_id`: says that a database is a store of ours."""
+"""SQLite's `application_id`, by which a database is a store of ours."""
 
 Row: TypeAlias = tuple[bytes, str, int, bytes | None, int]
 Migration: TypeAlias = Callable[[sqlite3.Connection], object]
@@ -89,7 +87,7 @@ MIGRATIONS: tuple[Migration, ...] = (_first_tables,)
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> int:
-    """Bring a file to the newest version, all steps or none; from which version it came."""
+    """Bring a file to the newest version, all steps or none; return the version that it had."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     assert version <= len(migrations), "whoever opens the file has looked"
     if version < len(migrations):
@@ -106,13 +104,13 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MI
 
 
 def schema_of(connection: sqlite3.Connection) -> list[tuple[str, str]]:
-    """The tables as the file describes them."""
+    """Return the tables as the file describes them."""
     found = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
     return sorted((_plain(name), _plain(sql)) for name, sql in found)
 
 
 def schema_wanted(migrations: Sequence[Migration] = MIGRATIONS) -> list[tuple[str, str]]:
-    """The tables as they are in a new file."""
+    """Return the tables of a new file."""
     return list(_schema_wanted(tuple(migrations)))
 
 
@@ -128,23 +126,23 @@ def _schema_wanted(migrations: tuple[Migration, ...]) -> tuple[tuple[str, str], 
 
 
 def _plain(text: object) -> str:
-    """A description without what SQLite changes in it by itself: a renamed table comes back in quotes."""
+    """Return a description without what SQLite changes in it by itself: a renamed table comes back in quotes."""
     return text.decode(errors="replace").replace('"', "") if isinstance(text, bytes) else ""
 
 
 def checksum(home: bytes, name: bytes, version: int, value: bytes | None) -> int:
-    """CRC-32 over all that a record is; the lengths keep what is next to each other apart."""
+    """Return a CRC-32 over all of a record; the lengths keep adjacent fields apart."""
     return crc32(value or b"", crc32(_HEAD.pack(len(home), len(name), version, value is None) + home + name))
 
 
 def row_of(record: Record) -> Row:
-    """A record as a row of `records`."""
+    """Return a record as a row of `records`."""
     home, name, version, value = record.home, record.name, record.version, record.value
     return home, name, version, value, checksum(home, name.encode(), version, value)
 
 
 def read_row(home: Any, name: Any, version: Any, value: Any, crc: Any) -> Record | None:
-    """A row, its name as bytes, as a record; None where it is damaged: even the types may be."""
+    """Return a row, its name as bytes, as a record; None where it is damaged: even the types may be."""
     if (
         type(home) is bytes
         and type(name) is bytes
@@ -157,7 +155,7 @@ def read_row(home: Any, name: Any, version: Any, value: Any, crc: Any) -> Record
 
 
 def read_records(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
-    """All rows of `records` in their order, as `read_row` wants them, whatever they hold: text comes as bytes."""
+    """Return all rows of `records` in their order, for `read_row`, whatever they hold: text comes as bytes."""
     assert connection.text_factory is bytes
     return connection.execute("SELECT home, name, version, value, crc FROM records")
 
@@ -181,16 +179,16 @@ def set_aside(connection: sqlite3.Connection, records: Sequence[Record], rows: S
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The name of the broker, from which its id follows, of its network, and of the scheme."""
+    """The names of the broker, from which its id follows, of its network, and of the scheme."""
 
     name: str
     network: str
     scheme: str = ""
-    """Empty where it does not say, as that of a former version."""
+    """Name of the scheme; empty in stores of a former version."""
 
 
 def read_identity(connection: sqlite3.Connection, folder: Path | None) -> Identity | None:
-    """What was written at the first start; None before it."""
+    """Return what was written at the first start; None before it."""
     found: dict[str, str] = {}
     for name, value, crc in connection.execute("SELECT name, value, crc FROM meta"):
         if type(name) is not bytes or type(value) is not bytes or crc != checksum(b"", name, 0, value):
@@ -204,7 +202,7 @@ def read_identity(connection: sqlite3.Connection, folder: Path | None) -> Identi
 def write_identity(
     connection: sqlite3.Connection, folder: Path | None, held: Identity | None, asked: Identity
 ) -> Identity:
-    """Write what it does not say; refuse another one."""
+    """Write what the store does not say yet; refuse another identity."""
     if held is not None and (held.name, held.network) != (asked.name, asked.network):
         raise StoreError(
             f"store {folder}: belongs to broker {held.name!r} of network {held.network!r}, "
@@ -229,11 +227,11 @@ def write_identity(
 
 ROWS_MAX = 128
 STATEMENTS = 2 * ROWS_MAX.bit_length() + 8
-"""How many different statements there are, and some more."""
+"""Number of different statements, with some spare."""
 
 
 class Changes:
-    """What some tickets come to, of which the last word on a name counts."""
+    """The changes of some tickets; of several to one name the last counts."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[bytes, str], Record | None] = {}
@@ -244,7 +242,7 @@ class Changes:
         return len(self._last)
 
     def add(self, records: Sequence[Record], erased: Sequence[tuple[bytes, str]]) -> None:
-        """A ticket, after those before it: its records, then what it erases."""
+        """Add a ticket, after those before it: its records, then what it erases."""
         last = self._last
         for record in records:
             last[record.home, record.name] = record
@@ -253,7 +251,7 @@ class Changes:
             last[at] = None
 
     def prepare(self) -> list[tuple[str, list[object]]]:
-        """The statements and what goes into them."""
+        """Return the statements and their values."""
         rows = [row_of(record) for record in self._last.values() if record is not None]
         gone: dict[bytes, list[str]] = {}
         for (home, name), record in self._last.items():
@@ -289,7 +287,7 @@ def _erase(count: int) -> str:
 
 
 def commit(connection: sqlite3.Connection, statements: Sequence[tuple[str, list[object]]]) -> None:
-    """One transaction, on disk when this returns; where it raises, nothing of it is."""
+    """Commit one transaction, on disk when this returns; where it raises, nothing of it is."""
     try:
         connection.execute("BEGIN IMMEDIATE")
         for statement, values in statements:

@@ -1,8 +1,8 @@
-"""Looking into a store, copying it while a broker writes it, and putting a copy in place.
+"""Maintenance of stores: checking one, copying it while a broker writes it, and putting a copy in place.
 
-A backup is one file, whole in itself: the records as of one moment, without the journal. A broker that starts from a
-restored one is told nothing about what happened since: so its notes that its homes are whole are taken out, and it asks
-the other brokers for what they have, of which the newer wins.
+A backup is one file, complete in itself: the records as of one moment, without the journal. A broker that starts from a
+restored one knows nothing of what happened since. So its notes that its homes are complete are removed, and it asks the
+other brokers for what they have, of which the newer wins.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["CheckReport", "backup", "check", "restore"]
 
 
 class CheckReport(msgspec.Struct, frozen=True):
-    """What is in a store, and what is wrong with it."""
+    """The contents of a store, and what is wrong with it."""
 
     path: str
     version: int
@@ -51,24 +51,24 @@ class CheckReport(msgspec.Struct, frozen=True):
     identity: Identity | None
     is_in_use: bool
     records: dict[str, int]
-    """How many records there are of each kind, the first part of their names."""
+    """Number of records of each kind, the first part of their names."""
     deleted: int
-    """Records that say that a name was deleted; they are counted among the others."""
+    """Number of records that say that a name was deleted; they are counted among the others."""
     homes: int
     damaged: tuple[tuple[str, str], ...]
-    """Records whose checksum is wrong: home in hex, and name. The broker sets them aside when it next starts."""
+    """Records with a wrong checksum: home in hex, and name. The broker sets them aside when it next starts."""
     set_aside: int
-    """Records that were set aside when a broker started."""
+    """Number of records that were set aside when a broker started."""
     missing: int
-    """How many of those have no record of their name again."""
+    """Number of those without a newer record of their name."""
     file_bytes: int
     log_bytes: int
     problems: tuple[str, ...]
-    """What is wrong with the files themselves."""
+    """Problems with the files themselves."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is wrong with what is there now."""
+        """Whether nothing is wrong with the present contents."""
         return not (self.problems or self.damaged)
 
 
@@ -142,7 +142,7 @@ def _shown(found: object, hexadecimal: bool = False) -> str:
 
 
 def backup(path: Path, to: Path) -> CheckReport:
-    """Copy a store to a new file as it is at this moment, while a broker may write it, and read the copy back."""
+    """Copy a store to a new file, while a broker may write it, and read the copy back."""
     file = path / DATABASE
     check_header(file)
     if to.exists():
@@ -182,7 +182,7 @@ def restore(source: Path, path: Path) -> CheckReport:
 
 
 def _drop_completeness_notes(copy: sqlite3.Connection) -> None:
-    """Take out the notes by which a node would believe that it has everything."""
+    """Remove the notes by which a node would believe that it has everything."""
     notes = [
         record for row in read_records(copy) if (record := read_row(*row)) is not None and is_completeness_note(record)
     ]
@@ -193,7 +193,7 @@ def _drop_completeness_notes(copy: sqlite3.Connection) -> None:
 
 @contextlib.contextmanager
 def _copying(partial: Path, to: Path) -> Iterator[None]:
-    """While a copy is made under another name: what went wrong with it, and no rest of it."""
+    """Turn errors of making a copy into StoreErrors, and remove what is left of it."""
     try:
         partial.unlink(missing_ok=True)
         yield
@@ -205,7 +205,7 @@ def _copying(partial: Path, to: Path) -> Iterator[None]:
 
 
 def _put_in_place(partial: Path, to: Path) -> CheckReport:
-    """Read a copy back, sync it, and give it its name, unless that was given meanwhile."""
+    """Read a copy back, sync it, and give it its name, unless that is taken meanwhile."""
     report = check(partial)
     if not report.is_sound:
         problem = _first_problem(report)

@@ -1,11 +1,12 @@
-"""The store of one broker: records that are on disk before anyone is told so.
+"""The store of one broker: records are on disk before anyone is told so.
 
-The rules. One thread writes; whatever was handed in since its last transaction goes into the next (group commit), so
-that the number of producers, not of syncs, sets the pace. Tickets are kept in their order, each whole or not at all. A
-ticket is told persisted only after the sync that holds it. No room on the disk: nothing is told, and the same is tried
-again each second, since SQLite has then written nothing. Any other error of writing or syncing ends the store, and the
-broker with it: after a failed sync nobody knows what is on disk, and a second one would say "done" without having done
-it.
+The rules. One thread writes. Whatever was handed in since its last transaction goes into the next (group commit), so
+that the number of producers, not of syncs, sets the pace. Tickets are kept in order, each whole or not at all, and told
+persisted only after the sync that holds them.
+
+Without room on the disk nothing is told, and the same is tried again each second, since SQLite has then written
+nothing. Any other error of writing or syncing ends the store, and the broker with it: after a failed sync nobody knows
+what is on disk, and a second one would say "done" without having done it.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ __all__ = ["LATENCY_BOUNDS_S", "Identity", "Store", "StoreMeasures", "StoreState
 FULL_RETRY_S = 1.0
 BATCH_RECORDS: Final = 20_000
 BATCH_BYTES: Final = 16 << 20
-"""A transaction that has reached one of these takes no further ticket."""
+"""Limits from which a transaction takes no further ticket."""
 CHECKPOINT_RECORDS: Final = 20_000
 CHECKPOINT_COMMITS: Final = 2_000
 CHECKPOINT_BYTES: Final = 16 << 20
-"""After so much, whatever comes first, the log is brought into the file: so long it stays, about 16 MB."""
+"""Limits from which the log is checkpointed into the file, whatever comes first; it stays at about 16 MB."""
 
 LATENCY_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 """Upper bounds of the buckets in which commits are counted; the last bucket has none."""
@@ -61,22 +62,22 @@ class StoreState(msgspec.Struct, frozen=True):
 
 
 class StoreMeasures(msgspec.Struct, frozen=True):
-    """How the store is doing, since it was opened."""
+    """The measures of the store, since it was opened."""
 
     queued: int
-    """Tickets that were handed in and are not yet on disk."""
+    """Number of tickets that are not on disk yet."""
     commits: int
     commit_seconds: float
-    """What all commits took, sync included."""
+    """Time that all commits took, sync included."""
     commit_seconds_last: float
     commit_buckets: tuple[int, ...]
-    """How many commits took how long, not cumulated: see `LATENCY_BOUNDS_S`."""
+    """Number of commits by their time, not cumulated: see `LATENCY_BOUNDS_S`."""
     records: int
-    """Written or erased; several writes of one name in one transaction count once."""
+    """Number of records written or erased; several writes of one name in one transaction count once."""
     bytes: int
-    """Of records that were handed in and written."""
+    """Bytes of the records that were written."""
     file_bytes: int
-    """On disk now, the log included."""
+    """Bytes on disk now, the log included."""
     journal_dropped: int
     full: bool
 
@@ -88,12 +89,14 @@ class _Ticket(msgspec.Struct, frozen=True, gc=False):
 
 
 class Store:
-    """Open it, take what it `recovered`, `start` it; then `persist` and `note`, and `close` it in the end."""
+    """The records and the journal of one broker.
+
+    Open it, take what it `recovered`, and `start` it; then `persist` and `note`, and `close` it in the end.
+    """
 
     def __init__(
         self, connection: sqlite3.Connection, folder: Path | None, lock: Lock | None, journal_lines: int
     ) -> None:
-        """Use `open`."""
         self._connection = connection
         self._folder = folder
         self._lock = lock
@@ -126,9 +129,9 @@ class Store:
         journal_lines: int = LINES_MAX,
         factory: type[sqlite3.Connection] = sqlite3.Connection,
     ) -> Store:
-        """The store in a folder, made where there is none; None: in memory, gone when it is closed.
+        """Open the store in a folder, made where there is none; None is a store in memory.
 
-        StoreError says why not: another process has it, it is no store, a newer program wrote it, it is damaged.
+        StoreError says why not: another process has it, it is no store, a newer program wrote it, or it is damaged.
         """
         if path is None:
             return cls(open_memory(), None, None, journal_lines)
@@ -144,15 +147,17 @@ class Store:
         return store
 
     def set_identity(self, name: str, network: str, scheme: str = "") -> None:
-        """Whose store this is: written at the first start, before `start`; later it must be the same."""
+        """Set whose store this is: written at the first start, before `start`; later it must be the same."""
         assert self._thread is None, "the writer has the connection"
         asked = Identity(name, network, scheme)
         with explained(self._folder / DATABASE) if self._folder else contextlib.nullcontext():
             self.identity = write_identity(self._connection, self._folder, self.identity, asked)
 
     def start(self, on_persisted: Callable[[int], None], on_state: Callable[[StoreState], None]) -> None:
-        """Begin to write. Both are called in the writer's thread and must be quick: `on_persisted` with a ticket, when
-        it and all before it are on disk; `on_state` when that changes.
+        """Begin to write.
+
+        Both callbacks run in the writer's thread and must be quick: `on_persisted` takes a ticket, when it and all
+        before it are on disk; `on_state` is called when that changes.
         """
         assert self._thread is None, "a store is started once"
         self._on_persisted = on_persisted
@@ -161,28 +166,31 @@ class Store:
         self._thread.start()
 
     def persist(self, ticket: int, records: tuple[Record, ...], erased: tuple[tuple[bytes, str], ...] = ()) -> None:
-        """Any thread; never waits. Tickets ascend. After a failure or `close` nothing is written, as after a kill."""
+        """Queue a ticket for the disk; any thread, and never waits. Tickets ascend.
+
+        After a failure or `close` nothing is written, as after a kill.
+        """
         assert self._last_ticket is None or ticket > self._last_ticket, f"ticket {ticket} after {self._last_ticket}"
         self._last_ticket = ticket
         self._given += 1
         self._queue.put(_Ticket(ticket, records, erased))
 
     def note(self, at_us: int, trace: Trace) -> None:
-        """Remember what became of an event; any thread, never waits, and nothing waits for it."""
+        """Note what became of an event in the journal; any thread, and never waits."""
         self._journal.note(at_us, trace)
 
     def journal(self, id: str = "", key: EventKey | None = None) -> list[JournalLine]:  # noqa: A002
-        """What is remembered of an event, the oldest first; any thread but an event loop's, as it reads files."""
+        """Return the journal of an event, the oldest first; not for an event loop, as it reads files."""
         return self._journal.read(id, key)
 
     @property
     def state(self) -> StoreState:
-        """Whether it can write."""
+        """Whether the store can write."""
         return self._state
 
     @property
     def measures(self) -> StoreMeasures:
-        """How it is doing; any thread."""
+        """The present measures; any thread."""
         return StoreMeasures(
             queued=self._given - self._done,
             commits=self._commits,
@@ -197,8 +205,9 @@ class Store:
         )
 
     def close(self) -> None:
-        """Write what was handed in before, tell it, and let go of the files. Where the disk is full or has failed,
-        what was not told persisted is lost, as in a crash. It may be called twice.
+        """Write what was handed in before, and close the files; may be called twice.
+
+        Where the disk is full or has failed, what was not told persisted is lost, as in a crash.
         """
         self._closing.set()
         if self._thread is not None:
@@ -230,7 +239,7 @@ class Store:
             self._fail(error)
 
     def _take(self) -> list[_Ticket]:
-        """All that waits, as far as it fits one transaction; nothing when the store is closed."""
+        """Return all tickets that wait, as far as they fit one transaction; none when the store is closed."""
         following = self._held or self._queue.get()
         self._held = None
         self._changes = changes = Changes()
@@ -249,7 +258,7 @@ class Store:
         return tickets
 
     def _write(self) -> bool:
-        """Put the changes on disk; false where that cannot be, and the store is closed."""
+        """Write the changes to disk; return false where that is impossible, and the store is closed."""
         changes = self._changes
         statements = changes.prepare()
         while True:
@@ -270,8 +279,9 @@ class Store:
             return True
 
     def _checkpoint(self) -> None:
-        """Bring the log into the file when it has grown. All is on disk already, so that a full disk is no matter here;
-        any other error is one.
+        """Checkpoint the log into the file when it has grown.
+
+        All is on disk already, so that a full disk does not matter here; any other error does.
         """
         since = self._since_checkpoint
         if since[0] < CHECKPOINT_COMMITS and since[1] < CHECKPOINT_RECORDS and since[2] < CHECKPOINT_BYTES:

@@ -1,1 +1,1 @@
-"""Bytes in and out: the port, connections with bounded queues, TLS, and the CPU that suspects may use."""
+"""The transport: connections with bounded queues, TLS, sockets, and the CPU budget of unknown peers."""

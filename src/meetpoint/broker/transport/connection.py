@@ -1,9 +1,9 @@
-"""A connection: frames in, messages to whoever takes them; messages out, once per turn of the loop.
+"""A connection: frames in, messages to its role; messages out, once per turn of the event loop.
 
-What is to be said is collected and written when the turn of the event loop ends, all of it in one call: under load a
-turn has many inputs, and each has many effects. What has come is taken a few milliseconds at a time: meanwhile nothing
-more is read, so that one busy client keeps nobody else from being heard for long, and its backlog is bounded. Nor is
-anything read, or taken, from whoever does not read what it is told: its answers wait in its own memory, as questions.
+Messages to send are collected and written when the turn of the event loop ends, all in one call: under load a turn has
+many inputs, and each has many effects. Received messages are processed a few milliseconds at a time. Meanwhile nothing
+more is read, so that one busy client keeps nobody else waiting for long, and its backlog is bounded. Nor is anything
+read, or processed, from a peer that does not read what it is sent: its requests wait in its own memory.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ HANDSHAKE: Final = Codec((Hello, Welcome, HelloRejected, IAm))
 FRAME_BEFORE_MAX: Final = 4 << 10
 """The longest frame before the other side has said who it is."""
 SLICE_S: Final = 0.01
-"""For about so long at a time the messages of one connection are taken."""
+"""About how long the messages of one connection are processed at a time."""
 PENALIZED_SLICE_S: Final = 0.001
-"""And those of one that is in doubt."""
+"""The same for a connection with a penalty."""
 SLICE_CHECK: Final = 16
-"""After so many messages the time is looked at."""
+"""Number of messages after which the time is checked."""
 LEAVING_MAX: Final = 64
-"""Of so many connections that were closed what they had said before is still taken; of others it is dropped."""
+"""Number of closed connections whose last messages are still processed; those of others are dropped."""
 WRITE_HIGH: Final = 1 << 20
-"""When so many bytes wait in a transport, it is full."""
+"""Number of bytes that wait in a transport when it is full."""
 
 
 class FlushScheduler:
-    """The connections that have something to say when this turn of the loop ends, and what else is looked at then."""
+    """Flushes the connections with messages to send when a turn of the event loop ends, and runs checks then."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -51,15 +51,15 @@ class FlushScheduler:
         self.checks: list[Callable[[], None]] = []
         self.cpu_budget = CpuBudget(loop)
         self.leaving = 0
-        """How many connections are closed, and what they had said before is still being taken."""
+        """Number of closed connections whose last messages are still being processed."""
 
     def mark(self, connection: Connection) -> None:
-        """A connection has something to say."""
+        """Flush a connection at the end of this turn."""
         self._marked.append(connection)
         self.expect()
 
     def expect(self) -> None:
-        """Something has happened in this turn."""
+        """Run the checks at the end of this turn."""
         if not self._is_expected:
             self._is_expected = True
             self.loop.call_soon(self._end)
@@ -74,23 +74,23 @@ class FlushScheduler:
 
 
 class Role(Protocol):
-    """What a connection is for."""
+    """The use of a connection: takes its messages and its end."""
 
     def take(self, message: Message) -> None:
-        """A message came."""
+        """Take a message."""
 
     def refused(self, error: WireError) -> None:
-        """Bytes came that are no message, or no frame."""
+        """Take note of bytes that are no message, or no frame."""
 
     def closed(self, reason: str) -> None:
-        """The connection is over."""
+        """Take note of the end of the connection."""
 
     def drained(self) -> None:
-        """The other side takes bytes again."""
+        """Take note that the other side takes bytes again."""
 
 
 class Connection(asyncio.Protocol):
-    """One TCP connection, within it TLS where there is a pipe. Its first role is the handshake's; another follows."""
+    """A TCP connection, with TLS inside where there is a pipe. Its first role is the handshake's; another follows."""
 
     def __init__(
         self, scheduler: FlushScheduler, limits: Limits, role: Callable[[Connection], Role], pipe: Pipe | None = None
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
         self._pipe = pipe
         self._has_heard = False
         self.certificate: bytes | None = None
-        """What the other side has shown that the authority has signed, DER; None of most clients, and without TLS."""
+        """The certificate of the other side, signed by the authority, DER; None of most clients, and without TLS."""
         self._scheduler = scheduler
         self._limits = limits
         self._reader = FrameReader(FRAME_BEFORE_MAX, HANDSHAKE_VERSION)
@@ -114,9 +114,9 @@ class Connection(asyncio.Protocol):
         self.is_held = False
         """Whether nothing is read from it, for now."""
         self.penalty = 0.0
-        """How much of what it says is refused, of late (`penalty`)."""
+        """The part of recent messages that was refused."""
         self.refusals = 0
-        """How many of the things that it said were refused, since that was looked at."""
+        """Number of messages that were refused since that was last checked."""
         self._is_leaving = False
         self._has_to_wait = False
         self._is_reading = True
@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
         self.bytes_out = 0
         self._reason = ""
         self.gave_up: tuple[str, str] | None = None
-        """As which kind of refusal it was closed for making no progress, and why."""
+        """The kind and the reason of the refusal, where it was closed for making no progress."""
         self._stalled: tuple[int, float] | None = None
         self._frame_since: tuple[int, float] | None = None
 
@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
         return str(peer[0]) if peer else ""
 
     def begin(self, version: int, codec: Codec, role: Role) -> None:
-        """The handshake is over: messages of a codec come in frames of a version, and a role takes them."""
+        """Begin after the handshake: frames of a version, messages of a codec, and another role."""
         self.flush()
         self.version = self._reader.version = version
         self._reader.frame_max = self._limits.frame_bytes
@@ -172,7 +172,7 @@ class Connection(asyncio.Protocol):
             self._charge(begin)
 
     def _charge(self, begin: float) -> None:
-        """What took its time since then was of one in doubt, who goes on when there is time again."""
+        """Charge the time since then to the CPU budget, and wait where that is spent."""
         self._scheduler.cpu_budget.spend(perf_counter() - begin)
         self._wait_if_penalized()
         self._go_on()
@@ -192,7 +192,7 @@ class Connection(asyncio.Protocol):
             self.transport.close()  # what has come is taken when that is done, as where there is no TLS
 
     def _unwrap(self, data: bytes) -> bytes:
-        """What bytes say when TLS is taken off; whoever speaks TLS where there is none, or the other way, hears so."""
+        """Take off TLS; a peer that wrongly speaks TLS, or does not, gets an error that it can read."""
         pipe = self._pipe
         if not self._has_heard:
             self._has_heard = True
@@ -269,13 +269,13 @@ class Connection(asyncio.Protocol):
             self.role.take(message)
 
     def hold(self, held: bool) -> None:
-        """Read nothing more for now, and leave what has come; or go on."""
+        """Stop or go on reading and processing."""
         if self.is_held != held:
             self.is_held = held
             self._go_on()
 
     def _wait_if_penalized(self) -> None:
-        """Whoever is in doubt goes on when there is time."""
+        """Wait for the CPU budget, if this connection has a penalty."""
         if (
             self.penalty >= PENALIZED_FROM
             and not self._has_to_wait
@@ -295,7 +295,7 @@ class Connection(asyncio.Protocol):
         return not (self.is_held or self.is_full or self._has_to_wait)
 
     def _go_on(self) -> None:
-        """Take what was left, if it may be taken."""
+        """Process what was left, if that is allowed."""
         if self._backlog and self._may_process and not self._is_going_on and not self.is_over:
             self._is_going_on = True
             self._scheduler.loop.call_soon(self._process_more)
@@ -312,8 +312,8 @@ class Connection(asyncio.Protocol):
 
     # -- what goes -----------------------------------------------------------------------------------------------------
 
-    def say(self, data: bytes) -> None:
-        """A message shall go, at the end of this turn."""
+    def send(self, data: bytes) -> None:
+        """Send a message at the end of this turn."""
         if self._is_leaving:
             return
         self._out.append(data)
@@ -323,10 +323,10 @@ class Connection(asyncio.Protocol):
             self._scheduler.mark(self)
 
     def flush(self) -> None:
-        """Write what was collected."""
+        """Write the collected messages."""
         self._is_marked = False
         out, pipe = self._out, self._pipe
-        if not out or self.transport is None or self.is_over or (pipe is not None and not pipe.can_say):
+        if not out or self.transport is None or self.is_over or (pipe is not None and not pipe.can_send):
             return
         data = frames(out, self.version)
         self._out = []
@@ -338,7 +338,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def queued_bytes(self) -> int:
-        """How many bytes are still to be sent."""
+        """Number of bytes that are still to be sent."""
         if self.transport is None or self.is_over:
             return 0
         return self._out_bytes + self.transport.get_write_buffer_size()
@@ -360,7 +360,7 @@ class Connection(asyncio.Protocol):
     # -- ending --------------------------------------------------------------------------------------------------------
 
     def close(self, reason: str) -> None:
-        """Say what is left to be said, and close."""
+        """Write what is left, and close."""
         if not self.is_over and self.transport is not None:
             self._reason = self._reason or reason
             self.flush()
@@ -402,7 +402,7 @@ class Connection(asyncio.Protocol):
     # -- what takes too long -------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Called now and then: close what makes no progress."""
+        """Close a connection that makes no progress; called now and then."""
         if self.is_over or self.transport is None:
             return
         if self.is_full:

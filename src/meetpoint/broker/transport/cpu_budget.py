@@ -1,13 +1,16 @@
-"""Whoever is in doubt shares what time is left: so garbage costs others little, however much of it there is.
+"""The CPU budget: peers that are unknown or send invalid messages share bounded time, so they cannot starve the others.
 
-A connection is in doubt while nobody knows it yet, and when much of what it says is refused. When its bytes have been
-dealt with, the time that took is taken from one `CpuBudget` that all doubtful connections share; while that is used up
-they are not read from, and TCP holds them up. While the process has nothing else to do it grows as fast as time goes;
-the more others need, the slower, such that they could always have as much again; and by a small part of the time
-(`SHARE`) even where they need all. So a broker at rest lets a thousand clients in as fast as it can, and one that is
-busy goes on with its work. What others need is seen from the processor time of the whole process: threads that write
-want Python's lock too, and the loop is not late while it waits for them. Where the machine is busy with something else
-that says too little, and a look that comes later than it was due says enough.
+A connection has a penalty while nobody knows it yet, and when much of what it sends is refused. The time that its bytes
+took is charged to one `CpuBudget` that all such connections share; while that is spent they are not read from, and TCP
+holds them up.
+
+While the process has nothing else to do the budget grows as fast as time passes. The more others need, the slower it
+grows, such that they could always have as much again; and by a small part of the time (`SHARE`) even where they need
+all. So a broker at rest lets a thousand clients in as fast as it can, and a busy one goes on with its work.
+
+The need of others is measured by the processor time of the whole process: threads that write want Python's lock too,
+and the loop is not late while it waits for them. Where the machine is busy with something else that says too little,
+and a tick that comes late says enough.
 """
 
 from __future__ import annotations
@@ -21,25 +24,28 @@ from typing import Final
 __all__ = ["NEWCOMER_PENALTY", "PENALIZED_FROM", "CpuBudget", "penalty_after"]
 
 SHARE: Final = 0.06
-"""What part of busy time is for those in doubt."""
+"""The part of busy time that penalized connections get."""
 PENALIZED_FROM: Final = 0.3
-"""From here on a connection is in doubt: about so much of what it says is refused."""
+"""The penalty from which a connection shares the budget: about so much of what it sends is refused."""
 NEWCOMER_PENALTY: Final = 0.4
-"""How much whoever comes is doubted at first: until a few things it said were good."""
+"""The penalty of a new connection, until a few of its messages were good."""
 CREDIT_S: Final = 0.01
-"""How much time may be saved up."""
+"""The time that may be saved up."""
 DEBT_S: Final = 0.05
-"""And how much owed. A process that was stopped, or a machine that stood still, in the middle of a turn is nobody's
-fault: what is owed then is paid within a second, and whoever comes meanwhile is heard before it is given up."""
+"""The time that may be owed.
+
+A process that was stopped in the middle of a turn, or a machine that stood still, is nobody's fault: what is owed then
+is paid within a second, and connections that come meanwhile are served before their handshake times out.
+"""
 TICK_S: Final = 0.002
-"""How often those that wait are looked at."""
+"""How often waiting connections are checked."""
 BATCH: Final = 8
-"""How many of them go on at a time: only when they have been dealt with it is known how long that took."""
+"""Number of them that go on at a time: only afterwards is known how long that took."""
 _LATE_S: Final = 0.004
-"""A look that comes later than this after the one before was held up."""
+"""A tick later than this after the one before was held up."""
 _WEIGHT: Final = 0.1
 _WINDOW_S: Final = 0.1
-"""Over about so long it is seen what others need."""
+"""About how long the need of others is averaged."""
 
 
 def penalty_after(penalty: float, good: int, refused: int) -> float:
@@ -49,7 +55,7 @@ def penalty_after(penalty: float, good: int, refused: int) -> float:
 
 
 class CpuBudget:
-    """How much time there is for those in doubt, and which of them wait for it."""
+    """The time for penalized connections, and those that wait for it."""
 
     def __init__(
         self,
@@ -65,24 +71,24 @@ class CpuBudget:
         self._used_before = used()
         self._spent_s = 0.0  # since then
         self._others = 0.0
-        """What part of the time others need, of late."""
+        """The recent part of the time that others need."""
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_ticking = False
 
     def spend(self, seconds: float) -> None:
-        """Something of a doubtful connection took so long."""
+        """Charge time that a penalized connection took."""
         self._credit_s = max(-DEBT_S, self._credit_s - seconds)
         self._spent_s += seconds
 
     @property
     def is_spent(self) -> bool:
-        """Whether they have to wait."""
+        """Whether penalized connections have to wait."""
         if not self._is_ticking:
             self._grow(is_watched=False)
         return self._credit_s <= 0
 
     def wait(self, go_on: Callable[[], None]) -> None:
-        """Call this, in its turn, when there is time again."""
+        """Call this, in order, when there is time again."""
         self._waiting.append(go_on)
         if not self._is_ticking:
             self._is_ticking = True
@@ -99,7 +105,7 @@ class CpuBudget:
             self._loop.call_later(TICK_S, self._tick)
 
     def _grow(self, *, is_watched: bool) -> None:
-        """For the time that has gone. A look that came when it was due, but for what was spent here, held up nobody."""
+        """Grow by the elapsed time; a tick that came when it was due, but for time spent here, held up nobody."""
         now, used = self._clock(), self._used()
         elapsed, self._looked_at = now - self._looked_at, now
         spent, self._spent_s = self._spent_s, 0.0

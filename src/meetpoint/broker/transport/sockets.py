@@ -1,9 +1,9 @@
-"""File handles: a process may have so many open at one time, and every connection is one.
+"""Sockets and file handles: a process may have so many open at one time, and every connection is one.
 
-A broker that has none left cannot reach other brokers, nor write its journal. So the last ones are kept: the very last
-for files and for brokers that it dials, those before them for brokers that dial it. Clients get the rest. The kernel
-always gives the lowest handle that is free; so the one that it would give now tells how many are taken by connections,
-which never got one of those that are kept.
+A broker without any left can neither reach other brokers nor write its journal. So the last ones are reserved: the very
+last for files and for brokers that it dials, those before them for brokers that dial it. Clients get the rest. The
+kernel always gives the lowest free handle; so the one that it would give now tells how many are taken by connections,
+which never got a reserved one.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if sys.platform != "win32":
 BACKLOG: Final = 1024
 """Connections that the kernel holds until they are accepted."""
 KEPT_MAX: Final = 128
-"""So many are kept from clients, or a quarter of all where there are few."""
+"""Number of handles reserved from clients, or a quarter of all where there are few."""
 KEPT_FOR_FILES: Final = 8
-"""One of so many that are kept is kept for files and for what this broker dials."""
+"""The part of the reserved handles, as a divisor, that is for files and for what this broker dials."""
 
 
 class FileHandles(NamedTuple):
-    """How many there are."""
+    """The limit of file handles, and the next one."""
 
     limit: int
     lowest: int
-    """The next one that is given."""
+    """The handle that is given next."""
 
     @property
     def kept(self) -> int:
-        """How many are kept from clients."""
+        """Number of handles that are reserved from clients."""
         return min(KEPT_MAX, self.limit // 4)
 
     @property
@@ -54,7 +54,7 @@ class FileHandles(NamedTuple):
 
 
 def handles() -> FileHandles:
-    """How it is right now; the limit may be changed while a process runs."""
+    """Return the current handles; the limit may be changed while a process runs."""
     if sys.platform == "win32":
         return FileHandles(sys.maxsize, 0)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -69,19 +69,19 @@ def handles() -> FileHandles:
 
 
 def is_out_of_handles(error: Exception) -> bool:
-    """Return whether something failed because this process, or the whole machine, has none left."""
+    """Return whether an error says that this process, or the whole machine, has no handle left."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def raise_limit() -> None:
-    """Let this process have as many as it may. Programs are often started with 1,024, which are soon gone."""
+    """Let this process have as many as it may; programs often start with 1,024, which are soon used up."""
     if sys.platform != "win32":
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def listen_at(address: Address, what: str) -> socket.socket:
-    """A socket that listens; says which address, where it cannot."""
+    """Return a listening socket; BrokerError names the address where that is impossible."""
     try:
         family, kind, proto, _, target = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind, proto)
@@ -101,7 +101,7 @@ def listen_at(address: Address, what: str) -> socket.socket:
 
 
 def tune(sock: socket.socket | None, stall_s: float) -> None:
-    """Send small things at once; bytes that the other machine does not confirm for a while break the connection."""
+    """Send small messages at once, and break a connection whose bytes are not confirmed for a while."""
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,13 +1,13 @@
-"""TLS 1.3 on a broker's one port, and who is at the other end of it.
+"""TLS 1.3 on a broker's one port, and the check of the broker at the other end.
 
 A broker has a certificate of the network's authority, which names the network and the broker. Its id follows from its
-name, so whoever says that it is a broker must have a certificate for just that name: another id is a forged one. Both
-ends look: the one that was dialled, and the dialler, also before it joins. Clients need no certificate.
+name, so a peer that says it is a broker must have a certificate for just that name: another id is a forged one. Both
+ends check: the one that was dialled, and the dialler, also before it joins. Clients need no certificate.
 
 TLS runs inside of `Connection` (`Pipe` turns bytes into bytes) and not in the event loop's transport, for three
-reasons: a handshake that fails is told with its reason and counted; whoever speaks without TLS gets an answer that it
-can read; and certificates are read anew (`Guard.reload`) for connections to come, while those that are open stay.
-Nothing is resumed: every connection shows its certificate, so that a revoked one is good for none.
+reasons: a handshake that fails is reported with its reason and counted; a peer without TLS gets an answer that it can
+read; and certificates are read anew (`Guard.reload`) for connections to come, while open ones stay. Nothing is resumed:
+every connection shows its certificate, so that a revoked one is good for none.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:  # `cryptography` is imported where there is TLS
 __all__ = ["TLS_FIRST_BYTE", "Credentials", "Guard", "Pipe", "TlsError", "WhyNot", "load_own", "serving_context"]
 
 TLS_FIRST_BYTE: Final = 0x16
-"""What TLS begins with; a frame before the handshake begins with a zero, as it is short."""
+"""The first byte of TLS; a frame before the handshake begins with a zero, as it is short."""
 READ_BYTES: Final = 1 << 18
 
 
 class TlsError(WireError):
-    """TLS failed, or there is none. `refusal` is the kind that it is counted under."""
+    """A failure of TLS, or its absence; `refusal` is the kind that it is counted under."""
 
     def __init__(self, refusal: str, problem: str) -> None:
         super().__init__("malformed", problem)
@@ -40,14 +40,14 @@ class TlsError(WireError):
 
 
 class WhyNot(NamedTuple):
-    """Why a broker is not believed: the kind of the refusal, and the reason in words."""
+    """The kind of a refusal, and why a broker is not believed."""
 
     kind: str
     reason: str
 
 
 class Pipe:
-    """One connection's TLS: bytes from the socket in, what they say out; and the other way."""
+    """The TLS of one connection: bytes from the socket in, plain bytes out; and the other way."""
 
     def __init__(self, context: ssl.SSLContext, server_side: bool) -> None:
         self._in = ssl.MemoryBIO()
@@ -61,12 +61,12 @@ class Pipe:
         self._is_broken = False
 
     def begin(self) -> bytes:
-        """What the dialler sends first."""
+        """Return the dialler's first bytes."""
         self._shake()
         return self.pending()
 
     def feed(self, data: bytes) -> bytes:
-        """Take what came, and return what it says, which may be nothing; TlsError where it cannot be believed."""
+        """Take received bytes, and return the plain bytes, perhaps none; raise TlsError where TLS fails."""
         self._in.write(data)
         if not self.is_ready:
             self._shake()
@@ -84,31 +84,31 @@ class Pipe:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def wrap(self, data: bytes) -> bytes:
-        """What is to be sent for something to be said."""
+        """Return the bytes to send for plain bytes."""
         left = memoryview(data)
         while left:
             left = left[self._tls.write(left) :]
         return self._out.read()
 
     def pending(self) -> bytes:
-        """What TLS itself has to send: its handshake, or why it fails."""
+        """Return the bytes that TLS itself has to send: its handshake, or why it fails."""
         return self._out.read()
 
     def goodbye(self) -> bytes:
-        """The last that is sent: nothing was cut off."""
-        if self.can_say:
+        """Return the last bytes to send, which say that nothing was cut off."""
+        if self.can_send:
             with suppress(ssl.SSLError):
                 self._tls.unwrap()
         return self._out.read()
 
     @property
-    def can_say(self) -> bool:
-        """Whether something can be said: the handshake is over, and nothing has failed since."""
+    def can_send(self) -> bool:
+        """Whether plain bytes can be sent: the handshake is over, and nothing has failed since."""
         return self.is_ready and not self._is_broken
 
     @property
     def certificate(self) -> bytes | None:
-        """The other side's certificate, DER; it is the authority's. None of a client."""
+        """The other side's certificate, DER, checked against the authority; None of a client."""
         return self._tls.getpeercert(binary_form=True)
 
     def _shake(self) -> None:
@@ -140,7 +140,7 @@ class Pipe:
 
 
 class Credentials:
-    """What a broker shows, and whom it believes, as its files said at one moment."""
+    """The files of [tls] as read at one moment: the own certificate, and the authority."""
 
     def __init__(self, config: BrokerConfig) -> None:
         from meetpoint.security.certificates import read_certificate, read_revoked
@@ -155,9 +155,9 @@ class Credentials:
             raise BrokerError(f"tls.certificate {tls.certificate}: {problem}; have another issued: meetpoint ca issue")
         self.identity: BrokerIdentity = own.identity
         self.expires = own.ends.timestamp()
-        """When the broker's certificate ends: seconds since 1970."""
+        """The end of the broker's certificate, in seconds since 1970."""
         self.hosts = frozenset(own.addresses)
-        """Where the certificate says that clients reach the broker."""
+        """The hosts where the certificate says that clients reach the broker."""
         self.revoked = frozenset() if tls.revoked is None else read_revoked(tls.revoked, tls.ca)
         self.accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.accepting.verify_mode = ssl.CERT_OPTIONAL
@@ -176,7 +176,7 @@ class Credentials:
 
 
 def serving_context(config: BrokerConfig) -> ssl.SSLContext:
-    """For HTTPS: the broker's certificate, and nobody else's is asked for."""
+    """Return a context for HTTPS, with the broker's certificate, that asks for no other."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     load_own(context, config)
@@ -184,7 +184,7 @@ def serving_context(config: BrokerConfig) -> ssl.SSLContext:
 
 
 def load_own(context: ssl.SSLContext, config: BrokerConfig) -> None:
-    """Have a context show the broker's certificate, from now on."""
+    """Load the broker's certificate into a context."""
     certificate, key = config.tls.certificate, config.tls.key
     assert certificate is not None
     try:
@@ -197,7 +197,7 @@ def load_own(context: ssl.SSLContext, config: BrokerConfig) -> None:
 
 
 class Guard:
-    """Who this broker is to others, and whom it believes; without [tls] it asks nobody."""
+    """The broker's certificate, and the check of others'; without [tls] there is no check."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -206,12 +206,12 @@ class Guard:
 
     @property
     def identity(self) -> BrokerIdentity | None:
-        """What this broker's own certificate says."""
+        """The identity in this broker's own certificate."""
         return None if self._credentials is None else self._credentials.identity
 
     @property
     def expires(self) -> float:
-        """When this broker's own certificate ends, in seconds since 1970; 0 where there is none."""
+        """The end of this broker's own certificate, in seconds since 1970; 0 where there is none."""
         return 0.0 if self._credentials is None else self._credentials.expires
 
     def names(self, host: str) -> bool:
@@ -219,7 +219,7 @@ class Guard:
         return self._credentials is None or host.lower() in self._credentials.hosts
 
     def check_name(self, name: str) -> None:
-        """A broker must be called as its certificate says: BrokerError where it is not."""
+        """Raise BrokerError unless the broker is called as its certificate says."""
         identity, config = self.identity, self._config
         if identity is not None and (identity.name, identity.network) != (name, config.network):
             raise BrokerError(
@@ -240,15 +240,15 @@ class Guard:
         self._credentials = found
 
     def accept(self) -> Pipe | None:
-        """For a connection that somebody made to this broker."""
+        """Return the TLS of an accepted connection; None without [tls]."""
         return None if self._credentials is None else Pipe(self._credentials.accepting, server_side=True)
 
     def dial(self) -> Pipe | None:
-        """For a connection that this broker makes."""
+        """Return the TLS of a dialled connection; None without [tls]."""
         return None if self._credentials is None else Pipe(self._credentials.dialling, server_side=False)
 
     def why_not(self, certificate: bytes | None, id_: NodeId | None) -> WhyNot | None:
-        """Why whoever has this certificate is not the broker with an id (of any id, where it has said none)."""
+        """Return why a certificate is not that of the broker with an id, or of any broker."""
         if self._credentials is None:
             return None
         from meetpoint.security.certificates import CertificateError, certificate_of
@@ -272,6 +272,6 @@ class Guard:
 
 
 def _words(error: OSError) -> str:
-    """What is wrong, without OpenSSL's names of places in its source."""
+    """Return an error's reason without OpenSSL's names of source locations."""
     reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
     return (reason or str(error)).lower().replace("_", " ")

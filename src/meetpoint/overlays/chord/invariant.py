@@ -33,7 +33,7 @@ class Pointers(Protocol):
 
     @property
     def prdc(self) -> bytes:
-        """The predecessor."""
+        """The predecessor of the member."""
 
 
 def broken(members: Mapping[bytes, Pointers], base: int) -> str | None:

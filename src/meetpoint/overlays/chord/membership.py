@@ -219,7 +219,7 @@ UNSEEN = -1
 
 
 class RingMerge:
-    """One member's part in merging rings."""
+    """The part of one member in merging rings."""
 
     __slots__ = (
         "_agreed",

@@ -25,17 +25,17 @@ class ChordSettings:
 
     query_timeout_us: int = SECOND_US // 2
     query_tries: int = 3
-    """A peer that leaves so many queries in a row unanswered is suspected."""
+    """Number of queries in a row without an answer after which a peer is suspected."""
 
     pending_wait_us: int = SECOND_US // 10
     pending_tries: int = 5
-    """A member that is busy with its own query is asked again after about so long, so many times a period."""
+    """How soon, and how often in a period, a member is asked again that was busy."""
 
     walk_max: int = 64
-    """So many times in one period a member goes on from a nearer successor to a still nearer one."""
+    """Number of times in a period that a member goes on from a nearer successor to a still nearer one."""
 
     suspicion_us: int = 3 * SECOND_US
-    """For so long a suspected peer is taken for dead without asking it again."""
+    """Time that a suspected peer is taken for dead without asking it again."""
 
     lookup_timeout_us: int = SECOND_US
     lookup_tries: int = 5
@@ -43,30 +43,30 @@ class ChordSettings:
 
     join_retry_us: int = SECOND_US
     seeks_max: int = 16
-    """So many joiners may wait at one member until its own query is answered."""
+    """Number of joiners that may wait at one member until its own query is answered."""
 
     hops_max: int = 256
-    """A message that was passed on so often is dropped."""
+    """Number of hops after which a message is dropped."""
 
     fingers_per_tick: int = 2
-    """So many missing fingers are looked up in one period."""
+    """Number of missing fingers that are looked up in one period."""
 
     verify_ticks: int = 4
-    """One finger is verified every so many periods, and in every period for a while after a change."""
+    """Number of periods after which a finger is verified; for a while after a change it is each period."""
 
     merge_share: float = 0.3
-    """In this share of the periods a peer of the passive list is asked."""
+    """Share of the periods in which a peer of the passive list is asked."""
 
     audit_ticks: int = 4
     calm_ticks: int = 64
-    """One link is asked the same about every so many periods; an eighth as often when nothing has changed for long."""
+    """About how often a link is asked the same, in periods; an eighth as often when nothing has changed for long."""
 
     agreed_max: int = 8
-    """After so many answers in a row that know of one ring only, peers that were never suspected are left in peace."""
+    """Number of agreeing answers in a row after which peers that were never suspected are left in peace."""
 
     passive_max: int = 64
     passive_told: int = 8
-    """So many peers of its passive list a member tells to one that joins after it."""
+    """Number of peers of its passive list that a member tells to one that joins after it."""
 
     known_max: int = 512
 

@@ -274,7 +274,7 @@ class HypercubeMembership:
             self._runtime.send(to, onward)
 
     def _admit(self, message: HypercubeJoin) -> None:
-        """Give a joiner a region that is too many here, or half of the only one, or let it stand by."""
+        """Give a joiner a superfluous region, or half of the only one, or let it stand by."""
         table, joiner = self._table, message.joiner
         peer_state = table.peer_states.get(joiner.id)
         if peer_state is not None and peer_state.claims and peer_state.life == message.life:

@@ -58,7 +58,7 @@ class HypercubeView:
     pieces: tuple[tuple[Region, int], ...]
     """The regions that the node hosts, each with its epoch; in order."""
     reserved_for: tuple[tuple[Region, NodeId], ...]
-    """Those of them that are reserved for the node that had them before."""
+    """The ones among them that are reserved for the node that had them before."""
     sponsor: NodeId | None
     """The member at which the node stands by."""
     standbys: tuple[NodeId, ...]

@@ -14,7 +14,7 @@ class HypercubeSettings:
     """Periods and limits.
 
     A dead neighbour is found within `silent_us`, a period and `ask_tries` timeouts, and at once where the driver
-    reports the peer lost. Its region is then hosted by another at once, and kept for it for `fallow_us`.
+    reports the peer lost. Its region is then hosted by another at once, and reserved for it for `fallow_us`.
     """
 
     dimensions: int = 64
@@ -25,7 +25,7 @@ class HypercubeSettings:
     """How often a node tells its neighbours that it is there; each time an eighth of it more or less, by chance."""
 
     silent_us: int = 3 * SECOND_US
-    """A neighbour that was not heard of for so long is asked."""
+    """Time of silence after which a neighbour is asked."""
 
     ask_timeout_us: int = SECOND_US // 2
     ask_tries: int = 2
@@ -38,16 +38,16 @@ class HypercubeSettings:
     """How long to wait before one that is not known as a neighbour is greeted again."""
 
     hole_us: int = 2 * SECOND_US
-    """So long an id next to this node may have no host that is known, before it is looked for."""
+    """Time that an id next to this node may have no known host before it is looked for."""
 
     claim_us: int = 5 * SECOND_US
-    """So long, or up to twice that, before this node claims it."""
+    """Time, or up to twice that, before this node claims it."""
 
     heir_us: int = SECOND_US
-    """So much later, one after another, the neighbours of a dead node take over what the first in line has not."""
+    """Time between the neighbours of a dead node that take over in turn what the first has not."""
 
     fallow_us: int = 30 * SECOND_US
-    """So long a region is kept for the node that fell silent."""
+    """Time that a region is reserved for the node that fell silent."""
 
     tidy_us: int = 2 * SECOND_US
     """How often, an eighth more or less, a host is looked for, where a node has a region too many."""
@@ -60,24 +60,24 @@ class HypercubeSettings:
     """How often a standby asks for a region."""
 
     joiners_max: int = 16
-    """So many joiners wait at a node until those before them have what they were offered."""
+    """Number of joiners that wait at a node until those before them have what they were offered."""
 
     merge_share: float = 0.3
-    """In this share of the periods a peer of the passive list is asked."""
+    """Share of the periods in which a peer of the passive list is asked."""
 
     agreed_max: int = 8
-    """After so many answers in a row that know of one network, peers that were never suspected are left in peace."""
+    """Number of agreeing answers in a row after which peers that were never suspected are left in peace."""
 
     lookup_timeout_us: int = SECOND_US
     lookup_tries: int = 5
     lookups_max: int = 1024
 
     hops_max: int = 400
-    """A message that was passed on so often is dropped; a path has as many hops as an id has bits."""
+    """Number of hops after which a message is dropped; a path has as many hops as an id has bits."""
 
     passive_max: int = 64
     passive_told: int = 8
-    """So many peers of its passive list a node tells to one that it offers a region."""
+    """Number of peers of its passive list that a node tells to one that it offers a region."""
 
     known_max: int = 512
 

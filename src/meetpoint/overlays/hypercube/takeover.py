@@ -139,7 +139,7 @@ class Hole(msgspec.Struct):
 
 
 class Takeover:
-    """One node's part in finding hosts for orphaned regions and holes."""
+    """The part of one node in finding hosts for orphaned regions and holes."""
 
     __slots__ = ("_holes", "_maintenance", "_orphans", "_runtime", "_settings", "_table")
 
@@ -205,7 +205,7 @@ class Takeover:
     # -- holes ---------------------------------------------------------------------------------------------------------
 
     def check_holes(self) -> None:
-        """Look for hosts of ids next to this node that have had none for a while, and claim them in the end."""
+        """Look for hosts of holes next to this node, and claim the holes in the end."""
         table, now, settings = self._table, self._runtime.now, self._settings
         covered = [*table.pieces, *(each.region for each in table.links)]
         holes: dict[Region, Hole] = {}

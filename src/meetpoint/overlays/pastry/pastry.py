@@ -174,7 +174,7 @@ class Pastry(OverlayBase):
         self._table.tell_changes()
 
     def _repair(self) -> None:
-        """Look up a node for a free place of the routing table, and greet one link to see whether it lives."""
+        """Look up a node for a free place of the routing table, and greet one link."""
         changed, self._version = self._version != self._table.version, self._table.version
         if not self._table.is_ready or not (changed or self._ticks % self._settings.repair_ticks == 0):
             return

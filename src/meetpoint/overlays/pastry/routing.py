@@ -213,7 +213,7 @@ class PastryTable:
         return row, self._digit(node, row)
 
     def vacant(self, random: Random) -> Key | None:
-        """Return a key at which a node for a free place in the routing table would be found, if there is one."""
+        """Return a key whose owner would fill a free place in the routing table, or None."""
         if self._stale:
             self._sort()
         if not self._ids:

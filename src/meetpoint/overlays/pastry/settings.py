@@ -24,7 +24,7 @@ class PastrySettings:
     """How many leaves a node knows on each side: as many neighbours less one may fail at once."""
 
     cache_max: int = 64
-    """So many nodes that were met in passing are remembered as links; a network as small is then one hop wide."""
+    """Number of nodes met in passing that are remembered as links; a network as small is then one hop wide."""
 
     period_us: int = SECOND_US
     """How often leases are renewed; each time an eighth of it more or less, by chance."""
@@ -34,43 +34,43 @@ class PastrySettings:
 
     greet_timeout_us: int = SECOND_US // 2
     greet_tries: int = 3
-    """A node that leaves so many greetings in a row unanswered is suspected."""
+    """Number of greetings in a row without an answer after which a node is suspected."""
 
     again_us: int = SECOND_US // 10
     """How long to wait before a greeting that was not answered, or did not bring a lease, is repeated."""
 
     join_retry_us: int = SECOND_US
     joiners_max: int = 16
-    """So many joiners wait at a node until it has helped those before them."""
+    """Number of joiners that wait at a node until it has helped those before them."""
 
     help_us: int = 3 * SECOND_US
-    """How long a node helps one joiner before it takes it for lost."""
+    """Time that a node helps one joiner before it takes it for lost."""
 
     patience_us: int = 4 * SECOND_US
-    """So long, or up to twice that, a joiner waits for its leases before it begins anew; a member twice as long."""
+    """Time, or up to twice that, that a joiner waits for its leases before it begins anew; a member twice as long."""
 
     verify_ticks: int = 4
-    """One leaf that is no neighbour is greeted every so many periods."""
+    """Number of periods after which a leaf that is no neighbour is greeted."""
 
     repair_ticks: int = 8
-    """A free place of the routing table is looked for every so many periods, and in each that a change has preceded."""
+    """Number of periods after which a free place of the routing table is looked for; at once after a change."""
 
     merge_share: float = 0.3
-    """In this share of the periods a peer of the passive list is asked."""
+    """Share of the periods in which a peer of the passive list is asked."""
 
     agreed_max: int = 8
-    """After so many answers in a row that know of one network, peers that were never suspected are left in peace."""
+    """Number of agreeing answers in a row after which peers that were never suspected are left in peace."""
 
     lookup_timeout_us: int = SECOND_US
     lookup_tries: int = 5
     lookups_max: int = 1024
 
     hops_max: int = 64
-    """A message that was passed on so often is dropped."""
+    """Number of hops after which a message is dropped."""
 
     passive_max: int = 64
     passive_told: int = 8
-    """So many peers of its passive list a node tells to one that joins after it."""
+    """Number of peers of its passive list that a node tells to one that joins after it."""
 
     known_max: int = 512
 
