@@ -46,7 +46,7 @@ from benchmarks.figures import Figure, tell
 from meetpoint.api.limits import SECOND_US
 from meetpoint.api.requests import Publish, Subscribe
 from meetpoint.catalog import NetworkConfig
-from meetpoint.catalog.scheme_names import network_config
+from meetpoint.catalog.catalog import network_config
 from meetpoint.errors import MeetpointError, SetupError
 from meetpoint.lab.experiments.models.printed import PrintedModel
 from meetpoint.lab.sim import Network, Timing

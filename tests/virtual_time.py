@@ -43,7 +43,7 @@ from meetpoint.broker.observe.logs import Refusals
 from meetpoint.broker.storage import Store
 from meetpoint.broker.transport import connection
 from meetpoint.broker.transport.cpu_budget import CpuBudget
-from meetpoint.local import LocalNetwork
+from meetpoint.local_network import LocalNetwork
 
 __all__ = ["VirtualLoop", "local_network", "run", "shared_loop"]
 

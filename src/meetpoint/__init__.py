@@ -26,7 +26,7 @@ from meetpoint.matching import Matcher, Scan
 if TYPE_CHECKING:
     from meetpoint.archive import read_archive
     from meetpoint.client import NetworkError, connect, connect_sync
-    from meetpoint.local.local import local
+    from meetpoint.local_network import local
     from meetpoint.matching.index import Index, JsonEvents
     from meetpoint.matching.jobs import backtest, lint, match
 
@@ -74,7 +74,7 @@ _LATE = {
     "NetworkError": "meetpoint.client",
     "connect": "meetpoint.client",
     "connect_sync": "meetpoint.client",
-    "local": "meetpoint.local.local",
+    "local": "meetpoint.local_network",
     "read_archive": "meetpoint.archive",
 }
 """Names that are loaded when they are first used."""

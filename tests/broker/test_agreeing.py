@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from meetpoint.broker.config import BrokerError
-from meetpoint.catalog import OVERLAYS, SCHEMES, NetworkConfig, difference, network_config, way_of
-from meetpoint.catalog.agreement import AGREED
+from meetpoint.catalog import OVERLAYS, SCHEMES, NetworkConfig, network_config, network_signature, signature_difference
+from meetpoint.catalog.catalog import SHARED_SETTINGS
 from meetpoint.overlays.hypercube import HypercubeSettings
 from meetpoint.schemes.dmm import DmmSettings
 from tests.broker.talking import broker, run
@@ -18,7 +18,7 @@ SCHEMA = "attributes: {price: {type: float, min: 0, max: 100}}"
 def test_every_scheme_says_what_must_be_the_same() -> None:
     for name in SCHEMES:
         settings = getattr(NetworkConfig(scheme=name), name, None)
-        assert all(hasattr(settings, field) for field in AGREED[name])
+        assert all(hasattr(settings, field) for field in SHARED_SETTINGS[name])
 
 
 def test_what_must_be_the_same_makes_a_difference_and_the_rest_none() -> None:
@@ -30,33 +30,35 @@ def test_what_must_be_the_same_makes_a_difference_and_the_rest_none() -> None:
         (DmmSettings(), False),
     ):
         other = msgspec.structs.replace(one, dmm=settings)
-        assert (difference(way_of(one), way_of(other)) is None) is same
+        assert (signature_difference(network_signature(one), network_signature(other)) is None) is same
 
 
 def test_nodes_of_a_hypercube_agree_on_its_dimensions_and_no_others_need_to() -> None:
     one, other = (HypercubeSettings(dimensions=dimensions) for dimensions in (16, 17))
     for overlay, same in (("hypercube", False), ("chord", True)):
-        ways = [way_of(NetworkConfig(overlay=overlay, hypercube=settings)) for settings in (one, other)]
-        assert (difference(*ways) is None) is same
+        ways = [network_signature(NetworkConfig(overlay=overlay, hypercube=settings)) for settings in (one, other)]
+        assert (signature_difference(*ways) is None) is same
     assert "set meet.children and meet.plan and hypercube.dimensions as" in str(
-        difference(*(way_of(NetworkConfig(overlay="hypercube", hypercube=settings)) for settings in (one, other)))
+        signature_difference(
+            *(network_signature(NetworkConfig(overlay="hypercube", hypercube=settings)) for settings in (one, other))
+        )
     )
     quick = HypercubeSettings(dimensions=16, period_us=500_000)
-    assert way_of(NetworkConfig(overlay="hypercube", hypercube=quick)) == way_of(
+    assert network_signature(NetworkConfig(overlay="hypercube", hypercube=quick)) == network_signature(
         NetworkConfig(overlay="hypercube", hypercube=one)
     )
 
 
 def test_each_overlay_and_scheme_differs_from_each_other() -> None:
-    ways = [way_of(network_config(overlay, scheme)) for overlay in OVERLAYS for scheme in SCHEMES]
+    ways = [network_signature(network_config(overlay, scheme)) for overlay in OVERLAYS for scheme in SCHEMES]
     for one in ways:
-        assert [other for other in ways if difference(one, other) is None] == [one]
+        assert [other for other in ways if signature_difference(one, other) is None] == [one]
 
 
 def test_a_broker_that_does_not_say_is_not_refused() -> None:
-    assert difference(way_of(NetworkConfig()), "") is None
-    assert difference("", way_of(NetworkConfig())) is None
-    assert difference("some thing else altogether", way_of(NetworkConfig())) is None
+    assert signature_difference(network_signature(NetworkConfig()), "") is None
+    assert signature_difference("", network_signature(NetworkConfig())) is None
+    assert signature_difference("some thing else altogether", network_signature(NetworkConfig())) is None
 
 
 @pytest.mark.parametrize(

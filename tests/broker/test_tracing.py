@@ -31,8 +31,7 @@ from meetpoint.broker.observe.tracing import (
     RecentEvents,
 )
 from meetpoint.catalog import make_codec
-from meetpoint.catalog.purposes import ENVELOPES, PURPOSES, WORDS
-from meetpoint.catalog.signs import Signs
+from meetpoint.catalog.purposes import ENVELOPES, EVENT_STEPS, PURPOSES, IdMatcher
 from meetpoint.client import Network, connect
 from meetpoint.gateway.observing.paths import Path, put_together
 from meetpoint.node.home.subscription_table import event_of
@@ -63,8 +62,8 @@ ANSWERS = {
 
 def test_every_kind_of_message_about_events_is_a_step_on_or_an_answer() -> None:
     kinds = {tag for tag, purpose in PURPOSES.items() if purpose == "events"} - ENVELOPES
-    assert kinds == WORDS.keys() | ANSWERS
-    assert not WORDS.keys() & ANSWERS
+    assert kinds == EVENT_STEPS.keys() | ANSWERS
+    assert not EVENT_STEPS.keys() & ANSWERS
 
 
 # -- views -------------------------------------------------------------------------------------------------------------
@@ -494,12 +493,12 @@ def test_who_matched_nothing_or_refused_is_where_the_event_was_dropped() -> None
 
 
 def test_signs_of_an_event_are_its_id_and_its_key() -> None:
-    signs = Signs(b"\xa2e1")
-    assert signs.are_in(b"..\xa2e1..")
-    assert not signs.are_in(b"..\xa3e12..")
-    signs.learn(KEY)
-    assert signs.are_in(b"x" + b"\x93\xc4\x14" + b"h" * 20 + b"\x01\x07" + b"y")
-    signs.learn(EventKey(KEY.home, 1, 8))
+    signs = IdMatcher(b"\xa2e1")
+    assert signs.is_in(b"..\xa2e1..")
+    assert not signs.is_in(b"..\xa3e12..")
+    signs.add_key(KEY)
+    assert signs.is_in(b"x" + b"\x93\xc4\x14" + b"h" * 20 + b"\x01\x07" + b"y")
+    signs.add_key(EventKey(KEY.home, 1, 8))
     assert signs.event == KEY, "the first counts"
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import meetpoint as mp
-from meetpoint.local.local import Local
+from meetpoint.local_network import Local
 from meetpoint.node.settings import NodeSettings
 from tests.cli.conftest import Command, Ran
 

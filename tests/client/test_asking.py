@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import meetpoint as mp
-from meetpoint.local import LocalNetwork
+from meetpoint.local_network import LocalNetwork
 from tests.client.running import run
 
 

@@ -10,7 +10,7 @@ import pytest
 import meetpoint as mp
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.lab.bench.brokers.servers import free_port
-from meetpoint.local import LocalNetwork
+from meetpoint.local_network import LocalNetwork
 from tests.client.running import run, take
 
 

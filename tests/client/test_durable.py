@@ -8,7 +8,7 @@ import pytest
 
 import meetpoint as mp
 from meetpoint.client.errors import NetworkError, RefusedError
-from meetpoint.local import LocalNetwork
+from meetpoint.local_network import LocalNetwork
 from tests.client.running import PATIENCE_S, run, silent, take, until
 
 

@@ -12,7 +12,7 @@ import meetpoint as mp
 from meetpoint.api.limits import EVENT_BYTES_MAX
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.errors import EventError, FilterError
-from meetpoint.local import LocalNetwork
+from meetpoint.local_network import LocalNetwork
 from tests.client.running import run, silent, take, until
 
 

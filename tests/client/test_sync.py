@@ -13,7 +13,7 @@ import pytest
 import meetpoint as mp
 from meetpoint.client.sync import SyncDelivery
 from meetpoint.errors import EventError, FilterError
-from meetpoint.local import Local
+from meetpoint.local_network import Local
 from tests.client.running import PATIENCE_S
 
 SCRIPT = """

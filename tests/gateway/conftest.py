@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import meetpoint as mp
-from meetpoint.local import Local, LocalNetwork
+from meetpoint.local_network import Local, LocalNetwork
 from tests.virtual_time import local_network
 
 

@@ -16,7 +16,7 @@ from websockets.asyncio.client import connect
 from meetpoint.broker.config import Access, ConfigError
 from meetpoint.gateway import GatewayLimits, GatewaySettings, Served
 from meetpoint.gateway.http import access
-from meetpoint.local import LocalNetwork
+from meetpoint.local_network import LocalNetwork
 from meetpoint.security import Rights
 from meetpoint.security.grants import TokenError
 from tests.broker.talking import network

@@ -17,7 +17,7 @@ from meetpoint.gateway import GatewayLimits, GatewaySettings
 from meetpoint.gateway.subscriptions import webhook_validation, webhooks
 from meetpoint.gateway.subscriptions.webhook_validation import Agreed, Target, Turns, read_agreement, read_retry_after
 from meetpoint.gateway.subscriptions.webhooks import Sender
-from meetpoint.local import LocalNetwork
+from meetpoint.local_network import LocalNetwork
 from tests.gateway.running import PATIENCE_S, gateway, run, until, until_shown
 from tests.gateway.sinking import Sink, agreeing, sinking, wanted
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from meetpoint.gateway import GatewayLimits
-from meetpoint.local import LocalNetwork
+from meetpoint.local_network import LocalNetwork
 from tests.gateway.running import gateway, run
 
 

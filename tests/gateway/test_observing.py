@@ -23,7 +23,7 @@ from meetpoint.gateway.observing.filter_trials import try_filter
 from meetpoint.gateway.observing.observer import EVENTS_SHOWN, Observer
 from meetpoint.gateway.observing.sharing import Shared
 from meetpoint.gateway.parts import default_parts
-from meetpoint.local import LocalNetwork
+from meetpoint.local_network import LocalNetwork
 from tests.broker.talking import broker as a_broker
 from tests.broker.talking import event as packed_event
 from tests.broker.talking import network

@@ -18,7 +18,7 @@ from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from meetpoint.gateway import GatewayLimits
-from meetpoint.local import Local, LocalNetwork
+from meetpoint.local_network import Local, LocalNetwork
 from tests.gateway.running import gateway, gateway_in_thread, run
 from tests.tiers import SOAK
 

@@ -17,7 +17,7 @@ import meetpoint as mp
 from meetpoint.gateway import GatewayLimits
 from meetpoint.gateway.http.bodies import check_json
 from meetpoint.gateway.http.errors import ApiError
-from meetpoint.local import Local, LocalNetwork
+from meetpoint.local_network import Local, LocalNetwork
 from tests.client.running import take
 from tests.gateway.running import gateway, gateway_in_thread, run
 

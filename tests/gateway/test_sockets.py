@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 
 from meetpoint.gateway import GatewayLimits, Served
 from meetpoint.gateway.events import sockets
-from meetpoint.local import LocalNetwork
+from meetpoint.local_network import LocalNetwork
 from tests.gateway.running import PATIENCE_S, gateway, run, until
 
 

@@ -19,7 +19,7 @@ from meetpoint.gateway.events.feeds import Pipe
 from meetpoint.gateway.events.positions import Position
 from meetpoint.gateway.events.streams import Streams
 from meetpoint.gateway.gateway_server import CLOSE_S
-from meetpoint.local import LocalNetwork
+from meetpoint.local_network import LocalNetwork
 from tests.gateway.running import PATIENCE_S, Reader, gateway, reading, run, until
 
 

@@ -15,7 +15,7 @@ from meetpoint.gateway import GatewayLimits, GatewaySettings
 from meetpoint.gateway.gateway import Gateway
 from meetpoint.gateway.subscriptions.signatures import read_secret, sign
 from meetpoint.gateway.subscriptions.subscriptions import Subscriptions
-from meetpoint.local import LocalNetwork
+from meetpoint.local_network import LocalNetwork
 from meetpoint.security.files import FileError
 from tests.gateway.running import gateway, reading, run, until, until_shown
 from tests.gateway.sinking import sinking, wanted

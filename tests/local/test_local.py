@@ -11,7 +11,7 @@ import pytest
 
 import meetpoint as mp
 from meetpoint.errors import MeetpointError
-from meetpoint.local import Local
+from meetpoint.local_network import Local
 from tests.client.running import PATIENCE_S, run, take
 
 
@@ -82,12 +82,12 @@ def test_it_starts_and_stops_twice_and_leaves_no_thread() -> None:
     "code",
     [
         "import meetpoint as mp; mp.local(brokers=1); mp.local(brokers=1)",
-        "import meetpoint.local, meetpoint as mp; mp.local(brokers=1)",
+        "import meetpoint.local_network, meetpoint as mp; mp.local(brokers=1)",
         "from meetpoint.lab.sim.brokers import Network; import meetpoint as mp; mp.local(brokers=1)",
-        "from meetpoint import local; local(brokers=1); from meetpoint.local import Local",
+        "from meetpoint import local; local(brokers=1); from meetpoint.local_network import Local",
     ],
 )
-def test_the_function_and_the_package_share_a_name(code: str) -> None:
+def test_local_is_the_function_whatever_was_imported_before(code: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)
 
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from meetpoint.security import Grant, Issuer, KeyFileError, Rights, TokenError, Verifier
 from meetpoint.security.files import FileError
-from meetpoint.security.keys import PublicKeys, SigningKey
-from meetpoint.security.tokens import CLOCKS_APART_S, TOKEN_MAX, read_unverified
+from meetpoint.security.tokens import CLOCKS_APART_S, TOKEN_MAX, PublicKeys, SigningKey, read_unverified
 
 NOW = 1_800_000_000.0
 ALL = Rights(("*",))

@@ -13,7 +13,7 @@ import meetpoint as mp
 from meetpoint.broker.config import Archiving
 from meetpoint.client import SyncDelivery, SyncSubscription
 from meetpoint.language.events.json import attributes_from_json
-from meetpoint.local import Local
+from meetpoint.local_network import Local
 from meetpoint.spark.live.source import LiveStreamReader, MeetpointDataSource
 
 PATIENCE_S = 180.0

@@ -24,7 +24,7 @@ from meetpoint.broker.config import Access
 from meetpoint.client.errors import NetworkError
 from meetpoint.client.sync import SyncDelivery, SyncSubscription
 from meetpoint.errors import EventError, MeetpointError
-from meetpoint.local import Local
+from meetpoint.local_network import Local
 from meetpoint.security import Rights
 from meetpoint.spark.live.options import Options
 from meetpoint.spark.live.sink import SINK_OPTIONS, LiveWriter, Sink

@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from meetpoint.api.frames import FRAME_MAX
 from meetpoint.api.handshake import SPOKEN
-from meetpoint.catalog import NetworkConfig, read_scheme, way_of
+from meetpoint.catalog import NetworkConfig, network_signature, read_scheme
 from meetpoint.errors import MeetpointError, SchemaError
 from meetpoint.language.schema.schema import Schema
 from meetpoint.node.settings import NodeSettings
@@ -347,7 +347,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def way(self) -> str:
         """The settings that all brokers of the network must have in common, in a word."""
-        return way_of(self.network_config())
+        return network_signature(self.network_config())
 
     def network_config(self) -> NetworkConfig:
         """Return the configuration of the node."""

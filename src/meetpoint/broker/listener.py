@@ -21,7 +21,7 @@ from meetpoint.broker.transport.connection import HANDSHAKE, Connection, FlushSc
 from meetpoint.broker.transport.cpu_budget import NEWCOMER_PENALTY
 from meetpoint.broker.transport.sockets import BACKLOG, handles
 from meetpoint.broker.transport.tls import Guard, TlsError
-from meetpoint.catalog import difference, make_link_codec
+from meetpoint.catalog import make_link_codec, signature_difference
 
 __all__ = ["Listener"]
 
@@ -161,7 +161,7 @@ class _Handshake:
         me = self._listener.me()
         if not peer.address or not peer.id:
             return Rejection("handshake", "a broker says its id and its address")
-        if (differs := difference(self._listener.config.way, way)) is not None:
+        if (differs := signature_difference(self._listener.config.way, way)) is not None:
             return Rejection("way", differs)
         if len(peer.id) != len(me.id):
             theirs, ours = 8 * len(peer.id), 8 * len(me.id)

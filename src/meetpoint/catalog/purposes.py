@@ -1,8 +1,8 @@
-"""What messages between brokers are for, and what is inside them.
+"""The purpose of each message between brokers, and the search for events in their bytes.
 
-Every kind of message has one purpose, in one table. A message inside another is what counts: a routed one, an errand
-and its answer are for whatever they bring. A part of a message may have a purpose of its own. Of the messages that are
-about events, those that bring an event on, or ask for what it needs, have a word for people; the others are answers.
+Every kind of message has one purpose, in one table. Of a message inside another, the inner one counts: a routed
+message, a keyed request and its answer have the purpose of their body. A part of a message may have a purpose of its
+own. Messages that take an event a step on have a name for people; other messages about events are answers.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from meetpoint.api.ids import EventKey
 from meetpoint.api.messages import Message
 
-__all__ = ["ENVELOPES", "PARTS", "PURPOSES", "WORDS", "Purpose", "innermost", "tag_of"]
+__all__ = ["ENVELOPES", "EVENT_STEPS", "PARTS", "PURPOSES", "IdMatcher", "Purpose", "innermost", "tag_of"]
+
 
 Purpose: TypeAlias = Literal["events", "placing", "summaries", "safekeeping", "upkeep"]
 
@@ -47,7 +49,7 @@ _KINDS: Final[Mapping[Purpose, str]] = {
     ),
 }
 PURPOSES: Final[Mapping[str, Purpose]] = {tag: purpose for purpose, tags in _KINDS.items() for tag in tags.split()}
-"""What each kind of message is for, by its tag."""
+"""The purpose of each kind of message, by its tag."""
 
 ENVELOPES: Final = frozenset({"c.ro", "p.ro", "h.ro", "errand", "errand_done"})
 """The kinds whose `body` is another message."""
@@ -55,7 +57,7 @@ ENVELOPES: Final = frozenset({"c.ro", "p.ro", "h.ro", "errand", "errand_done"})
 PARTS: Final[Mapping[str, tuple[str, Purpose]]] = {"visited": ("summary", "summaries")}
 """The kinds with a field that has a purpose of its own, where it is not None."""
 
-WORDS: Final[Mapping[str, str]] = {
+EVENT_STEPS: Final[Mapping[str, str]] = {
     "flooding": "flood",
     "visit": "visit",
     "bring": "bring",
@@ -70,11 +72,11 @@ WORDS: Final[Mapping[str, str]] = {
     "f.carry": "hand",
     "f.serve": "serve",
 }
-"""The kinds that take an event a step on, in a word each."""
+"""The kinds that take an event a step on, and a name for each."""
 
 
 class _Tagged(msgspec.Struct, array_like=True):
-    """The beginning of any message: its tag; the rest is skipped."""
+    """The first field of any message, its tag; the rest is skipped."""
 
     tag: str
 
@@ -83,19 +85,22 @@ _tagged = msgspec.msgpack.Decoder(_Tagged).decode
 
 
 class Decoding(Protocol):
-    """Messages from bytes."""
+    """A codec, as far as it decodes."""
 
     def decode(self, data: bytes) -> Message:
-        """The message; raises what `wire` says of bytes that are none."""
+        """Decode a message; raise what the codec raises for bytes that are none."""
 
 
 def tag_of(message: Message) -> str:
-    """The tag of a message's kind."""
+    """Return the tag of a message."""
     return str(message.__struct_config__.tag)
 
 
 def innermost(codec: Decoding, message: Any, *, whole: bool = False) -> tuple[str, Any]:
-    """The tag of the message that counts, and that message: where anyone looks into it, or where `whole` is said."""
+    """Return the tag of the innermost message, and the message where it was decoded.
+
+    The body of an envelope is decoded only if it is needed, or if `whole` is true: its tag can be read without that.
+    """
     tag = tag_of(message)
     while tag in ENVELOPES:
         body = message.body
@@ -103,3 +108,33 @@ def innermost(codec: Decoding, message: Any, *, whole: bool = False) -> tuple[st
         if whole or tag in ENVELOPES or tag in PARTS:
             message = codec.decode(body)
     return tag, message
+
+
+# -- events and subscriptions in messages ------------------------------------------------------------------------------
+
+
+_PACK = msgspec.msgpack.Encoder().encode
+
+
+class IdMatcher:
+    """Finds an event or a subscription in the bytes of any message.
+
+    An event's id and key, or a subscription's name, occur in the bytes of every message about it, however deep. So the
+    search knows nothing of any scheme.
+    """
+
+    __slots__ = ("_all", "event")
+
+    def __init__(self, *first: bytes) -> None:
+        self._all = list(first)
+        self.event: EventKey | None = None
+
+    def add_key(self, event: EventKey) -> None:
+        """Search for the event's key as well; the first key counts."""
+        if self.event is None:
+            self.event = event
+            self._all += (_PACK(event), f"{event.home.hex()}/{event.stream}/{event.number}".encode())
+
+    def is_in(self, data: bytes) -> bool:
+        """Return whether the bytes name the event or subscription."""
+        return any(pattern in data for pattern in self._all)

@@ -1,4 +1,4 @@
-"""What of a node can be drawn: whom its overlay links it to, and its part of a tree of regions."""
+"""Views of a node for drawing: its overlay links, its regions, and its part of paper D's tree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["links_of", "regions_of", "tree_of"]
 
 
 def links_of(view: OverlayView) -> tuple[tuple[bytes, str], ...]:
-    """The nodes that a node has in its tables, each once, as the nearest that it is."""
+    """Return the nodes in a node's overlay tables, each once, with its closest kind of link."""
     found: dict[bytes, str] = {}
     if view.joined:
         for node, kind in _links(view):
@@ -40,12 +40,12 @@ def _links(view: OverlayView) -> Iterator[tuple[bytes, str]]:
 
 
 def regions_of(view: OverlayView) -> tuple[str, ...]:
-    """Of a hypercube's node: the bits that all ids of each region end in; nothing elsewhere."""
+    """Return the common last bits of each region of a hypercube's node; nothing for other overlays."""
     if not isinstance(view, HypercubeView):
         return ()
     return tuple(f"{region.bits:0{region.length}b}" if region.length else "" for region, _ in view.pieces)
 
 
 def tree_of(scheme: Scheme) -> list[tuple[str, int, bool]] | None:
-    """Of paper D's tree: the regions held here, how many entries each has, and whether it is split."""
+    """Return the regions of paper D's tree at this node: code, number of entries, whether it is split."""
     return scheme.tree() if isinstance(scheme, Dmm) else None

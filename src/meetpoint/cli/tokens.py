@@ -48,8 +48,7 @@ def token_key(
     ] = None,
 ) -> None:
     """Make the key that tokens of a network are signed with, or change it. Only its public part goes to brokers."""
-    from meetpoint.security.keys import PublicKeys
-    from meetpoint.security.tokens import Issuer
+    from meetpoint.security.tokens import Issuer, PublicKeys
 
     if rotate and forget is not None:
         raise typer.BadParameter("give one of them: --rotate first, --forget when no old token is in use.")
@@ -156,8 +155,7 @@ def token_show(
     as_json: AsJson = False,
 ) -> None:
     """What a token says; with --keys also whether a broker would take it now, and exit with 1 where not."""
-    from meetpoint.security.keys import PublicKeys
-    from meetpoint.security.tokens import TokenError, Verifier, read_unverified
+    from meetpoint.security.tokens import PublicKeys, TokenError, Verifier, read_unverified
 
     given = _read_token(token)
     grant = read_unverified(given)

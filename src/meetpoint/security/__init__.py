@@ -1,7 +1,7 @@
-"""Who brokers and clients are, and what they may do: certificates, tokens and permissions.
+"""Certificates, tokens and permissions: the identity of brokers and clients, and what they may do.
 
-Nothing here opens a socket: `net` and `client` ask, and act on the answer. Names are loaded when they are first used: a
-broker without certificates and tokens needs neither `cryptography` nor `jwt`, which take 9 MB.
+Nothing here opens a socket: `broker` and `client` ask, and act on the answer. Names are loaded when they are first
+used: a broker without certificates and tokens needs neither `cryptography` nor `jwt`, which take 9 MB.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from meetpoint.security.authority import Authority, Issued
+    from meetpoint.security.authority import Authority, IssuedCertificate
     from meetpoint.security.certificates import (
         BrokerIdentity,
         Certificate,
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
         read_certificate,
         read_revoked,
     )
-    from meetpoint.security.grants import Grant, Rights, TokenError
-    from meetpoint.security.keys import KeyFileError
-    from meetpoint.security.permissions import Permit
-    from meetpoint.security.tokens import Issuer, Verifier
+    from meetpoint.security.grants import Grant, Permit, Rights, TokenError
+    from meetpoint.security.tokens import Issuer, KeyFileError, Verifier
 
 __all__ = [
     "Authority",
@@ -29,7 +27,7 @@ __all__ = [
     "Certificate",
     "CertificateError",
     "Grant",
-    "Issued",
+    "IssuedCertificate",
     "Issuer",
     "KeyFileError",
     "Permit",
@@ -42,7 +40,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "authority": ("Authority", "Issued"),
+    "authority": ("Authority", "IssuedCertificate"),
     "certificates": (
         "BrokerIdentity",
         "Certificate",
@@ -51,10 +49,8 @@ _MODULES = {
         "read_certificate",
         "read_revoked",
     ),
-    "grants": ("Grant", "Rights", "TokenError"),
-    "keys": ("KeyFileError",),
-    "permissions": ("Permit",),
-    "tokens": ("Issuer", "Verifier"),
+    "grants": ("Grant", "Permit", "Rights", "TokenError"),
+    "tokens": ("Issuer", "KeyFileError", "Verifier"),
 }
 
 

@@ -1,12 +1,11 @@
 """A private certificate authority: one folder, one network.
 
-ca.pem          its certificate; every broker and every client gets a copy
-ca.key          its private key: whoever has it can make brokers, so it belongs on no broker
-issued.jsonl    what was issued and revoked, a line each; the list of revoked ones is made of it
-revoked.crl     the signed list of what was revoked; brokers get a copy
+ca.pem          its certificate; every broker and every client gets a copy ca.key          its private key: anyone who
+has it can make brokers, so it belongs on no broker issued.jsonl    a line for each certificate that was issued or
+revoked; the revocation list is made from it revoked.crl     the signed revocation list; brokers get a copy
 
-Keys are ECDSA over P-256, which every TLS 1.3 speaks. The list says no date before the authority's end on which it must
-be renewed: a broker that still had an old list would else refuse everyone on that day.
+Keys are ECDSA over P-256, which every TLS 1.3 stack supports. The revocation list is valid until the authority's own
+end: with an earlier date, a broker that still had an old list would refuse everyone on that day.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ from meetpoint.security.certificates import (
 )
 from meetpoint.security.files import PRIVATE, PUBLIC, append_line, locked, make_folder, read, replace, write_new
 
-__all__ = ["DAYS", "Authority", "Issued"]
+__all__ = ["DAYS", "Authority", "IssuedCertificate"]
 
 DAYS = 365
-"""How long a broker's certificate counts, if nothing else is said."""
+"""The default lifetime of a broker's certificate."""
 AUTHORITY_DAYS = 3650
 CLOCKS_APART = timedelta(hours=1)
-"""So much earlier a certificate begins, for brokers whose clocks are behind."""
+"""Certificates begin this much earlier, for brokers whose clocks are behind."""
 COMMON_NAME_MAX = 64
 CERTIFICATE = "certificate.pem"
 KEY = "key.pem"
@@ -57,8 +56,8 @@ _CA_KEY = "ca.key"
 _RECORD = "issued.jsonl"
 
 
-class _Entry(msgspec.Struct, frozen=True):
-    """One line of what the authority did."""
+class _LogEntry(msgspec.Struct, frozen=True):
+    """A line of the authority's log."""
 
     did: Literal["issued", "revoked"]
     name: str
@@ -67,8 +66,8 @@ class _Entry(msgspec.Struct, frozen=True):
     ends: datetime
 
 
-class Issued(NamedTuple):
-    """A certificate with its key, both in PEM."""
+class IssuedCertificate(NamedTuple):
+    """A broker's certificate with its key and the authority's files, all in PEM."""
 
     identity: BrokerIdentity
     certificate: bytes
@@ -79,7 +78,7 @@ class Issued(NamedTuple):
     ends: datetime
 
     def write_to(self, folder: str | Path, *, renew: bool = False) -> Path:
-        """All that a broker needs, in a folder of its own. `renew` replaces a certificate and a key of before."""
+        """Write all files that a broker needs into a folder; `renew` replaces those of an earlier certificate."""
         into = Path(folder)
         make_folder(into)
         write = replace if renew else write_new
@@ -91,7 +90,7 @@ class Issued(NamedTuple):
 
 
 class Authority:
-    """Issues certificates to the brokers of one network, and takes them back."""
+    """Issues and revokes the certificates of one network's brokers."""
 
     def __init__(
         self, folder: Path, network: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
@@ -105,7 +104,7 @@ class Authority:
     def create(
         cls, folder: str | Path, network: str, *, days: float = AUTHORITY_DAYS, now: datetime | None = None
     ) -> Authority:
-        """A new authority in a folder that has none."""
+        """Make a new authority in a folder that has none."""
         into, at = Path(folder), now or datetime.now(UTC)
         uri = network_uri(network)
         make_folder(into)
@@ -127,7 +126,7 @@ class Authority:
 
     @classmethod
     def open(cls, folder: str | Path) -> Authority:
-        """The authority in a folder."""
+        """Load the authority of a folder."""
         within = Path(folder)
         if not (within / _CA_KEY).exists():
             raise CertificateError(f"{within}: holds no authority; make one with: meetpoint ca init {within}")
@@ -147,8 +146,10 @@ class Authority:
             )
         return cls(within, network, certificate, key)
 
-    def issue(self, name: str, addresses: Sequence[str], days: float = DAYS, *, now: datetime | None = None) -> Issued:
-        """A certificate for a broker and the hosts that it is reached by."""
+    def issue(
+        self, name: str, addresses: Sequence[str], days: float = DAYS, *, now: datetime | None = None
+    ) -> IssuedCertificate:
+        """Issue a certificate to a broker, for the hosts that it is reached by."""
         at = now or datetime.now(UTC)
         identity = BrokerIdentity(self.network, name)
         uri = uri_of(identity)
@@ -178,8 +179,8 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
         with locked(self.folder):  # noted first: what was handed out can be revoked
-            self._note(_Entry("issued", name, f"{certificate.serial_number:x}", at, ends))
-        return Issued(
+            self._note(_LogEntry("issued", name, f"{certificate.serial_number:x}", at, ends))
+        return IssuedCertificate(
             identity,
             pem_of([certificate]),
             _pem_of_key(key),
@@ -190,7 +191,7 @@ class Authority:
         )
 
     def revoke(self, name: str, *, serial: int | None = None, now: datetime | None = None) -> tuple[int, ...]:
-        """Revoke what a broker was issued so far, or one certificate of it; gives the serial numbers.
+        """Revoke all certificates of a broker, or the one with this serial number; return the serial numbers.
 
         Brokers refuse them as soon as they have the new list. The same broker may be issued another afterwards.
         """
@@ -205,32 +206,32 @@ class Authority:
                 which = f"no certificate {serial:x}" if serial is not None else "no certificate"
                 known = ", ".join(dict.fromkeys(entry.name for entry in entries)) or "none"
                 raise CertificateError(f"{name}: was issued {which} by {self.folder}; issued to: {known}")
-            revoked = [_Entry("revoked", e.name, e.serial, at, e.ends) for e in held if e.serial not in gone]
+            revoked = [_LogEntry("revoked", e.name, e.serial, at, e.ends) for e in held if e.serial not in gone]
             for entry in revoked:
                 self._note(entry)
             self._write_revoked([*entries, *revoked], at)
         return tuple(int(entry.serial, 16) for entry in revoked)
 
     def folder_of(self, name: str) -> Path:
-        """Where a broker's certificate is written to, if nothing else is said."""
+        """Return the default folder for a broker's certificate."""
         spelled = quote(name, safe="")
         return self.folder / (spelled if spelled.strip(".") else spelled.replace(".", "%2E"))
 
-    def _entries(self) -> list[_Entry]:
+    def _entries(self) -> list[_LogEntry]:
         path = self.folder / _RECORD
         lines = read(path, "what was issued").splitlines() if path.exists() else []
         entries = []
         for number, line in enumerate(lines, start=1):
             try:
-                entries.append(msgspec.json.decode(line, type=_Entry))
+                entries.append(msgspec.json.decode(line, type=_LogEntry))
             except (msgspec.DecodeError, UnicodeDecodeError):
                 raise CertificateError(f"{path}: line {number} cannot be read; put back a copy of the file") from None
         return entries
 
-    def _note(self, entry: _Entry) -> None:
+    def _note(self, entry: _LogEntry) -> None:
         append_line(self.folder / _RECORD, msgspec.json.encode(entry).decode(), PRIVATE)
 
-    def _write_revoked(self, entries: Sequence[_Entry], at: datetime) -> None:
+    def _write_revoked(self, entries: Sequence[_LogEntry], at: datetime) -> None:
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(self._certificate.subject)
@@ -263,7 +264,7 @@ def _builder(
 
 
 def _common_name(text: str) -> x509.Name:
-    """For people who look at it; what counts stands among the alternative names, in full."""
+    """Return a subject for people to read; the full identity is the URI among the alternative names."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:COMMON_NAME_MAX])])
 
 

@@ -1,8 +1,8 @@
-"""What a certificate says of a broker, and which certificates count no more.
+"""Certificates of brokers, and the lists of revoked ones.
 
 A broker's certificate names it by one URI among its alternative names, `meetpoint://NETWORK/broker/NAME`, each part
-percent-encoded. A broker's id follows from its name, so that a certificate is good for one id. Beside the URI stand the
-hosts that clients reach the broker by.
+percent-encoded. A broker's id follows from its name, so that a certificate is good for one id. The hosts that clients
+reach the broker by stand beside the URI.
 """
 
 from __future__ import annotations
@@ -35,12 +35,11 @@ __all__ = [
     "network_uri",
     "read_certificate",
     "read_revoked",
-    "serial_of",
     "uri_of",
 ]
 
 NAME_MAX = 200
-"""Characters of the name of a broker or of a network."""
+"""The longest name of a broker or a network, in characters."""
 
 _SCHEME = "meetpoint://"
 _HOST_MAX = 253
@@ -49,11 +48,11 @@ _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
 
 
 class CertificateError(MeetpointError):
-    """A certificate, or a list of revoked ones, was refused."""
+    """A certificate, or a revocation list, was refused."""
 
 
 class BrokerIdentity(NamedTuple):
-    """Which broker of which network."""
+    """A broker's name and network."""
 
     network: str
     name: str
@@ -63,7 +62,7 @@ class BrokerIdentity(NamedTuple):
 
 
 class Certificate(NamedTuple):
-    """What a certificate says, as far as brokers look at it."""
+    """The content of a certificate, as far as brokers look at it."""
 
     identity: BrokerIdentity | None
     network: str | None
@@ -77,7 +76,7 @@ class Certificate(NamedTuple):
     """SHA-256 over the whole certificate, in hexadecimal digits."""
 
     def why_not_now(self, now: float) -> str | None:
-        """Why the certificate does not count at a moment (seconds since 1970), if it does not."""
+        """Return why the certificate is not valid at a moment (seconds since 1970), or None."""
         at = datetime.fromtimestamp(now, UTC)
         if at < self.begins:
             return f"it counts only from {self.begins:%Y-%m-%d %H:%M:%S} UTC on"
@@ -87,7 +86,10 @@ class Certificate(NamedTuple):
 
 
 def identity_of(der: bytes) -> BrokerIdentity | None:
-    """The broker that a certificate names; None where it names none, more than one, or not in the one spelling."""
+    """Return the broker that a certificate names, or None.
+
+    None also where it names more than one, or spells one in another way: two spellings of a name would be two ids.
+    """
     try:
         loaded = x509.load_der_x509_certificate(der)
     except (ValueError, UnsupportedAlgorithm):
@@ -95,13 +97,8 @@ def identity_of(der: bytes) -> BrokerIdentity | None:
     return _identity(loaded)
 
 
-def serial_of(der: bytes) -> int:
-    """The number by which an authority knows a certificate; CertificateError where it is none."""
-    return certificate_of(der).serial
-
-
 def certificate_of(der: bytes) -> Certificate:
-    """What a certificate says; CertificateError where it is none."""
+    """Read a certificate in DER; raise CertificateError where the bytes are none."""
     try:
         return _facts(x509.load_der_x509_certificate(der))
     except (ValueError, UnsupportedAlgorithm):
@@ -109,12 +106,12 @@ def certificate_of(der: bytes) -> Certificate:
 
 
 def read_certificate(path: str | Path) -> Certificate:
-    """What the first certificate in a PEM file says."""
+    """Read the first certificate of a PEM file."""
     return _facts(load_certificate(Path(path)))
 
 
 def read_revoked(path: str | Path, authority: str | Path) -> frozenset[int]:
-    """The serial numbers that a file names as revoked, in lists that the authority signed.
+    """Return the serial numbers that a file lists as revoked, in lists that the authority signed.
 
     Both files may hold several: while one authority follows another, each has a list.
     """
@@ -128,12 +125,12 @@ def read_revoked(path: str | Path, authority: str | Path) -> frozenset[int]:
 
 
 def load_certificate(path: Path) -> x509.Certificate:
-    """The first certificate in a PEM file."""
+    """Load the first certificate of a PEM file."""
     return load_certificates(path)[0]
 
 
 def load_certificates(path: Path) -> list[x509.Certificate]:
-    """All certificates in a PEM file, of which there is one at least."""
+    """Load all certificates of a PEM file: at least one."""
     try:
         return x509.load_pem_x509_certificates(read(path, "certificate"))
     except (ValueError, UnsupportedAlgorithm):
@@ -141,7 +138,7 @@ def load_certificates(path: Path) -> list[x509.Certificate]:
 
 
 def load_revoked(path: Path) -> list[x509.CertificateRevocationList]:
-    """The lists of revoked certificates in a PEM file, of which there is one at least."""
+    """Load all revocation lists of a PEM file: at least one."""
     blocks = _CRL.findall(read(path, "revoked certificates"))
     try:
         if blocks:
@@ -152,17 +149,17 @@ def load_revoked(path: Path) -> list[x509.CertificateRevocationList]:
 
 
 def uri_of(identity: BrokerIdentity) -> str:
-    """The one spelling of a broker in its certificate."""
+    """Return the one spelling of a broker in its certificate."""
     return f"{network_uri(identity.network)}broker/{_part(identity.name, 'name')}"
 
 
 def network_uri(network: str) -> str:
-    """The one spelling of a network in the certificate of its authority."""
+    """Return the one spelling of a network in its authority's certificate."""
     return f"{_SCHEME}{_part(network, 'network')}/"
 
 
 def network_of(authority: x509.Certificate) -> str | None:
-    """The network that an authority is for."""
+    """Return the network of an authority."""
     uri = _only_uri(authority)
     network = unquote(uri.removeprefix(_SCHEME).rstrip("/"))
     try:
@@ -172,7 +169,7 @@ def network_of(authority: x509.Certificate) -> str | None:
 
 
 def host_name(address: str) -> x509.GeneralName:
-    """A host as a certificate names it: an IP address, or a name of the DNS."""
+    """Return a host as a certificate names it: an IP address or a DNS name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(address.removeprefix("[").removesuffix("]")))
     except ValueError:
@@ -189,7 +186,7 @@ def host_name(address: str) -> x509.GeneralName:
 
 
 def fingerprint_of(certificate: x509.Certificate) -> str:
-    """SHA-256 over the whole certificate, in hexadecimal digits."""
+    """Return the SHA-256 digest of the whole certificate, in hexadecimal digits."""
     return certificate.fingerprint(hashes.SHA256()).hex()
 
 
@@ -215,7 +212,7 @@ def _identity(certificate: x509.Certificate) -> BrokerIdentity | None:
 
 
 def _only_uri(certificate: x509.Certificate) -> str:
-    """The one URI of ours; empty where there is none, or more than one."""
+    """Return the one URI of Meetpoint; empty where there is none, or more than one."""
     named = [uri for uri in _alternative(certificate, x509.UniformResourceIdentifier) if uri.startswith(_SCHEME)]
     return named[0] if len(named) == 1 else ""
 
@@ -250,5 +247,5 @@ def _alternative(
 
 
 def pem_of(certificates: Iterable[x509.Certificate]) -> bytes:
-    """Certificates as a file holds them."""
+    """Encode certificates as PEM."""
     return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates)

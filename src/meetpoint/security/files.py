@@ -1,7 +1,7 @@
-"""Files that hold keys and what was signed with them: never overwritten silently, private where they must be.
+"""Files that hold keys and signed data: never overwritten silently, private where they must be.
 
-A key is on disk before anything that names it is handed out, and a file that is replaced is whole at every moment:
-whoever reads it sees the old or the new one.
+A key is on disk before anything that names it is handed out. A file that is replaced is complete at every moment: a
+reader sees the old or the new one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["PRIVATE", "PUBLIC", "FileError", "append_line", "locked", "make_fold
 PRIVATE = 0o600
 PUBLIC = 0o644
 READ_MAX = 16 << 20
-"""Bytes of a file that is read; no key, list or certificate is longer."""
+"""The largest file that is read, in bytes; no key, list or certificate is longer."""
 
 
 class FileError(MeetpointError):
@@ -30,7 +30,7 @@ class FileError(MeetpointError):
 
 
 def make_folder(folder: Path) -> None:
-    """A folder that only its owner may look into, where there is none."""
+    """Make a folder that only its owner may look into, unless it exists."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -38,7 +38,7 @@ def make_folder(folder: Path) -> None:
 
 
 def read(path: Path, what: str) -> bytes:
-    """All of a file."""
+    """Read a whole file; raise FileError where it cannot be read or is too long."""
     try:
         with path.open("rb") as file:
             held = file.read(READ_MAX + 1)
@@ -50,7 +50,7 @@ def read(path: Path, what: str) -> bytes:
 
 
 def write_new(path: Path, content: bytes, mode: int) -> None:
-    """A new file, on disk when this returns. One that is there already stays as it is."""
+    """Write a new file and sync it; raise FileError where it exists."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
@@ -62,7 +62,7 @@ def write_new(path: Path, content: bytes, mode: int) -> None:
 
 
 def replace(path: Path, content: bytes, mode: int) -> None:
-    """The file with a new content; never half of one."""
+    """Replace a file atomically."""
     beside = path.with_name(f".{path.name}.new")
     with suppress(OSError):
         beside.unlink()  # of a run that was interrupted
@@ -75,7 +75,7 @@ def replace(path: Path, content: bytes, mode: int) -> None:
 
 
 def append_line(path: Path, line: str, mode: int) -> None:
-    """One more line at the end of a file, on disk when this returns."""
+    """Append a line to a file and sync it."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode)
     except OSError as error:
@@ -85,7 +85,7 @@ def append_line(path: Path, line: str, mode: int) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One change of a folder at a time, also by other processes, so that none is lost."""
+    """Hold the lock of a folder, so that concurrent changes by other processes are not lost."""
     if sys.platform == "win32":
         yield
         return

@@ -1,52 +1,198 @@
-"""Tokens: what a client may do, signed by whoever holds the network's token key.
+"""Tokens of clients, and the keys that sign and check them.
+
+tokens.key      the private key: anyone who has it issues tokens, so it belongs on no broker tokens.pub      public
+keys, the newest first; every broker gets a copy revoked.txt     ids of revoked tokens; every broker gets a copy
 
 A token is a JSON Web Token signed with Ed25519. Brokers hold public keys only, so that no broker can make one. Nothing
-in it is secret but the whole is: whoever has it may do what it says until it expires or is revoked.
+in it is secret but the whole is: anyone who has it may do what it says until it expires or is revoked.
 
-Rules of reading, each fails closed: the algorithm is ours and never the token's choice; a claim that is not known is
-refused, since it might take a right away; the audience is this network; times are compared with a clock that is passed
-in.
+Both key files are JSON around JSON Web Keys (RFC 8037), and name their network. A key's id is the beginning of the
+SHA-256 of its public part, so that nobody needs to choose one, and a token says which key to take.
+
+Rules of reading, each fails closed: the algorithm is fixed and never the token's choice; an unknown claim is refused,
+since it might take a right away; the audience is this network; times are compared with a clock that is passed in.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 import os
 import secrets
 import time
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal, TypeVar
 
 import jwt
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from meetpoint.security.files import PRIVATE, PUBLIC, append_line, locked, make_folder, read
-from meetpoint.security.grants import EVERYTHING, Grant, Rights, Role, TokenError, TokenProblem, show_time
-from meetpoint.security.keys import KEYS_MAX, PRIVATE_KEY, PUBLIC_KEYS, KeyFileError, PublicKeys, SigningKey
-from meetpoint.security.permissions import Permit
+from meetpoint.errors import MeetpointError
+from meetpoint.security.files import PRIVATE, PUBLIC, append_line, locked, make_folder, read, replace, write_new
+from meetpoint.security.grants import EVERYTHING, Grant, Permit, Rights, Role, TokenError, TokenProblem, show_time
 
 __all__ = [
     "CLOCKS_APART_S",
     "EVERYTHING",
+    "KEYS_MAX",
     "NAME_MAX",
+    "PRIVATE_KEY",
+    "PUBLIC_KEYS",
     "REVOKED",
     "TOKEN_MAX",
     "Grant",
     "Issuer",
+    "KeyFileError",
+    "PublicKey",
+    "PublicKeys",
     "Rights",
     "Role",
+    "SigningKey",
     "TokenError",
     "TokenProblem",
     "Verifier",
 ]
 
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+PRIVATE_KEY = "tokens.key"
+PUBLIC_KEYS = "tokens.pub"
+KEYS_MAX = 16
+"""The most public keys in a file: one in use, and those whose tokens have not all expired."""
+KEY_ID_DIGITS = 16
+_KEY_BYTES = 32
+
+_T = TypeVar("_T")
+
+
+class KeyFileError(MeetpointError):
+    """A file of token keys was refused."""
+
+
+class PublicKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A key that checks tokens (the parameter names are RFC 8037's)."""
+
+    kty: Literal["OKP"] = "OKP"
+    crv: Literal["Ed25519"] = "Ed25519"
+    x: str
+    since: datetime
+
+    @property
+    def id(self) -> str:
+        return hashlib.sha256(_decoded(self.x)).hexdigest()[:KEY_ID_DIGITS]
+
+    def loaded(self) -> Ed25519PublicKey:
+        return Ed25519PublicKey.from_public_bytes(_decoded(self.x))
+
+
+class PublicKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The public keys of one network."""
+
+    network: str
+    keys: tuple[PublicKey, ...]
+
+    @classmethod
+    def read(cls, path: str | Path) -> PublicKeys:
+        """Read and check the keys of a file."""
+        found = _read(Path(path), cls, "public keys")
+        if not 0 < len(found.keys) <= KEYS_MAX:
+            raise KeyFileError(f"{path}: holds {len(found.keys)} keys; there must be 1 to {KEYS_MAX}")
+        for key in found.keys:
+            _check(Path(path), key.x)
+        return found
+
+    def write(self, path: Path) -> None:
+        """Replace the content of a file."""
+        replace(path, _indented(self), PUBLIC)
+
+    def with_key(self, key: PublicKey) -> PublicKeys:
+        """Return these keys and a newer one before them."""
+        return msgspec.structs.replace(self, keys=(key, *self.keys))
+
+    def without(self, key_id: str) -> PublicKeys:
+        """Return these keys but one."""
+        return msgspec.structs.replace(self, keys=tuple(key for key in self.keys if key.id != key_id))
+
+
+class SigningKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The private key that signs the tokens of a network."""
+
+    network: str
+    kty: Literal["OKP"] = "OKP"
+    crv: Literal["Ed25519"] = "Ed25519"
+    d: str
+    since: datetime
+
+    @classmethod
+    def make(cls, network: str, now: datetime | None = None) -> SigningKey:
+        """Generate a new key."""
+        secret = _encoded(Ed25519PrivateKey.generate().private_bytes_raw())
+        return cls(network=network, d=secret, since=(now or datetime.now(UTC)).replace(microsecond=0))
+
+    @classmethod
+    def read(cls, path: Path) -> SigningKey:
+        """Read and check the key of a file."""
+        found = _read(path, cls, "private key")
+        _check(path, found.d)
+        return found
+
+    def write_new(self, path: Path) -> None:
+        """Write the key into a new file that only its owner may read."""
+        write_new(path, _indented(self), PRIVATE)
+
+    def replace(self, path: Path) -> None:
+        """Replace the key of a file."""
+        replace(path, _indented(self), PRIVATE)
+
+    def loaded(self) -> Ed25519PrivateKey:
+        return Ed25519PrivateKey.from_private_bytes(_decoded(self.d))
+
+    def public(self) -> PublicKey:
+        return PublicKey(x=_encoded(self.loaded().public_key().public_bytes_raw()), since=self.since)
+
+
+def _read(path: Path, kind: type[_T], what: str) -> _T:
+    try:
+        return msgspec.json.decode(read(path, what), type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise KeyFileError(f"{path}: holds no {what}: {error}; give a file of: meetpoint token key") from None
+
+
+def _check(path: Path, key: str) -> None:
+    try:
+        length = len(_decoded(key))
+    except (binascii.Error, ValueError):
+        length = 0
+    if length != _KEY_BYTES:
+        raise KeyFileError(f"{path}: a key in it is not {_KEY_BYTES} bytes in base64url; copy the file again")
+
+
+def _indented(value: msgspec.Struct) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def _encoded(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+# -- tokens ------------------------------------------------------------------------------------------------------------
+
+
 TOKEN_MAX = 3072
-"""Characters of a token: it fits a hello of 4 KiB with the rest of what is said there."""
+"""The longest token, in characters: it fits a hello of 4 KiB with the rest of the hello."""
 NAME_MAX = 100
-"""Characters of a client's and a tenant's name."""
+"""The longest name of a client or a tenant, in characters."""
 CLOCKS_APART_S = 60.0
-"""So much earlier than it says a token counts, for brokers whose clocks are behind the issuer's."""
+"""A token is accepted this much before it begins, for brokers whose clocks are behind the issuer's."""
 REVOKED = "revoked.txt"
 _ISSUED = "issued.jsonl"
 _ALGORITHM = "EdDSA"
@@ -71,8 +217,8 @@ class _Header(msgspec.Struct, frozen=True):
     kid: str
 
 
-class _Record(msgspec.Struct, frozen=True):
-    """One line of what was issued, for revoking by the client's name. The token itself is not kept."""
+class _IssuedToken(msgspec.Struct, frozen=True):
+    """A line of the issuer's log, for revoking by the client's name; the token itself is not kept."""
 
     id: str
     client: str
@@ -81,7 +227,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 class Issuer:
-    """Makes tokens, with the private key in a folder."""
+    """Issues and revokes tokens, with the private key of a folder."""
 
     def __init__(self, folder: Path, key: SigningKey) -> None:
         self.folder = folder
@@ -91,7 +237,7 @@ class Issuer:
 
     @classmethod
     def create(cls, folder: str | Path, network: str, *, now: datetime | None = None) -> Issuer:
-        """A new key pair in a folder that has none."""
+        """Make a new key pair in a folder that has none."""
         into = Path(folder)
         if not network:
             raise KeyFileError("network: it is empty; give the network's name")
@@ -106,7 +252,7 @@ class Issuer:
 
     @classmethod
     def open(cls, folder: str | Path) -> Issuer:
-        """The key in a folder."""
+        """Load the key of a folder."""
         within = Path(folder)
         if not (within / PRIVATE_KEY).exists():
             raise KeyFileError(f"{within}: holds no token key; make one with: meetpoint token key {within}")
@@ -114,23 +260,24 @@ class Issuer:
 
     @property
     def key_id(self) -> str:
-        """The id of the key that signs now."""
+        """The id of the key that signs new tokens."""
         return self._key_id
 
     @property
     def public_keys(self) -> Path:
-        """The file that brokers get a copy of."""
+        """The file of public keys, for brokers to copy."""
         return self.folder / PUBLIC_KEYS
 
     @property
     def revoked(self) -> Path:
-        """The list of revoked tokens, which brokers get a copy of."""
+        """The file of revoked ids, for brokers to copy."""
         return self.folder / REVOKED
 
     def rotate(self, *, now: datetime | None = None) -> Issuer:
-        """A new key from now on. Tokens of the old one count until they expire, or until its public key is forgotten.
+        """Sign with a new key from now on.
 
-        The public file is written first: brokers can have the new key before any token is signed with it.
+        Tokens of the old key are valid until they expire, or until its public key is forgotten. The public file is
+        written first: brokers can have the new key before any token is signed with it.
         """
         with locked(self.folder):
             known = PublicKeys.read(self.public_keys)
@@ -165,7 +312,7 @@ class Issuer:
         begins: float | None = None,
         now: float | None = None,
     ) -> str:
-        """A token for a client that counts for some seconds, from `begins` on or from now."""
+        """Issue a token to a client, valid for some seconds from `begins` or from now."""
         at = time.time() if now is None else now
         start = at if begins is None else begins
         _check_name(client, "client")
@@ -194,13 +341,16 @@ class Issuer:
                 f"it would have {len(token):,} characters, and the limit is {TOKEN_MAX:,}; give fewer filters, "
                 "or shorter ones",
             )
-        record = _Record(claims.jti, client, tenant, claims.exp)
+        record = _IssuedToken(claims.jti, client, tenant, claims.exp)
         with locked(self.folder):  # noted first: what was handed out can be revoked
             append_line(self.folder / _ISSUED, msgspec.json.encode(record).decode(), PRIVATE)
         return token
 
     def revoke(self, token_ids: Iterable[str]) -> tuple[str, ...]:
-        """Refuse tokens by their ids, as soon as brokers have the new list; gives those not revoked before."""
+        """Revoke tokens by their ids; return those that were not revoked before.
+
+        Brokers refuse them as soon as they have the new list.
+        """
         with locked(self.folder):
             known = _read_revoked(self.revoked) if self.revoked.exists() else frozenset()
             wanted = tuple(each for each in dict.fromkeys(token_ids) if each not in known)
@@ -212,13 +362,13 @@ class Issuer:
         return wanted
 
     def issued_to(self, client: str, tenant: str = "", *, now: float | None = None) -> tuple[str, ...]:
-        """The ids of a client's tokens that have not expired."""
+        """Return the ids of a client's tokens that have not expired."""
         at = time.time() if now is None else now
         path = self.folder / _ISSUED
         found = []
         for number, line in enumerate(read(path, "what was issued").splitlines() if path.exists() else (), start=1):
             try:
-                record = msgspec.json.decode(line, type=_Record)
+                record = msgspec.json.decode(line, type=_IssuedToken)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 raise KeyFileError(f"{path}: line {number} cannot be read; put back a copy of the file") from None
             if (record.client, record.tenant) == (client, tenant) and record.expires > at:
@@ -227,7 +377,7 @@ class Issuer:
 
 
 class Verifier:
-    """Reads tokens, with public keys and the list of revoked ones. Made anew where a file has changed."""
+    """Checks tokens against public keys and a revocation list; make a new one when a file changes."""
 
     def __init__(
         self,
@@ -249,13 +399,13 @@ class Verifier:
         self._signatures = jwt.PyJWS(algorithms=[_ALGORITHM])
 
     def read(self, token: str, now: float) -> Grant:
-        """What a token grants at a moment (seconds since 1970); TokenError where it is refused."""
+        """Return the grant of a token at a moment (seconds since 1970); raise TokenError where it is refused."""
         grant = self._genuine(token)
         self.check(grant, now)
         return grant
 
     def check(self, grant: Grant, now: float) -> None:
-        """Whether a token that was read before still counts: its time, its key, and whether it was revoked."""
+        """Check again the time, key and revocation of a grant; raise TokenError where it is refused."""
         if grant.key not in self._keys:
             raise TokenError("signature", f"its key {grant.key} is no longer trusted here; ask for a new token")
         if now >= grant.expires:
@@ -295,7 +445,7 @@ class Verifier:
 
 
 def read_unverified(token: str) -> Grant:
-    """What a token says, whoever signed it: for a person who wants to look at one, never for a decision."""
+    """Return the content of a token without checking its signature: to show it, never for a decision."""
     if len(token) > TOKEN_MAX:
         raise TokenError("malformed", f"it has {len(token):,} characters, and the limit is {TOKEN_MAX:,}")
     header = _header(token)
@@ -332,7 +482,7 @@ def _grant(claims: _Claims, key_id: str) -> Grant:
 
 
 def _read_revoked(path: Path) -> frozenset[str]:
-    """Ids, one a line; what follows a # is for people."""
+    """Read the ids of a file, one a line; the text after a # is a comment."""
     try:
         lines = read(path, "revoked tokens").decode().splitlines()
     except UnicodeDecodeError:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from meetpoint.catalog import SCHEMES, NetworkConfig
-from meetpoint.catalog.scheme_names import network_config, read_options, read_scheme
+from meetpoint.catalog.catalog import network_config, read_options, read_scheme
 from meetpoint.errors import SetupError
 
 Hash: TypeAlias = Literal["plain", "order"]

@@ -65,8 +65,7 @@ from meetpoint.language.filters.filter import Filter, parse_filter
 from meetpoint.language.schema.schema import Schema
 from meetpoint.language.syntax.lexer import TEXT_LENGTH_MAX
 from meetpoint.node.home.subscription_table import attributes_of, event_of
-from meetpoint.security.grants import Grant, TokenError
-from meetpoint.security.permissions import Permit, reserved_name
+from meetpoint.security.grants import Grant, Permit, TokenError, reserved_name
 
 if TYPE_CHECKING:
     from meetpoint.security.tokens import Verifier

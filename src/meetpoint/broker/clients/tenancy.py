@@ -28,7 +28,7 @@ from meetpoint.errors import EventError
 from meetpoint.language.events.msgpack import from_msgpack
 from meetpoint.language.names import TENANT, join_name
 from meetpoint.language.syntax.render import literal_text
-from meetpoint.security.permissions import RESERVED_PREFIX
+from meetpoint.security.grants import RESERVED_PREFIX
 
 __all__ = ["MARK", "ReservedError", "Scope", "event_outside"]
 

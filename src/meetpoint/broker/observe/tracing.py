@@ -7,7 +7,7 @@ question begins the recording, and some seconds after the last question it ends.
 question gets what is new; under load, only the newest.
 
 `EventTracer` remembers what is sent and done here about single events. Whether a message is about an event is seen from
-its bytes (`catalog.signs`). Some name none: a question that an event gives rise to, and its answer. Such a message is
+its bytes (`catalog.purposes`). Some name none: a question that an event gives rise to, and its answer. Such a message is
 about the event of its step, or of its question. Other brokers cannot know that; so each broker remembers the *threads*
 of messages that name no event, and the asker joins them: a keyed request and its answer, or a query and its reply, have
 one thread at every broker.
@@ -30,8 +30,7 @@ from meetpoint.api.limits import SECOND_US
 from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.api.outcomes import Published
 from meetpoint.api.requests import Publish
-from meetpoint.catalog.purposes import PURPOSES, innermost, tag_of
-from meetpoint.catalog.signs import Signs
+from meetpoint.catalog.purposes import PURPOSES, IdMatcher, innermost, tag_of
 from meetpoint.errors import MeetpointError
 from meetpoint.node.node import Node
 from meetpoint.node.runtime.effects import Answer, Effect, Send, Trace
@@ -179,7 +178,7 @@ class _FollowedEvent:
     """An event that is followed."""
 
     def __init__(self, id_: str, until: int) -> None:
-        self.signs = Signs(_PACK(id_))
+        self.signs = IdMatcher(_PACK(id_))
         self.until = until
         self.seen: list[Seen] = []
         self.is_cut = False
@@ -193,10 +192,10 @@ class _FollowedEvent:
 
     def names(self, said: _MessageSeen) -> bool:
         """Return whether a message is about this event by itself."""
-        if not self.signs.are_in(said.data):
+        if not self.signs.is_in(said.data):
             return said.thread in self.threads
         if said.event is not None:
-            self.signs.learn(said.event)
+            self.signs.add_key(said.event)
         return True
 
 
@@ -279,7 +278,7 @@ class EventTracer:
         named: set[int],
     ) -> None:
         signs = followed.signs
-        is_about = type(item) is ClientRequest and type(item.what) is Publish and signs.are_in(item.what.event)
+        is_about = type(item) is ClientRequest and type(item.what) is Publish and signs.is_in(item.what.event)
         if came is not None and followed.names(came):
             is_about = True
             named.add(id(came))
@@ -287,8 +286,8 @@ class EventTracer:
         following = iter(sent)
         for effect in effects:  # one step may be about several events, one after another
             if type(effect) is Trace:
-                if effect.step == "published" and signs.are_in(effect.content):
-                    signs.learn(effect.event)
+                if effect.step == "published" and signs.is_in(effect.content):
+                    signs.add_key(effect.event)
                 is_about = effect.event == signs.event
                 if is_about:
                     followed.see(self._became(effect, now))

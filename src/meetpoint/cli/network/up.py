@@ -147,7 +147,7 @@ def up(
 
 
 def _read_notes(data: Path, brokers: int | None, scheme: str | None, overlay: str | None) -> _Notes:
-    from meetpoint.catalog.scheme_names import network_config
+    from meetpoint.catalog.catalog import network_config
 
     file = data / NOTES
     try:

@@ -15,7 +15,7 @@ import msgspec
 
 from meetpoint.api.client_messages import FollowedIs, Seen
 from meetpoint.api.ids import Peer
-from meetpoint.catalog.purposes import WORDS
+from meetpoint.catalog.purposes import EVENT_STEPS
 from meetpoint.gateway.events.publish import Attributes
 
 __all__ = ["Delivery", "Drop", "Hop", "Meeting", "Path", "Visit", "put_together"]
@@ -129,7 +129,7 @@ def put_together(id_: str, attributes: bytes, told: Mapping[Peer, FollowedIs | N
         number = len(path.hops) + 1
         source = came.seen.peer if sent is None else sent.broker
         hop = Hop(
-            number, source.hex(), came.broker.hex(), WORDS[came.seen.kind], ms(came.seen.at_us), None,
+            number, source.hex(), came.broker.hex(), EVENT_STEPS[came.seen.kind], ms(came.seen.at_us), None,
             came.seen.detail == "routed",
         )  # fmt: skip
         path.hops.append(hop)
@@ -155,7 +155,7 @@ def _moment(sent: _Side | None, came: _Side | None) -> tuple[int, int]:
 def _pairs(sides: list[_Side]) -> Iterator[tuple[_Side | None, _Side | None]]:
     """What was sent and what came, the two sides of each message together."""
     sent: dict[tuple[bytes, bytes, str, bytes], deque[_Side]] = defaultdict(deque)
-    forward = [side for side in sides if side.seen.kind in WORDS]
+    forward = [side for side in sides if side.seen.kind in EVENT_STEPS]
     forward.sort(key=lambda side: (side.broker, side.seen.number))
     for side in forward:
         if side.seen.step == "sent":
@@ -172,7 +172,7 @@ def _pairs(sides: list[_Side]) -> Iterator[tuple[_Side | None, _Side | None]]:
 def _lose(path: Path, sent: _Side, silent: set[bytes], now_us: int, ms: float) -> None:
     if now_us - sent.seen.at_us < LOST_US:
         return
-    kind = WORDS[sent.seen.kind]
+    kind = EVENT_STEPS[sent.seen.kind]
     if sent.seen.peer in silent:
         why = f"it does not answer: whether a message ({kind}) came there is not known"
     else:

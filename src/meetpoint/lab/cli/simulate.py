@@ -139,7 +139,7 @@ def sim(
         return
     if len(schemes) > 1:
         raise typer.BadParameter("several schemes are for --compare; name one.", param_hint="--scheme")
-    from meetpoint.catalog.scheme_names import network_config
+    from meetpoint.catalog.catalog import network_config
     from meetpoint.lab.sim.run import RunConfig
     from meetpoint.lab.sim.scenario import NO_SCHEME
 

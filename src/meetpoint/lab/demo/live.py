@@ -19,7 +19,7 @@ from rich.console import Console
 from meetpoint.archive import read_archive
 from meetpoint.broker.config import Archiving
 from meetpoint.language.schema.schema import Schema
-from meetpoint.local.local import local
+from meetpoint.local_network import local
 from meetpoint.matching.jobs import backtest
 
 __all__ = ["tell_live"]

@@ -38,7 +38,7 @@ from meetpoint.language.events.event import Event
 from meetpoint.language.events.msgpack import to_msgpack
 from meetpoint.language.filters.filter import parse_filter
 from meetpoint.language.values import Value, clean_attributes
-from meetpoint.local.local import LocalNetwork
+from meetpoint.local_network import LocalNetwork
 
 __all__ = ["Network"]
 

@@ -14,7 +14,7 @@ from meetpoint.api.ids import EventKey, Peer
 from meetpoint.api.limits import SECOND_US
 from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Published
-from meetpoint.catalog.signs import Signs
+from meetpoint.catalog.purposes import IdMatcher
 from meetpoint.lab.sim.clock import BEGINNING
 from meetpoint.lab.sim.engine import Process
 from meetpoint.node.runtime.effects import Answer, Ended, Notify, Persist, Stop, Trace
@@ -39,7 +39,7 @@ class Storyteller:
     def __init__(self, subject: str, write: Callable[[str], None]) -> None:
         self._subject = subject
         self._write = write
-        self._signs = Signs(subject.encode())
+        self._signs = IdMatcher(subject.encode())
         self._requests: dict[int, str] = {}
         self.found = 0
 
@@ -84,18 +84,18 @@ class Storyteller:
         elif isinstance(thing, Answer):
             self._answered(now, process, thing)
         elif isinstance(thing, Notify) and (self._concerns(thing.content) or self._subject in thing.names):
-            self._signs.learn(thing.event)
+            self._signs.add_key(thing.event)
             mark = ", marked as redelivered" if thing.redelivered else ""
             self._tell(now, process.address, f"notifies {', '.join(thing.names)} of {shown(thing.event)}{mark}")
 
     def _answered(self, now: int, process: Process, answer: Answer) -> None:
         if self._requests.get(answer.request) == process.address:
             if isinstance(answer.outcome, Published):
-                self._signs.learn(answer.outcome.event)
+                self._signs.add_key(answer.outcome.event)
             self._tell(now, process.address, f"answers ({answer.request}) {shown(answer.outcome)}")
 
     def _concerns(self, data: bytes) -> bool:
-        found = self._signs.are_in(data)
+        found = self._signs.is_in(data)
         self.found += found
         return found
 

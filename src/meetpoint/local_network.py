@@ -1,6 +1,6 @@
 """Real brokers on loopback, in this process: sockets, stores and all.
 
-    async with mp.local(brokers=3) as here, here.connect() as net:      # in the event loop that runs
+    async with mp.local(brokers=3) as here, here.connect() as net:      # in the running event loop
         sub = await net.subscribe("price > 120")
         await net.publish({"price": 121})
 
@@ -8,8 +8,8 @@
         sub = net.subscribe("price > 120")
         net.publish({"price": 121})
 
-Their stores are in memory, unless there is a folder for them; then a broker that is stopped and started again has what
-it had. Brokers that keep their data in memory survive in each other: what one loses, two others have.
+Their stores are in memory, unless there is a folder for them; then a broker that is stopped and started again has its
+data. Brokers with data in memory recover from each other: what one loses, two others have.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from meetpoint.schemes.meet import MeetSettings
 __all__ = ["Local", "LocalNetwork", "local"]
 
 READY_S = 60.0
-"""Within this all brokers serve and know each other."""
+"""The time within which all brokers serve and know each other."""
 BROKERS_MAX = 64
 LEASE_US = SECOND_US
 """How long the first subscriptions of a new network of the scheme `meet` wait: all brokers are near each other."""
 
 
 class LocalNetwork:
-    """A network of brokers in the event loop that starts it; `async with mp.local(...)` does."""
+    """A network of brokers in the running event loop; `async with mp.local(...)` starts one."""
 
     def __init__(self, brokers: int, scheme: str, data: str | Path | None, settings: dict[str, Any]) -> None:
         if type(brokers) is not int or not 1 <= brokers <= BROKERS_MAX:
@@ -72,13 +72,13 @@ class LocalNetwork:
         await asyncio.gather(*(broker.stop(drain=False) for broker in running))
 
     async def stop_broker(self, number: int, *, drain: bool = True) -> None:
-        """Stop one broker, the first is 0; without `drain` at once, as if it had been killed."""
+        """Stop broker `number`, counted from 0; without `drain` at once, as if it had been killed."""
         broker = self.broker(number)
         self._brokers[number] = None
         await broker.stop(drain=drain)
 
     async def leave_broker(self, number: int) -> None:
-        """Have one broker hand everything over to the others and go."""
+        """Make a broker hand everything over to the others and leave."""
         await self.broker(number).leave()
         self._brokers[number] = None
 
@@ -106,11 +106,11 @@ class LocalNetwork:
 
     @property
     def url(self) -> str:
-        """The url of all of them."""
+        """The url of all brokers."""
         return "mp://" + ",".join(self._addresses)
 
     def url_of(self, number: int) -> str:
-        """Return the url of one broker, the first is 0."""
+        """Return the url of broker `number`, counted from 0."""
         return f"mp://{self._addresses[number]}"
 
     def connect(self, client: str = "", **settings: Any) -> Connecting:
@@ -118,7 +118,7 @@ class LocalNetwork:
         return connect(self.url, client, **settings)
 
     def broker(self, number: int) -> Broker:
-        """Return one of the brokers, to look at."""
+        """Return broker `number`, for inspection."""
         broker = self._brokers[number] if number < len(self._brokers) else None
         if broker is None:
             raise NetworkError(f"local: broker {number} is stopped; start it by start_broker({number})")
@@ -151,8 +151,9 @@ class LocalNetwork:
 
 
 class Local:
-    """The same for callers without asyncio: the brokers run in a thread. `with` starts and stops them; `async with`
-    gives a `LocalNetwork` instead, in the caller's loop.
+    """A `LocalNetwork` for callers without asyncio: its brokers run in a thread.
+
+    `with` starts and stops them; `async with` gives a `LocalNetwork` instead, in the caller's loop.
     """
 
     def __init__(self, network: LocalNetwork) -> None:
@@ -204,11 +205,11 @@ class Local:
 
     @property
     def url(self) -> str:
-        """The url of all of them."""
+        """The url of all brokers."""
         return self._inner.url
 
     def url_of(self, number: int) -> str:
-        """Return the url of one broker, the first is 0."""
+        """Return the url of broker `number`, counted from 0."""
         return self._inner.url_of(number)
 
     def connect(self, client: str = "", **settings: Any) -> Connecting:
@@ -220,11 +221,11 @@ class Local:
         return connect_sync(self.url, client, **settings)
 
     def stop_broker(self, number: int, *, drain: bool = True) -> None:
-        """Stop one broker, the first is 0; without `drain` at once, as if it had been killed."""
+        """Stop broker `number`, counted from 0; without `drain` at once, as if it had been killed."""
         self._running.run(self._inner.stop_broker(number, drain=drain))
 
     def leave_broker(self, number: int) -> None:
-        """Have one broker hand everything over to the others and go."""
+        """Make a broker hand everything over to the others and leave."""
         self._running.run(self._inner.leave_broker(number))
 
     def start_broker(self, number: int) -> None:
@@ -232,7 +233,7 @@ class Local:
         self._running.run(self._inner.start_broker(number))
 
     def broker(self, number: int) -> Broker:
-        """Return one of the brokers, to look at; its loop runs in another thread."""
+        """Return broker `number`, for inspection; its loop runs in another thread."""
         return self._inner.broker(number)
 
     @property
