@@ -30,7 +30,7 @@ import msgspec
 
 from benchmarks.tls import Compared, Started, compare, start
 from meetpoint.broker import run
-from meetpoint.gateway import GatewaySettings, serving
+from meetpoint.gateway import GatewaySettings, run_gateway
 
 KINDS = ("dashboards", "quiet", "some", "all")
 STREAMS = 200
@@ -66,7 +66,7 @@ def filter_of(kind: str, number: int) -> str:
 
 async def be_gateway(at: str) -> None:
     """A gateway, until it is killed."""
-    async with serving(GatewaySettings(at=at, listen="127.0.0.1:0")) as served:
+    async with run_gateway(GatewaySettings(at=at, listen="127.0.0.1:0")) as served:
         print(served.url, flush=True)  # noqa: T201 - for the process that started this one
         await asyncio.Event().wait()
 

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path as FilePath
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +33,7 @@ from meetpoint.broker.observe.tracing import (
 from meetpoint.catalog import make_codec
 from meetpoint.catalog.purposes import ENVELOPES, EVENT_STEPS, PURPOSES, IdMatcher
 from meetpoint.client import Network, connect
-from meetpoint.gateway.observing.paths import Path, put_together
+from meetpoint.gateway.dashboard.event_path import EventPath, path_of
 from meetpoint.node.home.subscription_table import event_of
 from meetpoint.node.runtime.effects import Answer, Effect, Send, Trace
 from meetpoint.node.runtime.inputs import ClientRequest, Persisted, Received
@@ -237,9 +237,9 @@ async def _got(subscription: object, count: int) -> None:
             return
 
 
-async def _path(net: Network, id_: str) -> Path:
+async def _path(net: Network, id_: str) -> EventPath:
     for _ in range(200):
-        path = put_together(id_, b"{}", await net.followed(id_), time.time_ns() // 1000)
+        path = path_of(id_, b"{}", await net.followed(id_), time.time_ns() // 1000)
         if path.done and path.delivered:
             return path
         await asyncio.sleep(0.05)
@@ -359,7 +359,7 @@ def test_questions_that_name_no_event_are_known_by_their_step_and_by_their_answe
     assert len(more.seen) == len(told.seen) + 1, "what others know to be about it was seen too"
 
 
-def test_only_who_observes_may_look(tmp_path: FilePath) -> None:
+def test_only_who_observes_may_look(tmp_path: Path) -> None:
     authority = TestAuthority(tmp_path)
 
     async def main() -> None:
@@ -431,7 +431,7 @@ def told(**seen: list[Seen] | None) -> Mapping[Peer, FollowedIs | None]:
 
 
 def test_hops_are_numbered_as_they_were_sent_and_know_what_led_to_them() -> None:
-    path = put_together(
+    path = path_of(
         "e",
         b"{}",
         told(
@@ -459,9 +459,9 @@ def test_hops_are_numbered_as_they_were_sent_and_know_what_led_to_them() -> None
 
 def test_a_message_that_did_not_come_is_a_drop_once_it_must_have() -> None:
     sent = [Seen(1, 1000, "published"), Seen(2, 2000, "sent", B.id, "visit"), Seen(3, 2000, "sent", C.id, "bring")]
-    early = put_together("e", b"{}", told(a=sent, b=[], c=None), 2500)
+    early = path_of("e", b"{}", told(a=sent, b=[], c=None), 2500)
     assert (early.dropped, early.hops, early.done) == ([], [], False)
-    late = put_together("e", b"{}", told(a=sent, b=[], c=None), 2_000_000)
+    late = path_of("e", b"{}", told(a=sent, b=[], c=None), 2_000_000)
     assert [(drop.broker, drop.why) for drop in late.dropped] == [
         (B.id.hex(), "a message to it (visit) did not arrive"),
         (C.id.hex(), "it does not answer: whether a message (bring) came there is not known"),
@@ -471,7 +471,7 @@ def test_a_message_that_did_not_come_is_a_drop_once_it_must_have() -> None:
 
 def test_who_matched_nothing_or_refused_is_where_the_event_was_dropped() -> None:
     visited = Seen(2, 1000, "visited", detail="its keys here have matches of 0 homes")
-    path = put_together(
+    path = path_of(
         "e",
         b"{}",
         told(

@@ -14,13 +14,13 @@ import pytest
 from websockets.asyncio.client import connect
 
 from meetpoint.broker.config import Access, ConfigError
-from meetpoint.gateway import GatewayLimits, GatewaySettings, Served
+from meetpoint.gateway import GatewayLimits, GatewayServer, GatewaySettings
 from meetpoint.gateway.http import access
 from meetpoint.local_network import LocalNetwork
 from meetpoint.security import Rights
 from meetpoint.security.grants import TokenError
 from tests.broker.talking import network
-from tests.gateway.running import PATIENCE_S, gateway, reading, run, until
+from tests.gateway.gateways import PATIENCE_S, gateway, reading, run, until
 from tests.security.authorities import TestAuthority
 
 ELSEWHERE = "https://app.example.org"
@@ -54,7 +54,7 @@ def test_a_page_of_another_site_is_refused(here: LocalNetwork, headers: dict[str
                 assert (await client.options("/events", headers=headers)).status_code == 403
                 with pytest.raises(Exception, match="403"):
                     await connect(served.url.replace("http", "ws", 1) + "/ws", additional_headers=headers)
-            assert served.gateway.counts.totals["events_published"] == 0
+            assert served.gateway.counters.totals["events_published"] == 0
 
     run(main())
 
@@ -115,7 +115,7 @@ def test_settings_that_would_be_open_to_all_are_refused(said: dict[str, Any]) ->
 
 
 @asynccontextmanager
-async def guarded(folder: Path, **said: Any) -> AsyncIterator[tuple[TestAuthority, Served, httpx.AsyncClient]]:
+async def guarded(folder: Path, **said: Any) -> AsyncIterator[tuple[TestAuthority, GatewayServer, httpx.AsyncClient]]:
     """A network and a gateway that both want tokens."""
     authority = TestAuthority(folder)
     async with network(1, access=Access(**authority.access)) as (one,):
@@ -159,11 +159,11 @@ def test_what_is_revoked_while_the_gateway_runs_is_refused_soon(
 ) -> None:
     async def main() -> None:
         authority = TestAuthority(tmp_path)
-        tokens = access.Tokens(authority.access["keys"], authority.access["revoked"], authority.network)
+        tokens = access.TokenChecker(authority.access["keys"], authority.access["revoked"], authority.network)
         ann, bob = authority.token("ann"), authority.token("bob")
         assert tokens.grant(ann).client == "ann"
         authority.issuer.revoke([tokens.grant(ann).id])
-        await asyncio.sleep(1.1 * access.LOOK_S)
+        await asyncio.sleep(1.1 * access.CHECK_EVERY_S)
         with pytest.raises(TokenError, match="was revoked"):
             tokens.grant(ann)
         assert tokens.grant(bob).client == "bob"
@@ -172,14 +172,14 @@ def test_what_is_revoked_while_the_gateway_runs_is_refused_soon(
                 authority.issuer.revoked.unlink()
             else:
                 authority.issuer.revoked.write_bytes(content)
-            await asyncio.sleep(1.1 * access.LOOK_S)
+            await asyncio.sleep(1.1 * access.CHECK_EVERY_S)
             with pytest.raises(TokenError, match="was revoked"):
                 tokens.grant(ann)
             assert tokens.grant(bob).client == "bob"
             assert "revoked" in caplog.messages[-1]
             assert "what was read before counts on" in caplog.messages[-1]
         told = len(caplog.messages)
-        await asyncio.sleep(1.1 * access.LOOK_S)
+        await asyncio.sleep(1.1 * access.CHECK_EVERY_S)
         assert tokens.grant(bob).client == "bob"
         assert len(caplog.messages) == told, "once is enough"
 
@@ -318,7 +318,7 @@ def test_whoever_is_slow_or_makes_no_sense_is_cut_off(
                         break
             assert status in heard
             assert f'{{"error":{{"kind":"{kind}",'.encode() in heard if status else heard == b""
-            assert served.gateway.counts.refusals == {kind: 1}
+            assert served.gateway.counters.refusals == {kind: 1}
             writer.close()
             assert (await client.get("/healthz")).status_code == 200
 
@@ -332,7 +332,7 @@ def test_a_request_that_began_in_time_is_not_cut_off(here: LocalNetwork) -> None
                 await asyncio.sleep(2 * GatewayLimits().header_s)
                 await client.post("/events", json={"attributes": {"test": "patient"}})
                 assert (await reader.next()).data["attributes"] == {"test": "patient"}
-            await until(lambda: len(served.gateway.slots) == 0)
+            await until(lambda: len(served.gateway.stream_limits) == 0)
 
     run(main())
 
@@ -345,10 +345,10 @@ def test_who_goes_away_in_the_middle_is_no_failure_of_ours(here: LocalNetwork) -
             head = "POST /events HTTP/1.1", "Host: localhost", "Content-Type: application/json", "Content-Length: 9"
             writer.write("\r\n".join([*head, "", "{"]).encode())
             await writer.drain()
-            await until(lambda: served.gateway.counts.totals["requests"] == 1)
+            await until(lambda: served.gateway.counters.totals["requests"] == 1)
             writer.close()
-            await until(lambda: served.gateway.counts.refusals == {"gone": 1})
-            assert served.gateway.counts.totals["internal_errors"] == 0
+            await until(lambda: served.gateway.counters.refusals == {"gone": 1})
+            assert served.gateway.counters.totals["internal_errors"] == 0
 
     run(main())
 
@@ -394,6 +394,6 @@ def test_what_fails_by_our_own_fault_is_said_without_a_trace(
             answer = await client.post("/events", json=EVENT)
             assert (answer.status_code, answer.json()["error"]["kind"]) == (500, "internal")
             assert "secret" not in answer.text
-            assert served.gateway.counts.totals["internal_errors"] == 1
+            assert served.gateway.counters.totals["internal_errors"] == 1
 
     run(main())

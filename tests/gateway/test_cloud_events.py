@@ -13,7 +13,7 @@ from cloudevents.core.bindings.http import HTTPMessage, from_structured_event
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meetpoint.gateway.events.cloud_events import Draft, read_batch, read_binary, read_structured, write
+from meetpoint.gateway.events.cloud_events import EventDraft, read_batch, read_binary, read_structured, write
 from meetpoint.gateway.http.errors import ApiError
 from meetpoint.language.events.event import Event
 from meetpoint.language.filters.filter import parse_filter
@@ -45,7 +45,7 @@ cloud_events = st.fixed_dictionaries(
 )
 
 
-def event_of(draft: Draft) -> Event:
+def event_of(draft: EventDraft) -> Event:
     """As the network would carry it."""
     return Event(draft.id or "x", "someone", 7, draft.time or NOW, draft.attributes)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from meetpoint.errors import LimitError
 from meetpoint.gateway.http.errors import ApiError
-from meetpoint.gateway.subscriptions.dialects import Dialect, filter_text
+from meetpoint.gateway.subscriptions.dialects import FilterDialect, filter_text
 from meetpoint.language.filters.filter import parse_filter
 from meetpoint.language.schema.schema import Schema
 
@@ -58,7 +58,7 @@ def _matches(how: str, value: object, wanted: str) -> bool:
 @given(st.lists(dialects, min_size=1, max_size=2), st.lists(events, min_size=1, max_size=8))
 def test_a_dialect_accepts_what_the_specification_says(said: list[dict[str, Any]], seen: list[dict[str, Any]]) -> None:
     try:
-        text = filter_text(msgspec.convert(said, list[Dialect]), None, None, None)
+        text = filter_text(msgspec.convert(said, list[FilterDialect]), None, None, None)
     except LimitError:
         assume(False)
     wanted = parse_filter(text)
@@ -67,7 +67,7 @@ def test_a_dialect_accepts_what_the_specification_says(said: list[dict[str, Any]
 
 
 def read(*said: dict[str, Any], **beside: Any) -> str:
-    dialects = msgspec.convert(list(said), list[Dialect])
+    dialects = msgspec.convert(list(said), list[FilterDialect])
     return filter_text(dialects, beside.get("types"), beside.get("source"), beside.get("schema"))
 
 

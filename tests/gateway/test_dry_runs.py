@@ -8,7 +8,7 @@ import pytest
 
 from meetpoint.gateway import GatewayLimits
 from meetpoint.local_network import LocalNetwork
-from tests.gateway.running import gateway, run
+from tests.gateway.gateways import gateway, run
 
 
 def test_a_filter_is_explained(here: LocalNetwork) -> None:

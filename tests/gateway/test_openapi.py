@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from meetpoint.gateway import GatewayLimits
 from meetpoint.local_network import Local, LocalNetwork
-from tests.gateway.running import gateway, gateway_in_thread, run
+from tests.gateway.gateways import gateway, gateway_in_thread, run
 from tests.tiers import SOAK
 
 EXAMPLES = 20 if SOAK else 10
@@ -45,7 +45,7 @@ def test_schemathesis_finds_no_fault(in_thread: Local) -> None:  # it asks by bl
             _attempt(operation, GenerationMode.POSITIVE)
             if len(operation.body) or len(operation.query):  # else nothing about it could be wrong
                 _attempt(operation, GenerationMode.NEGATIVE)
-        assert served.gateway.counts.totals["internal_errors"] == 0
+        assert served.gateway.counters.totals["internal_errors"] == 0
     assert {"POST /events", "PUT /subscriptions/{id}", "POST /match"} <= tried
 
 
@@ -72,13 +72,16 @@ def test_every_route_is_described_and_everything_described_is_a_route(here: Loca
             told = {(method.upper(), path) for path, methods in described["paths"].items() for method in methods}
             table = {
                 (route.method, route.path.replace(":path}", "}"))
-                for part in served.gateway.parts
+                for part in served.gateway.groups
                 for route in part.routes
             }
             assert told == table
             for method, path in sorted(told - {("GET", path) for path in STREAMS}):
-                answer = await client.request(method, path.replace("{id}", "nobody"))
-                assert answer.status_code != 405, (method, path)
-                assert str(answer.status_code) in described["paths"][path][method.lower()]["responses"], (method, path)
+                json_response = await client.request(method, path.replace("{id}", "nobody"))
+                assert json_response.status_code != 405, (method, path)
+                assert str(json_response.status_code) in described["paths"][path][method.lower()]["responses"], (
+                    method,
+                    path,
+                )
 
     run(main())

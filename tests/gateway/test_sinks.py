@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from meetpoint.gateway.http.errors import ApiError
-from meetpoint.gateway.subscriptions.signatures import make_secret, read_secret, sign
 from meetpoint.gateway.subscriptions.sinks import SinkResolver, check_sink, is_public
+from meetpoint.gateway.subscriptions.webhooks import make_secret, read_secret, sign
 
 
 @pytest.mark.parametrize(

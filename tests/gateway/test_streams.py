@@ -13,14 +13,13 @@ from cloudevents.core.bindings.http import HTTPMessage, from_structured_event
 
 import meetpoint as mp
 from meetpoint.broker.config import Archiving
-from meetpoint.gateway import GatewayLimits, Served
+from meetpoint.gateway import GatewayLimits, GatewayServer
 from meetpoint.gateway.events import feeds
-from meetpoint.gateway.events.feeds import Pipe
-from meetpoint.gateway.events.positions import Position
-from meetpoint.gateway.events.streams import Streams
-from meetpoint.gateway.gateway_server import CLOSE_S
+from meetpoint.gateway.events.feeds import Position, ReaderBuffer
+from meetpoint.gateway.events.streams import StreamRoutes
+from meetpoint.gateway.server import CLOSE_S
 from meetpoint.local_network import LocalNetwork
-from tests.gateway.running import PATIENCE_S, Reader, gateway, reading, run, until
+from tests.gateway.gateways import PATIENCE_S, Reader, gateway, reading, run, until
 
 
 async def publish(client: httpx.AsyncClient, **attributes: object) -> None:
@@ -72,7 +71,7 @@ def test_a_reader_that_comes_back_soon_misses_nothing_and_gets_nothing_twice(her
             async with reading(client, after=reader.last_id, filter=wanted) as reader:
                 await publish(client, test="resume", n=7)
                 assert await numbers(reader, 5) == [3, 4, 5, 6, 7]
-            assert served.gateway.counts.totals["streams_resumed"] == 1
+            assert served.gateway.counters.totals["streams_resumed"] == 1
 
     run(main())
 
@@ -192,7 +191,7 @@ def test_a_stream_that_cannot_be_is_refused_before_it_begins(
             assert (answer.status_code, error["kind"], error.get("at")) == (status, kind, at)
             described = (await client.get("/openapi.json")).json()["paths"]["/events"]["get"]["responses"]
             assert str(status) in described
-            assert len(served.gateway.slots) == 0
+            assert len(served.gateway.stream_limits) == 0
 
     run(main())
 
@@ -211,8 +210,8 @@ def test_who_reads_the_same_shares_one_subscription_which_ends_some_time_after_t
                 await publish(client, test="shared", n=0)
                 assert await numbers(one, 1) == await numbers(two, 1) == [0]
                 assert await held() == 1
-                assert len(served.gateway.slots) == 2
-            await until(lambda: len(served.gateway.slots) == 0)
+                assert len(served.gateway.stream_limits) == 2
+            await until(lambda: len(served.gateway.stream_limits) == 0)
             await asyncio.sleep(0.9 * feeds.LINGER_S)
             assert await held() == 1
             await asyncio.sleep(0.5 * feeds.LINGER_S)
@@ -225,13 +224,13 @@ def test_an_event_is_written_once_for_all_whose_filters_accept_it(
     here: LocalNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[str] = []
-    frame = feeds.frame
+    encode_frame = feeds.encode_frame
 
     def counting(delivered: Any, form: Any) -> Any:
         written.append(form)
-        return frame(delivered, form)
+        return encode_frame(delivered, form)
 
-    monkeypatch.setattr(feeds, "frame", counting)
+    monkeypatch.setattr(feeds, "encode_frame", counting)
 
     async def main() -> None:
         async with gateway(here.url) as (_, client), AsyncExitStack() as stack:
@@ -250,13 +249,13 @@ def test_an_event_is_written_once_for_all_whose_filters_accept_it(
 
 
 def test_who_comes_later_gets_nothing_from_before(here: LocalNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "PACE_S", 1.0)
+    monkeypatch.setattr(feeds, "REST_S", 1.0)
 
     async def main() -> None:
         async with gateway(here.url) as (served, client), reading(client, filter="test = 'later'") as first:
             for n in range(10):
                 await publish(client, test="later", n=n)
-            (streams,) = (part for part in served.gateway.parts if isinstance(part, Streams))
+            (streams,) = (part for part in served.gateway.groups if isinstance(part, StreamRoutes))
             (feed,) = streams._feeds._shared.values()
             await until(lambda: feed._subscription.waiting + len(feed._ring) == 10)
             async with reading(client, filter="test = 'later'") as second:
@@ -269,14 +268,14 @@ def test_who_comes_later_gets_nothing_from_before(here: LocalNetwork, monkeypatc
 
 def test_who_writes_much_rests_long_and_who_is_alone_does_not() -> None:
     now = 0.0
-    pace = feeds.Pace(lambda: now)
-    pace.pour(1)
-    assert pace.rest_s() == pytest.approx(feeds.PACE_S + 1 / feeds.WRITES_PER_S)
-    pace.pour(200)  # a stream that two hundred read
-    assert pace.rest_s() == pytest.approx(feeds.PACE_S + 201 / feeds.WRITES_PER_S)
+    pace = feeds.LeakyBucket(lambda: now)
+    pace.add(1)
+    assert pace.rest_s() == pytest.approx(feeds.REST_S + 1 / feeds.WRITES_PER_S)
+    pace.add(200)  # a stream that two hundred read
+    assert pace.rest_s() == pytest.approx(feeds.REST_S + 201 / feeds.WRITES_PER_S)
     now += 100
-    pace.pour(1)
-    assert pace.rest_s() == pytest.approx(feeds.PACE_S + 1 / feeds.WRITES_PER_S)
+    pace.add(1)
+    assert pace.rest_s() == pytest.approx(feeds.REST_S + 1 / feeds.WRITES_PER_S)
 
 
 def test_streams_are_as_many_as_are_allowed(here: LocalNetwork) -> None:
@@ -286,7 +285,7 @@ def test_streams_are_as_many_as_are_allowed(here: LocalNetwork) -> None:
             async with reading(client, filter="FALSE"):
                 answer = await client.get("/events", params={"filter": "FALSE"})
                 assert (answer.status_code, answer.json()["error"]["kind"]) == (429, "streams")
-            await until(lambda: len(served.gateway.slots) == 0)
+            await until(lambda: len(served.gateway.stream_limits) == 0)
             async with reading(client, filter="FALSE"):
                 pass
 
@@ -297,23 +296,23 @@ def test_a_reader_that_does_not_read_is_dropped_from_and_closed(here: LocalNetwo
     async def main() -> None:
         limits = GatewayLimits(stream_bytes=300_000, stall_s=3)
         async with gateway(here.url, limits=limits) as (served, client):
-            counts = served.gateway.counts.totals
+            counts = served.gateway.counters.totals
             writer = await _ask_and_never_read(served)
-            await until(lambda: len(served.gateway.slots) == 1)
+            await until(lambda: len(served.gateway.stream_limits) == 1)
             text = "x" * 200_000
             for n in range(200):
                 await publish(client, test="slow", n=n, text=text)
                 if counts["events_dropped"]:
                     break
             assert counts["events_dropped"] > 0
-            await until(lambda: len(served.gateway.slots) == 0)
+            await until(lambda: len(served.gateway.stream_limits) == 0)
             assert counts["streams_stalled"] == 1
             writer.close()
 
     run(main())
 
 
-async def _ask_and_never_read(served: Served) -> asyncio.StreamWriter:
+async def _ask_and_never_read(served: GatewayServer) -> asyncio.StreamWriter:
     host, port = served.address.split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=1)
     assert reader is not None
@@ -325,7 +324,7 @@ async def _ask_and_never_read(served: Served) -> asyncio.StreamWriter:
 def test_a_pipe_tells_how_much_it_dropped() -> None:
     async def main() -> None:
         dropped: list[int] = []
-        pipe = Pipe(10, dropped.append)
+        pipe = ReaderBuffer(10, dropped.append)
         pipe.put(b"12345", 1)
         pipe.put(b"67890", 1)
         pipe.put(b"!", 3)
@@ -353,7 +352,7 @@ def test_a_burst_reaches_a_reader_that_reads(here: LocalNetwork) -> None:
         ):
             await net.publish_many({"test": "burst", "n": n, "text": "x" * 1000} for n in range(300))
             assert await numbers(reader, 300) == list(range(300))
-            await until(lambda: served.gateway.counts.totals["events_streamed"] == 300)
+            await until(lambda: served.gateway.counters.totals["events_streamed"] == 300)
 
     run(main())
 

@@ -13,12 +13,12 @@ from aiohttp import web
 from meetpoint.broker.storage.folder import StoreError
 from meetpoint.gateway import GatewayLimits, GatewaySettings
 from meetpoint.gateway.gateway import Gateway
-from meetpoint.gateway.subscriptions.signatures import read_secret, sign
-from meetpoint.gateway.subscriptions.subscriptions import Subscriptions
+from meetpoint.gateway.subscriptions.subscriptions import SubscriptionRoutes
+from meetpoint.gateway.subscriptions.webhooks import read_secret, sign
 from meetpoint.local_network import LocalNetwork
 from meetpoint.security.files import FileError
-from tests.gateway.running import gateway, reading, run, until, until_shown
-from tests.gateway.sinking import sinking, wanted
+from tests.gateway.gateways import gateway, reading, run, until, until_shown
+from tests.gateway.sink_server import sink_server, wanted
 
 DEAD_S = 300.0
 """Within this an event that a sink never takes has had all tries of its broker."""
@@ -26,7 +26,7 @@ DEAD_S = 300.0
 
 def test_what_matches_is_sent_signed_and_is_read_by_the_official_client(here: LocalNetwork) -> None:
     async def main() -> None:
-        async with sinking() as sink, gateway(here.url, private_sinks=True) as (served, client):
+        async with sink_server() as sink, gateway(here.url, private_sinks=True) as (served, client):
             made = await client.post("/subscriptions", json=wanted(sink, "hook"))
             assert made.status_code == 201, made.text
             id_, secret = made.json()["id"], made.json()["protocolsettings"]["secret"]
@@ -40,7 +40,7 @@ def test_what_matches_is_sent_signed_and_is_read_by_the_official_client(here: Lo
             assert (
                 sign(read_secret(secret), *said, first.body)["webhook-signature"] == first.headers["webhook-signature"]
             )
-            await until(lambda: served.gateway.counts.totals["webhook_delivered"] == 2)
+            await until(lambda: served.gateway.counters.totals["webhook_delivered"] == 2)
             shown = (await client.get(f"/subscriptions/{id_}")).json()
             assert shown["status"] == {"state": "delivering", "delivered": 2, "consent": "granted"}
             assert "protocolsettings" not in shown  # the secret is shown once
@@ -51,11 +51,11 @@ def test_what_matches_is_sent_signed_and_is_read_by_the_official_client(here: Lo
 
 def test_a_sink_that_fails_is_tried_again_under_the_same_id(here: LocalNetwork) -> None:
     async def main() -> None:
-        async with sinking() as sink, gateway(here.url, private_sinks=True) as (served, client):
+        async with sink_server() as sink, gateway(here.url, private_sinks=True) as (served, client):
             sink.answer = lambda _: web.Response(status=503 if len(sink.got) < 3 else 200)
             id_ = (await client.post("/subscriptions", json=wanted(sink, "again"))).json()["id"]
             await client.post("/events", json={"attributes": {"test": "again"}})
-            await until(lambda: served.gateway.counts.totals["webhook_delivered"] == 1)
+            await until(lambda: served.gateway.counters.totals["webhook_delivered"] == 1)
             assert len(sink.got) == 3
             assert len({got.headers["webhook-id"] for got in sink.got}) == 1
             await client.delete(f"/subscriptions/{id_}")
@@ -69,7 +69,7 @@ def test_a_sink_that_fails_is_tried_again_under_the_same_id(here: LocalNetwork) 
 )
 def test_what_a_sink_never_takes_becomes_a_dead_letter(here: LocalNetwork, status: int, posts_each: int) -> None:
     async def main() -> None:
-        async with sinking() as sink, gateway(here.url, private_sinks=True) as (_, client), here.connect() as net:
+        async with sink_server() as sink, gateway(here.url, private_sinks=True) as (_, client), here.connect() as net:
             sink.answer = lambda _: web.Response(status=status, headers={"Location": f"{sink.url}/elsewhere"})
             id_ = (await client.post("/subscriptions", json=wanted(sink, "dead"))).json()["id"]
             await client.post("/events", json={"attributes": {"test": "dead"}})
@@ -88,7 +88,7 @@ def test_what_a_sink_never_takes_becomes_a_dead_letter(here: LocalNetwork, statu
 
 def test_a_sink_that_is_gone_is_left_alone_and_loses_nothing(here: LocalNetwork) -> None:
     async def main() -> None:
-        async with sinking() as sink, gateway(here.url, private_sinks=True) as (_, client), here.connect() as net:
+        async with sink_server() as sink, gateway(here.url, private_sinks=True) as (_, client), here.connect() as net:
             sink.answer = lambda _: web.Response(status=410)
             id_ = (await client.post("/subscriptions", json=wanted(sink, "gone"))).json()["id"]
             for n in range(3):
@@ -110,7 +110,7 @@ def test_a_sink_that_is_gone_is_left_alone_and_loses_nothing(here: LocalNetwork)
 def test_a_gateway_that_starts_again_goes_on(here: LocalNetwork, tmp_path: Path) -> None:
     async def main() -> None:
         said: dict[str, Any] = {"private_sinks": True, "data": str(tmp_path / "gateway")}
-        async with sinking() as sink:
+        async with sink_server() as sink:
             async with gateway(here.url, **said) as (_, client):
                 made = (await client.post("/subscriptions", json=wanted(sink, "restart"))).json()
             file = tmp_path / "gateway" / "subscriptions.json"
@@ -147,12 +147,12 @@ def test_what_cannot_be_kept_is_not_made(here: LocalNetwork, tmp_path: Path) -> 
             assert (await net.locate("kept-nowhere")).host is None
             (tmp_path / "gone").rename(folder)
             with pytest.raises(StoreError, match="is in use by process"):
-                await Subscriptions().start(Gateway(GatewaySettings(at=here.url, data=str(folder)), ()))
+                await SubscriptionRoutes().start(Gateway(GatewaySettings(at=here.url, data=str(folder)), ()))
             assert (await client.post("/subscriptions", json=said)).status_code == 201
             await client.delete("/subscriptions/kept-nowhere")
         (folder / "subscriptions.json").write_text("[{")
         with pytest.raises(FileError, match="is damaged"):
-            await Subscriptions().start(Gateway(GatewaySettings(at=here.url, data=str(folder)), ()))
+            await SubscriptionRoutes().start(Gateway(GatewaySettings(at=here.url, data=str(folder)), ()))
 
     run(main())
 

@@ -105,9 +105,9 @@ def gateway(
 async def _serve(settings: GatewaySettings) -> None:
     import asyncio
 
-    from meetpoint.gateway import serving
+    from meetpoint.gateway import run_gateway
 
-    async with serving(settings) as served:
+    async with run_gateway(settings) as served:
         async with served.gateway.connections.own() as lease:  # a network that is not there is said at once
             if lease.net.broker is None:
                 raise MeetpointError(f"{settings.at}: no broker is connected; try again")

@@ -1,7 +1,7 @@
-"""The gateway: a network's HTTP, for browsers, for curl and for whoever speaks CloudEvents."""
+"""The gateway: a network over HTTP, for browsers, for curl and for programs that speak CloudEvents."""
 
 from meetpoint.gateway.app import create_app
 from meetpoint.gateway.config import GatewayLimits, GatewaySettings
-from meetpoint.gateway.gateway_server import Served, serve, serving
+from meetpoint.gateway.server import GatewayServer, run_gateway, serve
 
-__all__ = ["GatewayLimits", "GatewaySettings", "Served", "create_app", "serve", "serving"]
+__all__ = ["GatewayLimits", "GatewayServer", "GatewaySettings", "create_app", "run_gateway", "serve"]

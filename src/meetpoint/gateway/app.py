@@ -1,4 +1,4 @@
-"""The application: the table of routes behind one guard, which looks at every request and at every answer."""
+"""The application: all routes behind one guard, which checks every request and adds headers to every response."""
 
 from __future__ import annotations
 
@@ -20,12 +20,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from meetpoint.gateway.config import GatewaySettings
-from meetpoint.gateway.gateway import Gateway, Part
-from meetpoint.gateway.http.errors import ApiError, problem_of
+from meetpoint.gateway.dashboard import BrokerControl, DashboardRoutes
+from meetpoint.gateway.dry_runs import DryRunRoutes
+from meetpoint.gateway.events.publish import PublishRoutes
+from meetpoint.gateway.events.streams import StreamRoutes
+from meetpoint.gateway.events.websockets import socket_routes
+from meetpoint.gateway.gateway import Gateway, RouteGroup
+from meetpoint.gateway.http.errors import ApiError, to_api_error
+from meetpoint.gateway.http.pages import page_routes, report_routes
 from meetpoint.gateway.http.routes import Route, prepare
-from meetpoint.gateway.parts import default_parts, other_routes
+from meetpoint.gateway.service import ServiceRoutes
+from meetpoint.gateway.subscriptions.subscriptions import SubscriptionRoutes
 
-__all__ = ["create_app"]
+__all__ = ["create_app", "default_route_groups", "plain_routes"]
+
 
 _log = logging.getLogger("meetpoint.gateway")
 
@@ -37,13 +45,13 @@ _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""On every answer that does not say otherwise: it is data, to be shown by nobody."""
+"""Default headers of every response: JSON is data, which no page may render, frame or cache."""
 _PREFLIGHT_S: Final = 600
 
 
-def create_app(settings: GatewaySettings, parts: Sequence[Part] | None = None) -> Starlette:
-    """The gateway as an application; `app.state.gateway` is what its handlers share."""
-    gateway = Gateway(settings, default_parts(settings) if parts is None else parts)
+def create_app(settings: GatewaySettings, groups: Sequence[RouteGroup] | None = None) -> Starlette:
+    """Return the gateway as an ASGI application; `app.state.gateway` is shared by its handlers."""
+    gateway = Gateway(settings, default_route_groups(settings) if groups is None else groups)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -54,10 +62,10 @@ def create_app(settings: GatewaySettings, parts: Sequence[Part] | None = None) -
             await gateway.stop()
 
     app = Starlette(
-        routes=[*_routes(gateway), *other_routes(gateway)],
+        routes=[*_routes(gateway), *plain_routes(gateway)],
         lifespan=lifespan,
         exception_handlers={HTTPException: _http_problem},
-        middleware=[Middleware(_Guard, gateway=gateway)],
+        middleware=[Middleware(_RequestGuard, gateway=gateway)],
     )
     app.state.gateway = gateway
     app.router.redirect_slashes = False
@@ -65,28 +73,28 @@ def create_app(settings: GatewaySettings, parts: Sequence[Part] | None = None) -
 
 
 def _routes(gateway: Gateway) -> list[BaseRoute]:
-    """One route of the framework for each path: so that the header Allow names all its methods."""
+    """Return one framework route for each path, so that the header Allow names all its methods."""
     paths: dict[str, dict[str, Route]] = {}
-    for part in gateway.parts:
-        for route in part.routes:
+    for group in gateway.groups:
+        for route in group.routes:
             methods = paths.setdefault(route.path, {})
             assert route.method not in methods, f"{route.method} {route.path} is there twice"
             methods[route.method] = route
-    return [_Path(path, gateway, methods) for path, methods in paths.items()]
+    return [_PathRoute(path, gateway, methods) for path, methods in paths.items()]
 
 
-class _Path(StarletteRoute):
-    """All methods of one path."""
+class _PathRoute(StarletteRoute):
+    """A framework route for all methods of one path."""
 
     def __init__(self, path: str, gateway: Gateway, methods: dict[str, Route]) -> None:
         async def endpoint(request: Request) -> Response:
-            return await _answer(gateway, methods[request.method], request)
+            return await _respond(gateway, methods[request.method], request)
 
         super().__init__(path, endpoint, methods=sorted(methods))
         self.methods = set(methods)  # the framework adds HEAD, which a stream would never end
 
 
-async def _answer(gateway: Gateway, route: Route, request: Request) -> Response:
+async def _respond(gateway: Gateway, route: Route, request: Request) -> Response:
     try:
         if route.is_stream:
             return await route.handler(await prepare(gateway, route, request))
@@ -95,26 +103,26 @@ async def _answer(gateway: Gateway, route: Route, request: Request) -> Response:
     except TimeoutError:
         problem = ApiError(503, "slow", "the network took too long; try again later", headers={"Retry-After": "5"})
     except Exception as error:
-        problem = problem_of(error) or _failure(gateway, route)
-    gateway.counts.refuse(problem.kind)
-    return problem.answer()
+        problem = to_api_error(error) or _failure(gateway, route)
+    gateway.counters.count_refusal(problem.kind)
+    return problem.response()
 
 
 def _failure(gateway: Gateway, route: Route) -> ApiError:
-    gateway.counts.add("internal_errors")
+    gateway.counters.add("internal_errors")
     _log.exception("%s %s failed", route.method, route.path)
     return ApiError(500, "internal", "the gateway failed; its log says why")
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:
-    problem = problem_of(error)
+    problem = to_api_error(error)
     assert problem is not None
-    request.app.state.gateway.counts.refuse(problem.kind)
-    return problem.answer()
+    request.app.state.gateway.counters.count_refusal(problem.kind)
+    return problem.response()
 
 
-class _Guard:
-    """Looks at the site that asks, before anything else, and puts headers on what is answered."""
+class _RequestGuard:
+    """Middleware that refuses requests of foreign sites before anything else, and adds headers to responses."""
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         self._app = app
@@ -124,34 +132,34 @@ class _Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        asked = HTTPConnection(scope)
+        request = HTTPConnection(scope)
         is_socket = scope["type"] == "websocket"
         try:
-            self._gateway.door.check_site(asked, changes=is_socket or scope["method"] in _CHANGES)
+            self._gateway.access.check_site(request, changes=is_socket or scope["method"] in _CHANGES)
         except ApiError as error:
-            self._gateway.counts.refuse(error.kind)
+            self._gateway.counters.count_refusal(error.kind)
             if is_socket:
-                await WebSocket(scope, receive, send).send_denial_response(error.answer())
+                await WebSocket(scope, receive, send).send_denial_response(error.response())
             else:
-                await error.answer()(scope, receive, _adding(send, {}))
+                await error.response()(scope, receive, _with_headers(send, {}))
             return
         if is_socket:
             await self._app(scope, receive, send)
             return
-        self._gateway.counts.add("requests")
-        extra = _for_other_sites(asked) if self._gateway.door.is_elsewhere(asked) else {}
-        if scope["method"] == "OPTIONS" and extra and "access-control-request-method" in asked.headers:
-            await Response(status_code=204)(scope, receive, _adding(send, extra))
+        self._gateway.counters.add("requests")
+        extra = _cors_headers(request) if self._gateway.access.is_cross_origin(request) else {}
+        if scope["method"] == "OPTIONS" and extra and "access-control-request-method" in request.headers:
+            await Response(status_code=204)(scope, receive, _with_headers(send, extra))
             return
-        await self._app(scope, receive, _adding(send, extra))
+        await self._app(scope, receive, _with_headers(send, extra))
 
 
-def _for_other_sites(asked: HTTPConnection) -> dict[str, str]:
-    """What a browser wants to read before a page of another site, one of the list, may see an answer."""
+def _cors_headers(request: HTTPConnection) -> dict[str, str]:
+    """Return the headers without which a browser hides responses from a page of another, allowed site."""
     return {
-        "Access-Control-Allow-Origin": asked.headers["origin"],
+        "Access-Control-Allow-Origin": request.headers["origin"],
         "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
-        "Access-Control-Allow-Headers": asked.headers.get("access-control-request-headers", "content-type"),
+        "Access-Control-Allow-Headers": request.headers.get("access-control-request-headers", "content-type"),
         "Access-Control-Expose-Headers": "Location, Retry-After",
         "Access-Control-Max-Age": str(_PREFLIGHT_S),
         "Cross-Origin-Resource-Policy": "cross-origin",
@@ -159,7 +167,7 @@ def _for_other_sites(asked: HTTPConnection) -> dict[str, str]:
     }
 
 
-def _adding(send: Send, extra: dict[str, str]) -> Send:
+def _with_headers(send: Send, extra: dict[str, str]) -> Send:
     async def send_more(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
@@ -170,3 +178,23 @@ def _adding(send: Send, extra: dict[str, str]) -> Send:
         await send(message)
 
     return send_more
+
+
+def default_route_groups(settings: GatewaySettings, control: BrokerControl | None = None) -> Sequence[RouteGroup]:
+    """Return all route groups in the order of their start.
+
+    `control` starts and stops brokers, where one program runs both them and the gateway.
+    """
+    return (
+        ServiceRoutes(),
+        PublishRoutes(),
+        StreamRoutes(),
+        SubscriptionRoutes(),
+        DryRunRoutes(),
+        DashboardRoutes(control),
+    )
+
+
+def plain_routes(gateway: Gateway) -> Sequence[BaseRoute]:
+    """Return the routes that are not in /openapi.json: pages, reports and the WebSocket."""
+    return (*socket_routes(gateway), *report_routes(gateway.settings.report), *page_routes())

@@ -1,7 +1,7 @@
-"""The gateway's connections to the network: one for each token, shared by all that its client asks and reads.
+"""The gateway's connections to the network: one for each token, shared by all requests and streams of its client.
 
-A client's token is passed on, so that brokers decide what it may do. A connection is made when it is first wanted and
-closed when nobody has used it for a while; there are at most so many.
+A client's token is passed on, so that brokers decide what it may do. A connection is made when it is first needed and
+closed when it has been idle for a while; `GatewayLimits.connections` bounds their number.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ import msgspec
 from meetpoint.client.dialer import Token
 from meetpoint.client.network import Network, connect
 from meetpoint.gateway.config import GatewaySettings
-from meetpoint.gateway.http.errors import ApiError, unauthorised
+from meetpoint.gateway.http.errors import ApiError, unauthorized
 from meetpoint.language.schema.schema import Schema
 from meetpoint.security.grants import Grant
 
 __all__ = ["Caller", "Connections", "Lease"]
 
 SCHEMA_S: Final = 5.0
-"""How long the network's schema counts as known."""
+"""The time for which the network's schema is cached."""
 SWEEP_S: Final = 5.0
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks: a token and what it grants; without tokens everybody is the same."""
+    """The client of a request: its token and the grant; without tokens all callers are equal."""
 
     token: str = ""
     grant: Grant | None = None
 
     @property
     def owner(self) -> str:
-        """Whose subscriptions it sees, whatever token it shows."""
+        """The owner of the caller's subscriptions, the same for all tokens of a client."""
         return "" if self.grant is None else f"{self.grant.tenant}/{self.grant.client}"
 
     @property
     def client(self) -> str:
-        """The name for people."""
+        """The client's name, for people."""
         return "" if self.grant is None else self.grant.client
 
 
 class Lease:
-    """A connection, and how many use it."""
+    """A connection to the network and the number of its users."""
 
     def __init__(self, net: Network) -> None:
         self.net = net
@@ -57,7 +57,7 @@ class Lease:
         self._schema_at = float("-inf")
 
     async def schema(self) -> Schema | None:
-        """The network's schema, as it was a few seconds ago at the most."""
+        """Return the network's schema, at most `SCHEMA_S` old."""
         now = asyncio.get_running_loop().time()
         if now - self._schema_at > SCHEMA_S:
             self._schema = await self.net.schema()
@@ -66,23 +66,22 @@ class Lease:
 
 
 class Connections:
-    """All of one gateway."""
+    """All connections of one gateway."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._leases: dict[str, Lease] = {}
-        self._connecting: dict[str, asyncio.Lock] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
         self._sweeper: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._leases)
 
     async def start(self) -> None:
-        """Begin to look for connections that nobody uses."""
+        """Start to close idle connections."""
         self._sweeper = asyncio.create_task(self._sweep())
 
     async def close(self) -> None:
-        """Close all."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         leases, self._leases = list(self._leases.values()), {}
@@ -90,15 +89,15 @@ class Connections:
 
     @asynccontextmanager
     async def use(self, caller: Caller) -> AsyncIterator[Lease]:
-        """The connection of a caller, for as long as it is needed."""
+        """Lend the caller's connection while this is entered."""
         if self._settings.is_guarded and not caller.token:
-            raise unauthorised("a token is needed: send the header Authorization: Bearer TOKEN")
+            raise unauthorized("a token is needed: send the header Authorization: Bearer TOKEN")
         async with self._use(caller.token, caller.token) as lease:
             yield lease
 
     @asynccontextmanager
     async def own(self) -> AsyncIterator[Lease]:
-        """The gateway's own connection, with its own token where there are tokens."""
+        """Lend the gateway's own connection, with its own token where there are tokens."""
         path = self._settings.token_file
         async with self._use("", "" if path is None else lambda: _read_token(path)) as lease:
             yield lease
@@ -106,11 +105,11 @@ class Connections:
     @asynccontextmanager
     async def _use(self, name: str, token: Token) -> AsyncIterator[Lease]:
         key = hashlib.sha256(name.encode()).hexdigest() if name else ""
-        lock = self._connecting.setdefault(key, asyncio.Lock())
-        async with lock:
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        async with lock:  # two requests of one token at once would otherwise make two connections
             lease = self._leases.get(key)
             if lease is None:
-                await self._make_room()
+                await self._evict_idle()
                 settings = self._settings
                 client = "" if settings.is_guarded else settings.name
                 net = await connect(settings.at, client, network=settings.network, token=token, ca=settings.ca)
@@ -122,19 +121,19 @@ class Connections:
             lease.users -= 1
             lease.used_at = asyncio.get_running_loop().time()
 
-    async def _make_room(self) -> None:
+    async def _evict_idle(self) -> None:
         if len(self._leases) < self._settings.limits.connections:
             return
         idle = [(lease.used_at, key) for key, lease in self._leases.items() if not lease.users]
         if not idle:
             raise ApiError(503, "busy", "too many clients are connected; try again later", headers={"Retry-After": "5"})
-        await self._end(min(idle)[1])
+        await self._close_lease(min(idle)[1])
 
-    async def _end(self, key: str) -> None:
+    async def _close_lease(self, key: str) -> None:
         lease = self._leases.pop(key)
-        lock = self._connecting.get(key)
+        lock = self._locks.get(key)
         if lock is not None and not lock.locked():
-            del self._connecting[key]
+            del self._locks[key]
         await lease.net.close()
 
     async def _sweep(self) -> None:
@@ -143,9 +142,9 @@ class Connections:
             now = asyncio.get_running_loop().time()
             for key, lease in list(self._leases.items()):
                 if not lease.users and now - lease.used_at > self._settings.limits.idle_s:
-                    await self._end(key)
-            for key in [key for key, lock in self._connecting.items() if key not in self._leases and not lock.locked()]:
-                del self._connecting[key]
+                    await self._close_lease(key)
+            for key in [key for key, lock in self._locks.items() if key not in self._leases and not lock.locked()]:
+                del self._locks[key]
 
 
 def _read_token(path: str) -> str:

@@ -1,4 +1,4 @@
-"""POST /explain, /lint, /match: what filters would do. No event is published, no subscription is made."""
+"""POST /explain, /lint, /match: dry runs of filters. No event is published, no subscription is made."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from meetpoint.errors import EventError, FilterError
 from meetpoint.gateway.events.publish import Attributes
-from meetpoint.gateway.gateway import Gateway
+from meetpoint.gateway.gateway import RouteGroup
 from meetpoint.gateway.http.errors import ApiError
-from meetpoint.gateway.http.routes import JSON, Answer, Body, Call, Route, answer
+from meetpoint.gateway.http.routes import JSON, Body, Call, ResponseSpec, Route, json_response
 from meetpoint.language.events.json import attributes_from_json
 from meetpoint.language.filters.explain import explain
 from meetpoint.language.filters.filter import Filter, FilterParser, parse_filter
@@ -23,38 +23,38 @@ from meetpoint.language.filters.lint import lint
 from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Value
 
-__all__ = ["DryRuns"]
+__all__ = ["DryRunRoutes"]
 
 Text = Annotated[str, Meta(min_length=1, max_length=65_536)]
 
 
-class Explain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ExplainBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A filter and an event's attributes."""
 
     filter: Text
     event: Attributes
 
 
-class Explained(msgspec.Struct, frozen=True):
-    """Why a filter accepts an event, or why not."""
+class ExplainResult(msgspec.Struct, frozen=True):
+    """The reason why a filter accepts an event, or why not."""
 
     accepted: bool
     verdict: str
     """`true`, `false` or `unknown`, which is SQL's NULL."""
     reason: str
     text: str
-    """The whole, as lines for people."""
+    """The whole explanation, as lines for people."""
     tree: dict[str, Any]
 
 
-class Lint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LintBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Filters of one subscriber."""
 
     filters: list[str]
 
 
-class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is odd about one of them; `other` is the one that it repeats, or that covers it."""
+class LintFinding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A finding about one filter; `other` is the one that it repeats, or that covers it."""
 
     filter: int
     kind: str
@@ -62,30 +62,30 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     other: int | None = None
 
 
-class Linted(msgspec.Struct, frozen=True):
-    """All that is odd."""
+class LintResult(msgspec.Struct, frozen=True):
+    """The findings of all filters."""
 
     filters: int
-    findings: list[Finding]
+    findings: list[LintFinding]
     cut_short: int
-    """Filters that were not compared with all others, since that would take too long."""
+    """The number of filters that were not compared with all others, for lack of time."""
 
 
-class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Filters, and attributes of events."""
 
     filters: list[Text]
     events: list[Attributes]
 
 
-class Matched(msgspec.Struct, frozen=True):
-    """For each event, the numbers of the filters that accept it, counted from 0."""
+class MatchResult(msgspec.Struct, frozen=True):
+    """The numbers of the filters that accept each event, counted from 0."""
 
     matches: list[list[int]]
 
 
-class DryRuns:
-    """The part that tries."""
+class DryRunRoutes(RouteGroup):
+    """The routes /explain, /lint and /match."""
 
     @property
     def routes(self) -> Sequence[Route]:
@@ -95,68 +95,62 @@ class DryRuns:
                 path="/explain",
                 handler=self._explain,
                 summary="Why a filter accepts an event, or why not",
-                body=Body({JSON: Explain}),
-                answers={200: Answer("The verdict, with its reason", Explained)},
+                body=Body({JSON: ExplainBody}),
+                responses={200: ResponseSpec("The verdict, with its reason", ExplainResult)},
             ),
             Route(
                 method="POST",
                 path="/lint",
                 handler=self._lint,
                 summary="What is odd about filters: refused, duplicate, covered, never or always true",
-                body=Body({JSON: Lint}),
-                answers={200: Answer("All findings", Linted)},
+                body=Body({JSON: LintBody}),
+                responses={200: ResponseSpec("All findings", LintResult)},
             ),
             Route(
                 method="POST",
                 path="/match",
                 handler=self._match,
                 summary="Which filters accept which events",
-                body=Body({JSON: Match}),
-                answers={200: Answer("The filters of each event", Matched)},
+                body=Body({JSON: MatchBody}),
+                responses={200: ResponseSpec("The filters of each event", MatchResult)},
             ),
         )
 
-    async def start(self, gateway: Gateway) -> None:
-        pass
-
-    async def stop(self) -> None:
-        pass
-
     async def _explain(self, call: Call) -> Response:
-        said: Explain = call.body
+        body: ExplainBody = call.body
         schema = await _schema(call)
-        filter_, event = await asyncio.to_thread(parse_filter, said.filter, schema), bytes(said.event)
+        filter_, event = await asyncio.to_thread(parse_filter, body.filter, schema), bytes(body.event)
         found = await asyncio.to_thread(explain, filter_, attributes_from_json(event, schema))
         whole = found.to_dict()
-        return answer(Explained(found.accepted, whole["verdict"], found.reason, found.text(), whole["tree"]))
+        return json_response(ExplainResult(found.accepted, whole["verdict"], found.reason, found.text(), whole["tree"]))
 
     async def _lint(self, call: Call) -> Response:
-        said: Lint = call.body
+        body: LintBody = call.body
         limits = call.gateway.settings.limits
-        if len(said.filters) > limits.dry_filters:
-            raise ApiError(413, "size", f"{len(said.filters):,} filters; send at most {limits.dry_filters:,}")
+        if len(body.filters) > limits.dry_filters:
+            raise ApiError(413, "size", f"{len(body.filters):,} filters; send at most {limits.dry_filters:,}")
         schema = await _schema(call)
-        report = await asyncio.to_thread(lint, enumerate(said.filters), schema, compare_s=limits.dry_s)
+        report = await asyncio.to_thread(lint, enumerate(body.filters), schema, compare_s=limits.dry_s)
         findings = [
-            Finding(
+            LintFinding(
                 int(str(each.id)), str(each.oddity), each.message, None if each.other is None else int(str(each.other))
             )
             for each in report.findings
         ]
-        return answer(Linted(report.filters, findings, report.cut_short))
+        return json_response(LintResult(report.filters, findings, report.cut_short))
 
     async def _match(self, call: Call) -> Response:
-        said: Match = call.body
+        body: MatchBody = call.body
         limits = call.gateway.settings.limits
         for what, count, most in (
-            ("filters", len(said.filters), limits.dry_filters),
-            ("events", len(said.events), limits.dry_events),
-            ("pairs of a filter and an event", len(said.filters) * len(said.events), limits.dry_pairs),
+            ("filters", len(body.filters), limits.dry_filters),
+            ("events", len(body.events), limits.dry_events),
+            ("pairs of a filter and an event", len(body.filters) * len(body.events), limits.dry_pairs),
         ):
             if count > most:
                 raise ApiError(413, "size", f"{count:,} {what}; send at most {most:,}")
         schema = await _schema(call)
-        return answer(Matched(await asyncio.to_thread(_try_all, said, schema, limits.dry_s)))
+        return json_response(MatchResult(await asyncio.to_thread(_match_all, body, schema, limits.dry_s)))
 
 
 async def _schema(call: Call) -> Schema | None:
@@ -164,16 +158,16 @@ async def _schema(call: Call) -> Schema | None:
         return await lease.schema()
 
 
-def _try_all(said: Match, schema: Schema | None, seconds: float) -> list[list[int]]:
+def _match_all(body: MatchBody, schema: Schema | None, seconds: float) -> list[list[int]]:
     parser = FilterParser(schema)
     filters: list[Filter] = []
-    for number, text in enumerate(said.filters):
+    for number, text in enumerate(body.filters):
         try:
             filters.append(parser.parse(text))
         except FilterError as error:
             raise ApiError(422, "filter", f"filter {number} (from 0): {error}", error.start) from None
     events: list[dict[str, Value]] = []
-    for number, raw in enumerate(said.events):
+    for number, raw in enumerate(body.events):
         try:
             events.append(attributes_from_json(bytes(raw), schema))
         except EventError as error:

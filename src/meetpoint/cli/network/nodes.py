@@ -9,7 +9,7 @@ from meetpoint.cli.network.children import Child
 from meetpoint.errors import SetupError
 
 if TYPE_CHECKING:
-    from meetpoint.gateway.observing import NodeIs
+    from meetpoint.gateway.dashboard import LocalBroker
 
 __all__ = ["Nodes"]
 
@@ -34,11 +34,11 @@ class Nodes:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def nodes(self) -> list[NodeIs]:
+    def nodes(self) -> list[LocalBroker]:
         """All of them, in the order of their addresses."""
-        from meetpoint.gateway.observing import NodeIs
+        from meetpoint.gateway.dashboard import LocalBroker
 
-        return [NodeIs(child.name, child.address, _state(child)) for child in self._run.children]
+        return [LocalBroker(child.name, child.address, _state(child)) for child in self._run.children]
 
     async def join(self) -> str:
         """Start a new one."""

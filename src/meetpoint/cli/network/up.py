@@ -299,15 +299,15 @@ class _Network:
         if self._http_port is None:
             return ""
         from meetpoint.cli.gateway import page_address
-        from meetpoint.gateway import GatewaySettings, serving
-        from meetpoint.gateway.parts import default_parts
+        from meetpoint.gateway import GatewaySettings, run_gateway
+        from meetpoint.gateway.app import default_route_groups
 
         said: dict[str, Any] = {} if self._keys is None else {**self._keys.gateway(GATEWAY)}
         settings = GatewaySettings(
             at=self._url(self._children), listen=f"{HOST}:{self._http_port}", data=str(self._data / GATEWAY),
             report=str(self._report), private_sinks=True, **said,
         )  # fmt: skip
-        served = await stack.enter_async_context(serving(settings, default_parts(settings, Nodes(self))))
+        served = await stack.enter_async_context(run_gateway(settings, default_route_groups(settings, Nodes(self))))
         return page_address(served.url)
 
     async def _open_feed(self, stack: AsyncExitStack) -> None:

@@ -30,20 +30,20 @@ from cloudevents.core.exceptions import CloudEventValidationError
 from cloudevents.core.v1.event import CloudEvent
 
 from meetpoint.errors import EventError
-from meetpoint.gateway.http.bodies import Number, check_json, read_raw
 from meetpoint.gateway.http.errors import ApiError
+from meetpoint.gateway.http.routes import JsonNumber, check_json, read_raw
 from meetpoint.language.events.event import Event
 from meetpoint.language.events.json import attributes_from_json, attributes_to_json
 from meetpoint.language.schema.schema import Schema
 from meetpoint.language.timestamps import format_timestamp, parse_timestamp
 from meetpoint.language.values import Value
 
-__all__ = ["BATCH", "PLAIN_TYPE", "STRUCTURED", "Draft", "read_batch", "read_binary", "read_structured", "write"]
+__all__ = ["BATCH", "PLAIN_TYPE", "STRUCTURED", "EventDraft", "read_batch", "read_binary", "read_structured", "write"]
 
 STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"
 PLAIN_TYPE: Final = "meetpoint.event"
-"""The type under which an event travels that was no CloudEvent."""
+"""The CloudEvents type of an event that was no CloudEvent."""
 _PLAIN_SOURCE: Final = "/meetpoint/"
 _DATA: Final = ("data", "data_json", "data_base64")
 _STRINGS: Final = ("specversion", "id", "source", "type", "subject", "datacontenttype", "dataschema")
@@ -56,8 +56,8 @@ _TEXT_TYPE: Final = re.compile(
 )
 
 
-class Draft(NamedTuple):
-    """What somebody wants published; the network's client puts the rest of the envelope around it."""
+class EventDraft(NamedTuple):
+    """An event to publish; the client adds the rest of the envelope."""
 
     attributes: dict[str, Value]
     id: str | None = None
@@ -67,14 +67,14 @@ class Draft(NamedTuple):
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read_structured(data: bytes, schema: Schema | None) -> Draft:
-    """One CloudEvent as JSON."""
+def read_structured(data: bytes, schema: Schema | None) -> EventDraft:
+    """Read one CloudEvent in JSON."""
     check_json(data)
     return _from_members(read_raw(data, dict[str, msgspec.Raw]), schema)
 
 
-def read_batch(data: bytes, schema: Schema | None) -> list[Draft]:
-    """Many CloudEvents as a JSON array."""
+def read_batch(data: bytes, schema: Schema | None) -> list[EventDraft]:
+    """Read CloudEvents in a JSON array."""
     check_json(data)
     drafts = []
     for number, members in enumerate(read_raw(data, list[dict[str, msgspec.Raw]])):
@@ -85,8 +85,8 @@ def read_batch(data: bytes, schema: Schema | None) -> list[Draft]:
     return drafts
 
 
-def read_binary(headers: Iterable[tuple[str, str]], body: bytes, schema: Schema | None) -> Draft:
-    """One CloudEvent of which HTTP's headers are the context, and its body the data."""
+def read_binary(headers: Iterable[tuple[str, str]], body: bytes, schema: Schema | None) -> EventDraft:
+    """Read a CloudEvent whose context is in HTTP's headers and whose data is the body."""
     context: dict[str, Any] = {}
     for name, value in headers:
         lowered = name.lower()
@@ -113,7 +113,7 @@ def read_binary(headers: Iterable[tuple[str, str]], body: bytes, schema: Schema 
 
 
 def _read_header(name: str, value: str) -> str:
-    """The text that a header stands for: without quotes around it, then without percent signs, then as UTF-8."""
+    """Return the text of a header: without quotes, then without percent signs, then as UTF-8."""
     if len(value) > 1 and value[0] == value[-1] == '"':
         value = _QUOTED_PAIR.sub(r"\1", value[1:-1])
     try:
@@ -122,7 +122,7 @@ def _read_header(name: str, value: str) -> str:
         raise ApiError(422, "event", f"the header {name[:60]}: is not percent-encoded UTF-8") from None
 
 
-def _from_members(members: dict[str, msgspec.Raw], schema: Schema | None) -> Draft:
+def _from_members(members: dict[str, msgspec.Raw], schema: Schema | None) -> EventDraft:
     data = members.pop("data", None)
     encoded = members.pop("data_base64", None)
     if data is not None and encoded is not None:
@@ -142,13 +142,13 @@ def _from_members(members: dict[str, msgspec.Raw], schema: Schema | None) -> Dra
     return _draft(context, None if data is None else bytes(data), text, schema)
 
 
-def _draft(context: dict[str, Any], data: bytes | None, encoded: str | None, schema: Schema | None) -> Draft:
-    """An event, of a context and of data as JSON or as base64."""
+def _draft(context: dict[str, Any], data: bytes | None, encoded: str | None, schema: Schema | None) -> EventDraft:
+    """Return an event from a context and its data as JSON or as base64."""
     time = _check_context(context)
     if context["type"] == PLAIN_TYPE and context["source"].startswith(_PLAIN_SOURCE):
         if data is None:
             raise ApiError(422, "event", f"an event of type {PLAIN_TYPE} has its attributes as data; data is missing")
-        return Draft(attributes_from_json(data, schema), context["id"], time)
+        return EventDraft(attributes_from_json(data, schema), context["id"], time)
     parts = [f"{encode_basestring(name)}:{_write(value)}" for name, value in context.items()]
     if encoded is not None:
         parts.append(f'"data_base64":{encode_basestring(encoded)}')
@@ -160,14 +160,14 @@ def _draft(context: dict[str, Any], data: bytes | None, encoded: str | None, sch
         if not is_whole:
             parts.append(f'"data_json":{encode_basestring(_write(tree))}')
     attributes = attributes_from_json("{" + ",".join(parts) + "}", schema)
-    return Draft(attributes, f"{quote(context['id'], safe=_ID_SAFE)}@{context['source']}", time)
+    return EventDraft(attributes, f"{quote(context['id'], safe=_ID_SAFE)}@{context['source']}", time)
 
 
 _ID_SAFE: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) not in "%@")
 
 
 def _check_context(context: dict[str, Any]) -> datetime | None:
-    """See that a context is one of CloudEvents 1.0; returns its time."""
+    """Check a context by CloudEvents 1.0; return its time."""
     for name in ("specversion", "id", "source", "type"):
         if name not in context:
             raise ApiError(422, "event", f"a CloudEvent has {name}; it is missing")
@@ -211,7 +211,7 @@ _NOTHING: Final = object()
 
 
 def _without_lists(value: Any) -> tuple[Any, bool]:
-    """What of a JSON value an event can hold, and whether that is all of it."""
+    """Return the part of a JSON value that an event can hold, and whether that is all of it."""
     if isinstance(value, list):
         return _NOTHING, False
     if not isinstance(value, dict):
@@ -226,9 +226,9 @@ def _without_lists(value: Any) -> tuple[Any, bool]:
 
 
 def _write(value: Any) -> str:
-    """JSON of what `check_json` read, number by number as it was written."""
+    """Return JSON of a checked value, with numbers as they were written."""
     match value:
-        case Number():
+        case JsonNumber():
             return str.__str__(value)
         case str():
             return encode_basestring(value)
@@ -248,7 +248,7 @@ def _write(value: Any) -> str:
 
 
 def write(event: Event) -> bytes:
-    """An event as one CloudEvent in JSON."""
+    """Encode an event as one CloudEvent in JSON."""
     attributes = event.attributes
     if not _is_cloud_event(attributes):
         return _write_plain(event)
@@ -273,7 +273,7 @@ def _write_plain(event: Event) -> bytes:
 
 
 def _is_cloud_event(attributes: Mapping[str, object]) -> bool:
-    """Whether attributes are what `read_structured` makes; whoever publishes may say anything."""
+    """Return whether attributes are as `read_structured` makes them; publishers may send any."""
     if attributes.get("specversion") != "1.0":
         return False
     if not all(isinstance(attributes.get(name), str) and attributes[name] for name in ("id", "source", "type")):

@@ -1,12 +1,14 @@
-"""Live events for many readers: those who ask for the same thing share one subscription and one text of each event.
+"""Live events for many readers: equal requests share one subscription and one text of each event.
 
 A feed remembers its last events for a while, also when nobody reads it any more, so that a reader who comes back soon
-goes on exactly where it was. What a reader does not take in time is dropped and counted, and it is told how many.
+goes on exactly where it was. Events that a reader does not take in time are dropped and counted, and the reader is told
+how many.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -16,90 +18,117 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from meetpoint.api.ids import EventKey
+from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.client.delivery import Delivery
 from meetpoint.client.errors import RefusedError
 from meetpoint.client.subscription import Subscription
 from meetpoint.gateway.connections import Caller
 from meetpoint.gateway.events.cloud_events import write
-from meetpoint.gateway.events.positions import Position
+from meetpoint.gateway.http.errors import ApiError
 from meetpoint.language.events.json import to_json
 
 if TYPE_CHECKING:
     from meetpoint.gateway.gateway import Gateway
 
-__all__ = ["Feed", "Feeds", "Format", "Pipe", "encode", "frame", "notice"]
+
+__all__ = ["Feed", "FeedRegistry", "Format", "Position", "ReaderBuffer", "encode", "encode_frame", "notice_frame"]
+
+
+_TEXT: Final = re.compile(r"([0-9a-f]{2,128})-([0-9]{1,19})-([0-9]{1,19})-([0-9]{1,16})", re.ASCII)
+
+
+class Position(NamedTuple):
+    """A reader's place in a stream, as the header Last-Event-ID brings it back.
+
+    It is an event's key, and when the gateway got the event (microseconds since 1970).
+    """
+
+    key: EventKey
+    at_us: int
+
+    def __str__(self) -> str:
+        return f"{self.key.home.hex()}-{self.key.stream}-{self.key.number}-{self.at_us}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """Read a position; raise ApiError where the text is none."""
+        match = _TEXT.fullmatch(text)
+        if match is None or len(match[1]) % 2:
+            raise ApiError(400, "position", "the header Last-Event-ID is none that this gateway gave; leave it out")
+        home, stream, number, at_us = match.groups()
+        return cls(EventKey(HomeId(bytes.fromhex(home)), int(stream), int(number)), int(at_us))
+
 
 Format: TypeAlias = Literal["json", "cloudevents"]
 
 RING_EVENTS_MAX: Final = 1000
 RING_BYTES_MAX: Final = 1 << 20
-"""What a feed remembers of what it has sent."""
-FRAMES_BYTES_MAX: Final = 4 << 20
-"""What is remembered of events that several feeds take."""
+"""The most bytes of sent events that a feed remembers."""
+FRAME_CACHE_BYTES_MAX: Final = 4 << 20
+"""The most bytes of events that several feeds share."""
 CHUNK_BYTES: Final = 256 << 10
-"""What is handed to readers at a time, and some events more."""
-TURN_EVENTS: Final = 100
-"""Events that are written to text before others have their turn."""
+"""The size of a chunk for readers; one batch of events may exceed it."""
+BATCH_EVENTS: Final = 100
+"""Events that are encoded before other tasks run."""
 LINGER_S: Final = 20.0
-"""How long a feed goes on when nobody reads it."""
-PACE_S: Final = 0.01
-"""What comes faster than this goes out together. What comes after a pause goes out at once."""
+"""The time for which a feed goes on without readers."""
+REST_S: Final = 0.01
+"""The pause of a feed after a write: faster events go out together, an event after a pause goes out at once."""
 WRITES_PER_S: Final = 400.0
-"""Of all streams together: where many are busy, each waits longer and gets more at a time."""
+"""The writes a second of all streams together: where many are busy, each waits longer and gets more at a time."""
 OVERLAP_US: Final = 5_000_000
-"""History is read from so long before the moment to go on at: brokers' clocks differ, and events take their time."""
+"""History is read from this long before a position: brokers' clocks differ, and events take their time."""
 
 
 def encode(delivered: Delivery, form: Format) -> bytes:
-    """An event as one line."""
+    """Encode an event as one line."""
     if form == "cloudevents":
         return write(delivered.event)
     text = to_json(delivered.event)
     return text[:-1] + b',"redelivered":true}' if delivered.redelivered else text
 
 
-class Framed(NamedTuple):
-    """A server-sent event, and its id in it."""
+class Frame(NamedTuple):
+    """A server-sent event and its id."""
 
     id: str
     text: bytes
 
 
-def frame(delivered: Delivery, form: Format) -> Framed:
-    """An event as a server-sent event."""
+def encode_frame(delivered: Delivery, form: Format) -> Frame:
+    """Encode an event as a server-sent event."""
     id_ = str(Position(delivered.key, time.time_ns() // 1000))
-    return Framed(id_, b"id: %b\ndata: %b\n\n" % (id_.encode(), encode(delivered, form)))
+    return Frame(id_, b"id: %b\ndata: %b\n\n" % (id_.encode(), encode(delivered, form)))
 
 
-class Frames:
-    """Events that several feeds take, by filters of their own, are written once, while they are remembered here."""
+class FrameCache:
+    """Encoded events that several feeds send, so that each is encoded once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[EventKey, Format, bool], Framed] = {}
+        self._known: dict[tuple[EventKey, Format, bool], Frame] = {}
         self._bytes = 0
 
-    def of(self, delivered: Delivery, form: Format) -> Framed:
-        """An event as a server-sent event."""
+    def of(self, delivered: Delivery, form: Format) -> Frame:
+        """Return an event as a server-sent event."""
         if len(delivered.matched_by) < 2:
-            return frame(delivered, form)
+            return encode_frame(delivered, form)
         key = delivered.key, form, delivered.redelivered
         framed = self._known.get(key)
         if framed is None:
-            framed = self._known[key] = frame(delivered, form)
+            framed = self._known[key] = encode_frame(delivered, form)
             self._bytes += len(framed.text)
-            while self._bytes > FRAMES_BYTES_MAX:
+            while self._bytes > FRAME_CACHE_BYTES_MAX:
                 self._bytes -= len(self._known.pop(next(iter(self._known))).text)
         return framed
 
 
-def notice(kind: str, said: dict[str, object]) -> bytes:
-    """A server-sent event that is no event of the network: `dropped`, `gap`, `ended`."""
-    return b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(said))
+def notice_frame(kind: str, content: dict[str, object]) -> bytes:
+    """Encode a message that is no event of the network: `dropped`, `gap`, `ended`."""
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), msgspec.json.encode(content))
 
 
-class Pipe:
-    """What waits for one reader."""
+class ReaderBuffer:
+    """The bounded buffer of one reader."""
 
     def __init__(self, bytes_max: int, count_dropped: Callable[[int], None]) -> None:
         self._bytes_max = bytes_max
@@ -111,7 +140,7 @@ class Pipe:
         self._arrived = asyncio.Event()
 
     def put(self, chunk: bytes, events: int) -> None:
-        """Some events; dropped where too much waits already."""
+        """Add a chunk; drop and count it where the buffer is full."""
         if self._size and self._size + len(chunk) > self._bytes_max:
             self._dropped += events
             self._count_dropped(events)
@@ -121,90 +150,90 @@ class Pipe:
         self._arrived.set()
 
     def end(self, reason: str) -> None:
-        """Nothing more comes."""
-        self._chunks.append((notice("ended", {"reason": reason}), 0))
+        """Let the reader finish, with a reason."""
+        self._chunks.append((notice_frame("ended", {"reason": reason}), 0))
         self._is_over = True
         self._arrived.set()
 
     async def next(self, timeout_s: float) -> tuple[bytes, int] | None:
-        """All that waits, with how many events that is; nothing of it after `timeout_s`; None: nothing more comes."""
+        """Return all that waits, with its number of events; empty after `timeout_s`; None at the end."""
         if not self._chunks and not self._dropped:
             if self._is_over:
                 return None
             self._arrived.clear()
-            alarm = asyncio.get_running_loop().call_later(timeout_s, self._arrived.set)  # half of what a timeout costs
+            timer = asyncio.get_running_loop().call_later(timeout_s, self._arrived.set)  # half of what a timeout costs
             try:
                 await self._arrived.wait()
             finally:
-                alarm.cancel()
+                timer.cancel()
             if not self._chunks and not self._dropped:
                 return b"", 0
         chunks, self._chunks, self._size = self._chunks, deque(), 0
         events = sum(count for _, count in chunks)
         parts = [chunk for chunk, _ in chunks]
         if self._dropped:
-            parts.append(notice("dropped", {"count": self._dropped}))
+            parts.append(notice_frame("dropped", {"count": self._dropped}))
             self._dropped = 0
         return (parts[0] if len(parts) == 1 else b"".join(parts)), events
 
 
-class Pace:
-    """How long feeds rest when they have written: a bucket that leaks, and into which each write pours."""
+class LeakyBucket:
+    """A leaky bucket that all writes fill: its level decides how long feeds pause."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._at = clock()
         self._level = 0.0
 
-    def pour(self, writes: int) -> None:
-        """A feed writes so often."""
+    def add(self, writes: int) -> None:
+        """Add some writes to the level."""
         now = self._clock()
         self._level = max(0.0, self._level - WRITES_PER_S * (now - self._at)) + writes
         self._at = now
 
     def rest_s(self) -> float:
-        """How long a feed rests that has just written."""
-        return PACE_S + self._level / WRITES_PER_S
+        """Return the pause of a feed that has just written."""
+        return REST_S + self._level / WRITES_PER_S
 
 
 class Feed:
-    """One ephemeral subscription and its readers.
+    """An ephemeral subscription and its readers.
 
-    Between two turns at sending it rests: what comes meanwhile waits in the subscription and is taken all at once, so
-    that of a fast stream each event costs its text and little else.
+    Between two writes it pauses: events wait in the subscription meanwhile and are taken all at once, so that each
+    event of a fast stream costs its text and little else.
     """
 
     def __init__(
         self,
         gateway: Gateway,
         subscription: Subscription,
-        held: AsyncExitStack,
+        resources: AsyncExitStack,
         form: Format,
-        frames: Frames,
-        pace: Pace,
+        cache: FrameCache,
+        bucket: LeakyBucket,
     ) -> None:
         self._gateway = gateway
-        self._frames = frames
-        self._pace = pace
+        self._cache = cache
+        self._bucket = bucket
         self._subscription = subscription
-        self._held = held
+        self._resources = resources
         self._form = form
         self._loop = asyncio.get_running_loop()
-        self._ring: deque[Framed] = deque()
+        self._ring: deque[Frame] = deque()
         self._ring_bytes = 0
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._timer: asyncio.Handle | None = None
-        self._pipes: dict[Pipe, None] = {}
+        self._pipes: dict[ReaderBuffer, None] = {}
         self._dropped = 0
         self.skip: Position | None = None
-        """Where the only reader was: of that home's stream, what is up to there has been seen."""
+        """The position of the only reader: events of that home's stream up to there are not repeated."""
         self.is_over = False
         self.empty_since: float | None = self._loop.time()
         self._reading = asyncio.create_task(self._read())
 
-    def join(self, after: str | None) -> Pipe | None:
-        """A new reader; `after` is the position it has seen, None of which is returned where that is not remembered."""
+    def join(self, after: str | None) -> ReaderBuffer | None:
+        """Add a reader after a position; return None where that is not remembered."""
         while self._take_some():
             pass
         self._flush()  # what came before belongs to those who were here
@@ -214,8 +243,10 @@ class Feed:
             if after not in ids:
                 return None
             past = [framed.text for framed in list(self._ring)[ids.index(after) + 1 :]]
-        counts = self._gateway.counts
-        pipe = Pipe(self._gateway.settings.limits.stream_bytes, lambda events: counts.add("events_dropped", events))
+        counts = self._gateway.counters
+        pipe = ReaderBuffer(
+            self._gateway.settings.limits.stream_bytes, lambda events: counts.add("events_dropped", events)
+        )
         if past:
             pipe.put(b"".join(past), len(past))
         if self.is_over:
@@ -224,14 +255,13 @@ class Feed:
         self.empty_since = None
         return pipe
 
-    def leave(self, pipe: Pipe) -> None:
-        """A reader goes."""
+    def leave(self, pipe: ReaderBuffer) -> None:
+        """Remove a reader."""
         self._pipes.pop(pipe, None)
         if not self._pipes:
             self.empty_since = self._loop.time()
 
     async def close(self) -> None:
-        """End it."""
         self.is_over = True
         self._reading.cancel()
         if self._timer is not None:
@@ -239,7 +269,7 @@ class Feed:
         for pipe in self._pipes:
             pipe.end("the gateway closed it")
         await self._subscription.close()
-        await self._held.aclose()
+        await self._resources.aclose()
 
     async def _read(self) -> None:
         while (delivered := await self._subscription.next_()) is not None:
@@ -250,18 +280,18 @@ class Feed:
                 await asyncio.sleep(0)  # others have their turn: readers, and those who publish
             if (replay := self._subscription.replay) is not None and not replay.is_over:
                 if self._timer is None:
-                    self._timer = self._loop.call_later(PACE_S, self._flush)
+                    self._timer = self._loop.call_later(REST_S, self._flush)
             else:
                 self._flush()
-                await asyncio.sleep(self._pace.rest_s())
+                await asyncio.sleep(self._bucket.rest_s())
         self._flush()
         self.is_over = True
         for pipe in self._pipes:
             pipe.end(self._subscription.ended or "it ended")
 
     def _take_some(self) -> bool:
-        """Take some of what has come; whether there may be more."""
-        for _ in range(TURN_EVENTS):
+        """Take a batch of waiting events; return whether there may be more."""
+        for _ in range(BATCH_EVENTS):
             delivered = self._subscription.poll()
             if delivered is None:
                 return False
@@ -271,7 +301,7 @@ class Feed:
     def _take(self, delivered: Delivery) -> None:
         if self.skip is not None and _is_seen(delivered, self.skip):
             return
-        framed = self._frames.of(delivered, self._form)
+        framed = self._cache.of(delivered, self._form)
         self._pending.append(framed.text)
         self._pending_bytes += len(framed.text)
         self._ring.append(framed)
@@ -286,15 +316,15 @@ class Feed:
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         if pending:
             chunk = b"".join(pending)
-            self._pace.pour(len(self._pipes))
+            self._bucket.add(len(self._pipes))
             for pipe in self._pipes:
                 pipe.put(chunk, len(pending))
         if self._subscription.dropped > self._dropped:
             missed = self._subscription.dropped - self._dropped
             self._dropped += missed
-            self._gateway.counts.add("events_dropped", missed)
+            self._gateway.counters.add("events_dropped", missed)
             for pipe in self._pipes:
-                pipe.put(notice("dropped", {"count": missed}), 0)
+                pipe.put(notice_frame("dropped", {"count": missed}), 0)
 
 
 def _is_seen(delivered: Delivery, position: Position) -> bool:
@@ -302,26 +332,26 @@ def _is_seen(delivered: Delivery, position: Position) -> bool:
     return (one.home, one.stream) == (other.home, other.stream) and one.number <= other.number
 
 
-class Feeds:
+class FeedRegistry:
     """All feeds of one gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._shared: dict[tuple[str, str, Format], Feed] = {}
-        self._making: dict[tuple[str, str, Format], asyncio.Lock] = {}
-        self._alone: set[Feed] = set()
-        self._frames = Frames()
-        self._pace = Pace(asyncio.get_running_loop().time)
+        self._locks: dict[tuple[str, str, Format], asyncio.Lock] = {}
+        self._private: set[Feed] = set()
+        self._cache = FrameCache()
+        self._bucket = LeakyBucket(asyncio.get_running_loop().time)
         self._sweeper = asyncio.create_task(self._sweep())
-        gateway.counts.gauges.append(lambda: {"feeds": float(len(self._shared) + len(self._alone))})
+        gateway.counters.gauges.append(lambda: {"feeds": float(len(self._shared) + len(self._private))})
 
     async def open(
         self, caller: Caller, filter_: str, form: Format, since: datetime | None, after: Position | None
-    ) -> tuple[Feed, Pipe]:
-        """A reader of what a filter accepts, from now on, from a moment on, or from where it was."""
+    ) -> tuple[Feed, ReaderBuffer]:
+        """Add a reader of a filter: from now on, from a moment, or from its last position."""
         if since is None:
             key = caller.token, filter_, form
-            async with self._making.setdefault(key, asyncio.Lock()):
+            async with self._locks.setdefault(key, asyncio.Lock()):
                 feed = self._shared.get(key)
                 if feed is not None and feed.is_over:
                     del self._shared[key]
@@ -330,75 +360,77 @@ class Feeds:
                 if feed is not None and after is not None:
                     pipe = feed.join(str(after))
                     if pipe is not None:
-                        self._gateway.counts.add("streams_resumed")
+                        self._gateway.counters.add("streams_resumed")
                         return feed, pipe
                 if after is None:
                     if feed is None:
-                        feed = self._shared[key] = await self._make(caller, filter_, form, None)
-                    return feed, _joined(feed)
-        return await self._open_alone(caller, filter_, form, since, after)
+                        feed = self._shared[key] = await self._create(caller, filter_, form, None)
+                    return feed, _join_new(feed)
+        return await self._open_private(caller, filter_, form, since, after)
 
-    async def _open_alone(
+    async def _open_private(
         self, caller: Caller, filter_: str, form: Format, since: datetime | None, after: Position | None
-    ) -> tuple[Feed, Pipe]:
+    ) -> tuple[Feed, ReaderBuffer]:
         moment = since
         if after is not None:
             moment = datetime.fromtimestamp(max(0, after.at_us - OVERLAP_US) / 1e6, UTC)
         try:
-            feed = await self._make(caller, filter_, form, moment)
+            feed = await self._create(caller, filter_, form, moment)
             is_gap = False
         except RefusedError:
             if after is None or since is not None:
                 raise
-            feed, is_gap = await self._make(caller, filter_, form, None), True  # no broker has an archive
-        self._alone.add(feed)
+            feed, is_gap = await self._create(caller, filter_, form, None), True  # no broker has an archive
+        self._private.add(feed)
         feed.skip = after
-        pipe = _joined(feed)
+        pipe = _join_new(feed)
         if is_gap:
-            pipe.put(notice("gap", {"reason": "what came since then is not known here; this goes on with now"}), 0)
+            pipe.put(
+                notice_frame("gap", {"reason": "what came since then is not known here; this goes on with now"}), 0
+            )
         elif after is not None:
-            self._gateway.counts.add("streams_resumed")
+            self._gateway.counters.add("streams_resumed")
         return feed, pipe
 
-    async def _make(self, caller: Caller, filter_: str, form: Format, since: datetime | None) -> Feed:
-        held = AsyncExitStack()
+    async def _create(self, caller: Caller, filter_: str, form: Format, since: datetime | None) -> Feed:
+        resources = AsyncExitStack()
         try:
-            lease = await held.enter_async_context(self._gateway.connections.use(caller))
+            lease = await resources.enter_async_context(self._gateway.connections.use(caller))
             subscription = await lease.net.subscribe(filter_, since=since)
-            return Feed(self._gateway, subscription, held, form, self._frames, self._pace)
+            return Feed(self._gateway, subscription, resources, form, self._cache, self._bucket)
         except BaseException:
-            await held.aclose()
+            await resources.aclose()
             raise
 
-    async def leave(self, feed: Feed, pipe: Pipe) -> None:
-        """A reader goes."""
+    async def leave(self, feed: Feed, pipe: ReaderBuffer) -> None:
+        """Remove a reader; close a feed that only it used."""
         feed.leave(pipe)
-        if feed in self._alone:
-            self._alone.discard(feed)
+        if feed in self._private:
+            self._private.discard(feed)
             await feed.close()
 
     async def close(self) -> None:
-        """End all."""
+        """Close all feeds."""
         self._sweeper.cancel()
-        for feed in (*self._shared.values(), *self._alone):
+        for feed in (*self._shared.values(), *self._private):
             await feed.close()
         self._shared.clear()
-        self._alone.clear()
+        self._private.clear()
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(LINGER_S / 4)
             now = asyncio.get_running_loop().time()
             for key, feed in list(self._shared.items()):
-                lock = self._making[key]
+                lock = self._locks[key]
                 if feed.empty_since is not None and now - feed.empty_since > LINGER_S and not lock.locked():
-                    del self._shared[key], self._making[key]
+                    del self._shared[key], self._locks[key]
                     await feed.close()
-            for key in [key for key, lock in self._making.items() if key not in self._shared and not lock.locked()]:
-                del self._making[key]
+            for key in [key for key, lock in self._locks.items() if key not in self._shared and not lock.locked()]:
+                del self._locks[key]
 
 
-def _joined(feed: Feed) -> Pipe:
+def _join_new(feed: Feed) -> ReaderBuffer:
     pipe = feed.join(None)
     assert pipe is not None, "who wants nothing of the past is let in"
     return pipe

@@ -15,16 +15,22 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from meetpoint.gateway.connections import Lease
-from meetpoint.gateway.events.cloud_events import BATCH, STRUCTURED, Draft, read_batch, read_binary, read_structured
-from meetpoint.gateway.gateway import Gateway
-from meetpoint.gateway.http.bodies import read_json
+from meetpoint.gateway.events.cloud_events import (
+    BATCH,
+    STRUCTURED,
+    EventDraft,
+    read_batch,
+    read_binary,
+    read_structured,
+)
+from meetpoint.gateway.gateway import Gateway, RouteGroup
 from meetpoint.gateway.http.errors import ApiError
-from meetpoint.gateway.http.routes import JSON, Answer, Body, Call, Route, answer
+from meetpoint.gateway.http.routes import JSON, Body, Call, ResponseSpec, Route, json_response, read_json
 from meetpoint.language.events.json import attributes_from_json
 from meetpoint.language.schema.schema import Schema
 from meetpoint.language.timestamps import parse_timestamp
 
-__all__ = ["Attributes", "Envelope", "Published", "Publishing", "publish", "read_envelope"]
+__all__ = ["Attributes", "Envelope", "PublishResult", "PublishRoutes", "publish", "read_envelope"]
 
 Attributes = Annotated[
     msgspec.Raw,
@@ -37,11 +43,11 @@ Attributes = Annotated[
         }
     ),
 ]
-"""An event's attributes, left as they were written: a schema decides what they are."""
+"""An event's attributes as they were written: a schema decides their types."""
 
 
 class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An event to be published."""
+    """An event to publish."""
 
     attributes: Attributes
     id: Annotated[str, Meta(min_length=1, description="Two events with one id, within two minutes, are one")] | None = (
@@ -50,7 +56,7 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     time: Annotated[str, Meta(description="Like 2026-01-02T03:04:05.678901Z; without one, now")] | None = None
 
 
-class CloudEventIs(msgspec.Struct, frozen=True):
+class CloudEventBody(msgspec.Struct, frozen=True):
     """A CloudEvent as JSON; further members are its extensions."""
 
     specversion: Annotated[str, Meta(pattern="^1\\.0$")]
@@ -64,36 +70,36 @@ class CloudEventIs(msgspec.Struct, frozen=True):
     data: Any = None
 
 
-class Published(msgspec.Struct, frozen=True):
-    """The ids of what was published: it is on disk, at two brokers where there are two."""
+class PublishResult(msgspec.Struct, frozen=True):
+    """The ids of published events: they are on disk, at two brokers where there are two."""
 
     ids: list[str]
 
 
-def read_envelope(envelope: Envelope, schema: Schema | None) -> Draft:
-    """An envelope's content."""
+def read_envelope(envelope: Envelope, schema: Schema | None) -> EventDraft:
+    """Read an envelope; raise ApiError or EventError where it is no event."""
     time = None
     if envelope.time is not None:
         try:
             time = parse_timestamp(envelope.time)
         except ValueError as error:
             raise ApiError(422, "event", f"time: {error}") from None
-    return Draft(attributes_from_json(bytes(envelope.attributes), schema), envelope.id, time)
+    return EventDraft(attributes_from_json(bytes(envelope.attributes), schema), envelope.id, time)
 
 
-async def publish(gateway: Gateway, lease: Lease, drafts: Sequence[Draft]) -> list[str]:
-    """Publish, in order; returns the ids once all are on disk."""
+async def publish(gateway: Gateway, lease: Lease, drafts: Sequence[EventDraft]) -> list[str]:
+    """Publish events in order; return their ids once all are on disk."""
     events = [lease.net.event(draft.attributes, draft.id, draft.time) for draft in drafts]
     done = await asyncio.gather(*(lease.net.put(event) for event in events), return_exceptions=True)
     failed = [result for result in done if isinstance(result, BaseException)]
-    gateway.counts.add("events_published", len(done) - len(failed))
+    gateway.counters.add("events_published", len(done) - len(failed))
     if failed:
         raise failed[0]
     return [event.id for event in events]
 
 
-class Publishing:
-    """The part that publishes."""
+class PublishRoutes(RouteGroup):
+    """The route POST /events."""
 
     @property
     def routes(self) -> Sequence[Route]:
@@ -107,23 +113,17 @@ class Publishing:
                     "One event as JSON, or CloudEvents 1.0: structured, batched, or binary (headers ce-*, and a body "
                     "of any content type). Of a batch that does not fit nothing is published."
                 ),
-                body=Body({JSON: Envelope, STRUCTURED: CloudEventIs, BATCH: list[CloudEventIs]}, raw=True),
-                answers={200: Answer("It is published", Published)},
+                body=Body({JSON: Envelope, STRUCTURED: CloudEventBody, BATCH: list[CloudEventBody]}, raw=True),
+                responses={200: ResponseSpec("It is published", PublishResult)},
             ),
         )
-
-    async def start(self, gateway: Gateway) -> None:
-        pass
-
-    async def stop(self) -> None:
-        pass
 
     async def _publish(self, call: Call) -> Response:
         async with call.lease() as lease:
             drafts = self._read(call, await lease.schema())
-            return answer(Published(await publish(call.gateway, lease, drafts)))
+            return json_response(PublishResult(await publish(call.gateway, lease, drafts)))
 
-    def _read(self, call: Call, schema: Schema | None) -> list[Draft]:
+    def _read(self, call: Call, schema: Schema | None) -> list[EventDraft]:
         if call.media == STRUCTURED:
             return [read_structured(call.data, schema)]
         if call.media == BATCH:

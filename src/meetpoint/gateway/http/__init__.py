@@ -1,1 +1,1 @@
-"""HTTP: routes, bodies, errors, access, limits and timeouts. Nothing here knows of events."""
+"""HTTP: routes, bodies, errors, access, protocol and pages. Nothing here knows of events."""

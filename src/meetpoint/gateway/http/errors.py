@@ -1,6 +1,7 @@
-"""What is refused over HTTP, in one shape: `{"error": {"kind", "message", "at"?}}`. Never a stack trace.
+"""Errors over HTTP, in one shape: `{"error": {"kind", "message", "at"?}}`. Never a stack trace.
 
-`kind` is for programs and counters, `message` says what to do next, `at` is where in the caller's text it went wrong.
+`kind` is for programs and counters, `message` says what to do next, `at` is the place of the error in the caller's
+text.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.errors import EventError, FilterError, MeetpointError, one_line
 from meetpoint.security.grants import TokenError
 
-__all__ = ["ApiError", "Problem", "ProblemIs", "problem_of", "refuse", "unauthorised"]
+__all__ = ["ApiError", "ErrorBody", "Problem", "error_response", "to_api_error", "unauthorized"]
 
 RETRY_S: Final = 1
-"""After how many seconds a client may ask again where brokers could not be reached."""
+"""Seconds after which a client may ask again where brokers could not be reached."""
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was refused, and why."""
+    """The reason of a refusal."""
 
     kind: str
     message: str
@@ -32,7 +33,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     """An offset into the text that was refused, counted from 0."""
 
 
-class ProblemIs(msgspec.Struct, frozen=True):
+class ErrorBody(msgspec.Struct, frozen=True):
     """The body of every refusal."""
 
     error: Problem
@@ -59,16 +60,15 @@ class ApiError(MeetpointError):
     def __str__(self) -> str:
         return one_line(self.message)
 
-    def answer(self) -> Response:
-        """As it goes to the client."""
-        return refuse(self.status, self.kind, self.message, at=self.at, headers=self.headers)
+    def response(self) -> Response:
+        return error_response(self.status, self.kind, self.message, at=self.at, headers=self.headers)
 
 
-def refuse(
+def error_response(
     status: int, kind: str, message: str, *, at: int | None = None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A refusal, ready to be sent."""
-    body = msgspec.json.encode(ProblemIs(Problem(kind, message, at)))
+    """Return a refusal as a response."""
+    body = msgspec.json.encode(ErrorBody(Problem(kind, message, at)))
     return Response(body, status, dict(headers or {}), "application/json")
 
 
@@ -79,8 +79,8 @@ _HTTP_WORDS: Final = {
 }
 
 
-def problem_of(error: Exception) -> ApiError | None:
-    """What a client is told of an error that is its own, or the network's; None for ours."""
+def to_api_error(error: Exception) -> ApiError | None:
+    """Return what a client is told of an error that is its own or the network's; None for a bug of ours."""
     match error:
         case ApiError():
             return error
@@ -89,10 +89,10 @@ def problem_of(error: Exception) -> ApiError | None:
         case EventError():
             return ApiError(422, "event", str(error))
         case TokenError():
-            return unauthorised(str(error))
+            return unauthorized(str(error))
         case RefusedError():
             text = str(error)
-            return unauthorised(text) if text.startswith("token:") else ApiError(403, "refused", text)
+            return unauthorized(text) if text.startswith("token:") else ApiError(403, "refused", text)
         case NetworkError():
             return ApiError(503, "network", str(error), headers={"Retry-After": str(RETRY_S)})
         case ClientDisconnect():
@@ -106,6 +106,6 @@ def problem_of(error: Exception) -> ApiError | None:
     return None
 
 
-def unauthorised(message: str) -> ApiError:
-    """Who asks must show a token first."""
+def unauthorized(message: str) -> ApiError:
+    """Return the refusal of a request without a valid token."""
     return ApiError(401, "token", message, headers={"WWW-Authenticate": "Bearer"})

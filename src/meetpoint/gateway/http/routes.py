@@ -1,15 +1,18 @@
-"""One table of routes, from which both the application and /openapi.json are made, so that they cannot drift apart.
+"""The table of routes, from which both the application and /openapi.json are made, so that they cannot drift apart.
 
-A handler gets a `Call`: whoever asks has been let in, the query and the body have been read and fit. What a handler
-answers must be among the route's `answers`; refusals that any request may meet are added by `openapi`.
+A handler gets a `Call`: its caller is admitted, its query and body are read and valid. A handler's responses must be
+among the route's `responses`; `service` adds the refusals that any request may meet. Bodies are strict JSON: any bytes
+give a value or an ApiError.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -17,24 +20,43 @@ from starlette.responses import Response
 
 from meetpoint.client.network import Network
 from meetpoint.gateway.connections import Caller, Lease
-from meetpoint.gateway.http.bodies import read_json
 from meetpoint.gateway.http.errors import ApiError
 
 if TYPE_CHECKING:
     from meetpoint.gateway.gateway import Gateway
 
-__all__ = ["JSON", "Answer", "Body", "Call", "Handler", "Query", "Role", "Route", "answer"]
+
+__all__ = [
+    "JSON",
+    "Body",
+    "Call",
+    "Handler",
+    "JsonNumber",
+    "Parameter",
+    "ResponseSpec",
+    "Role",
+    "Route",
+    "check_json",
+    "json_response",
+    "read_json",
+    "read_raw",
+    "read_text",
+]
+
 
 JSON: Final = "application/json"
 
 Role: TypeAlias = Literal["anyone", "client", "observe", "operate"]
-"""Who may ask, where there are tokens: anyone; any client with a token; one with that role in its token."""
+"""The callers of a route, where there are tokens: anyone; any client with a token; one with that role in its token."""
 Handler: TypeAlias = "Callable[[Call], Awaitable[Response]]"
 T = TypeVar("T")
 
 
-class Query(msgspec.Struct, frozen=True):
-    """One parameter of the query. Its type is read from text: `str`, `int`, `bool`, a `Literal`, an `Annotated`."""
+class Parameter(msgspec.Struct, frozen=True):
+    """A parameter of the query or a header.
+
+    Its type is read from text: `str`, `int`, `bool`, a `Literal`, an `Annotated`.
+    """
 
     name: str
     type: Any
@@ -43,14 +65,14 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class Body(msgspec.Struct, frozen=True):
-    """What is sent, by media type. `raw`: the handler reads it, and the types are for /openapi.json alone."""
+    """The bodies of a request by media type. `raw`: the handler reads it, and the types are only for /openapi.json."""
 
     types: Mapping[str, Any]
     raw: bool = False
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What is answered under a status. Without a type, a text or a stream."""
+class ResponseSpec(msgspec.Struct, frozen=True):
+    """A response under a status; without a type, a text or a stream."""
 
     description: str
     type: Any = None
@@ -58,30 +80,30 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One method of one address. A part of the path in braces is `call.path[name]`."""
+    """A method of a path. A part of the path in braces is `call.path[name]`."""
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
     handler: Handler
     summary: str
-    answers: Mapping[int, Answer]
+    responses: Mapping[int, ResponseSpec]
     body: Body | None = None
-    query: tuple[Query, ...] = ()
-    headers: tuple[Query, ...] = ()
-    """Headers that it looks at, for /openapi.json."""
+    query: tuple[Parameter, ...] = ()
+    headers: tuple[Parameter, ...] = ()
+    """Headers that the handler reads, for /openapi.json."""
     role: Role = "client"
     is_stream: bool = False
-    """Whether the answer goes on for as long as the client likes: then it has no time limit."""
+    """Whether the response goes on for as long as the client likes: then it has no time limit."""
     description: str = ""
 
 
-def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A value as JSON."""
+def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a value as JSON."""
     return Response(msgspec.json.encode(value), status, dict(headers or {}), JSON)
 
 
 class Call:
-    """One request, let in."""
+    """A request that was admitted."""
 
     def __init__(
         self, gateway: Gateway, request: Request, caller: Caller, query: dict[str, Any], media: str, data: bytes
@@ -90,13 +112,13 @@ class Call:
         self.request = request
         self.caller = caller
         self.query = query
-        """The parameters that were given, read."""
+        """The given parameters, as their types."""
         self.media = media
         """The body's media type, without parameters."""
         self.data = data
         """The body's bytes."""
         self.body: Any = None
-        """The body, read, where the route has one and does not read it itself."""
+        """The body as a struct, where the route has one and does not read it itself."""
 
     @property
     def path(self) -> dict[str, str]:
@@ -105,20 +127,20 @@ class Call:
 
     @asynccontextmanager
     async def lease(self) -> AsyncIterator[Lease]:
-        """The caller's connection to the network."""
+        """Lend the caller's connection to the network."""
         async with self.gateway.connections.use(self.caller) as lease:
             yield lease
 
     @asynccontextmanager
     async def net(self) -> AsyncIterator[Network]:
-        """The network as the caller may see it."""
+        """Lend the network as the caller may see it."""
         async with self.lease() as lease:
             yield lease.net
 
 
 async def prepare(gateway: Gateway, route: Route, request: Request) -> Call:
-    """Let a request in and read it; ApiError where it is refused."""
-    caller = gateway.door.admit(request, route.role)
+    """Admit and read a request; raise ApiError where it is refused."""
+    caller = gateway.access.admit(request, route.role)
     query = _read_query(route, request)
     media, data = "", b""
     if route.body is not None:
@@ -138,10 +160,12 @@ async def prepare(gateway: Gateway, route: Route, request: Request) -> Call:
 
 
 async def read_body(request: Request, bytes_max: int, seconds: float) -> bytes:
-    """The body, as long as it is not too long and comes in time."""
+    """Read the body; raise ApiError where it is too long or too slow."""
     too_long = ApiError(413, "size", f"the body has more than {bytes_max:,} bytes; send less at a time")
-    said = request.headers.get("content-length", "0").lstrip("0")
-    if len(said) > len(str(bytes_max)) or int(said or "0") > bytes_max:  # the server has seen that it is a number
+    declared = request.headers.get("content-length", "0").lstrip("0")
+    if (
+        len(declared) > len(str(bytes_max)) or int(declared or "0") > bytes_max
+    ):  # the server has seen that it is a number
         raise too_long
     found = bytearray()
     try:
@@ -173,3 +197,89 @@ def _read_query(route: Route, request: Request) -> dict[str, Any]:
         if query.required and query.name not in found:
             raise ApiError(400, "query", f"the parameter {query.name} is missing: {query.description}")
     return found
+
+
+# -- strict JSON -------------------------------------------------------------------------------------------------------
+
+
+class JsonNumber(str):
+    """The text of a number, as it was written."""
+
+    __slots__ = ()
+
+
+class _DuplicateKeyError(ValueError):
+    pass
+
+
+def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    read = dict(pairs)
+    if len(read) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise _DuplicateKeyError(next(name for name in names if names.count(name) > 1))
+    return read
+
+
+def _constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_pairs, parse_constant=_constant, parse_int=JsonNumber, parse_float=JsonNumber
+)
+"""Keeps numbers as text: their type is decided where a schema is known."""
+_ESCAPES = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a pair
+    r"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+    r"|\\."
+)
+"""Matches the escapes of a JSON text, one after another."""
+
+
+def read_text(data: bytes) -> str:
+    """Decode UTF-8; raise ApiError where the bytes are not."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ApiError(400, "json", f"byte {error.start} is not UTF-8; encode the body as UTF-8", error.start) from None
+
+
+def check_json(data: bytes) -> Any:
+    """Parse one JSON value without duplicate keys, with numbers as texts; raise ApiError where it is none."""
+    text = read_text(data)
+    try:
+        value = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        message = f"the body is not JSON at line {error.lineno}, column {error.colno}: {error.msg}"
+        raise ApiError(400, "json", message, error.pos) from None
+    except _DuplicateKeyError as error:
+        raise ApiError(400, "json", f"the key {str(error)[:100]!r} occurs twice in one object; keep one") from None
+    except RecursionError:
+        raise ApiError(400, "json", "the body nests too deep; flatten it") from None
+    except ValueError as error:
+        raise ApiError(400, "json", f"the body is not JSON: {error}") from None
+    if (half := _half_of_a_pair(text)) is not None:
+        message = f"{text[half : half + 6]} is half of a character; write both halves, or the character itself"
+        raise ApiError(400, "json", message, half)
+    return value
+
+
+def _half_of_a_pair(text: str) -> int | None:
+    """Return where JSON escapes half of a surrogate pair, or None: no event can hold such a text."""
+    if "\\u" not in text:
+        return None
+    return next((match.start("half") for match in _ESCAPES.finditer(text) if match["half"] is not None), None)
+
+
+def read_json(data: bytes, wanted: type[T]) -> T:
+    """Read a body as a struct."""
+    check_json(data)
+    return read_raw(data, wanted)
+
+
+def read_raw(data: bytes, wanted: type[T], what: str = "the body") -> T:
+    """Read JSON that was checked before as a type."""
+    try:
+        return msgspec.json.decode(data, type=wanted)
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise ApiError(422, "body", f"{what[:60]} does not fit: {error}; see /openapi.json") from None

@@ -1,9 +1,9 @@
-"""Filters as the CloudEvents Subscriptions API writes them, as texts of our own language.
+"""Filters of the CloudEvents Subscriptions API, translated into texts of the filter language.
 
-`exact`, `prefix` and `suffix` say something of attributes; `all`, `any` and `not` combine; `sql` is a text of our own
-language. In those dialects an attribute that is missing simply does not match, so `not` of it does, while in SQL it is
-NULL and so is its NOT. Therefore `not` is pushed down to the attributes, and says there what it means: another value,
-a value of another kind, or none. An integer or a boolean is compared by how it is written, as the specification says.
+`exact`, `prefix` and `suffix` test attributes; `all`, `any` and `not` combine; `sql` is a text of the filter language.
+In those dialects a missing attribute simply does not match, so `not` of it does, while in SQL it is NULL and so is its
+NOT. Therefore `not` is pushed down to the attributes and says there what it means: another value, a value of another
+kind, or none. An integer or a boolean is compared by how it is written, as the specification says.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from meetpoint.language.schema.schema import Schema
 from meetpoint.language.syntax.render import literal_text
 from meetpoint.language.values import Kind
 
-__all__ = ["Dialect", "filter_text"]
+__all__ = ["FilterDialect", "filter_text"]
 
 NESTING_MAX: Final = 16
 _TEXTS: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema")
-"""Attributes of CloudEvents that are texts, always."""
+"""Attributes of CloudEvents that are always texts."""
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,37}", re.ASCII)
 _OF_EVERY_KIND: Final = {
     Kind.NUMBER: "{name} < 0 OR {name} >= 0",
@@ -38,23 +38,25 @@ _OF_EVERY_KIND: Final = {
 Named = Annotated[dict[Annotated[str, Meta(min_length=1)], Annotated[str, Meta(min_length=1)]], Meta(min_length=1)]
 
 
-class Dialect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One filter: exactly one of these."""
+class FilterDialect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A filter: exactly one of these."""
 
     exact: Annotated[Named, Meta(description="Attributes that have these values")] | None = None
     prefix: Annotated[Named, Meta(description="Attributes that begin so")] | None = None
     suffix: Annotated[Named, Meta(description="Attributes that end so")] | None = None
-    all: Annotated[list[Dialect], Meta(min_length=1, description="All of these accept")] | None = None
-    any: Annotated[list[Dialect], Meta(min_length=1, description="One of these accepts")] | None = None
-    not_: Annotated[Dialect, Meta(description="This does not accept")] | None = msgspec.field(default=None, name="not")
+    all: Annotated[list[FilterDialect], Meta(min_length=1, description="All of these accept")] | None = None
+    any: Annotated[list[FilterDialect], Meta(min_length=1, description="One of these accepts")] | None = None
+    not_: Annotated[FilterDialect, Meta(description="This does not accept")] | None = msgspec.field(
+        default=None, name="not"
+    )
     sql: Annotated[str, Meta(min_length=1, description="A filter in Meetpoint's language")] | None = None
 
 
 def filter_text(
-    filters: Sequence[Dialect], types: Sequence[str] | None, source: str | None, schema: Schema | None
+    filters: Sequence[FilterDialect], types: Sequence[str] | None, source: str | None, schema: Schema | None
 ) -> str:
-    """What filters, types and a source say together; FilterError or ApiError where that is no filter of ours."""
-    writer = _Writer(schema)
+    """Return filters, types and a source as one text; raise FilterError or ApiError where that is no filter."""
+    writer = _FilterWriter(schema)
     parts = [writer.write(each, False, 0) for each in filters]
     if types:
         parts.append(f"type IN ({', '.join(map(literal_text, types))})")
@@ -65,12 +67,12 @@ def filter_text(
     return text
 
 
-class _Writer:
+class _FilterWriter:
     def __init__(self, schema: Schema | None) -> None:
         self._schema = schema
 
-    def write(self, said: Dialect, is_negated: bool, depth: int) -> str:
-        """A filter as text, or its opposite."""
+    def write(self, said: FilterDialect, is_negated: bool, depth: int) -> str:
+        """Return a filter as text, negated on demand."""
         if depth > NESTING_MAX:
             raise ApiError(422, "filter", f"filters nest deeper than {NESTING_MAX}; flatten them")
         given = [name for name in said.__struct_fields__ if getattr(said, name) is not None]

@@ -1,8 +1,8 @@
 """/subscriptions: durable subscriptions by REST, in the shape of the CloudEvents Subscriptions API.
 
-`protocol` is `HTTP` (each event is sent to `sink`, see `webhooks`) or `PULL` (it is read by GET /events?durable=ID, by
-WebSocket or by any client). What there is belongs to the client whose token made it, and is kept in the gateway's data
-folder, with that token and the secret, readable by its owner alone.
+`protocol` is `HTTP` (each event is sent to `sink`, see `webhooks`) or `PULL` (events are read by GET
+/events?durable=ID, by WebSocket or by any client). A subscription belongs to the client whose token made it. It is
+stored in the gateway's data folder, with that token and the secret, readable by its owner alone.
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ from meetpoint.broker.storage.folder import Lock
 from meetpoint.client.errors import NetworkError, RefusedError
 from meetpoint.client.network import Network
 from meetpoint.gateway.connections import Caller, Lease
-from meetpoint.gateway.gateway import Gateway
-from meetpoint.gateway.http.errors import ApiError, ProblemIs
-from meetpoint.gateway.http.routes import JSON, Answer, Body, Call, Route, answer
-from meetpoint.gateway.subscriptions.dialects import Dialect, filter_text
-from meetpoint.gateway.subscriptions.signatures import make_secret, read_secret
+from meetpoint.gateway.gateway import Gateway, RouteGroup
+from meetpoint.gateway.http.errors import ApiError, ErrorBody
+from meetpoint.gateway.http.routes import JSON, Body, Call, ResponseSpec, Route, json_response
+from meetpoint.gateway.subscriptions.dialects import FilterDialect, filter_text
 from meetpoint.gateway.subscriptions.sinks import URL_MAX, check_sink
-from meetpoint.gateway.subscriptions.webhooks import PARALLEL_MAX, Sender, Webhook
+from meetpoint.gateway.subscriptions.webhooks import PARALLEL_MAX, Webhook, WebhookSender, make_secret, read_secret
 from meetpoint.language.timestamps import format_timestamp
 from meetpoint.security.files import PRIVATE, FileError, make_folder, read, replace
 
-__all__ = ["SubscriptionIs", "SubscriptionRequest", "Subscriptions"]
+__all__ = ["SubscriptionBody", "SubscriptionRequest", "SubscriptionRoutes"]
 
 FILE: Final = "subscriptions.json"
 _WEBHOOK: Final = "webhook:"
@@ -45,15 +44,15 @@ Text = Annotated[str, Meta(min_length=1, max_length=1000)]
 Id = Annotated[str, Meta(pattern=f"^{_ID.pattern}$")]
 
 
-class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the gateway is to know beside."""
+class SubscriptionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Options for the gateway."""
 
     name: Annotated[Id, Meta(description="The id of the subscription; without one it gets one")] | None = None
     parallel: Annotated[int, Meta(ge=1, le=PARALLEL_MAX, description="Requests to the sink at a time")] = 1
 
 
 class ProtocolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How the sink is spoken to."""
+    """Options for requests to the sink."""
 
     secret: (
         Annotated[str, Meta(description="What requests are signed with, whsec_ and base64; without one it gets one")]
@@ -63,19 +62,19 @@ class ProtocolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
 
 class SubscriptionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A subscription as it is wanted."""
+    """The body of a request for a subscription."""
 
     protocol: Literal["HTTP", "PULL"]
     sink: Annotated[str, Meta(min_length=1, max_length=URL_MAX, description="Where events go: HTTP only")] | None = None
     source: Annotated[Text, Meta(description="Only CloudEvents of this source")] | None = None
     types: Annotated[list[Text], Meta(max_length=64, description="Only CloudEvents of these types")] | None = None
-    filters: Annotated[list[Dialect], Meta(max_length=64, description="All of these accept")] | None = None
-    config: Config | None = None
+    filters: Annotated[list[FilterDialect], Meta(max_length=64, description="All of these accept")] | None = None
+    config: SubscriptionConfig | None = None
     protocolsettings: ProtocolSettings | None = None
 
 
-class Status(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a subscription is."""
+class SubscriptionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The state of a subscription."""
 
     state: str
     """`ready` (PULL), `starting`, `delivering`, `failing` (it goes on trying), `stopped` (it does not)."""
@@ -85,29 +84,29 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True):
     consent: Literal["granted", "unknown", "refused"] | None = None
     """Whether the sink agreed to get events; `unknown`: it does not know the question. None where it was not asked."""
     per_minute: int | None = None
-    """How many requests the sink gets at most; None: as many as come."""
+    """The most requests a minute to the sink; None: without limit."""
 
 
-class SubscriptionIs(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A subscription as it is."""
+class SubscriptionBody(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A subscription as responses show it."""
 
     id: str
     protocol: Literal["HTTP", "PULL"]
     filter: str
     """All conditions together, in Meetpoint's language."""
     created: str
-    status: Status
+    status: SubscriptionStatus
     sink: str | None = None
     source: str | None = None
     types: list[str] | None = None
-    filters: list[Dialect] | None = None
-    config: Config | None = None
+    filters: list[FilterDialect] | None = None
+    config: SubscriptionConfig | None = None
     protocolsettings: ProtocolSettings | None = None
-    """The secret is shown once, in the answer to the request that made it."""
+    """The secret is shown once, in the response to the request that made it."""
 
 
-class _Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """One subscription as it is kept."""
+class _StoredSubscription(msgspec.Struct, frozen=True, kw_only=True):
+    """A subscription as the gateway's file has it."""
 
     id: str
     owner: str
@@ -127,27 +126,27 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True):
         return 1 if self.wanted.config is None else self.wanted.config.parallel
 
 
-class Subscriptions:
-    """The part that keeps subscriptions, and the webhooks of those that have a sink."""
+class SubscriptionRoutes(RouteGroup):
+    """The routes under /subscriptions, and the webhooks of subscriptions with a sink."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str], _Kept] = {}
+        self._stored: dict[tuple[str, str], _StoredSubscription] = {}
         self._webhooks: dict[tuple[str, str], Webhook] = {}
-        self._changing = asyncio.Lock()
+        self._change_lock = asyncio.Lock()
         self._lock: Lock | None = None
 
     @property
     def routes(self) -> Sequence[Route]:
-        missing = Answer("There is none of this id", ProblemIs)
-        exists = Answer("There is one of this name", ProblemIs)
-        full = Answer("Too many subscriptions", ProblemIs)
+        missing = ResponseSpec("There is none of this id", ErrorBody)
+        exists = ResponseSpec("There is one of this name", ErrorBody)
+        full = ResponseSpec("Too many subscriptions", ErrorBody)
         return (
             Route(
                 method="GET",
                 path="/subscriptions",
                 handler=self._list,
                 summary="All subscriptions of this client that were made here",
-                answers={200: Answer("By id", list[SubscriptionIs])},
+                responses={200: ResponseSpec("By id", list[SubscriptionBody])},
             ),
             Route(
                 method="POST",
@@ -155,8 +154,8 @@ class Subscriptions:
                 handler=self._create,
                 summary="Make a subscription",
                 body=Body({JSON: SubscriptionRequest}),
-                answers={
-                    201: Answer("It is made; what is published from now on comes", SubscriptionIs),
+                responses={
+                    201: ResponseSpec("It is made; what is published from now on comes", SubscriptionBody),
                     409: exists,
                     429: full,
                 },
@@ -166,7 +165,7 @@ class Subscriptions:
                 path="/subscriptions/{id}",
                 handler=self._get,
                 summary="One subscription",
-                answers={200: Answer("As it is", SubscriptionIs), 404: missing},
+                responses={200: ResponseSpec("As it is", SubscriptionBody), 404: missing},
             ),
             Route(
                 method="PUT",
@@ -174,10 +173,10 @@ class Subscriptions:
                 handler=self._update,
                 summary="Change a subscription: all of it but its id and its protocol",
                 body=Body({JSON: SubscriptionRequest}),
-                answers={
-                    200: Answer("It is changed", SubscriptionIs),
+                responses={
+                    200: ResponseSpec("It is changed", SubscriptionBody),
                     404: missing,
-                    409: Answer("That cannot be changed", ProblemIs),
+                    409: ResponseSpec("That cannot be changed", ErrorBody),
                 },
             ),
             Route(
@@ -185,13 +184,13 @@ class Subscriptions:
                 path="/subscriptions/{id}",
                 handler=self._delete,
                 summary="End a subscription, with all that waits for it",
-                answers={204: Answer("It is gone"), 404: missing},
+                responses={204: ResponseSpec("It is gone"), 404: missing},
             ),
         )
 
     async def start(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        gateway.counts.gauges.append(lambda: {"subscriptions": float(len(self._kept))})
+        gateway.counters.gauges.append(lambda: {"subscriptions": float(len(self._stored))})
         folder = gateway.settings.data
         self._path = None if folder is None else Path(folder) / FILE
         if self._path is not None:
@@ -199,14 +198,16 @@ class Subscriptions:
             self._lock = Lock(self._path.parent)  # two gateways would send to each webhook twice
             if self._path.exists():
                 try:
-                    kept = msgspec.json.decode(read(self._path, "the gateway's subscriptions"), type=list[_Kept])
+                    stored = msgspec.json.decode(
+                        read(self._path, "the gateway's subscriptions"), type=list[_StoredSubscription]
+                    )
                 except (msgspec.DecodeError, UnicodeDecodeError) as error:
                     self._lock.release()
                     raise FileError(f"{self._path}: is damaged: {error}; put it aside, and make them again") from None
-                self._kept = {(each.owner, each.id): each for each in kept}
-        self._sender = Sender(gateway.settings, gateway.counts.add)
-        for each in self._kept.values():
-            self._send(each)
+                self._stored = {(each.owner, each.id): each for each in stored}
+        self._sender = WebhookSender(gateway.settings, gateway.counters.add)
+        for each in self._stored.values():
+            self._start_webhook(each)
 
     async def stop(self) -> None:
         await asyncio.gather(*(webhook.close() for webhook in self._webhooks.values()))
@@ -218,73 +219,75 @@ class Subscriptions:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def _list(self, call: Call) -> Response:
-        mine = sorted((each for each in self._kept.values() if each.owner == call.caller.owner), key=lambda one: one.id)
-        return answer([self._shown(each) for each in mine])
+        mine = sorted(
+            (each for each in self._stored.values() if each.owner == call.caller.owner), key=lambda one: one.id
+        )
+        return json_response([self._body_of(each) for each in mine])
 
     async def _get(self, call: Call) -> Response:
-        return answer(self._shown(self._find(call)))
+        return json_response(self._body_of(self._find(call)))
 
     async def _create(self, call: Call) -> Response:
         wanted: SubscriptionRequest = call.body
         owner = call.caller.owner
-        async with self._changing, call.lease() as lease:
+        async with self._change_lock, call.lease() as lease:
             most = call.gateway.settings.limits.subscriptions_per_client
-            if sum(each.owner == owner for each in self._kept.values()) >= most:
+            if sum(each.owner == owner for each in self._stored.values()) >= most:
                 raise ApiError(429, "subscriptions", f"there are {most:,} subscriptions; end some")
             name = None if wanted.config is None else wanted.config.name
-            kept = await self._checked(call.caller, lease, wanted, name or f"sub-{secrets.token_hex(6)}", None)
-            located = await lease.net.locate(kept.name)
-            if (owner, kept.id) in self._kept or located.host is not None:
-                raise ApiError(409, "exists", f"there is a subscription {kept.id!r}; take another name")
+            stored = await self._validated(call.caller, lease, wanted, name or f"sub-{secrets.token_hex(6)}", None)
+            located = await lease.net.locate(stored.name)
+            if (owner, stored.id) in self._stored or located.host is not None:
+                raise ApiError(409, "exists", f"there is a subscription {stored.id!r}; take another name")
             made = await lease.net.subscribe(
-                kept.filter, durable=kept.name, labels={"gateway": wanted.protocol}, window=1
+                stored.filter, durable=stored.name, labels={"gateway": wanted.protocol}, window=1
             )
             await made.close()
             try:
-                await self._keep(kept)
+                await self._store(stored)
             except BaseException:
-                await _at_host(lease.net, kept.name, Unsubscribe(kept.name))
+                await _ask_host(lease.net, stored.name, Unsubscribe(stored.name))
                 raise
-        shown = self._shown(kept, secret=kept.secret or None)
-        return answer(shown, 201, {"Location": f"/subscriptions/{kept.id}"})
+        shown = self._body_of(stored, secret=stored.secret or None)
+        return json_response(shown, 201, {"Location": f"/subscriptions/{stored.id}"})
 
     async def _update(self, call: Call) -> Response:
         wanted: SubscriptionRequest = call.body
-        async with self._changing, call.lease() as lease:
+        async with self._change_lock, call.lease() as lease:
             former = self._find(call)
             if wanted.protocol != former.wanted.protocol:
                 raise ApiError(409, "protocol", "the protocol cannot be changed; delete the subscription, make another")
             if wanted.config is not None and wanted.config.name not in (None, former.id):
                 raise ApiError(409, "name", f"the name cannot be changed; leave it out, or write {former.id!r}")
-            kept = await self._checked(call.caller, lease, wanted, former.id, former)
-            await self._quiet(former)
+            stored = await self._validated(call.caller, lease, wanted, former.id, former)
+            await self._stop_webhook(former)
             try:
-                await _at_host(lease.net, kept.name, Update(kept.name, kept.filter))
-                await self._keep(kept)
+                await _ask_host(lease.net, stored.name, Update(stored.name, stored.filter))
+                await self._store(stored)
             except BaseException:
-                self._send(former)
+                self._start_webhook(former)
                 raise
-        new_secret = kept.secret if kept.secret != former.secret else None
-        return answer(self._shown(kept, secret=new_secret))
+        new_secret = stored.secret if stored.secret != former.secret else None
+        return json_response(self._body_of(stored, secret=new_secret))
 
     async def _delete(self, call: Call) -> Response:
-        async with self._changing, call.net() as net:
-            kept = self._find(call)
-            await self._quiet(kept)
+        async with self._change_lock, call.net() as net:
+            stored = self._find(call)
+            await self._stop_webhook(stored)
             try:
-                await _at_host(net, kept.name, Unsubscribe(kept.name))
+                await _ask_host(net, stored.name, Unsubscribe(stored.name))
             except ApiError:
                 pass  # somebody ended it elsewhere: it is gone, as is wanted
             except BaseException:
-                self._send(kept)
+                self._start_webhook(stored)
                 raise
-            await self._save({key: each for key, each in self._kept.items() if each is not kept})
+            await self._save({key: each for key, each in self._stored.items() if each is not stored})
         return Response(status_code=204)
 
-    async def _checked(
-        self, caller: Caller, lease: Lease, wanted: SubscriptionRequest, id_: str, former: _Kept | None
-    ) -> _Kept:
-        """A subscription as it will be kept; ApiError or FilterError where it cannot be."""
+    async def _validated(
+        self, caller: Caller, lease: Lease, wanted: SubscriptionRequest, id_: str, former: _StoredSubscription | None
+    ) -> _StoredSubscription:
+        """Return a subscription ready to be stored; raise ApiError or FilterError where it is refused."""
         text = filter_text(wanted.filters or (), wanted.types, wanted.source, await lease.schema())
         secret = ""
         if wanted.protocol == "HTTP":
@@ -297,22 +300,22 @@ class Subscriptions:
         elif wanted.sink is not None or wanted.protocolsettings is not None:
             raise ApiError(422, "sink", "sink and protocolsettings: are for the protocol HTTP; leave them out")
         created = format_timestamp(datetime.now(UTC)) if former is None else former.created
-        return _Kept(
+        return _StoredSubscription(
             id=id_, owner=caller.owner, token=caller.token, secret=secret, filter=text, created=created, wanted=wanted
         )  # fmt: skip
 
-    def _find(self, call: Call) -> _Kept:
-        kept = self._kept.get((call.caller.owner, call.path["id"]))
-        if kept is None:
+    def _find(self, call: Call) -> _StoredSubscription:
+        stored = self._stored.get((call.caller.owner, call.path["id"]))
+        if stored is None:
             raise ApiError(404, "not_found", "there is no subscription of this id that was made here")
-        return kept
+        return stored
 
-    def _shown(self, kept: _Kept, secret: str | None = None) -> SubscriptionIs:
-        webhook = self._webhooks.get((kept.owner, kept.id))
+    def _body_of(self, stored: _StoredSubscription, secret: str | None = None) -> SubscriptionBody:
+        webhook = self._webhooks.get((stored.owner, stored.id))
         status = (
-            Status("ready")
+            SubscriptionStatus("ready")
             if webhook is None
-            else Status(
+            else SubscriptionStatus(
                 webhook.state,
                 webhook.problem,
                 webhook.delivered,
@@ -321,12 +324,12 @@ class Subscriptions:
                 webhook.per_minute,
             )
         )
-        wanted = kept.wanted
-        return SubscriptionIs(
-            id=kept.id,
+        wanted = stored.wanted
+        return SubscriptionBody(
+            id=stored.id,
             protocol=wanted.protocol,
-            filter=kept.filter,
-            created=kept.created,
+            filter=stored.filter,
+            created=stored.created,
             status=status,
             sink=wanted.sink,
             source=wanted.source,
@@ -338,42 +341,49 @@ class Subscriptions:
 
     # -- keeping -------------------------------------------------------------------------------------------------------
 
-    async def _keep(self, kept: _Kept) -> None:
-        await self._save({**self._kept, (kept.owner, kept.id): kept})
-        self._send(kept)
+    async def _store(self, stored: _StoredSubscription) -> None:
+        await self._save({**self._stored, (stored.owner, stored.id): stored})
+        self._start_webhook(stored)
 
-    async def _save(self, all_: dict[tuple[str, str], _Kept]) -> None:
-        """What is kept from now on: on disk first."""
+    async def _save(self, all_: dict[tuple[str, str], _StoredSubscription]) -> None:
+        """Replace all stored subscriptions: on disk first, then in memory."""
         if self._path is not None:
             content = msgspec.json.encode(list(all_.values()))
             try:
                 await asyncio.to_thread(replace, self._path, content, PRIVATE)
             except FileError as error:
                 raise ApiError(503, "storage", f"it could not be kept: {error}") from None
-        self._kept = all_
+        self._stored = all_
 
-    def _send(self, kept: _Kept) -> None:
-        """Begin to send what a webhook's subscription gets."""
-        sink = kept.wanted.sink
-        if kept.wanted.protocol != "HTTP" or sink is None:
+    def _start_webhook(self, stored: _StoredSubscription) -> None:
+        """Start the webhook of a subscription that has a sink."""
+        sink = stored.wanted.sink
+        if stored.wanted.protocol != "HTTP" or sink is None:
             return
-        caller = Caller(kept.token, None)
-        self._webhooks[kept.owner, kept.id] = Webhook(
-            self._gateway, self._sender, caller, kept.name, kept.filter, sink, read_secret(kept.secret), kept.parallel
+        caller = Caller(stored.token, None)
+        self._webhooks[stored.owner, stored.id] = Webhook(
+            self._gateway,
+            self._sender,
+            caller,
+            stored.name,
+            stored.filter,
+            sink,
+            read_secret(stored.secret),
+            stored.parallel,
         )
 
-    async def _quiet(self, kept: _Kept) -> None:
-        webhook = self._webhooks.pop((kept.owner, kept.id), None)
+    async def _stop_webhook(self, stored: _StoredSubscription) -> None:
+        webhook = self._webhooks.pop((stored.owner, stored.id), None)
         if webhook is not None:
             await webhook.close()
 
 
-async def _at_host(net: Network, name: str, what: Update | Unsubscribe) -> None:
-    """Have something done by the broker that hosts a subscription."""
+async def _ask_host(net: Network, name: str, what: Update | Unsubscribe) -> None:
+    """Send a request to the broker that hosts a subscription."""
     located = await net.locate(name)
     if located.host is None:
         raise ApiError(404, "not_found", "the network has no such subscription any more; delete it here")
-    link = await net.links.to(located.host)
-    word = await link.asked(what)
-    if isinstance(word, Refused):
-        raise NetworkError(word.reason) if word.retry else RefusedError(word.reason)
+    connection = await net.links.to(located.host)
+    reply = await connection.asked(what)
+    if isinstance(reply, Refused):
+        raise NetworkError(reply.reason) if reply.retry else RefusedError(reply.reason)

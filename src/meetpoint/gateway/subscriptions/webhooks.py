@@ -1,16 +1,25 @@
-"""Webhooks: what matches a durable subscription is sent to a sink that wants it, until it takes it.
+"""Webhooks: events of a durable subscription, sent to a sink until it takes them.
 
-A few quick tries of our own, then the event goes back to its broker, which brings it again later and makes it a dead
-letter in the end. All tries of one round together are shorter than a broker waits for a word. As many events are on
-their way as are sent at once; the others wait at the broker, so that none grows old here. Where a sink is to be left
-alone for longer, by the rate that it agreed to or by its Retry-After, nobody takes the subscription meanwhile: events
-wait at their broker, and no try is counted.
+A few quick tries, then the event goes back to its broker, which redelivers it later and makes it a dead letter in the
+end. All tries of one round together are shorter than a broker waits for an acknowledgement. Only as many events as
+requests go at once are taken from the broker; the others wait there, so that none expires here. Where a sink must be
+left alone for longer, by its agreed rate or its Retry-After, the gateway detaches from the subscription: events wait at
+their broker, and no try is counted.
+
+Requests are signed as the Standard Webhooks specification says. A sink that shares the secret sees that a request comes
+from the gateway and is not an old one: the signature covers the id, the time and the body. `webhook-id` stays the same
+when an event is sent again, so that a sink recognizes a repeat.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
 import logging
+import secrets
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -26,18 +35,18 @@ from meetpoint.client.subscription import Subscription
 from meetpoint.errors import MeetpointError, one_line
 from meetpoint.gateway.connections import Caller
 from meetpoint.gateway.events.cloud_events import STRUCTURED, write
-from meetpoint.gateway.events.positions import Position
+from meetpoint.gateway.events.feeds import Position
 from meetpoint.gateway.http.errors import ApiError
-from meetpoint.gateway.subscriptions.signatures import sign
-from meetpoint.gateway.subscriptions.sinks import SinkResolver, check_sink
-from meetpoint.gateway.subscriptions.webhook_validation import (
+from meetpoint.gateway.subscriptions.sinks import (
     ORIGIN,
     UNASKED,
     UNREACHED_S,
-    Agreed,
-    Target,
-    Turns,
-    read_agreement,
+    ConsentAnswer,
+    RateLimiter,
+    SinkResolver,
+    SinkState,
+    check_sink,
+    read_consent,
     read_retry_after,
 )
 
@@ -45,28 +54,68 @@ if TYPE_CHECKING:
     from meetpoint.gateway.config import GatewaySettings
     from meetpoint.gateway.gateway import Gateway
 
-__all__ = ["PARALLEL_MAX", "Sender", "Webhook"]
+
+__all__ = ["PARALLEL_MAX", "Webhook", "WebhookSender", "make_secret", "read_secret", "sign"]
+
+
+# -- signatures --------------------------------------------------------------------------------------------------------
+
+
+PREFIX: Final = "whsec_"
+SECRET_BYTES: Final = 32
+_BYTES_MIN, _BYTES_MAX = 16, 64
+
+
+def make_secret() -> str:
+    """Generate a secret."""
+    return PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+
+
+def read_secret(text: str) -> bytes:
+    """Return the bytes of a secret; raise ApiError where it is none."""
+    try:
+        key = base64.b64decode(text.removeprefix(PREFIX), validate=True) if text.startswith(PREFIX) else b""
+    except (binascii.Error, ValueError):
+        key = b""
+    if not _BYTES_MIN <= len(key) <= _BYTES_MAX:
+        rule = f"{PREFIX} and {_BYTES_MIN} to {_BYTES_MAX} bytes in base64"
+        raise ApiError(422, "secret", f"secret: write {rule}, or leave it out to get one")
+    return key
+
+
+def sign(key: bytes, id_: str, at_s: int, body: bytes) -> dict[str, str]:
+    """Return the headers that sign a request with this id, time and body."""
+    digest = hmac.new(key, b"%b.%d.%b" % (id_.encode(), at_s, body), hashlib.sha256).digest()
+    return {
+        "webhook-id": id_,
+        "webhook-timestamp": str(at_s),
+        "webhook-signature": f"v1,{base64.b64encode(digest).decode()}",
+    }
+
+
+# -- delivery ----------------------------------------------------------------------------------------------------------
+
 
 PAUSES_S: Final = (0.5, 2.0)
-"""Before the second and the third try of a round."""
+"""The pauses before the second and the third try of a round."""
 TRY_S: Final = 6.0
-"""How long a sink may take."""
+"""The time for a sink to answer."""
 ROUND_S: Final = 27.0
-"""All tries of one round end within this: it is less than the 30 s that a broker waits."""
+"""All tries of one round end within this: less than the 30 s that a broker waits."""
 HOLD_S: Final = 4.0
-"""How long an event may be held until the sink may be sent to; where it takes longer, it waits at its broker."""
+"""The longest wait of an event for its sink's rate; for longer ones it waits at its broker."""
 PARALLEL_MAX: Final = 16
 _AGAIN: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
-_LEFT_ALONE: Final = frozenset((429, 503))
-"""With these a sink may say by Retry-After how long it wants to be left alone."""
+_BACK_OFF: Final = frozenset((429, 503))
+"""The statuses with which Retry-After may ask for a pause."""
 _GONE: Final = 410
 _SINKS_MAX: Final = 200
 
 _log = logging.getLogger("meetpoint.gateway")
 
 
-class Answered(NamedTuple):
-    """What came of a request to a sink: its status, or why there is none."""
+class SinkResponse(NamedTuple):
+    """The response of a sink: its status, or the reason why there is none."""
 
     status: int | None
     problem: str
@@ -74,14 +123,14 @@ class Answered(NamedTuple):
 
     @property
     def retry_after_s(self) -> float | None:
-        """How long it wants to be left alone."""
-        if self.status not in _LEFT_ALONE:
+        """The pause that the sink asks for, if it does."""
+        if self.status not in _BACK_OFF:
             return None
         return read_retry_after(self.headers.get("Retry-After"), time.time())
 
 
-class Sender:
-    """Speaks to sinks, for all webhooks of a gateway."""
+class WebhookSender:
+    """Sends requests to sinks, for all webhooks of a gateway."""
 
     def __init__(self, settings: GatewaySettings, count: Callable[[str], None]) -> None:
         self._count = count
@@ -89,8 +138,8 @@ class Sender:
         self._consent = settings.sink_consent
         self._origin = settings.asks_as
         self._unasked_per_minute = None if settings.private_sinks else settings.limits.unasked_per_minute
-        self._targets: weakref.WeakValueDictionary[str, Target] = weakref.WeakValueDictionary()
-        self._hosts: weakref.WeakValueDictionary[str, Turns] = weakref.WeakValueDictionary()
+        self._targets: weakref.WeakValueDictionary[str, SinkState] = weakref.WeakValueDictionary()
+        self._hosts: weakref.WeakValueDictionary[str, RateLimiter] = weakref.WeakValueDictionary()
         connector = aiohttp.TCPConnector(resolver=SinkResolver(self._private_ok), use_dns_cache=False, limit=_SINKS_MAX)
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -100,59 +149,58 @@ class Sender:
             headers={"User-Agent": "meetpoint-gateway"},
         )
 
-    def target(self, sink: str) -> Target:
-        """What all webhooks with one sink share, as long as there is one of them."""
+    def target(self, sink: str) -> SinkState:
+        """Return the state that all webhooks with this sink share while one of them exists."""
         target = self._targets.get(sink)
         if target is None:
             host = urlsplit(sink).hostname or ""
-            turns = self._hosts.get(host) or self._hosts.setdefault(host, Turns())
-            target = self._targets[sink] = Target(lambda: self.ask(sink), turns, self._unasked_per_minute)
+            limiter = self._hosts.get(host) or self._hosts.setdefault(host, RateLimiter())
+            target = self._targets[sink] = SinkState(lambda: self.ask(sink), limiter, self._unasked_per_minute)
         return target
 
     @property
     def is_required(self) -> bool:
-        """Whether only sinks that agreed get anything."""
+        """Whether only sinks that agreed get events."""
         return self._consent == "require"
 
-    async def ask(self, sink: str) -> Agreed:
-        """Whether a sink wants events."""
+    async def ask(self, sink: str) -> ConsentAnswer:
+        """Ask a sink whether it wants events."""
         if self._consent == "off":
             return UNASKED
         self._count("webhook_asked")
-        answered = await self._request("OPTIONS", sink, None, {})
-        if answered.status is None:
-            return Agreed("unknown", reason=f"it could not be asked: {answered.problem}", lasts_s=UNREACHED_S)
-        return read_agreement(answered.status, answered.headers, self._origin)
+        response = await self._request("OPTIONS", sink, None, {})
+        if response.status is None:
+            return ConsentAnswer("unknown", reason=f"it could not be asked: {response.problem}", lasts_s=UNREACHED_S)
+        return read_consent(response.status, response.headers, self._origin)
 
-    async def post(self, sink: str, body: bytes, headers: dict[str, str]) -> Answered:
+    async def post(self, sink: str, body: bytes, headers: dict[str, str]) -> SinkResponse:
         """Send an event."""
         return await self._request("POST", sink, body, {"Content-Type": STRUCTURED, **headers})
 
-    async def _request(self, method: str, sink: str, body: bytes | None, headers: dict[str, str]) -> Answered:
+    async def _request(self, method: str, sink: str, body: bytes | None, headers: dict[str, str]) -> SinkResponse:
         if self._consent != "off":
             headers = {ORIGIN: self._origin, **headers}
         try:
             check_sink(sink, self._private_ok)  # addresses without a name are not resolved, so they are seen here
             async with self._session.request(method, sink, data=body, headers=headers, allow_redirects=False) as answer:
-                return Answered(answer.status, f"the sink answered {answer.status}", answer.headers)
+                return SinkResponse(answer.status, f"the sink answered {answer.status}", answer.headers)
         except ApiError as error:
             problem = str(error)
         except TimeoutError:
             problem = f"no answer within {TRY_S:g} s"
         except (aiohttp.ClientError, OSError, ValueError) as error:
             problem = one_line(str(error) or type(error).__name__)
-        return Answered(None, f"the sink could not be reached: {problem}")
+        return SinkResponse(None, f"the sink could not be reached: {problem}")
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._session.close()
 
 
 class Webhook:
-    """One durable subscription that is sent to a sink."""
+    """A durable subscription whose events are sent to a sink."""
 
     def __init__(
-        self, gateway: Gateway, sender: Sender, caller: Caller, name: str, filter_: str, sink: str, key: bytes,
+        self, gateway: Gateway, sender: WebhookSender, caller: Caller, name: str, filter_: str, sink: str, key: bytes,
         parallel: int,
     ) -> None:  # fmt: skip
         self._gateway = gateway
@@ -164,8 +212,8 @@ class Webhook:
         self._key = key
         self._parallel = parallel
         self._target = sender.target(sink)
-        self._target.ask_again()
-        self._is_resting = False
+        self._target.expire()  # a new or changed subscription must not wait a day for a sink that has agreed by now
+        self._is_backing_off = False
         self._busy: set[asyncio.Task[None]] = set()
         self.state: Literal["starting", "delivering", "failing", "stopped"] = "starting"
         self.problem: str | None = None
@@ -176,11 +224,11 @@ class Webhook:
 
     @property
     def per_minute(self) -> int | None:
-        """How many requests the sink gets at most."""
+        """The most requests a minute to the sink; None: without limit."""
         return self._target.per_minute
 
     async def close(self) -> None:
-        """Send no more; what was not taken waits at its broker."""
+        """Stop; events that the sink did not take wait at their broker."""
         self._running.cancel()
         await asyncio.wait({self._running})
 
@@ -197,40 +245,40 @@ class Webhook:
                     async with subscription:
                         await self._deliver_all(subscription)
                         ended = subscription.ended
-                    if ended is not None or not self._is_resting:
+                    if ended is not None or not self._is_backing_off:
                         self._stop(ended or "it ended")
             except (RefusedError, ApiError) as error:
                 self._stop(str(error))
             except NetworkError as error:
-                self.state, self.problem, self._is_resting = "failing", str(error), False
+                self.state, self.problem, self._is_backing_off = "failing", str(error), False
                 await backoff.wait()
             except MeetpointError as error:
                 self._stop(str(error))
 
     async def _may_send(self) -> bool:
-        """Ask the sink, if that is to be done, and wait until it may be sent to; whether that is so."""
-        said = await self._target.agreed()
-        if said.state == "gone":
+        """Ask the sink if that is due, wait for its rate; return whether it may be sent to."""
+        answer = await self._target.consent()
+        if answer.state == "gone":
             self._stop("the sink answered 410: it wants no more")
             return False
-        self.consent = said.state
-        if said.state == "refused" or (said.state == "unknown" and self._sender.is_required):
-            self.state, self.problem = "failing", f"the sink has not agreed to get events: {said.reason}"
+        self.consent = answer.state
+        if answer.state == "refused" or (answer.state == "unknown" and self._sender.is_required):
+            self.state, self.problem = "failing", f"the sink has not agreed to get events: {answer.reason}"
             await asyncio.sleep(self._target.due_s)
             return False
         await asyncio.sleep(self._target.wait_s())
         return True
 
     async def _deliver_all(self, subscription: Subscription) -> None:
-        if not self._is_resting:
+        if not self._is_backing_off:
             self.state, self.problem = "delivering", None
-        self._is_resting = False
+        self._is_backing_off = False
         workers = [asyncio.create_task(self._deliver(subscription)) for _ in range(self._parallel)]
         try:
             done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_COMPLETED)
             for worker in done:
                 worker.result()
-            if self._is_resting and (busy := self._busy - done):
+            if self._is_backing_off and (busy := self._busy - done):
                 await asyncio.wait(busy)  # what is being sent is seen through, or it would be sent twice
         finally:
             for worker in workers:
@@ -240,13 +288,15 @@ class Webhook:
     async def _deliver(self, subscription: Subscription) -> None:
         me = asyncio.current_task()
         assert me is not None
-        while not self._is_stopped and not self._is_resting and (delivered := await subscription.next_()) is not None:
-            if self._is_resting or self._target.is_due or self._target.wait_s() > HOLD_S:
-                self._is_resting = True
+        while (
+            not self._is_stopped and not self._is_backing_off and (delivered := await subscription.next_()) is not None
+        ):
+            if self._is_backing_off or self._target.is_due or self._target.wait_s() > HOLD_S:
+                self._is_backing_off = True
                 return
             self._busy.add(me)
             try:
-                await self._settle(delivered, await self._offer(delivered))
+                await self._settle(delivered, await self._post_until_taken(delivered))
             finally:
                 self._busy.discard(me)
 
@@ -256,19 +306,19 @@ class Webhook:
                 await delivered.ack()
                 self.delivered += 1
                 self.state, self.problem = "delivering", None
-                self._gateway.counts.add("webhook_delivered")
+                self._gateway.counters.add("webhook_delivered")
             elif not self._is_stopped:
                 await delivered.nack(f"webhook: {problem}")
                 self.failed += 1
                 self.state, self.problem = "failing", problem
-                self._gateway.counts.add("webhook_failed")
+                self._gateway.counters.add("webhook_failed")
         except RefusedError:
             raise
         except NetworkError as error:
             _log.debug("webhook %s: %s", self._name, error)  # it comes again
 
-    async def _offer(self, delivered: Delivery) -> str | None:
-        """One round of tries; None when the sink has taken it."""
+    async def _post_until_taken(self, delivered: Delivery) -> str | None:
+        """Try one round; return None when the sink has taken the event, else the problem."""
         body = write(delivered.event)
         id_ = str(Position(delivered.key, 0))
         started = time.monotonic()
@@ -279,19 +329,19 @@ class Webhook:
                 break
             self._target.take()
             await asyncio.sleep(wait)
-            self._gateway.counts.add("webhook_posts")
-            answered = await self._sender.post(self._sink, body, sign(self._key, id_, int(time.time()), body))
-            problem = answered.problem
-            if answered.status is not None:
-                if 200 <= answered.status < 300:
+            self._gateway.counters.add("webhook_posts")
+            response = await self._sender.post(self._sink, body, sign(self._key, id_, int(time.time()), body))
+            problem = response.problem
+            if response.status is not None:
+                if 200 <= response.status < 300:
                     return None
-                if answered.status == _GONE:
+                if response.status == _GONE:
                     self._stop("the sink answered 410: it wants no more")
                     return str(self.problem)
-                if answered.status not in _AGAIN:
+                if response.status not in _AGAIN:
                     break
-                if (rest := answered.retry_after_s) is not None:
-                    self._target.rest(rest)
+                if (back_off := response.retry_after_s) is not None:
+                    self._target.back_off(back_off)
         return problem
 
     @property

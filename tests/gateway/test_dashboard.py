@@ -16,19 +16,19 @@ import meetpoint as mp
 from meetpoint.api.client_messages import BrokerStatus, RecentEvent, RecentIs, RecentMatch
 from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.broker.config import Access, Archiving
-from meetpoint.gateway import GatewaySettings, serving
+from meetpoint.gateway import GatewaySettings, run_gateway
+from meetpoint.gateway.app import default_route_groups
+from meetpoint.gateway.dashboard import LocalBroker, routes
+from meetpoint.gateway.dashboard.observer import EVENTS_SHOWN, NetworkObserver
+from meetpoint.gateway.dashboard.routes import CachedValue
+from meetpoint.gateway.dashboard.views import try_filter
 from meetpoint.gateway.http.errors import ApiError
-from meetpoint.gateway.observing import NodeIs, part
-from meetpoint.gateway.observing.filter_trials import try_filter
-from meetpoint.gateway.observing.observer import EVENTS_SHOWN, Observer
-from meetpoint.gateway.observing.sharing import Shared
-from meetpoint.gateway.parts import default_parts
 from meetpoint.local_network import LocalNetwork
 from tests.broker.talking import broker as a_broker
 from tests.broker.talking import event as packed_event
 from tests.broker.talking import network
 from tests.client.running import PATIENCE_S
-from tests.gateway.running import Reader, gateway, run, until_shown
+from tests.gateway.gateways import Reader, gateway, run, until_shown
 from tests.security.authorities import TestAuthority
 from tests.virtual_time import local_network
 
@@ -141,7 +141,7 @@ def test_live_tells_rates_latency_and_the_last_events_with_what_they_matched(thr
                 assert {each["attributes"]["html"] for each in shown.values()} == {"<script>alert(1)</script>"}
                 other = (await two.next()).data
                 assert len(other["brokers"]) == 3
-                found = served.gateway.parts[-1]
+                found = served.gateway.groups[-1]
                 assert found._observer.watchers == 2  # type: ignore[attr-defined]
             await subscription.close()
 
@@ -172,16 +172,16 @@ def test_watchers_share_one_look_and_none_is_taken_when_nobody_watches(three: Lo
     async def main() -> None:
         asked = 0
         async with gateway(three.url) as (served, client):
-            observer: Observer = served.gateway.parts[-1]._observer  # type: ignore[attr-defined]
+            observer: NetworkObserver = served.gateway.groups[-1]._observer  # type: ignore[attr-defined]
             assert observer._task is None, "nobody has watched"
-            look = observer._look
+            look = observer._sample
 
             async def counted(net: mp.Network) -> Any:
                 nonlocal asked
                 asked += 1
                 return await look(net)
 
-            observer._look = counted  # type: ignore[method-assign]
+            observer._sample = counted  # type: ignore[method-assign]
             async with watching(client) as one, watching(client) as two, watching(client) as three_:
                 looks = await asyncio.gather(one.next(), two.next(), three_.next())
                 assert asked == 1
@@ -229,7 +229,7 @@ def test_subscriptions_are_found_by_words_and_sorted_by_what_they_match(three: L
 def test_a_page_of_subscriptions_goes_on_where_the_last_ended(
     three: LocalNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("meetpoint.gateway.observing.subscription_list.PAGE", 2)
+    monkeypatch.setattr("meetpoint.gateway.dashboard.views.PAGE", 2)
 
     async def main() -> None:
         async with gateway(three.url) as (_, client), three.connect() as net:
@@ -298,7 +298,7 @@ def test_a_filter_is_tried_on_what_was_archived(three: LocalNetwork) -> None:
 
 
 def test_a_backtest_reads_so_many_events_and_says_so(three: LocalNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meetpoint.gateway.observing.filter_trials.READ_MAX", 5)
+    monkeypatch.setattr("meetpoint.gateway.dashboard.views.READ_MAX", 5)
 
     async def main() -> None:
         async with gateway(three.url) as (_, client), three.connect() as net:
@@ -330,8 +330,8 @@ class Managed:
     def __init__(self) -> None:
         self.done: list[str] = []
 
-    def nodes(self) -> list[NodeIs]:
-        return [NodeIs("broker-1", "127.0.0.1:1", "running")]
+    def nodes(self) -> list[LocalBroker]:
+        return [LocalBroker("broker-1", "127.0.0.1:1", "running")]
 
     async def join(self) -> str:
         self.done.append("join")
@@ -357,7 +357,7 @@ def test_nodes_are_managed_only_where_somebody_runs_them(here: LocalNetwork) -> 
         manager = Managed()
         settings = GatewaySettings(at=here.url, listen="127.0.0.1:0")
         async with (
-            serving(settings, default_parts(settings, manager)) as served,
+            run_gateway(settings, default_route_groups(settings, manager)) as served,
             httpx.AsyncClient(base_url=served.url, timeout=PATIENCE_S) as client,
         ):
             assert await post(client, "/api/nodes", {"action": "join"}) == {
@@ -473,7 +473,7 @@ def test_a_filter_that_is_hard_to_simplify_is_tried_without(
             assert answered.wait(10 * PATIENCE_S), "nobody is answered while a filter is tried"
             return try_filter(*said)
 
-        monkeypatch.setattr(part, "try_filter", patient)
+        monkeypatch.setattr(routes, "try_filter", patient)
         async with gateway(here.url) as (_, client):
             trying = asyncio.create_task(client.post("/api/try", json={"filter": text}))
             await begun.wait()
@@ -499,7 +499,7 @@ def test_many_who_ask_at_once_are_told_what_one_found() -> None:
                 raise ApiError(503, "network", "nobody answers")
             return asked
 
-        shared: Shared[int] = Shared(0.2)
+        shared: CachedValue[int] = CachedValue(0.2)
         with pytest.raises(ApiError):
             await shared.get(find)
         assert await asyncio.gather(*(shared.get(find) for _ in range(5))) == [2] * 5
@@ -519,18 +519,20 @@ def key(number: int) -> EventKey:
 
 
 def test_an_event_is_shown_once_with_all_it_matched_and_larger_ones_are_left_out() -> None:
-    observer = Observer(None)  # type: ignore[arg-type]
+    observer = NetworkObserver(None)  # type: ignore[arg-type]
     events = [RecentEvent(number, 1_000, key(number), packed_event(number, n=number)) for number in (1, 2)]
     large = RecentEvent(3, 1_000, key(3), packed_event(3, text="x" * 20_000))
     said = RecentIs(
         5, (*events, large), (RecentMatch(4, 2_000, key(1), 2, False), RecentMatch(5, 4_000, key(1), 2, True))
     )
-    observer._learn(A, said)
-    observer._match(said)
-    observer._match(RecentIs(6, (), (RecentMatch(6, 2_500, key(1), 1, False), RecentMatch(7, 1, key(9), 1, False))))
-    assert list(observer._ripe(2_000)) == [], "what it matched may not be known yet"
-    assert [(each.id, each.matched) for each in observer._ripe(1_000_000)] == [("e1", 3), ("e2", 0)]
-    assert list(observer._ripe(2_000_000)) == []
+    observer._add_events(A, said)
+    observer._add_matches(said)
+    observer._add_matches(
+        RecentIs(6, (), (RecentMatch(6, 2_500, key(1), 1, False), RecentMatch(7, 1, key(9), 1, False)))
+    )
+    assert list(observer._ready_to_show(2_000)) == [], "what it matched may not be known yet"
+    assert [(each.id, each.matched) for each in observer._ready_to_show(1_000_000)] == [("e1", 3), ("e2", 0)]
+    assert list(observer._ready_to_show(2_000_000)) == []
     assert observer._left_out == 1
     latency = observer._latency(5_000)
     assert latency is not None
@@ -539,25 +541,25 @@ def test_an_event_is_shown_once_with_all_it_matched_and_larger_ones_are_left_out
 
 
 def test_events_are_shown_in_the_order_in_which_they_were_accepted_whichever_broker_tells_them() -> None:
-    observer = Observer(None)  # type: ignore[arg-type]
+    observer = NetworkObserver(None)  # type: ignore[arg-type]
     for moments in ((3_000, 5_000), (2_000, 4_000), (1_000,)):
         told = [RecentEvent(at, at, key(at), packed_event(at // 1_000, n=1)) for at in moments]
-        observer._learn(A, RecentIs(1, tuple(told), ()))
-    assert [each.id for each in observer._ripe(10_000_000)] == ["e1", "e2", "e3", "e4", "e5"]
-    assert [each.to_shape().id for each in observer.events()] == ["e5", "e4", "e3", "e2", "e1"]
+        observer._add_events(A, RecentIs(1, tuple(told), ()))
+    assert [each.id for each in observer._ready_to_show(10_000_000)] == ["e1", "e2", "e3", "e4", "e5"]
+    assert [each.to_body().id for each in observer.events()] == ["e5", "e4", "e3", "e2", "e1"]
 
 
 def test_a_broker_that_began_anew_is_asked_from_its_beginning() -> None:
-    observer = Observer(None)  # type: ignore[arg-type]
-    observer._learn(A, RecentIs(50, (), ()))
-    observer._learn(A, RecentIs(2, (RecentEvent(1, 1, key(1), packed_event(1)),), ()))
+    observer = NetworkObserver(None)  # type: ignore[arg-type]
+    observer._add_events(A, RecentIs(50, (), ()))
+    observer._add_events(A, RecentIs(2, (RecentEvent(1, 1, key(1), packed_event(1)),), ()))
     assert observer._numbers[A.id] == 0
-    observer._learn(A, RecentIs(2, (RecentEvent(1, 1, key(1), packed_event(1)),), ()))
+    observer._add_events(A, RecentIs(2, (RecentEvent(1, 1, key(1), packed_event(1)),), ()))
     assert [each.event.id for each in observer.events()] == ["e1"]
 
 
 def test_rates_are_what_grew_and_unknown_of_a_broker_that_restarted() -> None:
-    observer = Observer(None)  # type: ignore[arg-type]
+    observer = NetworkObserver(None)  # type: ignore[arg-type]
 
     def status(up_s: float, published: float) -> BrokerStatus:
         numbers = {"events_published": published, "deliveries": 2 * published, "messages_in": published}

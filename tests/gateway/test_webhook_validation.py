@@ -14,12 +14,18 @@ from aiohttp import web
 
 from meetpoint.broker.config import ConfigError
 from meetpoint.gateway import GatewayLimits, GatewaySettings
-from meetpoint.gateway.subscriptions import webhook_validation, webhooks
-from meetpoint.gateway.subscriptions.webhook_validation import Agreed, Target, Turns, read_agreement, read_retry_after
-from meetpoint.gateway.subscriptions.webhooks import Sender
+from meetpoint.gateway.subscriptions import sinks, webhooks
+from meetpoint.gateway.subscriptions.sinks import (
+    ConsentAnswer,
+    RateLimiter,
+    SinkState,
+    read_consent,
+    read_retry_after,
+)
+from meetpoint.gateway.subscriptions.webhooks import WebhookSender
 from meetpoint.local_network import LocalNetwork
-from tests.gateway.running import PATIENCE_S, gateway, run, until, until_shown
-from tests.gateway.sinking import Sink, agreeing, sinking, wanted
+from tests.gateway.gateways import PATIENCE_S, gateway, run, until, until_shown
+from tests.gateway.sink_server import Sink, agreeing, sink_server, wanted
 
 NAME = "events.example.org"
 LONG_S = 180.0
@@ -49,7 +55,7 @@ async def _published(client: httpx.AsyncClient, test: str, count: int) -> None:
 def test_a_sink_is_asked_by_name_before_anything_is_sent_and_told_the_name_each_time(here: LocalNetwork) -> None:
     async def main() -> None:
         async with (
-            sinking() as sink,
+            sink_server() as sink,
             gateway(here.url, private_sinks=True, sink_consent="require", hosts=("127.0.0.1", NAME), sink_origin=NAME)
             as (served, client),
         ):  # fmt: skip
@@ -64,7 +70,7 @@ def test_a_sink_is_asked_by_name_before_anything_is_sent_and_told_the_name_each_
             assert [got.headers["webhook-request-origin"] for got in sink.got] == [NAME, NAME]
             status = await _status(client, id_, delivered=2)
             assert status == {"state": "delivering", "delivered": 2, "consent": "granted"}
-            assert len(sink.asked) == served.gateway.counts.totals["webhook_asked"] == 1
+            assert len(sink.asked) == served.gateway.counters.totals["webhook_asked"] == 1
             await client.delete(f"/subscriptions/{id_}")
 
     run(main())
@@ -86,7 +92,7 @@ def test_a_sink_that_did_not_agree_gets_nothing_where_it_must(
     here: LocalNetwork, agree: Callable[[], web.Response], consent_is: str, why: str
 ) -> None:
     async def main() -> None:
-        async with sinking() as sink, gateway(here.url, private_sinks=True, sink_consent="require") as (_, client):
+        async with sink_server() as sink, gateway(here.url, private_sinks=True, sink_consent="require") as (_, client):
             sink.agree = agree
             id_ = await _made(client, sink, "require")
             await _published(client, "require", 2)
@@ -106,7 +112,7 @@ def test_a_sink_that_did_not_agree_gets_nothing_where_it_must(
 
 def test_one_that_does_not_know_the_question_is_sent_to_where_sinks_are_only_asked(here: LocalNetwork) -> None:
     async def main() -> None:
-        async with sinking() as sink, gateway(here.url, private_sinks=True) as (_, client):
+        async with sink_server() as sink, gateway(here.url, private_sinks=True) as (_, client):
             sink.agree = lambda: web.Response(status=405)
             id_ = await _made(client, sink, "ask")
             await _published(client, "ask", 15)
@@ -127,7 +133,7 @@ def test_one_that_does_not_know_the_question_is_sent_to_where_sinks_are_only_ask
 
 def test_nobody_is_asked_where_that_is_off(here: LocalNetwork) -> None:
     async def main() -> None:
-        async with sinking() as sink, gateway(here.url, private_sinks=True, sink_consent="off") as (_, client):
+        async with sink_server() as sink, gateway(here.url, private_sinks=True, sink_consent="off") as (_, client):
             sink.agree = agreeing("other.example.org")
             id_ = await _made(client, sink, "off")
             await _published(client, "off", 1)
@@ -142,7 +148,7 @@ def test_nobody_is_asked_where_that_is_off(here: LocalNetwork) -> None:
 
 def test_a_sink_that_is_gone_when_it_is_asked_is_left_alone(here: LocalNetwork) -> None:
     async def main() -> None:
-        async with sinking() as sink, gateway(here.url, private_sinks=True) as (_, client):
+        async with sink_server() as sink, gateway(here.url, private_sinks=True) as (_, client):
             sink.agree = lambda: web.Response(status=410)
             id_ = await _made(client, sink, "gone")
             assert "410" in (await _status(client, id_, state="stopped"))["problem"]
@@ -154,10 +160,10 @@ def test_a_sink_that_is_gone_when_it_is_asked_is_left_alone(here: LocalNetwork) 
 @pytest.mark.parametrize("parallel", [1, 8])
 def test_a_sink_gets_no_more_than_it_agreed_to_and_everything_in_the_end(here: LocalNetwork, parallel: int) -> None:
     """Between two requests is more time than an event is held: the subscription is left and taken again meanwhile."""
-    assert webhook_validation.MINUTE_S / 12 > webhooks.HOLD_S
+    assert sinks.MINUTE_S / 12 > webhooks.HOLD_S
 
     async def main() -> None:
-        async with sinking() as sink, gateway(here.url, private_sinks=True) as (served, client):
+        async with sink_server() as sink, gateway(here.url, private_sinks=True) as (served, client):
             at: list[float] = []
 
             def answer(_: object) -> web.Response:
@@ -171,11 +177,8 @@ def test_a_sink_gets_no_more_than_it_agreed_to_and_everything_in_the_end(here: L
             await _status(client, id_, LONG_S, delivered=20)
             assert sorted(got.event.get_data()["n"] for got in sink.got) == list(range(20))  # each once
             late_s = 0.5  # a request that has to connect first arrives later
-            assert (
-                max(sum(0 <= other - first < webhook_validation.MINUTE_S - late_s for other in at) for first in at)
-                <= 12
-            )
-            assert served.gateway.counts.totals["webhook_failed"] == 0
+            assert max(sum(0 <= other - first < sinks.MINUTE_S - late_s for other in at) for first in at) <= 12
+            assert served.gateway.counters.totals["webhook_failed"] == 0
             await client.delete(f"/subscriptions/{id_}")
 
     run(main())
@@ -188,7 +191,7 @@ def test_a_sink_that_says_when_to_come_again_is_left_alone_until_then(here: Loca
     assert later_s > webhooks.ROUND_S
 
     async def main() -> None:
-        async with sinking() as sink, gateway(here.url, private_sinks=True) as (_, client):
+        async with sink_server() as sink, gateway(here.url, private_sinks=True) as (_, client):
             at: list[float] = []
 
             def answer(_: object) -> web.Response:
@@ -213,17 +216,17 @@ def test_a_sink_that_says_when_to_come_again_is_left_alone_until_then(here: Loca
 
 def test_sinks_of_strangers_share_the_few_requests_that_their_host_gets() -> None:
     async def main() -> None:
-        async with sinking() as sink:
+        async with sink_server() as sink:
             sink.agree = lambda: web.Response(status=405)
             limits = GatewayLimits(unasked_per_minute=6)
-            sender = Sender(GatewaySettings(private_sinks=True, limits=limits), lambda _: None)
+            sender = WebhookSender(GatewaySettings(private_sinks=True, limits=limits), lambda _: None)
             assert sender.target(f"{sink.url}/one").per_minute is None  # a network of one's own
             await sender.close()
-            sender = Sender(GatewaySettings(limits=limits), lambda _: None)
+            sender = WebhookSender(GatewaySettings(limits=limits), lambda _: None)
             sender._private_ok = True  # this machine stands for a host of the internet
             one, other = sender.target(f"{sink.url}/one"), sender.target(f"{sink.url}/other")
             assert one is sender.target(f"{sink.url}/one")
-            assert [(await each.agreed()).state for each in (one, other)] == ["unknown", "unknown"]
+            assert [(await each.consent()).state for each in (one, other)] == ["unknown", "unknown"]
             assert (one.wait_s(), other.wait_s(), one.per_minute) == (0.0, 0.0, 6)
             one.take()
             assert other.wait_s() == pytest.approx(10)
@@ -234,18 +237,22 @@ def test_sinks_of_strangers_share_the_few_requests_that_their_host_gets() -> Non
 
 def test_one_that_agreed_and_cannot_be_asked_now_has_agreed() -> None:
     async def main() -> None:
-        said = [Agreed("granted", 7), Agreed("unknown", lasts_s=webhook_validation.UNREACHED_S), Agreed("refused")]
+        answer = [
+            ConsentAnswer("granted", 7),
+            ConsentAnswer("unknown", lasts_s=sinks.UNREACHED_S),
+            ConsentAnswer("refused"),
+        ]
 
-        async def ask() -> Agreed:
-            return said.pop(0)
+        async def ask() -> ConsentAnswer:
+            return answer.pop(0)
 
-        target = Target(ask, Turns(), 60)
+        target = SinkState(ask, RateLimiter(), 60)
         for expected in ("granted", "granted", "refused"):
-            target.ask_again()
-            assert (await target.agreed()).state == expected
-        assert (await target.agreed()).state == "refused"  # it is not asked each time
+            target.expire()
+            assert (await target.consent()).state == expected
+        assert (await target.consent()).state == "refused"  # it is not asked each time
         assert not target.is_due
-        assert target.due_s == pytest.approx(webhook_validation.OTHERWISE_S)
+        assert target.due_s == pytest.approx(sinks.OTHERWISE_S)
 
     run(main())
 
@@ -253,17 +260,17 @@ def test_one_that_agreed_and_cannot_be_asked_now_has_agreed() -> None:
 @pytest.mark.parametrize("per_minute", [1, 2, 5, 6, 7, 12, 60, 61, 600])
 def test_no_minute_has_more_requests_than_were_agreed_to(per_minute: int) -> None:
     now = 1000.0
-    turns = Turns(lambda: now)
+    limiter = RateLimiter(lambda: now)
     sent: list[float] = []
     for _ in range(3 * per_minute + 3):
-        now += turns.wait_s(per_minute)
-        turns.take(per_minute)
+        now += limiter.wait_s(per_minute)
+        limiter.take(per_minute)
         sent.append(now)
     for first in sent:
         assert sum(first <= other < first + 60 - 1e-6 for other in sent) <= per_minute
     assert sent[-1] - sent[0] <= 60 * (3 * per_minute + 3) / max(1, per_minute - per_minute // 6)  # and not far fewer
-    turns.rest(100)
-    assert turns.wait_s(None) == 100
+    limiter.back_off(100)
+    assert limiter.wait_s(None) == 100
 
 
 @pytest.mark.parametrize(
@@ -280,10 +287,10 @@ def test_how_long_a_sink_is_left_alone_has_bounds(text: str | None, seconds: flo
 
 
 def test_an_agreement_is_read_as_the_specification_has_it() -> None:
-    said = {"WebHook-Allowed-Origin": " * ", "WebHook-Allowed-Rate": "*"}
-    assert read_agreement(204, said, NAME)[:2] == ("granted", None)
-    assert read_agreement(200, {**said, "WebHook-Allowed-Rate": "120"}, NAME)[:2] == ("granted", 120)
-    assert read_agreement(302, said, NAME).state == "unknown"
+    answer = {"WebHook-Allowed-Origin": " * ", "WebHook-Allowed-Rate": "*"}
+    assert read_consent(204, answer, NAME)[:2] == ("granted", None)
+    assert read_consent(200, {**answer, "WebHook-Allowed-Rate": "120"}, NAME)[:2] == ("granted", 120)
+    assert read_consent(302, answer, NAME).state == "unknown"
 
 
 @pytest.mark.parametrize("name", ["", "a b", "https://a.example", "a..b", "-a", "a" * 64, "a\n", "*"])

@@ -11,26 +11,26 @@ import httpx
 import msgspec
 
 from meetpoint.client.background import Background
-from meetpoint.gateway import GatewaySettings, Served, serving
+from meetpoint.gateway import GatewayServer, GatewaySettings, run_gateway
 from tests.client.running import PATIENCE_S, run, until
 
 __all__ = ["PATIENCE_S", "Reader", "gateway", "gateway_in_thread", "reading", "run", "until", "until_shown"]
 
 
 @asynccontextmanager
-async def gateway(at: str, **said: Any) -> AsyncIterator[tuple[Served, httpx.AsyncClient]]:
+async def gateway(at: str, **said: Any) -> AsyncIterator[tuple[GatewayServer, httpx.AsyncClient]]:
     """A gateway at a free port, and a client of it."""
     settings = GatewaySettings(**{"at": at, "listen": "127.0.0.1:0", **said})
-    async with serving(settings) as served, httpx.AsyncClient(base_url=served.url, timeout=PATIENCE_S) as client:
+    async with run_gateway(settings) as served, httpx.AsyncClient(base_url=served.url, timeout=PATIENCE_S) as client:
         yield served, client
 
 
 @contextmanager
-def gateway_in_thread(at: str, **said: Any) -> Iterator[Served]:
+def gateway_in_thread(at: str, **said: Any) -> Iterator[GatewayServer]:
     """A gateway whose loop runs in another thread, on real time."""
     settings = GatewaySettings(**{"at": at, "listen": "127.0.0.1:0", **said})
     background = Background("gateway of a test")
-    entered = serving(settings)
+    entered = run_gateway(settings)
     try:
         served = background.run(entered.__aenter__())
         try:

@@ -1,8 +1,8 @@
-"""One event's way through the network, put together from what each broker has seen of it.
+"""The path of one event through the network, put together from what each broker saw of it.
 
-A message is seen twice: where it was sent, and where it came. Between two brokers messages keep their order, so that
-the first that was sent is the first that came. A hop's parent is the last that had come to its sender before. Times are
-each broker's own: between machines they are as good as the machines' clocks.
+A message is seen twice: where it is sent and where it is received. Between two brokers messages keep their order, so
+the first one sent is the first one received. The parent of a hop is the last message that its sender received before.
+Times are each broker's own: between machines they are as good as the machines' clocks.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from meetpoint.api.ids import Peer
 from meetpoint.catalog.purposes import EVENT_STEPS
 from meetpoint.gateway.events.publish import Attributes
 
-__all__ = ["Delivery", "Drop", "Hop", "Meeting", "Path", "Visit", "put_together"]
+__all__ = ["Drop", "EventPath", "HomeMatch", "Hop", "OwnerVisit", "PathDelivery", "path_of"]
 
 LOST_US: Final = 1_000_000
-"""A message that has not come after so long will not."""
+"""A message that was not received within this time counts as lost."""
 NOTHING_KEPT: Final = "nothing that is kept here for others matched"
 _NOTHING_THERE: Final = "of 0 homes"
-"""What a broker says of a place with nothing for an event."""
+"""The end of the detail that a broker reports where no stored entry matches."""
 
 
 class Hop(msgspec.Struct, rename={"source": "from"}):
-    """One message that took the event on, or asked for what it needs."""
+    """A message that took the event a step on, or asked for what it needs."""
 
     number: int
     source: str
@@ -37,10 +37,10 @@ class Hop(msgspec.Struct, rename={"source": "from"}):
     ms: float
     parent: int | None
     routed: bool
-    """Whether it went by the overlay's routing, rather than straight."""
+    """Whether it took the overlay's routes rather than one direct connection."""
 
 
-class Meeting(msgspec.Struct):
+class HomeMatch(msgspec.Struct):
     """The event came to a home and matched there."""
 
     broker: str
@@ -49,8 +49,8 @@ class Meeting(msgspec.Struct):
     ms: float
 
 
-class Visit(msgspec.Struct):
-    """The event came to where subscriptions of others are found."""
+class OwnerVisit(msgspec.Struct):
+    """The event came to an owner of its keys, where entries of other homes are stored."""
 
     broker: str
     what: str
@@ -58,15 +58,15 @@ class Visit(msgspec.Struct):
 
 
 class Drop(msgspec.Struct):
-    """Where the event, or a message of it, went no further."""
+    """The place where the event, or a message of it, went no further."""
 
     broker: str
     why: str
     ms: float
 
 
-class Delivery(msgspec.Struct):
-    """A subscriber was told."""
+class PathDelivery(msgspec.Struct):
+    """A subscriber was notified."""
 
     broker: str
     name: str
@@ -74,8 +74,8 @@ class Delivery(msgspec.Struct):
     again: bool
 
 
-class Path(msgspec.Struct):
-    """One event's way, as far as it is known."""
+class EventPath(msgspec.Struct):
+    """The path of one event, as far as it is known."""
 
     id: str
     attributes: Attributes
@@ -84,26 +84,26 @@ class Path(msgspec.Struct):
     done: bool
     """Whether all brokers that may want it have it."""
     hops: list[Hop]
-    met: list[Meeting]
-    visited: list[Visit]
+    met: list[HomeMatch]
+    visited: list[OwnerVisit]
     dropped: list[Drop]
-    delivered: list[Delivery]
+    delivered: list[PathDelivery]
     is_cut: bool
-    """Whether more was seen than brokers remember."""
+    """Whether there was more to see than brokers remember."""
     silent: list[str]
-    """Brokers that did not say what they have seen."""
+    """Brokers that did not answer."""
 
 
-class _Side(msgspec.Struct):
-    """One side of a message."""
+class _Sighting(msgspec.Struct):
+    """A message as one of its two brokers saw it."""
 
     broker: bytes
     seen: Seen
 
 
-def put_together(id_: str, attributes: bytes, told: Mapping[Peer, FollowedIs | None], now_us: int) -> Path:
-    """The way of an event from what all brokers have told by `now_us`."""
-    sides = [_Side(peer.id, seen) for peer, answer in told.items() if answer is not None for seen in answer.seen]
+def path_of(id_: str, attributes: bytes, answers: Mapping[Peer, FollowedIs | None], now_us: int) -> EventPath:
+    """Return the path of an event, from the answers of all brokers by `now_us`."""
+    sides = [_Sighting(peer.id, seen) for peer, answer in answers.items() if answer is not None for seen in answer.seen]
     began = min((side.seen.at_us for side in sides if side.seen.step == "published"), default=None)
     if began is None:
         began = min((side.seen.at_us for side in sides), default=now_us)
@@ -112,49 +112,49 @@ def put_together(id_: str, attributes: bytes, told: Mapping[Peer, FollowedIs | N
         return round(max(0, at_us - began) / 1000, 3)
 
     origin = next((side.broker.hex() for side in sides if side.seen.step == "published"), None)
-    path = Path(
+    path = EventPath(
         id_, msgspec.Raw(attributes), origin, any(side.seen.step == "settled" for side in sides), [], [], [], [], [],
-        any(answer.is_cut for answer in told.values() if answer is not None),
-        sorted(peer.address for peer, answer in told.items() if answer is None),
+        any(answer.is_cut for answer in answers.values() if answer is not None),
+        sorted(peer.address for peer, answer in answers.items() if answer is None),
     )  # fmt: skip
-    silent: set[bytes] = {peer.id for peer, answer in told.items() if answer is None}
+    silent: set[bytes] = {peer.id for peer, answer in answers.items() if answer is None}
     arrived: dict[tuple[bytes, int], int] = {}
-    """By receiver and its number for the message, which hop it was."""
-    numbered: list[tuple[int, _Side]] = []
-    for sent, came in sorted(_pairs(sides), key=lambda pair: _moment(*pair)):
-        if came is None:
+    """The number of each hop, by its receiver and the receiver's number for the message."""
+    numbered: list[tuple[int, _Sighting]] = []
+    for sent, received in sorted(_pairs(sides), key=lambda pair: _order(*pair)):
+        if received is None:
             assert sent is not None
-            _lose(path, sent, silent, now_us, ms(sent.seen.at_us))
+            _add_lost(path, sent, silent, now_us, ms(sent.seen.at_us))
             continue
         number = len(path.hops) + 1
-        source = came.seen.peer if sent is None else sent.broker
+        source = received.seen.peer if sent is None else sent.broker
         hop = Hop(
-            number, source.hex(), came.broker.hex(), EVENT_STEPS[came.seen.kind], ms(came.seen.at_us), None,
-            came.seen.detail == "routed",
+            number, source.hex(), received.broker.hex(), EVENT_STEPS[received.seen.kind], ms(received.seen.at_us), None,
+            received.seen.detail == "routed",
         )  # fmt: skip
         path.hops.append(hop)
-        arrived[came.broker, came.seen.number] = number
+        arrived[received.broker, received.seen.number] = number
         if sent is not None:
             numbered.append((number, sent))
     for number, sent in numbered:
         before = [at for at in arrived if at[0] == sent.broker and at[1] < sent.seen.number]
         path.hops[number - 1].parent = arrived[max(before)] if before else None
     for side in sorted(sides, key=lambda side: (side.seen.at_us, side.seen.number)):
-        _became(path, side, ms(side.seen.at_us))
-    went_on = {origin, *(hop.source for hop in path.hops), *(met.broker for met in path.met)}
-    path.dropped = [drop for drop in path.dropped if drop.why != NOTHING_KEPT or drop.broker not in went_on]
+        _add_outcome(path, side, ms(side.seen.at_us))
+    forwarders = {origin, *(hop.source for hop in path.hops), *(met.broker for met in path.met)}
+    path.dropped = [drop for drop in path.dropped if drop.why != NOTHING_KEPT or drop.broker not in forwarders]
     return path
 
 
-def _moment(sent: _Side | None, came: _Side | None) -> tuple[int, int]:
-    side = sent if sent is not None else came
+def _order(sent: _Sighting | None, received: _Sighting | None) -> tuple[int, int]:
+    side = sent if sent is not None else received
     assert side is not None
     return side.seen.at_us, side.seen.number
 
 
-def _pairs(sides: list[_Side]) -> Iterator[tuple[_Side | None, _Side | None]]:
-    """What was sent and what came, the two sides of each message together."""
-    sent: dict[tuple[bytes, bytes, str, bytes], deque[_Side]] = defaultdict(deque)
+def _pairs(sides: list[_Sighting]) -> Iterator[tuple[_Sighting | None, _Sighting | None]]:
+    """Yield the two sightings of each message together; None for one that is missing."""
+    sent: dict[tuple[bytes, bytes, str, bytes], deque[_Sighting]] = defaultdict(deque)
     forward = [side for side in sides if side.seen.kind in EVENT_STEPS]
     forward.sort(key=lambda side: (side.broker, side.seen.number))
     for side in forward:
@@ -169,7 +169,7 @@ def _pairs(sides: list[_Side]) -> Iterator[tuple[_Side | None, _Side | None]]:
             yield side, None
 
 
-def _lose(path: Path, sent: _Side, silent: set[bytes], now_us: int, ms: float) -> None:
+def _add_lost(path: EventPath, sent: _Sighting, silent: set[bytes], now_us: int, ms: float) -> None:
     if now_us - sent.seen.at_us < LOST_US:
         return
     kind = EVENT_STEPS[sent.seen.kind]
@@ -180,22 +180,22 @@ def _lose(path: Path, sent: _Side, silent: set[bytes], now_us: int, ms: float) -
     path.dropped.append(Drop(sent.seen.peer.hex(), why, ms))
 
 
-def _became(path: Path, side: _Side, ms: float) -> None:
-    """What became of the event at a broker."""
+def _add_outcome(path: EventPath, side: _Sighting, ms: float) -> None:
+    """Add to the path what the event caused at a broker."""
     seen, broker = side.seen, side.broker.hex()
     if seen.step == "taken" and seen.names:
-        path.met.append(Meeting(broker, seen.names, None if seen.looked_at < 0 else seen.looked_at, ms))
+        path.met.append(HomeMatch(broker, seen.names, None if seen.looked_at < 0 else seen.looked_at, ms))
     elif seen.step == "taken":
         among = "no subscription" if seen.looked_at <= 0 else f"none of {seen.looked_at} subscriptions"
         path.dropped.append(Drop(broker, f"it came here, and {among} matched", ms))
     elif seen.step == "visited" and seen.detail.endswith(_NOTHING_THERE):
         path.dropped.append(Drop(broker, NOTHING_KEPT, ms))
     elif seen.step == "visited":
-        path.visited.append(Visit(broker, seen.detail, ms))
+        path.visited.append(OwnerVisit(broker, seen.detail, ms))
     elif seen.step == "repeated":
         path.dropped.append(Drop(broker, f"{', '.join(seen.names)} had an event of this id before", ms))
     elif seen.step in ("rejected", "dead"):
         words = "did not take it" if seen.step == "rejected" else "gave it up"
         path.dropped.append(Drop(broker, f"{', '.join(seen.names)} {words}: {seen.detail}", ms))
     elif seen.step == "notified":
-        path.delivered += [Delivery(broker, name, ms, bool(seen.detail)) for name in seen.names]
+        path.delivered += [PathDelivery(broker, name, ms, bool(seen.detail)) for name in seen.names]

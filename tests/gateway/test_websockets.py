@@ -12,10 +12,10 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from meetpoint.gateway import GatewayLimits, Served
-from meetpoint.gateway.events import sockets
+from meetpoint.gateway import GatewayLimits, GatewayServer
+from meetpoint.gateway.events import websockets
 from meetpoint.local_network import LocalNetwork
-from tests.gateway.running import PATIENCE_S, gateway, run, until
+from tests.gateway.gateways import PATIENCE_S, gateway, run, until
 
 
 class Socket:
@@ -37,8 +37,8 @@ class Socket:
 
 
 @asynccontextmanager
-async def socket(served: Served, **said: Any) -> AsyncIterator[Socket]:
-    async with connect(served.url.replace("http", "ws", 1) + "/ws", **said) as connection:
+async def socket(served: GatewayServer, **message: Any) -> AsyncIterator[Socket]:
+    async with connect(served.url.replace("http", "ws", 1) + "/ws", **message) as connection:
         yield Socket(connection)
 
 
@@ -89,12 +89,12 @@ def test_what_is_not_acknowledged_comes_again_to_the_next_socket(here: LocalNetw
 def test_who_loses_a_durable_subscription_is_told(here: LocalNetwork) -> None:
     async def main() -> None:
         async with gateway(here.url) as (served, _), socket(served) as one, socket(served) as two:
-            said: dict[str, Any] = {"type": "subscribe", "name": "a", "filter": "FALSE", "durable": "socket-taken"}
-            await one.ask(**said)
-            await two.ask(**said)
-            told = await one.hear()
-            assert (told["type"], told["name"]) == ("unsubscribed", "a")
-            assert told["reason"]
+            message: dict[str, Any] = {"type": "subscribe", "name": "a", "filter": "FALSE", "durable": "socket-taken"}
+            await one.ask(**message)
+            await two.ask(**message)
+            message = await one.hear()
+            assert (message["type"], message["name"]) == ("unsubscribed", "a")
+            assert message["reason"]
 
     run(main())
 
@@ -118,8 +118,8 @@ def test_a_wrong_message_is_answered_and_the_socket_stays(here: LocalNetwork, te
     async def main() -> None:
         async with gateway(here.url) as (served, _), socket(served) as one:
             await one.connection.send(text)
-            told = await one.hear()
-            assert (told["type"], told["error"]["kind"]) == ("error", kind)
+            message = await one.hear()
+            assert (message["type"], message["error"]["kind"]) == ("error", kind)
             assert (await one.ask(type="subscribe", name="still here", filter="FALSE"))["type"] == "subscribed"
 
     run(main())
@@ -141,7 +141,7 @@ def test_a_socket_has_bounds(here: LocalNetwork) -> None:
                     await one.hear()
                 assert closed.value.rcvd is not None
                 assert closed.value.rcvd.code == 1009
-            await until(lambda: len(served.gateway.slots) == 0)
+            await until(lambda: len(served.gateway.stream_limits) == 0)
 
     run(main())
 
@@ -166,7 +166,7 @@ def test_a_binary_frame_is_a_message_too_and_one_that_is_none_is_told(here: Loca
             await one.connection.send(b"\x00\xff")
             assert (await one.hear())["error"]["kind"] == "json"
             assert (await one.ask(type="unsubscribe", name="a"))["type"] == "unsubscribed"
-            assert served.gateway.counts.totals["internal_errors"] == 0
+            assert served.gateway.counters.totals["internal_errors"] == 0
 
     run(main())
 
@@ -181,13 +181,13 @@ def test_a_failure_of_our_own_ends_the_socket_with_a_word_and_no_other(
                 raise LookupError("a bug")
 
             with monkeypatch.context() as patch:
-                patch.setattr(sockets._Talk, "_subscribe", fail)
+                patch.setattr(websockets._Session, "_subscribe", fail)
                 await one.say(type="subscribe", name="a", filter="TRUE")
                 with pytest.raises(ConnectionClosed) as closed:
                     await one.hear()
             assert closed.value.rcvd is not None
             assert (closed.value.rcvd.code, "a bug" in closed.value.rcvd.reason) == (1011, False)
-            assert served.gateway.counts.totals["internal_errors"] == 1
+            assert served.gateway.counters.totals["internal_errors"] == 1
             assert (await two.ask(type="subscribe", name="a", filter="FALSE"))["type"] == "subscribed"
 
     run(main())

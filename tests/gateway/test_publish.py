@@ -15,11 +15,11 @@ from cloudevents.core.v1.event import CloudEvent
 
 import meetpoint as mp
 from meetpoint.gateway import GatewayLimits
-from meetpoint.gateway.http.bodies import check_json
 from meetpoint.gateway.http.errors import ApiError
+from meetpoint.gateway.http.routes import check_json
 from meetpoint.local_network import Local, LocalNetwork
 from tests.client.running import take
-from tests.gateway.running import gateway, gateway_in_thread, run
+from tests.gateway.gateways import gateway, gateway_in_thread, run
 
 STRUCTURED = {"Content-Type": "application/cloudevents+json"}
 BATCH = {"Content-Type": "application/cloudevents-batch+json"}
@@ -116,8 +116,8 @@ def test_what_cannot_be_published_is_refused_in_one_shape(
             assert (answer.status_code, answer.json()["error"]["kind"]) == (status, kind)
             assert words in answer.json()["error"]["message"]
             assert set(answer.json()) == {"error"}
-            assert served.gateway.counts.refusals == {kind: 1}
-            assert served.gateway.counts.totals["events_published"] == 0
+            assert served.gateway.counters.refusals == {kind: 1}
+            assert served.gateway.counters.totals["events_published"] == 0
 
     run(main())
 

@@ -1,4 +1,4 @@
-"""A gateway as a process, or in a loop that runs already."""
+"""The server: a gateway that listens, in a process of its own or in a running event loop."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ import uvicorn
 from meetpoint.broker.transport.sockets import listen_at
 from meetpoint.gateway.app import create_app
 from meetpoint.gateway.config import GatewaySettings
-from meetpoint.gateway.gateway import Gateway, Part
-from meetpoint.gateway.http.timeouts import impatient
+from meetpoint.gateway.gateway import Gateway, RouteGroup
+from meetpoint.gateway.http.protocol import http_protocol
 
-__all__ = ["Served", "serve", "serving"]
+__all__ = ["GatewayServer", "run_gateway", "serve"]
 
 CLOSE_S: Final = 2
-"""How long open requests may go on when the gateway stops."""
+"""The time for open requests to finish when the gateway stops."""
 KEEP_ALIVE_S: Final = 30
 BACKLOG: Final = 512
 
 
-class Served:
+class GatewayServer:
     """A gateway that listens."""
 
-    def __init__(self, settings: GatewaySettings, parts: Sequence[Part] | None = None) -> None:
+    def __init__(self, settings: GatewaySettings, groups: Sequence[RouteGroup] | None = None) -> None:
         self.settings = settings
-        self.app = create_app(settings, parts)
+        self.app = create_app(settings, groups)
         self.gateway: Gateway = self.app.state.gateway
         self._socket: socket.socket = listen_at(settings.address, "listen")
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # a peer that takes nothing is given up, also while a socket closes
@@ -39,10 +39,10 @@ class Served:
         self.address = str(settings.address._replace(port=port))
         self.url = f"{settings.scheme}://{self.address}"
         limits = settings.limits
-        self._server = _Server(
+        self._server = _UvicornServer(
             uvicorn.Config(
                 self.app,
-                http=impatient(limits.header_s, self.gateway.counts.refuse),
+                http=http_protocol(limits.header_s, self.gateway.counters.count_refusal),
                 ws="websockets-sansio",
                 lifespan="on",
                 log_config=None,
@@ -71,13 +71,13 @@ class Served:
         await self._server.serve(sockets=[self._socket])
 
     def stop(self) -> None:
-        """Answer what was asked, end all streams, and end."""
-        self.gateway.slots.close()
+        """Finish open requests, end all streams, and end."""
+        self.gateway.stream_limits.close()
         self._server.should_exit = True
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to whoever runs the process."""
+class _UvicornServer(uvicorn.Server):
+    """A server that leaves signals to the program that runs it."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -85,9 +85,11 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(settings: GatewaySettings, parts: Sequence[Part] | None = None) -> AsyncIterator[Served]:
-    """A gateway in the loop that runs; it serves when this is entered."""
-    served = Served(settings, parts)
+async def run_gateway(
+    settings: GatewaySettings, groups: Sequence[RouteGroup] | None = None
+) -> AsyncIterator[GatewayServer]:
+    """Run a gateway in the current event loop; it serves once this is entered."""
+    served = GatewayServer(settings, groups)
     running = asyncio.create_task(served.run())
     try:
         while not served.is_serving:
@@ -101,7 +103,7 @@ async def serving(settings: GatewaySettings, parts: Sequence[Part] | None = None
         await running
 
 
-async def serve(settings: GatewaySettings, parts: Sequence[Part] | None = None) -> None:
+async def serve(settings: GatewaySettings, groups: Sequence[RouteGroup] | None = None) -> None:
     """Serve until cancelled."""
-    async with serving(settings, parts):
+    async with run_gateway(settings, groups):
         await asyncio.Event().wait()

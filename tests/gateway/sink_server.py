@@ -10,10 +10,10 @@ import msgspec
 from aiohttp import web
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 
-__all__ = ["Got", "Sink", "agreeing", "sinking", "wanted"]
+__all__ = ["Sink", "SinkRequest", "agreeing", "sink_server", "wanted"]
 
 
-class Got(msgspec.Struct):
+class SinkRequest(msgspec.Struct):
     """A request to the sink."""
 
     headers: dict[str, str]
@@ -35,8 +35,8 @@ class Sink:
     """Takes webhooks; answers what it is told to. Whether it wants them it is asked apart."""
 
     def __init__(self) -> None:
-        self.got: list[Got] = []
-        self.answer: Callable[[Got], web.Response] = lambda _: web.Response(status=204)
+        self.got: list[SinkRequest] = []
+        self.answer: Callable[[SinkRequest], web.Response] = lambda _: web.Response(status=204)
         self.asked: list[dict[str, str]] = []
         self.agree: Callable[[], web.Response] = agreeing("*")
         self.url = ""
@@ -46,13 +46,13 @@ class Sink:
         if request.method == "OPTIONS":
             self.asked.append(headers)
             return self.agree()
-        got = Got(headers, await request.read(), request.path)
+        got = SinkRequest(headers, await request.read(), request.path)
         self.got.append(got)
         return self.answer(got)
 
 
 @asynccontextmanager
-async def sinking() -> AsyncIterator[Sink]:
+async def sink_server() -> AsyncIterator[Sink]:
     """A sink on this machine."""
     sink = Sink()
     app = web.Application()
