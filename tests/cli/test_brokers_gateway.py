@@ -19,8 +19,8 @@ import pytest
 
 import meetpoint as mp
 from meetpoint.broker import read_config
-from meetpoint.cli.network.connect import Reach
-from meetpoint.cli.network.flight_feed import ALERTS_BUSY, ALERTS_IDLE, BROAD, SETTINGS, Drawn, draw_flights, feeding
+from meetpoint.cli.flights import ALERTS_BUSY, ALERTS_IDLE, BROAD, SETTINGS, FlightData, choose_flights, run_flights
+from meetpoint.cli.network.connect import ConnectOptions
 from meetpoint.cli.network.up import HTTP_ABOVE, _free_http
 from tests.cli.conftest import Command
 from tests.cli.test_brokers_up import COMMAND, PATIENCE_S, running, until
@@ -163,8 +163,8 @@ def test_flights_are_published_at_each_broker_and_alerts_end_with_the_feed() -> 
     async def main() -> None:
         async with mp.local(brokers=2) as here, here.connect() as net:
             took = await net.subscribe("carrier = 'UA'")
-            reaches = [Reach(here.url_of(number)) for number in range(2)]
-            async with feeding(Drawn(flights, alerts), reaches, 100):
+            reaches = [ConnectOptions(here.url_of(number)) for number in range(2)]
+            async with run_flights(FlightData(flights, alerts), reaches, 100):
                 seen = []
                 async with asyncio.timeout(PATIENCE_S):
                     async for event in took:
@@ -185,7 +185,7 @@ def test_flights_are_published_at_each_broker_and_alerts_end_with_the_feed() -> 
 
 def test_drawn_alerts_are_told_things_and_a_few_never(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    drawn = draw_flights()
+    drawn = choose_flights()
     assert len(drawn.alerts) == len(BROAD) + ALERTS_BUSY + ALERTS_IDLE
     accept = {name: mp.parse_filter(text).accepts for name, text in drawn.alerts.items()}
     told = {name: sum(map(accepts, drawn.flights[:: len(drawn.flights) // 200])) for name, accepts in accept.items()}

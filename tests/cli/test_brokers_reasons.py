@@ -9,13 +9,13 @@ import pytest
 from meetpoint.api.client_messages import DeadLetterInfo, Held, JournalEntry
 from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.api.requests import SubscriptionOptions
-from meetpoint.cli.network.queries import just_before
-from meetpoint.cli.network.reasons import Known, Remembered, find_reason, show_time
+from meetpoint.cli.network.connect import just_before
+from meetpoint.cli.network.why import Evidence, JournalLine, explain_delivery, show_time
 from meetpoint.language import Event
 from meetpoint.language.events.msgpack import to_msgpack
 
-HERE, THERE = HomeId(b"here-home"), HomeId(b"there-home")
-KEY = EventKey(HERE, 1, 5)
+LOCAL_NETWORK, THERE = HomeId(b"here-home"), HomeId(b"there-home")
+KEY = EventKey(LOCAL_NETWORK, 1, 5)
 EVENT = Event("e1", "tick", 5, datetime(2026, 3, 1, tzinfo=UTC), {"price": 121.5, "symbol": "OTE"})
 SECOND = 1_000_000
 NOON = 1_772_366_400 * SECOND
@@ -23,9 +23,9 @@ NOON = 1_772_366_400 * SECOND
 
 def line(
     step: str, at_s: float, *names: str, broker: str = "there:1", detail: str = "", key: EventKey = KEY
-) -> Remembered:
+) -> JournalLine:
     content = to_msgpack(EVENT) if step == "published" else b""
-    return Remembered(broker, JournalEntry(NOON + int(at_s * SECOND), key, step, THERE, names, detail, content))
+    return JournalLine(broker, JournalEntry(NOON + int(at_s * SECOND), key, step, THERE, names, detail, content))
 
 
 def held(
@@ -44,9 +44,9 @@ SETTLED = line("settled", 0.1, broker="here:1")
 
 
 def known(
-    *lines: Remembered, holds: Held | None = None, letters: tuple[DeadLetterInfo, ...] = (), silent: str = ""
-) -> Known:
-    return Known(
+    *lines: JournalLine, holds: Held | None = None, letters: tuple[DeadLetterInfo, ...] = (), silent: str = ""
+) -> Evidence:
+    return Evidence(
         event="e1", name="alerts", lines=list(lines), held=holds, host="there:1" if holds else "",
         letters=list(letters), homes={THERE: "there:1"}, silent=[silent] if silent else [],
     )  # fmt: skip
@@ -88,8 +88,8 @@ CASES = [
 
 
 @pytest.mark.parametrize(("verdict", "headline", "facts"), CASES)
-def test_the_verdict_follows_from_the_facts(verdict: str, headline: str, facts: Known) -> None:
-    reason = find_reason(facts)
+def test_the_verdict_follows_from_the_facts(verdict: str, headline: str, facts: Evidence) -> None:
+    reason = explain_delivery(facts)
     assert reason.verdict == verdict
     assert headline in reason.headline
     assert reason.is_known == (verdict not in ("unknown", "no_event"))
@@ -99,7 +99,7 @@ def test_the_verdict_follows_from_the_facts(verdict: str, headline: str, facts: 
 
 def test_the_story_is_in_order_and_leaves_out_what_concerns_others_alone() -> None:
     lines = [SETTLED, SENT, line("notified", 0.2, "other"), QUEUED, PUBLISHED, line("acknowledged", 0.4, "other")]
-    reason = find_reason(known(*lines, holds=held()))
+    reason = explain_delivery(known(*lines, holds=held()))
     assert [what for _, what in reason.story] == [
         "subscription alerts was made; it is at there:1",
         "published at here:1, as number 5 of its stream",
@@ -113,20 +113,22 @@ def test_the_story_is_in_order_and_leaves_out_what_concerns_others_alone() -> No
 def test_an_event_that_was_published_twice_under_one_id() -> None:
     other = EventKey(THERE, 1, 9)
     again = line("published", 5, broker="there:1", key=other)
-    told = find_reason(known(PUBLISHED, again, QUEUED, line("repeated", 5.1, "alerts", key=other), SENT, holds=held()))
+    told = explain_delivery(
+        known(PUBLISHED, again, QUEUED, line("repeated", 5.1, "alerts", key=other), SENT, holds=held())
+    )
     story = [what for _, what in told.story]
     assert "published at there:1, again, as number 9 of its stream" in story
     assert "came to there:1 a second time, under the same id: dropped" in story
 
 
 def test_brokers_that_are_silent_are_named_whatever_the_verdict() -> None:
-    told = find_reason(known(PUBLISHED, QUEUED, SENT, holds=held(), silent="broker x:1: no answer within 3 s"))
+    told = explain_delivery(known(PUBLISHED, QUEUED, SENT, holds=held(), silent="broker x:1: no answer within 3 s"))
     assert told.text().endswith("not known: broker x:1: no answer within 3 s")
 
 
 def test_an_event_that_cannot_be_read_is_no_trace() -> None:
-    broken = Remembered("here:1", JournalEntry(NOON, KEY, "published", HERE, (), "", b"\xc1"))
-    told = find_reason(known(broken, SETTLED, holds=held()))
+    broken = JournalLine("here:1", JournalEntry(NOON, KEY, "published", LOCAL_NETWORK, (), "", b"\xc1"))
+    told = explain_delivery(known(broken, SETTLED, holds=held()))
     assert "what is kept of the event cannot be read" in told.unknown
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from meetpoint.cli.network.securing import Keys
+from meetpoint.cli.network.network_folder import NetworkKeys
 from tests.cli.conftest import Command
 from tests.cli.test_brokers_up import COMMAND, PATIENCE_S, Up, running, states, until
 from tests.ports import reserve_ports
@@ -116,7 +116,7 @@ def test_keys_that_are_there_are_taken_and_those_that_end_are_made_anew(
     def made() -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in (tmp_path / "keys").rglob("*") if path.is_file()}
 
-    keys = Keys(tmp_path / "keys")
+    keys = NetworkKeys(tmp_path / "keys")
     keys.make(["broker-1"])
     before = made()
     keys.make(["broker-1"])

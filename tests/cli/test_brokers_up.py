@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from meetpoint.broker.storage.folder import is_in_use
-from meetpoint.cli.network.up import READY_S
+from meetpoint.cli.network.supervisor import READY_S
 from tests.cli.conftest import Command
 from tests.ports import reserve_ports
 

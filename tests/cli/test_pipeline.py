@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from meetpoint.cli.pipeline import spark_runs, stages
-from meetpoint.lab.demo.demo import tell
+from meetpoint.cli.pipeline import spark_command
+from meetpoint.lab.demo.demo import print_note
 from meetpoint.matching.keys.feedback import Feedback
 from tests.archive.test_archive import accepted, archive
 from tests.cli.conftest import Command, Ran
@@ -316,7 +316,7 @@ LIVE = (
 
 
 def test_the_demo_on_spark_comes_to_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    tell(Console(width=120), flights=3000, alerts=60, with_spark=True, report=tmp_path)
+    print_note(Console(width=120), flights=3000, alerts=60, with_spark=True, report=tmp_path)
     shown = capsys.readouterr().out
     assert "Spark agrees on all 25 alerts asked" in shown
     assert shown.count("Held against meetpoint match, pair by pair: the same pairs") == 2
@@ -397,7 +397,7 @@ def test_a_mistake_is_told_and_nothing_is_written(command: Command, here: Path, 
 
 
 def test_without_pyspark_it_says_what_to_install(command: Command, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages, "find_spec", lambda name: None)
+    monkeypatch.setattr(spark_command, "find_spec", lambda name: None)
     wanted = "meetpoint: PySpark is not installed, which this command needs; run: pip install 'meetpoint[spark]'\n"
     assert command(*MATCH) == (2, "", wanted)
 
@@ -408,12 +408,12 @@ def test_what_a_job_dies_of_is_one_line(spark: SparkSession, here: Path) -> None
     (here / "late.parquet").unlink()
     with pytest.raises(Exception, match=r"late\.parquet") as raised:
         frame.toArrow()
-    said = spark_runs.said_by_spark(raised.value)
+    said = spark_command.spark_message(raised.value)
     assert said is not None
     assert said.startswith("Spark stopped: ")
     assert "\n" not in said
     assert "late.parquet" in said
-    assert spark_runs.said_by_spark(ValueError("[NOT_OF_SPARK] x")) is None
+    assert spark_command.spark_message(ValueError("[NOT_OF_SPARK] x")) is None
 
 
 # -- as a process ------------------------------------------------------------------------------------------------------

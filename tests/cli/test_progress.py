@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from meetpoint.cli.output.progress import progress
+from meetpoint.cli.output.streams import progress
 
 
 def test_a_log_has_a_line_a_minute(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     clock = itertools.count(0.0, 20.0)  # each step takes twenty seconds
-    monkeypatch.setattr("meetpoint.cli.output.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("meetpoint.cli.output.streams.time.monotonic", lambda: next(clock))
     with progress("running all", 9_000) as step:
         for _ in range(7):
             step(1_000)
@@ -38,7 +38,7 @@ def test_nobody_who_reads_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None
             return False
 
     monkeypatch.setattr(sys, "stderr", Closed())
-    monkeypatch.setattr("meetpoint.cli.output.progress.LINE_EVERY_S", 0.0)
+    monkeypatch.setattr("meetpoint.cli.output.streams.LINE_EVERY_S", 0.0)
     with progress("reading", 2) as step:
         step(1)
         step(1)

@@ -1,4 +1,4 @@
-"""The `meetpoint` command: one module for each group of subcommands, and what they share."""
+"""The `meetpoint` command: a module for each group of subcommands, and their shared options and output."""
 
 import sys
 
@@ -6,7 +6,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """The entry point. Loading the commands takes a moment, and Ctrl-C may come within it."""
+    """Run the command. Loading it takes a moment, and Ctrl-C may come within it."""
     try:
         from meetpoint.cli.app import main as run
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""`python -m meetpoint.cli`: the command, where it has not been put on the path."""
+"""`python -m meetpoint.cli`: the command, where it is not on the path."""
 
 from meetpoint.cli import main
 

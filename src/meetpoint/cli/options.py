@@ -1,4 +1,4 @@
-"""Options that several commands have, each said in one way."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ Settings = Annotated[
 
 
 def read_schema(path: Path | None) -> Schema | None:
-    """The schema in a file, if one is named."""
+    """Read the schema of a file, if one is given."""
     from meetpoint.language import Schema
 
     return None if path is None else Schema.from_yaml(path)
 
 
 def read_settings(given: list[str] | None, option: str = "--config") -> dict[str, str]:
-    """What stands on both sides of the first equals sign."""
+    """Split each KEY=VALUE at its first equals sign."""
     settings = {}
     for text in given or ():
         key, sign, value = text.partition("=")
@@ -69,7 +69,7 @@ def read_settings(given: list[str] | None, option: str = "--config") -> dict[str
 
 
 def need_arrow() -> None:
-    """Refuse a command that reads or writes tables where what does so is not installed."""
+    """Raise SetupError where pyarrow or numpy is missing, for commands that read or write tables."""
     for package in ("pyarrow", "numpy"):
         if find_spec(package) is None:
             raise SetupError(

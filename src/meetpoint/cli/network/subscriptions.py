@@ -12,10 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from meetpoint.cli.network.connect import HERE, Reach, reaching
-from meetpoint.cli.network.queries import Brokers, Reached, all_held, answered, brokers_at, labels_of, run
+from meetpoint.cli.network.connect import (
+    LOCAL_NETWORK,
+    BrokerLink,
+    BrokerSet,
+    ConnectOptions,
+    all_subscriptions,
+    brokers_at,
+    labels_of,
+    request,
+    run,
+    with_connect_options,
+)
 from meetpoint.cli.options import AsJson, need_arrow
-from meetpoint.cli.output.streams import QuietConsole, complain, finish, json_text, print_json
+from meetpoint.cli.output.streams import QuietConsole, finish, json_text, print_error, print_json
 from meetpoint.errors import EventError, FilterError, MeetpointError, one_line
 
 if TYPE_CHECKING:
@@ -26,12 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = ["subs_app"]
 
-AT_ONCE = 256
-"""How many subscriptions are under way to brokers at one time."""
-PATIENCE_S = 30.0
-"""How long a broker may take that refuses for now."""
-SHOWN = 60
-"""How many characters of a filter stand in a table."""
+CONCURRENT_MAX = 256
+"""The most requests to brokers at a time."""
+RETRY_S = 30.0
+"""The time for a broker that refuses for now."""
+FILTER_SHOWN_MAX = 60
+"""The most characters of a filter in a table."""
 
 subs_app = typer.Typer(no_args_is_help=True, help="The subscriptions of a network: list, export, import, end.")
 
@@ -45,10 +55,10 @@ Labels = Annotated[
 
 
 @subs_app.command("list")
-@reaching()
-def list_(at: Reach = HERE, owner: Owner = "", label: Labels = None, as_json: AsJson = False) -> None:
+@with_connect_options()
+def list_(at: ConnectOptions = LOCAL_NETWORK, owner: Owner = "", label: Labels = None, as_json: AsJson = False) -> None:
     """All subscriptions: at which broker, how many events wait, whether somebody takes them, the filter."""
-    found, silent = run(_held(at, owner, labels_of(label)))
+    found, unanswered = run(_all_at(at, owner, labels_of(label)))
     if as_json:
         rows = [
             {
@@ -60,17 +70,17 @@ def list_(at: Reach = HERE, owner: Owner = "", label: Labels = None, as_json: As
             }
             for host, held in found
         ]
-        print_json({"subscriptions": rows, "silent": silent})
+        print_json({"subscriptions": rows, "silent": unanswered})
     else:
         _show(found)
-    _tell_silent(silent)
+    _report_unanswered(unanswered)
 
 
 @subs_app.command("export")
-@reaching()
+@with_connect_options()
 def export(
     out: Annotated[str, typer.Option("--out", metavar="FILE", help="A .jsonl file; - is standard output.")] = "-",
-    at: Reach = HERE,
+    at: ConnectOptions = LOCAL_NETWORK,
     owner: Owner = "",
     label: Labels = None,
 ) -> None:
@@ -79,9 +89,9 @@ def export(
 
     if out != "-" and not out.endswith((".jsonl", ".ndjson", ".json")):
         raise SourceError(f"{out}: subscriptions are written as JSON lines; name the file .jsonl")
-    found, silent = run(_held(at, owner, labels_of(label)))
-    if silent:
-        raise MeetpointError(f"the list would not be complete, and is not written: {'; '.join(silent)}")
+    found, unanswered = run(_all_at(at, owner, labels_of(label)))
+    if unanswered:
+        raise MeetpointError(f"the list would not be complete, and is not written: {'; '.join(unanswered)}")
     lines = [json_text({**_row(held), "durable": True}) for _, held in found if held.terms.durable]
     text = "".join(line + "\n" for line in lines)
     if out == "-":
@@ -93,27 +103,29 @@ def export(
         write_text(out, text)
     passing = sum(not held.terms.durable for _, held in found)
     if passing:
-        complain(f"{passing:,} that are not durable are left out: they live as long as their clients")
+        print_error(f"{passing:,} that are not durable are left out: they live as long as their clients")
 
 
-async def _held(at: Reach, owner: str, labels: dict[str, str]) -> tuple[list[tuple[str, Held]], list[str]]:
-    """All subscriptions with the addresses of their brokers, by name; and which brokers did not say theirs."""
+async def _all_at(at: ConnectOptions, owner: str, labels: dict[str, str]) -> tuple[list[tuple[str, Held]], list[str]]:
+    """Return all subscriptions by name with their brokers' addresses, and the problems of silent brokers."""
     async with brokers_at(at) as brokers:
         return await _collect(brokers, await brokers.all(), owner, labels)
 
 
 async def _collect(
-    brokers: Brokers, everyone: list[Reached], owner: str = "", labels: dict[str, str] | None = None
+    brokers: BrokerSet, all_brokers: list[BrokerLink], owner: str = "", labels: dict[str, str] | None = None
 ) -> tuple[list[tuple[str, Held]], list[str]]:
     wanted = tuple(sorted((labels or {}).items()))
-    answers = await asyncio.gather(*(all_held(brokers, one, owner, wanted) for one in everyone))
-    found = [(one.peer.address, held) for one, answer in zip(everyone, answers, strict=True) for held in answer or ()]
+    answers = await asyncio.gather(*(all_subscriptions(brokers, one, owner, wanted) for one in all_brokers))
+    found = [
+        (one.peer.address, held) for one, answer in zip(all_brokers, answers, strict=True) for held in answer or ()
+    ]
     found.sort(key=lambda pair: pair[1].name)
-    return found, [one.problem for one, answer in zip(everyone, answers, strict=True) if answer is None]
+    return found, [one.problem for one, answer in zip(all_brokers, answers, strict=True) if answer is None]
 
 
 def _row(held: Held) -> dict[str, Any]:
-    """A subscription as it stands in a file."""
+    """Return a subscription as a line of a file."""
     row: dict[str, Any] = {
         "name": held.name,
         "filter": held.filter,
@@ -139,7 +151,7 @@ def _show(found: list[tuple[str, Held]]) -> None:
         table.add_column("queued", justify="right")
         table.add_column("filter", overflow="fold")
         for host, held in found:
-            text = held.filter if len(held.filter) <= SHOWN else held.filter[: SHOWN - 1] + "…"
+            text = held.filter if len(held.filter) <= FILTER_SHOWN_MAX else held.filter[: FILTER_SHOWN_MAX - 1] + "…"
             name, owner, text = (escape(one_line(each)) for each in (held.name, held.terms.owner, text))
             table.add_row(name, host, _state(held), owner, f"{held.queued:,}", text)
         console.print(table)
@@ -154,18 +166,18 @@ def _state(held: Held) -> str:
     return "taken" if held.is_present else "waiting"
 
 
-def _tell_silent(silent: list[str]) -> None:
-    for problem in silent:
-        complain(f"not complete: {problem}")
-    if silent:
+def _report_unanswered(unanswered: list[str]) -> None:
+    for problem in unanswered:
+        print_error(f"not complete: {problem}")
+    if unanswered:
         raise typer.Exit(1)
 
 
 # -- import ------------------------------------------------------------------------------------------------------------
 
 
-class _Wanted(msgspec.Struct, frozen=True):
-    """A subscription as a file has it."""
+class _ImportedSubscription(msgspec.Struct, frozen=True):
+    """A subscription of a file."""
 
     row: int
     name: str
@@ -177,7 +189,7 @@ class _Wanted(msgspec.Struct, frozen=True):
 
 
 @subs_app.command("import")
-@reaching()
+@with_connect_options()
 def import_(
     file: Annotated[
         str,
@@ -186,7 +198,7 @@ def import_(
             help="What `subs export` wrote, .jsonl or -; or .csv or .parquet with the columns id, filter, subscriber.",
         ),
     ],
-    at: Reach = HERE,
+    at: ConnectOptions = LOCAL_NETWORK,
     rejects: Annotated[
         str | None, typer.Option("--rejects", metavar="FILE", help="Where rows that are set aside go, with reasons.")
     ] = None,
@@ -210,37 +222,37 @@ def import_(
     finish(aside.summary())
 
 
-async def _import(at: Reach, file: str, rejected: Rejected) -> Counter[str]:
+async def _import(at: ConnectOptions, file: str, rejected: Rejected) -> Counter[str]:
     from meetpoint.api.client_messages import SchemaIs, SchemaOf
-    from meetpoint.cli.output.progress import progress
+    from meetpoint.cli.output.streams import progress
     from meetpoint.client import NetworkError
     from meetpoint.language import Schema
     from meetpoint.matching.io.rejects import reject
 
     counts: Counter[str] = Counter()
     async with brokers_at(at) as brokers:
-        everyone = await brokers.all()
-        found, silent = await _collect(brokers, everyone)
-        if silent:
+        all_brokers = await brokers.all()
+        found, unanswered = await _collect(brokers, all_brokers)
+        for problem in unanswered:
             raise NetworkError(
-                f"nothing is imported while a broker is silent, since what it holds would be made twice: {silent[0]}"
+                f"nothing is imported while a broker is silent, since what it holds would be made twice: {problem}"
             )
-        there = {held.name: (host, held) for host, held in found}
-        by_address = {one.peer.address: one for one in everyone}
-        text = (await answered(brokers.first, SchemaOf(), SchemaIs)).schema
+        existing = {held.name: (host, held) for host, held in found}
+        by_address = {one.peer.address: one for one in all_brokers}
+        text = (await request(brokers.first, SchemaOf(), SchemaIs)).schema
         rows = _read(file, rejected, Schema.from_yaml(text) if text else None)
         turn = 0
-        with progress(f"importing to {len(everyone)} brokers") as step:
-            while chunk := list(islice(rows, AT_ONCE)):
-                under_way = []
+        with progress(f"importing to {len(all_brokers)} brokers") as step:
+            while chunk := list(islice(rows, CONCURRENT_MAX)):
+                requests = []
                 for wanted in chunk:
-                    if wanted.name in there:
-                        host, held = there[wanted.name]
-                        under_way.append(_change(by_address[host], held, wanted))
+                    if wanted.name in existing:
+                        host, held = existing[wanted.name]
+                        requests.append(_change(by_address[host], held, wanted))
                     else:
-                        under_way.append(_make(everyone[turn % len(everyone)], wanted))
+                        requests.append(_make(all_brokers[turn % len(all_brokers)], wanted))
                         turn += 1
-                outcomes = await asyncio.gather(*under_way)
+                outcomes = await asyncio.gather(*requests)
                 for wanted, (outcome, reason) in zip(chunk, outcomes, strict=True):
                     if outcome == "refused":
                         rejected(reject("subscriptions", wanted.row, f"{wanted.name}: {reason}", wanted.filter))
@@ -250,8 +262,8 @@ async def _import(at: Reach, file: str, rejected: Rejected) -> Counter[str]:
     return counts
 
 
-def _read(file: str, rejected: Rejected, schema: Schema | None) -> Iterator[_Wanted]:
-    """The rows of a file whose names and filters are good; the others are set aside."""
+def _read(file: str, rejected: Rejected, schema: Schema | None) -> Iterator[_ImportedSubscription]:
+    """Yield the rows of a file with good names and filters; set the others aside."""
     from meetpoint.language.filters.filter import FilterParser
     from meetpoint.matching.io.files import format_of, json_rows
     from meetpoint.matching.io.rejects import reject
@@ -275,7 +287,7 @@ def _read(file: str, rejected: Rejected, schema: Schema | None) -> Iterator[_Wan
 
 
 def _table(file: str, rejected: Rejected) -> Iterator[tuple[int, dict[str, Any]]]:
-    """A file as `meetpoint match --subs` reads it."""
+    """Yield the rows of a file as `meetpoint match --subs` reads it."""
     from meetpoint.matching.io.subscriptions import unread_subscriptions
 
     for one in unread_subscriptions(file, rejected):
@@ -285,7 +297,7 @@ def _table(file: str, rejected: Rejected) -> Iterator[tuple[int, dict[str, Any]]
         )
 
 
-def _wanted(number: int, row: dict[str, Any]) -> _Wanted:
+def _wanted(number: int, row: dict[str, Any]) -> _ImportedSubscription:
     name = row.get("name", row.get("id"))
     if isinstance(name, int) and not isinstance(name, bool):
         name = str(name)
@@ -307,20 +319,22 @@ def _wanted(number: int, row: dict[str, Any]) -> _Wanted:
     if lifetime is not None and (isinstance(lifetime, bool) or not isinstance(lifetime, int | float) or lifetime <= 0):
         raise EventError(f"{name}: its lifetime_s is no number of seconds above 0; leave it out for ever")
     lifetime_us = None if lifetime is None else int(lifetime * 1e6)
-    return _Wanted(number, name, text, owner, tuple(sorted(labels.items())), row.get("paused") is True, lifetime_us)
+    return _ImportedSubscription(
+        number, name, text, owner, tuple(sorted(labels.items())), row.get("paused") is True, lifetime_us
+    )
 
 
-async def _make(one: Reached, wanted: _Wanted) -> tuple[str, str]:
+async def _make(one: BrokerLink, wanted: _ImportedSubscription) -> tuple[str, str]:
     from meetpoint.api.requests import Detach, Subscribe, SubscriptionOptions
 
     terms = SubscriptionOptions(True, wanted.owner, wanted.labels, wanted.lifetime_us, wanted.paused)
     made = await _ask(one, Subscribe(wanted.name, wanted.filter, terms), "new")
-    if one.link is not None:
-        one.link.tell(Detach(wanted.name))  # a home takes it that whoever subscribes is there
+    if one.connection is not None:
+        one.connection.tell(Detach(wanted.name))  # a home takes it that whoever subscribes is there
     return made
 
 
-async def _change(one: Reached, held: Held, wanted: _Wanted) -> tuple[str, str]:
+async def _change(one: BrokerLink, held: Held, wanted: _ImportedSubscription) -> tuple[str, str]:
     from meetpoint.api.requests import Update
 
     if not held.terms.durable:
@@ -335,37 +349,40 @@ async def _change(one: Reached, held: Held, wanted: _Wanted) -> tuple[str, str]:
     return await _ask(one, Update(wanted.name, filter_, labels, None, paused), "changed")
 
 
-async def _ask(one: Reached, what: Subscribe | Update, done: str) -> tuple[str, str]:
-    """Ask until it is done or refused for good; NetworkError where the broker does neither."""
+async def _ask(one: BrokerLink, what: Subscribe | Update, done: str) -> tuple[str, str]:
+    """Send a request until it is done or refused for good; raise NetworkError where neither comes in time."""
     from meetpoint.api.outcomes import Stored
     from meetpoint.client.backoff import Backoff
     from meetpoint.client.errors import NetworkError, RefusedError
 
-    assert one.link is not None
+    assert one.connection is not None
     backoff, problem = Backoff(), "no answer"
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(RETRY_S):
             while True:
                 try:
-                    await answered(one.link, what, Stored)
+                    await request(one.connection, what, Stored)
                     return done, ""
                 except RefusedError as error:
                     return "refused", str(error)
                 except NetworkError as error:
                     problem = str(error)
-                    if not one.link.is_open:
+                    if not one.connection.is_open:
                         raise
                 await backoff.wait()
     except TimeoutError:
-        raise NetworkError(f"{what.name}: not done within {PATIENCE_S:g} s: {problem}; import the file again") from None
+        raise NetworkError(f"{what.name}: not done within {RETRY_S:g} s: {problem}; import the file again") from None
 
 
 # -- ending one --------------------------------------------------------------------------------------------------------
 
 
 @subs_app.command("end")
-@reaching()
-def end(name: Annotated[str, typer.Argument(metavar="NAME", help="A durable subscription.")], at: Reach = HERE) -> None:
+@with_connect_options()
+def end(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A durable subscription.")],
+    at: ConnectOptions = LOCAL_NETWORK,
+) -> None:
     """End a durable subscription, with all that waits for it."""
 
     async def unsubscribe() -> None:
@@ -374,13 +391,13 @@ def end(name: Annotated[str, typer.Argument(metavar="NAME", help="A durable subs
         from meetpoint.client.errors import NetworkError
 
         async with brokers_at(at) as brokers:
-            located = await answered(brokers.first, Locate(name), Located)
+            located = await request(brokers.first, Locate(name), Located)
             if located.host is None:
                 raise MeetpointError(f"there is no subscription {name}; see: meetpoint subs list")
-            one = await brokers.to(located.host)
-            if one.link is None:
+            one = await brokers.connect_to(located.host)
+            if one.connection is None:
                 raise NetworkError(f"{name} is at a broker that does not answer: {one.problem}")
-            await answered(one.link, Unsubscribe(name), Stored)
+            await request(one.connection, Unsubscribe(name), Stored)
 
     run(unsubscribe())
     sys.stdout.write(f"{name} has ended\n")

@@ -1,4 +1,4 @@
-"""`meetpoint top`, how all brokers are, live; `meetpoint why`, what became of an event for a subscription."""
+"""`meetpoint top`: the state of all brokers, live."""
 
 from __future__ import annotations
 
@@ -10,29 +10,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from meetpoint.cli.network.connect import HERE, Reach, reaching
-from meetpoint.cli.network.queries import Brokers, Reached, all_dead, brokers_at, just_before, run
-from meetpoint.cli.options import AsJson
-from meetpoint.cli.output.streams import EXIT_SET_ASIDE, QuietConsole, complain, print_json
+from meetpoint.cli.network.connect import (
+    LOCAL_NETWORK,
+    BrokerSet,
+    ConnectOptions,
+    brokers_at,
+    run,
+    with_connect_options,
+)
+from meetpoint.cli.output.streams import QuietConsole, print_json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from meetpoint.api.client_messages import BrokerStatus, DeadLetterInfo, Held
-    from meetpoint.cli.network.reasons import Known
+    from meetpoint.api.client_messages import BrokerStatus
 
-__all__ = ["top", "why"]
+__all__ = ["top"]
 
 PIPE_COLUMNS = 250
-SILENT_S = 1.0
-"""Whoever takes longer is shown as silent."""
+BROKER_TIMEOUT_S = 1.0
+"""A broker that takes longer is shown as silent."""
 
 
 # -- top ---------------------------------------------------------------------------------------------------------------
 
 
-class _Row(msgspec.Struct):
-    """One broker between two moments. Numbers are None where it did not answer."""
+class _BrokerRow(msgspec.Struct):
+    """The numbers of a broker between two samples; None where it did not answer."""
 
     broker: str
     state: str
@@ -44,14 +48,14 @@ class _Row(msgspec.Struct):
     outbox: int | None = None
     dead_letters: int | None = None
     store_ms: float | None = None
-    """What a sync took between the two moments; None also where there was none."""
+    """The average time of a sync between the two samples; None where there was none."""
     connections: int | None = None
     up_s: float | None = None
 
 
-@reaching()
+@with_connect_options()
 def top(
-    at: Reach = HERE,
+    at: ConnectOptions = LOCAL_NETWORK,
     once: Annotated[bool, typer.Option("--once", help="Print one table, and stop.")] = False,
     interval: Annotated[
         float, typer.Option("--interval", min=0.1, max=3600, metavar="SECONDS", help="How long a look takes.")
@@ -66,87 +70,89 @@ def top(
             raise
 
 
-async def _watch(at: Reach, once: bool, interval: float, as_json: bool) -> None:
-    async with brokers_at(at, SILENT_S) as brokers:
-        before = await _look(brokers)
+async def _watch(at: ConnectOptions, once: bool, interval: float, as_json: bool) -> None:
+    async with brokers_at(at, BROKER_TIMEOUT_S) as brokers:
+        before = await _sample(brokers)
         if once or as_json or not sys.stdout.isatty():
             while True:
                 await asyncio.sleep(interval)
-                now = await _look(brokers)
-                _print(_rows(before, now), as_json)
+                now = await _sample(brokers)
+                _print(_broker_rows(before, now), as_json)
                 if once:
                     return
                 before = now
         from rich.live import Live
 
-        with Live(_table(_rows(before, before)), console=QuietConsole(), screen=False, auto_refresh=False) as live:
+        with Live(
+            _table(_broker_rows(before, before)), console=QuietConsole(), screen=False, auto_refresh=False
+        ) as live:
             while True:
                 await asyncio.sleep(interval)
-                now = await _look(brokers)
-                live.update(_table(_rows(before, now)), refresh=True)
+                now = await _sample(brokers)
+                live.update(_table(_broker_rows(before, now)), refresh=True)
                 before = now
 
 
-class _Look(msgspec.Struct):
-    """What all brokers said at one moment."""
+class _Sample(msgspec.Struct):
+    """The status of all brokers at one moment."""
 
     at: float
-    said: dict[str, BrokerStatus | None]
+    status: dict[str, BrokerStatus | None]
     problems: dict[str, str]
 
 
-async def _look(brokers: Brokers) -> _Look:
+async def _sample(brokers: BrokerSet) -> _Sample:
     from meetpoint.api.client_messages import BrokerStatus, Status
     from meetpoint.client.errors import RefusedError
 
-    everyone = await brokers.all()
-    said = await asyncio.gather(*(brokers.ask(one, Status(), BrokerStatus) for one in everyone))
-    refused = [one.problem for one in everyone if one.is_refused]
-    if refused and not any(said):
+    all_brokers = await brokers.all()
+    status = await asyncio.gather(*(brokers.ask(one, Status(), BrokerStatus) for one in all_brokers))
+    refused = [one.problem for one in all_brokers if one.is_refused]
+    if refused and not any(status):
         raise RefusedError(refused[0])  # they are there, and do not tell
-    return _Look(
+    return _Sample(
         time.monotonic(),
-        {one.peer.address: word for one, word in zip(everyone, said, strict=True)},
-        {one.peer.address: one.problem for one in everyone},
+        {one.peer.address: word for one, word in zip(all_brokers, status, strict=True)},
+        {one.peer.address: one.problem for one in all_brokers},
     )
 
 
-def _rows(before: _Look, now: _Look) -> list[_Row]:
-    return [_row(address, before, now) for address in now.said]
+def _broker_rows(before: _Sample, now: _Sample) -> list[_BrokerRow]:
+    return [_broker_row(address, before, now) for address in now.status]
 
 
-def _row(address: str, before: _Look, now: _Look) -> _Row:
-    said, former = now.said[address], before.said.get(address)
-    if said is None:
-        return _Row(address, "silent", now.problems.get(address, ""))
-    row = _Row(
+def _broker_row(address: str, before: _Sample, now: _Sample) -> _BrokerRow:
+    status, earlier = now.status[address], before.status.get(address)
+    if status is None:
+        return _BrokerRow(address, "silent", now.problems.get(address, ""))
+    row = _BrokerRow(
         address,
-        said.state,
-        subscriptions=_count(said, "subscriptions"),
-        queued=_count(said, "queued_events"),
-        outbox=_count(said, "unsettled_events"),
-        dead_letters=_count(said, "dead_letters"),
-        connections=_count(said, "clients"),
-        up_s=round(said.up_s, 1),
+        status.state,
+        subscriptions=_count(status, "subscriptions"),
+        queued=_count(status, "queued_events"),
+        outbox=_count(status, "unsettled_events"),
+        dead_letters=_count(status, "dead_letters"),
+        connections=_count(status, "clients"),
+        up_s=round(status.up_s, 1),
     )
-    spent = now.at - before.at
-    if former is not None and former.up_s <= said.up_s and spent > 0:
-        row.published_per_s = round(_grown(former, said, "events_published") / spent, 1)
-        row.delivered_per_s = round(_grown(former, said, "deliveries") / spent, 1)
-        commits = _grown(former, said, "store_commits")
-        row.store_ms = round(1000 * _grown(former, said, "store_commit_seconds") / commits, 2) if commits else None
+    elapsed_s = now.at - before.at
+    if earlier is not None and earlier.up_s <= status.up_s and elapsed_s > 0:
+        row.published_per_s = round(_growth(earlier, status, "events_published") / elapsed_s, 1)
+        row.delivered_per_s = round(_growth(earlier, status, "deliveries") / elapsed_s, 1)
+        commits = _growth(earlier, status, "store_commits")
+        row.store_ms = round(1000 * _growth(earlier, status, "store_commit_seconds") / commits, 2) if commits else None
     return row
 
 
-def _count(said: BrokerStatus, name: str) -> int:
-    return int(said.numbers.get(name, 0))
+def _count(status: BrokerStatus, name: str) -> int:
+    return int(status.numbers.get(name, 0))
 
 
-def _grown(former: BrokerStatus, said: BrokerStatus, name: str) -> float:
-    return max(0.0, said.numbers.get(name, 0.0) - former.numbers.get(name, 0.0))
+def _growth(earlier: BrokerStatus, status: BrokerStatus, name: str) -> float:
+    return max(0.0, status.numbers.get(name, 0.0) - earlier.numbers.get(name, 0.0))
 
 
-def _print(rows: list[_Row], as_json: bool) -> None:
+def _print(rows: list[_BrokerRow], as_json: bool) -> None:
     if as_json:
         print_json({"brokers": [msgspec.to_builtins(row) for row in rows]})
     else:
@@ -155,11 +161,11 @@ def _print(rows: list[_Row], as_json: bool) -> None:
 
 
 def _console() -> QuietConsole:
-    """As wide as the terminal; a pipe takes any width."""
+    """Return a console as wide as the terminal, or very wide for a pipe."""
     return QuietConsole() if sys.stdout.isatty() else QuietConsole(width=PIPE_COLUMNS)
 
 
-def _table(rows: list[_Row]) -> Table:
+def _table(rows: list[_BrokerRow]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -202,73 +208,3 @@ def _shown(value: float | None) -> str:
 
 
 # -- why ---------------------------------------------------------------------------------------------------------------
-
-
-@reaching()
-def why(
-    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event's id, as `pub` and `sub` print it.")],
-    subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="The subscription's name.")],
-    at: Reach = HERE,
-    as_json: AsJson = False,
-) -> None:
-    """What became of an event for a subscription: where it went, what stopped it, and what nobody knows any more."""
-    from meetpoint.cli.network.reasons import find_reason
-
-    reason = find_reason(run(_learn(at, event_id, subscription)))
-    if as_json:
-        print_json(reason.to_dict())
-    else:
-        sys.stdout.write(reason.text() + "\n")
-    if not reason.is_known:
-        raise typer.Exit(EXIT_SET_ASIDE)
-
-
-async def _learn(at: Reach, event_id: str, name: str) -> Known:
-    """Ask all brokers for all they know of both."""
-    from meetpoint.api.client_messages import Journal, JournalIs
-    from meetpoint.cli.network.reasons import Known, Remembered
-
-    async with brokers_at(at) as brokers:
-        everyone = await brokers.all()
-        known = Known(event=event_id, name=name, homes={bytes(one.peer.id): one.peer.address for one in everyone})
-
-        async def remembered(what: Journal) -> list[Remembered]:
-            answers = await asyncio.gather(*(brokers.ask(one, what, JournalIs) for one in everyone))
-            return [
-                Remembered(one.peer.address, line)
-                for one, answer in zip(everyone, answers, strict=True)
-                for line in (answer.lines if answer is not None else ())
-            ]
-
-        lines = await remembered(Journal(event_id))
-        for key in dict.fromkeys(one.line.event for one in lines):  # whoever did not publish it knows only its key
-            lines += await remembered(Journal("", key))
-        known.lines = list({(one.broker, one.line): one for one in lines}.values())
-        keys = {one.line.event for one in lines}
-        found = await asyncio.gather(*(_about(brokers, one, name) for one in everyone))
-        for one, (held, letters) in zip(everyone, found, strict=True):
-            if held is not None:
-                known.held, known.host = held, one.peer.address
-            known.letters += [letter for letter in letters if letter.event in keys or _has_id(letter, event_id)]
-        known.silent = [one.problem for one in everyone if one.problem]
-        return known
-
-
-async def _about(brokers: Brokers, one: Reached, name: str) -> tuple[Held | None, list[DeadLetterInfo]]:
-    """The subscription, if a broker has it, and its dead letters there."""
-    from meetpoint.api.client_messages import Subscriptions, SubscriptionsAre
-
-    told = await brokers.ask(one, Subscriptions(after=just_before(name)), SubscriptionsAre)
-    held = None if told is None else next((held for held in told.subscriptions if held.name == name), None)
-    return held, await all_dead(brokers, one, name) or []
-
-
-def _has_id(letter: DeadLetterInfo, event_id: str) -> bool:
-    from meetpoint.errors import MeetpointError
-    from meetpoint.language.events.msgpack import from_msgpack
-
-    try:
-        return from_msgpack(letter.content).id == event_id
-    except MeetpointError:
-        complain("a dead letter cannot be read, and is passed over")
-        return False

@@ -1,4 +1,4 @@
-"""What the commands write: pairs, rows set aside, and lines for people.
+"""Files that commands write: pairs, rejected rows and texts.
 
 A file appears under its name only when it is complete: it is written beside it and moved into place at the end. On a
 standard stream everything is JSON lines.
@@ -123,8 +123,8 @@ def _json_cells(column: pa.ChunkedArray) -> Iterator[str]:
         yield text
 
 
-class _Line:
-    """A file to which the csv module writes, and from which a line is taken."""
+class _LineBuffer:
+    """A file object that keeps the last line that the csv module wrote."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -135,14 +135,14 @@ class _Line:
 
 
 def _csv_line(cells: Sequence[object]) -> str:
-    line = _Line()
+    line = _LineBuffer()
     # It quotes the characters of its own line's end and no others: a lone carriage return must be quoted too.
     csv.writer(line, lineterminator="\r\n").writerow(["" if cell is None else cell for cell in cells])
     return line.text.removesuffix("\r\n") + "\n"
 
 
 class RejectFile:
-    """Rows that are set aside: counted, the first kept for a message, all of them written if a file is named."""
+    """Rows that are set aside: all are counted and, if a file is named, written; the first is kept for a message."""
 
     def __init__(self, path: str | None) -> None:
         self._file = None if path is None else TableFile(path)
@@ -169,7 +169,7 @@ class RejectFile:
             self._file.__exit__(kind, error, trace)
 
     def add(self, reject: Reject) -> None:
-        """Set one row aside."""
+        """Set a row aside."""
         self.count += 1
         if self.first is None:
             self.first = reject
@@ -190,7 +190,7 @@ class RejectFile:
         self._pending = []
 
     def summary(self) -> str | None:
-        """What to say at the end, if anything was set aside."""
+        """Return a message for the end, or None where no row was set aside."""
         if self.first is None:
             return None
         where = f"they are in {self._path}" if self._path else "name --rejects FILE to keep them"
@@ -199,9 +199,10 @@ class RejectFile:
 
 
 def refuse_overlap(outputs: Mapping[str, str | None], inputs: Mapping[str, object]) -> None:
-    """An output that is also an input would destroy it, and two in one file would destroy each other.
+    """Raise SourceError where an output is also an input, or two outputs are one file.
 
-    Both are given by the option that names them. What two streams have in common is refused too.
+    Either would destroy data. Files are given by the options that name them; two uses of one standard stream are
+    refused too.
     """
     given = {option: str(path) for option, path in inputs.items() if path is not None}
     read_twice = [option for option, path in given.items() if path == STANDARD_STREAM]
@@ -229,7 +230,7 @@ def _same(path: str, other: str) -> bool:
 
 
 def write_text(path: str, text: str) -> None:
-    """A small text to a file or to standard output."""
+    """Write a small text to a file or to standard output."""
     if path == STANDARD_STREAM:
         sys.stdout.write(text)
         return

@@ -1,4 +1,4 @@
-"""What the commands show to people."""
+"""Reports of lint and backtest, for people."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BAR_WIDTH = 30
 
 
 def lint_to_dict(report: Report) -> dict[str, Any]:
-    """All of a report, ready for JSON."""
+    """Return all of a report for JSON."""
     return {
         "filters": report.filters,
         "counts": {str(oddity): count for oddity, count in report.counts().items()},
@@ -33,7 +33,7 @@ def lint_to_dict(report: Report) -> dict[str, Any]:
 
 
 def show_lint(console: Console, report: Report) -> None:
-    """The findings, the first of them in full."""
+    """Print the findings, the first of them in full."""
     if report.findings:
         table = Table(box=None, pad_edge=False)
         for column in ("id", "oddity", "why"):
@@ -47,7 +47,7 @@ def show_lint(console: Console, report: Report) -> None:
 
 
 def show_backtest(console: Console, result: Backtest) -> None:
-    """Hits, near misses, the timeline and samples."""
+    """Print hits, near misses, the timeline and samples."""
     share = f"{result.rate:.3%}" if result.events else "no events"
     console.print(f"{result.hits:,} of {result.events:,} events accepted ({share})", highlight=False)
     if result.near_misses:
@@ -70,7 +70,7 @@ def show_backtest(console: Console, result: Backtest) -> None:
 
 
 def _show_timeline(console: Console, timeline: Sequence[Bucket]) -> None:
-    """At most so many rows, several buckets in each where there are more."""
+    """Print at most `TIMELINE_ROWS` rows, with several buckets in each where there are more."""
     step = -(-len(timeline) // TIMELINE_ROWS)
     groups = [timeline[at : at + step] for at in range(0, len(timeline), step)]
     most = max(sum(b.hits for b in group) for group in groups)

@@ -1,4 +1,4 @@
-"""What goes to standard streams: JSON that every reader takes, lines for people, and how a command ends.
+"""Standard streams of commands: JSON for programs, lines and progress for people, and exit codes.
 
 Consoles leave a closed pipe to `app`, which documents the exit codes.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any, NoReturn
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NoReturn
 
 import typer
 from rich.console import Console
@@ -20,12 +21,14 @@ __all__ = [
     "EXIT_SET_ASIDE",
     "EXIT_STOPPED",
     "QuietConsole",
-    "complain",
     "finish",
     "json_text",
+    "print_error",
     "print_json",
-    "tell",
+    "print_note",
+    "progress",
 ]
+
 
 EXIT_SET_ASIDE = 1
 EXIT_REFUSED = 2
@@ -33,21 +36,21 @@ EXIT_STOPPED = 130
 
 
 class QuietConsole(Console):
-    """A console for which a reader that goes away is a BrokenPipeError, as elsewhere, not an exit with 1."""
+    """A console that raises BrokenPipeError when its reader goes away, instead of exiting with 1."""
 
     def on_broken_pipe(self) -> NoReturn:
         raise BrokenPipeError
 
 
-def complain(message: str) -> None:
-    """What went wrong, on standard error."""
+def print_error(message: str) -> None:
+    """Print an error or a warning on standard error."""
     with suppress(OSError):  # whoever closed standard error does not want to know
         sys.stderr.write(f"meetpoint: {message}\n")
         sys.stderr.flush()
 
 
-def tell(message: str) -> None:
-    """Something good to know for a person who looks on."""
+def print_note(message: str) -> None:
+    """Print a note on standard error, on a terminal only."""
     if sys.stderr.isatty():
         sys.stderr.write(f"{message}\n")
 
@@ -55,17 +58,17 @@ def tell(message: str) -> None:
 def finish(set_aside_summary: str | None) -> None:
     """End a command; with its own exit code where something was set aside."""
     if set_aside_summary is not None:
-        complain(set_aside_summary)
+        print_error(set_aside_summary)
         raise typer.Exit(EXIT_SET_ASIDE)
 
 
 def print_json(value: Any) -> None:
-    """One object for a program to read."""
+    """Print one object for a program."""
     sys.stdout.write(json_text(value) + "\n")
 
 
 def json_text(value: Any) -> str:
-    """One line of JSON; NaN and the infinities, which JSON does not have, are strings."""
+    """Return one line of JSON; NaN and the infinities, which JSON does not have, become strings."""
     try:
         return json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
     except ValueError:
@@ -80,3 +83,50 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(below) for below in value]
     return value
+
+
+# -- progress ----------------------------------------------------------------------------------------------------------
+
+
+LINE_EVERY_S: Final = 60.0
+"""The interval of progress lines where there is no terminal."""
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on a terminal, else a line now and then; call the result with steps done since."""
+    console = QuietConsole(stderr=True)
+    if not console.is_terminal:
+        yield _lines(what, total)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda steps: bar.advance(task, steps)
+
+
+def _lines(what: str, total: int | None) -> Callable[[int], None]:
+    """Return a step function that prints a line a minute, for a log; shorter work prints nothing."""
+    began = told = time.monotonic()
+    done = 0
+
+    def step(steps: int) -> None:
+        nonlocal told, done
+        done += steps
+        now = time.monotonic()
+        if now - told >= LINE_EVERY_S:
+            told = now
+            upto = "" if total is None else f" of {total:,}"
+            with suppress(OSError):  # whoever closed standard error does not want to know
+                sys.stderr.write(f"{what}: {done:,}{upto}, {(now - began) / 60:.0f} min\n")
+                sys.stderr.flush()
+
+    return step

@@ -1,7 +1,7 @@
 """`meetpoint pipeline`: the stages of the data pipeline on Spark, each a command on files and folders.
 
-What is known to be wrong without Spark is told before it starts, since that takes seconds. Exit codes and errors are
-those of `app`.
+Errors that show without Spark are reported before it starts, since that takes seconds. Exit codes and errors are those
+of `app`. =(INDEX, HITS, DEAD, MEASURED, FEEDBACK) | Files and folders that `run` writes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import typer
 
 from meetpoint.cli.options import LOCAL, AsJson, Master, SchemaFile, Settings, read_schema, read_settings
 from meetpoint.cli.output.streams import finish
-from meetpoint.cli.pipeline.spark_runs import waiting
-from meetpoint.cli.pipeline.stages import (
+from meetpoint.cli.pipeline.spark_command import (
     EVENT,
     DeadPath,
     EventPath,
@@ -27,13 +26,13 @@ from meetpoint.cli.pipeline.stages import (
     OutPath,
     Result,
     ResultShape,
+    SparkCommand,
     Strategy,
     StrategyName,
     SubsPath,
-    Work,
     WriteMode,
-    dead_summary,
-    deliver_dead,
+    dead_letter_summary,
+    deliver_dead_letters,
     joined,
     named,
     plan_match,
@@ -41,6 +40,7 @@ from meetpoint.cli.pipeline.stages import (
     read_subscriptions,
     rejected_summary,
     run_match,
+    waiting,
 )
 from meetpoint.cli.pipeline.stream import stream
 from meetpoint.wording import counted
@@ -48,7 +48,7 @@ from meetpoint.wording import counted
 __all__ = ["pipeline_app"]
 
 INDEX, HITS, DEAD, MEASURED, FEEDBACK = "index", "hits.parquet", "dead.parquet", "measured.json", "feedback.bin"
-"""What `run` writes."""
+"""Files and folders that `run` writes."""
 
 pipeline_app = typer.Typer(no_args_is_help=True)
 
@@ -80,22 +80,24 @@ def validate(
     as_json: AsJson = False,
 ) -> None:
     """Check events against a schema: those that conform are written, the others are dead letters with reasons."""
-    work = Work(master, config, as_json, {"EVENTS": events, "--schema": schema}, {"--out": out, "--dead": dead}, mode)
+    work = SparkCommand(
+        master, config, as_json, {"EVENTS": events, "--schema": schema}, {"--out": out, "--dead": dead}, mode
+    )
     declared = read_schema(schema)
-    with work.running() as spark:
+    with work.session() as spark:
         from meetpoint.spark import deliver
 
         read = read_events(spark, events, declared, keep)
         with waiting(spark, "validating"):
             tally = read.tally()
             written = deliver(read.good, out, mode=mode).rows
-            deliver_dead(read, tally, dead, mode)
+            deliver_dead_letters(read, tally, dead, mode)
     work.report(
         {"in": tally.good + tally.dead, "good": written, "dead": tally.dead, "out": out},
         f"{counted(tally.good + tally.dead, 'row')}: {counted(written, 'event')} in {out}, "
         f"{counted(tally.dead, 'dead letter')}",
     )
-    finish(dead_summary(tally, dead))
+    finish(dead_letter_summary(tally, dead))
 
 
 @pipeline_app.command("compile")
@@ -112,9 +114,11 @@ def compile_(
     as_json: AsJson = False,
 ) -> None:
     """Parse subscriptions in parallel, and publish an index of them as a new version in a directory."""
-    work = Work(master, config, as_json, {"SUBS": subs, "--sample": sample, "--schema": schema}, {"--to": to}, None)
+    work = SparkCommand(
+        master, config, as_json, {"SUBS": subs, "--sample": sample, "--schema": schema}, {"--to": to}, None
+    )
     declared = read_schema(schema)
-    with work.running() as spark:
+    with work.session() as spark:
         held = read_subscriptions(spark, subs, declared)
         like = None if sample is None else read_events(spark, sample, None, None).good
         with waiting(spark, "compiling"):
@@ -156,9 +160,9 @@ def match(
 ) -> None:
     """Which subscription accepts which event: the columns of the event, and subscription."""
     inputs = {"EVENTS": events, "--subs": subs, "--schema": schema}
-    work = Work(master, config, as_json, inputs, {"--out": out, "--dead": dead}, mode)
+    work = SparkCommand(master, config, as_json, inputs, {"--out": out, "--dead": dead}, mode)
     declared = read_schema(schema)
-    with work.running() as spark:
+    with work.session() as spark:
         from meetpoint.spark import deliver
 
         read = read_events(spark, events, declared, keep)
@@ -175,7 +179,7 @@ def match(
                 hits = hits.select(EVENT, hits.columns[-1])
             written = deliver(hits, out, mode=mode).rows
             tally = read.tally()
-            deliver_dead(read, tally, dead, mode)
+            deliver_dead_letters(read, tally, dead, mode)
     manifest = plan.version.manifest
     work.report(
         {
@@ -191,7 +195,7 @@ def match(
         f"{counted(tally.good, 'event')}, {counted(manifest.subscriptions, 'subscription')}, "
         f"{counted(written, str(result)[:-1])} in {out}",
     )
-    finish(joined(rejected_summary(plan.version, is_kept=is_compiled), dead_summary(tally, dead)))
+    finish(joined(rejected_summary(plan.version, is_kept=is_compiled), dead_letter_summary(tally, dead)))
 
 
 @pipeline_app.command()
@@ -217,8 +221,8 @@ def deliver(
 ) -> None:
     """Write rows to another format, to folders by a column, or to any sink that Spark has."""
     options = read_settings(option, "--option")
-    work = Work(master, config, as_json, {"HITS": hits}, {"--to": to}, mode)
-    with work.running() as spark:
+    work = SparkCommand(master, config, as_json, {"HITS": hits}, {"--to": to}, mode)
+    with work.session() as spark:
         from meetpoint.spark import deliver
         from meetpoint.spark.reader import read_rows
 
@@ -250,9 +254,9 @@ def measure(
 ) -> None:
     """What events hold, how selective constraints are, where many meet, and which subscriptions are silent."""
     inputs = {"EVENTS": events, "--subs": subs, "--hits": hits, "--schema": schema}
-    work = Work(master, config, as_json, inputs, {"--out": out, "--feedback": feedback}, None)
+    work = SparkCommand(master, config, as_json, inputs, {"--out": out, "--feedback": feedback}, None)
     declared = read_schema(schema)
-    with work.running() as spark:
+    with work.session() as spark:
         from meetpoint.spark import measure
         from meetpoint.spark.reader import read_rows
 
@@ -268,7 +272,7 @@ def measure(
         found.feedback.save(feedback)
     work.report(found.to_dict(), found.text())
     rejected = None if held is None else rejected_summary(held.compiled)
-    finish(joined(rejected, dead_summary(tally, None)))
+    finish(joined(rejected, dead_letter_summary(tally, None)))
 
 
 @pipeline_app.command()
@@ -286,8 +290,8 @@ def compact(
     from meetpoint.matching.backtest import read_width
 
     keep_s = None if keep is None else read_width(keep).total_seconds()
-    work = Work(master, config, as_json, {"ARCHIVE": archive}, {}, None)
-    with work.running() as spark:
+    work = SparkCommand(master, config, as_json, {"ARCHIVE": archive}, {}, None)
+    with work.session() as spark:
         from meetpoint.spark import compact_archive
 
         with waiting(spark, "compacting"):
@@ -322,9 +326,9 @@ def run(
     mode = Mode.OVERWRITE if overwrite else Mode.ERROR
     place = {name: os.path.join(out, name) for name in (HITS, DEAD, INDEX, MEASURED, FEEDBACK)}
     inputs = {"EVENTS": events, "--subs": subs, "--schema": schema}
-    work = Work(master, config, as_json, inputs, {HITS: place[HITS], DEAD: place[DEAD]}, mode, "--overwrite")
+    work = SparkCommand(master, config, as_json, inputs, {HITS: place[HITS], DEAD: place[DEAD]}, mode, "--overwrite")
     declared = read_schema(schema)
-    with work.running() as spark:
+    with work.session() as spark:
         from meetpoint.spark import deliver, measure
         from meetpoint.spark.reader import read_rows
 
@@ -332,7 +336,7 @@ def run(
         held = read_subscriptions(spark, subs, declared)
         with waiting(spark, "validating"):
             tally = read.tally()
-            deliver_dead(read, tally, place[DEAD], mode)
+            deliver_dead_letters(read, tally, place[DEAD], mode)
         with waiting(spark, "compiling"):
             held = held.compile(place[INDEX], read.good)
             plan = plan_match(read.good, held, strategy, Result.PAIRS, Missing.ERROR)
@@ -360,7 +364,7 @@ def run(
         f"{counted(tally.good, 'event')}, {counted(manifest.subscriptions, 'subscription')}, "
         f"{counted(pairs, 'pair')} in {out}",
     )
-    finish(joined(rejected_summary(plan.version), dead_summary(tally, place[DEAD])))
+    finish(joined(rejected_summary(plan.version), dead_letter_summary(tally, place[DEAD])))
 
 
 pipeline_app.command()(stream)

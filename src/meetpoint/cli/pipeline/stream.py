@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from meetpoint.cli.options import LOCAL, AsJson, Master, SchemaFile, Settings, read_schema
-from meetpoint.cli.output.streams import finish, tell
-from meetpoint.cli.pipeline.spark_runs import waiting
-from meetpoint.cli.pipeline.stages import (
+from meetpoint.cli.output.streams import finish, print_note
+from meetpoint.cli.pipeline.spark_command import (
     DeadPath,
     Kept,
     Missing,
     MissingColumns,
     Result,
     ResultShape,
+    SparkCommand,
     Strategy,
     StrategyName,
     SubsPath,
-    Work,
     read_subscriptions,
+    waiting,
     were,
 )
 from meetpoint.wording import counted
@@ -76,10 +76,10 @@ def stream(
         raise typer.BadParameter("--once stops at the end; leave one of the two out.", param_hint="--trigger")
     inputs = {"FOLDER": events, "--subs": subs, "--schema": schema}
     outputs = {"--out": out, "--dead": dead, "--checkpoint": checkpoint}
-    work = Work(master, config, as_json, inputs, outputs, None)
+    work = SparkCommand(master, config, as_json, inputs, outputs, None)
     declared = read_schema(schema)
     before = -1
-    with work.running() as spark:
+    with work.session() as spark:
         from meetpoint.matching.io.rejects import SourceError
         from meetpoint.spark import stream as start
         from meetpoint.spark.reader import follow_events
@@ -105,7 +105,7 @@ def stream(
                 result=str(result),
                 missing=str(missing),
             )
-        with waiting(spark, f"following {events}"), _asked_to_stop() as asked:
+        with waiting(spark, f"following {events}"), _stop_signals() as asked:
             _follow(running, asked, before)
         told = _sums(batches(out, spark), before)
     work.report(
@@ -119,8 +119,8 @@ def stream(
 
 
 @contextmanager
-def _asked_to_stop() -> Iterator[threading.Event]:
-    """Set by Ctrl-C or SIGTERM, the first time; Spark itself would give up the batch that runs."""
+def _stop_signals() -> Iterator[threading.Event]:
+    """Lend an event that the first Ctrl-C or SIGTERM sets; Spark itself would give up the current batch."""
     asked = threading.Event()
 
     def note(number: int, frame: Any) -> None:
@@ -137,12 +137,12 @@ def _asked_to_stop() -> Iterator[threading.Event]:
 
 
 def _follow(running: Stream, asked: threading.Event, last: int) -> None:
-    """Wait for the end, and tell a person who looks on of each batch after the last of an earlier run."""
+    """Wait for the end; report each batch after the last of an earlier run to a person who looks on."""
     while not running.await_done(_POLL_SECONDS):
         for batch in running.progress(_SHOWN):
             if batch.batch > last:
                 last = batch.batch
-                tell(
+                print_note(
                     f"batch {last}: {batch.events:,} events, {batch.hits:,} hits, {batch.dead:,} dead letters, "
                     f"{batch.events_per_second:,.0f} events/s"
                 )
@@ -151,7 +151,7 @@ def _follow(running: Stream, asked: threading.Event, last: int) -> None:
 
 
 def _sums(out: list[Batch], last: int) -> dict[str, int]:
-    """What the batches after the last of an earlier run came to."""
+    """Return the totals of batches after the last of an earlier run."""
     new = [batch for batch in out if batch.batch > last]
     sums = {name: sum(getattr(batch, name) for batch in new) for name in ("events", "dead", "hits")}
     return {"batches": len(new), **sums}

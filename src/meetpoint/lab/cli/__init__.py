@@ -1,4 +1,4 @@
-"""The lab's commands. `meetpoint.cli.lab` lists their names and loads them from here."""
+"""The lab's commands. `meetpoint.cli.app` lists their names and loads them from here."""
 
 from __future__ import annotations
 

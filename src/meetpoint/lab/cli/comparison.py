@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import typer
 
 from meetpoint.cli.options import need_arrow
-from meetpoint.cli.output.streams import EXIT_SET_ASIDE, QuietConsole, complain, print_json
+from meetpoint.cli.output.streams import EXIT_SET_ASIDE, QuietConsole, print_error, print_json
 from meetpoint.errors import MeetpointError
 from meetpoint.wording import counted
 
@@ -67,7 +67,7 @@ class Wanted(NamedTuple):
 
 def compare_schemes(wanted: Wanted, as_json: bool) -> None:
     """Run all of them, and tell; exit with 1 if any was wrong, or rows were set aside."""
-    from meetpoint.cli.output.progress import progress
+    from meetpoint.cli.output.streams import progress
     from meetpoint.lab.sim.compare.compare import compare, configured
 
     given, aside = _given(wanted)
@@ -92,7 +92,7 @@ def compare_schemes(wanted: Wanted, as_json: bool) -> None:
     for costs in runs:
         _tell_failure(wanted, costs)
     if aside is not None and (summary := aside.summary()) is not None:
-        complain(summary)
+        print_error(summary)
     if not all(costs.good for costs in runs) or (aside is not None and aside.count):
         raise typer.Exit(EXIT_WRONG)
 
@@ -237,6 +237,6 @@ def _tell_failure(wanted: Wanted, costs: Costs) -> None:
     if costs.good:
         return
     which = costs.scheme if len(wanted.seeds) == 1 else f"{costs.scheme}, seed {costs.seed}"
-    complain(f"{which}: {wrong_told([costs])}; repeat it with: {wanted.command(costs)}")
+    print_error(f"{which}: {wrong_told([costs])}; repeat it with: {wanted.command(costs)}")
     for problem in costs.problems:
-        complain(f"  {problem}")
+        print_error(f"  {problem}")

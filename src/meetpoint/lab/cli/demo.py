@@ -23,6 +23,6 @@ def demo(
 ) -> None:
     """A story: flights of 2013 against some thousand alerts; who gets what, why not, and a second opinion."""
     need_arrow()
-    from meetpoint.lab.demo.demo import tell as tell_story
+    from meetpoint.lab.demo.demo import print_note as tell_story
 
     tell_story(QuietConsole(), flights=flights, alerts=alerts, with_spark=spark, report=report)

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meetpoint.cli.options import LOCAL, AsJson, Master, Settings, need_arrow, read_settings
-from meetpoint.cli.output.progress import progress
-from meetpoint.cli.output.streams import EXIT_SET_ASIDE, QuietConsole, complain, print_json, tell
-from meetpoint.cli.pipeline.spark_runs import running
-from meetpoint.cli.pipeline.stages import need_spark
+from meetpoint.cli.output.streams import EXIT_SET_ASIDE, QuietConsole, print_error, print_json, print_note, progress
+from meetpoint.cli.pipeline.spark_command import need_spark, spark_session
 
 if TYPE_CHECKING:
     from meetpoint.lab.experiments.experiment import Scale
@@ -120,8 +118,8 @@ def run(
     slowest: tuple[float, str] | None = None
     cpu_s = 0.0
     if left:
-        tell(f"{len(cells):,} cells, of which {len(cells) - len(left):,} are done")
-        with running(master, read_settings(config)) as spark, progress(f"running {name}", len(left)) as step:
+        print_note(f"{len(cells):,} cells, of which {len(cells) - len(left):,} are done")
+        with spark_session(master, read_settings(config)) as spark, progress(f"running {name}", len(left)) as step:
             from meetpoint.lab.experiments.grid import run_cells
 
             for done in run_cells(spark, left, store, jobs):
@@ -130,7 +128,7 @@ def run(
                 if done.error is not None:
                     failed.append(f"{done.cell}: {done.error}")
                     if len(failed) <= FAILURES_TOLD:
-                        complain(failed[-1])
+                        print_error(failed[-1])
                 elif slowest is None or done.cpu_s > slowest[0]:
                     slowest = done.cpu_s, str(done.cell)
     seconds = time.monotonic() - begin
@@ -154,7 +152,7 @@ def run(
             sys.stdout.write(f"the longest took {slowest[0]:.0f} s of CPU: {slowest[1]}\n")
         sys.stdout.write(f"meetpoint experiment report --results {store.folder}\n")
     if failed:
-        complain(f"{len(failed):,} cells failed; run the same command again to try only these")
+        print_error(f"{len(failed):,} cells failed; run the same command again to try only these")
         raise typer.Exit(EXIT_SET_ASIDE)
 
 

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from meetpoint.cli.options import LOCAL, AsJson, Master, Settings
-from meetpoint.cli.pipeline.spark_runs import waiting
-from meetpoint.cli.pipeline.stages import Mode, Work, WriteMode
+from meetpoint.cli.pipeline.spark_command import Mode, SparkCommand, WriteMode, waiting
 
 __all__ = ["generate"]
 
@@ -33,8 +32,8 @@ def generate(
 ) -> None:
     """Make up a workload of any size: the same from one seed, however many machines draw it."""
     places = {"events": f"{out}/events.parquet", "subscriptions": f"{out}/subscriptions.parquet"}
-    work = Work(master, config, as_json, {}, dict(places), mode)
-    with work.running() as spark:
+    work = SparkCommand(master, config, as_json, {}, dict(places), mode)
+    with work.session() as spark:
         from meetpoint.lab.workloads.on_spark import generate as draw
         from meetpoint.spark import deliver
 

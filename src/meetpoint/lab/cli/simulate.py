@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from meetpoint.cli.options import AsJson
-from meetpoint.cli.output.streams import EXIT_SET_ASIDE, QuietConsole, complain, print_json
+from meetpoint.cli.output.streams import EXIT_SET_ASIDE, QuietConsole, print_error, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -197,7 +197,7 @@ def _one(config: RunConfig, seed: int, story: str | None, as_json: bool) -> None
         teller = Storyteller(story, lambda line: (out.write(line + "\n"), None)[1])
     report = run(config, seed, teller)
     if teller is not None and not teller.found:
-        complain(f"nothing happened that has to do with {story!r}; events are e1, e2, …, subscriptions s1, s2, …")
+        print_error(f"nothing happened that has to do with {story!r}; events are e1, e2, …, subscriptions s1, s2, …")
     if as_json:
         print_json(_plain(report))
     else:
@@ -208,7 +208,7 @@ def _one(config: RunConfig, seed: int, story: str | None, as_json: bool) -> None
 
 
 def _many(config: RunConfig, seeds: range, as_json: bool) -> None:
-    from meetpoint.cli.output.progress import progress
+    from meetpoint.cli.output.streams import progress
     from meetpoint.lab.sim.run import run_many
 
     reports = []
@@ -225,7 +225,9 @@ def _many(config: RunConfig, seeds: range, as_json: bool) -> None:
     for report in bad[:FAILURES_TOLD]:
         _tell_failure(config, report)
     if len(bad) > FAILURES_TOLD:
-        complain(f"and {len(bad) - FAILURES_TOLD:,} more seeds: {', '.join(str(r.seed) for r in bad[FAILURES_TOLD:])}")
+        print_error(
+            f"and {len(bad) - FAILURES_TOLD:,} more seeds: {', '.join(str(r.seed) for r in bad[FAILURES_TOLD:])}"
+        )
     if bad:
         raise typer.Exit(EXIT_WRONG)
 
@@ -244,9 +246,9 @@ def _tell_failure(config: RunConfig, report: Report) -> None:
 
     wrong = [f"{name} {count}" for name, count in report.counts.items() if count]
     wrong += [f"{kind} never happened" for kind in report.never_injected]
-    complain(f"seed {report.seed}: {', '.join(wrong)}; repeat it with: {command(config, report.seed)}")
+    print_error(f"seed {report.seed}: {', '.join(wrong)}; repeat it with: {command(config, report.seed)}")
     for problem in report.problems[:PROBLEMS_TOLD]:
-        complain(f"  {problem}")
+        print_error(f"  {problem}")
 
 
 def _summary(reports: list[Report], bad: list[Report]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from meetpoint.cli.flights import make_alerts, read_flights
-from meetpoint.cli.output.progress import progress
 from meetpoint.cli.output.reports import show_backtest
+from meetpoint.cli.output.streams import progress
 from meetpoint.errors import FilterError
 from meetpoint.lab.demo.network import tell_network
 from meetpoint.language import parse_filter
@@ -25,7 +25,7 @@ from meetpoint.matching.backtest import Backtest, backtest, read_width
 from meetpoint.matching.io.rejects import Reject
 from meetpoint.matching.jobs import load_events, load_subscriptions, matches
 
-__all__ = ["tell"]
+__all__ = ["print_note"]
 
 SHOWN = 5
 CHECKED_BY_ORACLE = 300
@@ -34,7 +34,7 @@ BACKTESTED = "carrier = 'UA' AND dest = 'SFO' AND dep_delay > 120"
 TIME, WIDTH = "time_hour", "1d"
 
 
-def tell(console: Console, *, flights: int, alerts: int, with_spark: bool, report: Path) -> None:
+def print_note(console: Console, *, flights: int, alerts: int, with_spark: bool, report: Path) -> None:
     """All acts, in order."""
     with console.status("reading the flights of 2013 …"):
         table = read_flights(flights)

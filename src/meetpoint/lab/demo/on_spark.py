@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from meetpoint.cli.pipeline.spark_runs import running
+from meetpoint.cli.pipeline.spark_command import spark_session
 from meetpoint.lab.demo.live import tell_live
 from meetpoint.lab.demo.papers import tell_papers
 from meetpoint.matching.backtest import Backtest
@@ -49,7 +49,7 @@ class Told:
 
 def tell_spark(console: Console, told: Told, report: Path) -> None:
     """All acts in one session; what they write is gone afterwards, but for the report."""
-    with tempfile.TemporaryDirectory(prefix="meetpoint-demo-") as folder, running(MASTER, {}) as spark:
+    with tempfile.TemporaryDirectory(prefix="meetpoint-demo-") as folder, spark_session(MASTER, {}) as spark:
         flights = _write(told.flights, Path(folder, "flights"))
         events = spark.read.parquet(flights)
         _second_opinion(console, events, told)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from meetpoint.cli.output.progress import progress
+from meetpoint.cli.output.streams import progress
 from meetpoint.lab.experiments.catalog import named
 from meetpoint.lab.experiments.grid import run_cells
 from meetpoint.lab.experiments.report import write_report

@@ -1,4 +1,7 @@
-"""`meetpoint broker` and `meetpoint leave`: one broker that runs, and one that goes."""
+"""`meetpoint broker`, `meetpoint leave` and `meetpoint gateway`: processes that serve a network.
+
+The gateway serves HTTP and the dashboard for a network that runs elsewhere; `meetpoint up` has one of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,28 @@ import os
 import signal
 import sys
 import threading
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meetpoint.cli.network.connect import HERE, Reach, reaching
-from meetpoint.cli.network.queries import answered, run
+from meetpoint.cli.network.connect import LOCAL_NETWORK, ConnectOptions, request, run, with_connect_options
 from meetpoint.cli.options import Insecure, RevokedTokens, TokenKeys
+from meetpoint.errors import MeetpointError
 
-__all__ = ["broker", "leave", "leave_network"]
+if TYPE_CHECKING:
+    from meetpoint.gateway import GatewaySettings
+
+
+__all__ = ["broker", "gateway", "leave", "leave_network", "page_address"]
+
+
+# -- brokers -----------------------------------------------------------------------------------------------------------
+
 
 LEAVE_S = 120.0
-"""How long a broker may take to hand everything over."""
+"""The time for a broker to hand everything over."""
 
 
 def broker(
@@ -136,13 +148,13 @@ def _text(path: Path | None) -> str | None:
 
 
 def _without_nothing(said: dict[str, Any]) -> dict[str, Any]:
-    """What was said, without what was not."""
+    """Return settings without those that were not given."""
     found = {key: _without_nothing(value) if isinstance(value, dict) else value for key, value in said.items()}
     return {key: value for key, value in found.items() if value not in (None, {})}
 
 
 def _stop_with_input() -> None:
-    """Drain when whoever started this process is gone."""
+    """Drain when the program that started this one is gone."""
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
@@ -151,29 +163,29 @@ def _stop_with_input() -> None:
 _Gone = Annotated[str, typer.Argument(metavar="HOST:PORT", help="The broker that shall go; with TLS mps://HOST:PORT.")]
 
 
-@reaching(_Gone, ...)
-def leave(at: Reach = HERE) -> None:
+@with_connect_options(_Gone, ...)
+def leave(at: ConnectOptions = LOCAL_NETWORK) -> None:
     """Have a broker hand everything over to the others, and stop: nothing is lost, and its data is not needed again."""
     run(leave_network(at))
     sys.stdout.write(f"{at.url} has handed everything over, and stops\n")
 
 
-async def leave_network(at: Reach) -> None:
-    """Have one broker go; NetworkError where it does not."""
+async def leave_network(at: ConnectOptions) -> None:
+    """Make a broker leave; raise NetworkError where it does not."""
     import asyncio
 
     from meetpoint.api.outcomes import Stored
     from meetpoint.api.requests import Leave
     from meetpoint.client.errors import ConnectionLostError, NetworkError
 
-    dialler, address = at.dialler(), at.url
-    addresses = dialler.url.addresses
+    dialer, address = at.dialer(), at.url
+    addresses = dialer.url.addresses
     if len(addresses) > 1:
         raise NetworkError(f"{address}: these are {len(addresses)} brokers; name the one that shall go")
-    link = await dialler.dial(addresses[0])
+    connection = await dialer.dial(addresses[0])
     try:
         async with asyncio.timeout(LEAVE_S):
-            await answered(link, Leave(), Stored)
+            await request(connection, Leave(), Stored)
     except ConnectionLostError:
         raise NetworkError(
             f"broker {address} closed the connection before it said that it has left; see its log, and: meetpoint top"
@@ -183,4 +195,108 @@ async def leave_network(at: Reach) -> None:
             f"broker {address} has not left within {LEAVE_S:g} s, and goes on trying; see its log, and: meetpoint top"
         ) from None
     finally:
-        await link.close()
+        await connection.close()
+
+
+# -- the gateway -------------------------------------------------------------------------------------------------------
+
+
+class SinkConsent(StrEnum):
+    """The policy for sinks of webhooks."""
+
+    REQUIRE = "require"
+    ASK = "ask"
+    OFF = "off"
+
+
+@with_connect_options()
+def gateway(
+    at: ConnectOptions = LOCAL_NETWORK,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where HTTP is served.")
+    ] = "127.0.0.1:8400",
+    network: Annotated[str, typer.Option("--network", help="The name that the network must have.")] = "meetpoint",
+    certificate: Annotated[
+        Path | None, typer.Option("--certificate", metavar="FILE", help="Its certificate: then it serves HTTPS.")
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="FILE", help="The private key of its certificate.")
+    ] = None,
+    token_keys: TokenKeys = None,
+    revoked_tokens: RevokedTokens = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="Where subscriptions with webhooks are kept.")
+    ] = None,
+    host: Annotated[
+        list[str] | None, typer.Option("--host", metavar="NAME", help="A name that browsers know it by; repeatable.")
+    ] = None,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option("--origin", metavar="URL", help="Another site whose pages may use it; repeatable."),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="DIR", help="The experiment report, shown under /report/.")
+    ] = None,
+    private_sinks: Annotated[
+        bool, typer.Option("--private-sinks", help="Let webhooks go to this machine and to private networks.")
+    ] = False,
+    sink_consent: Annotated[
+        SinkConsent,
+        typer.Option(
+            "--sink-consent", help="Whether sinks of webhooks must agree to get events, are asked, or are not."
+        ),
+    ] = SinkConsent.ASK,
+    sink_origin: Annotated[
+        str | None,
+        typer.Option("--sink-origin", metavar="NAME", help="The name by which sinks are asked; else --host."),
+    ] = None,
+    insecure: Insecure = False,
+) -> None:
+    """Serve HTTP and the dashboard for a network of brokers, until Ctrl-C.
+
+    Its own token (--token-file) lets it look at the network; whoever uses it shows a token of their own.
+    """
+    from meetpoint.gateway import GatewaySettings
+
+    if at.token:
+        raise typer.BadParameter("a gateway reads its token from a file: give --token-file.", param_hint="--token")
+    said = {
+        "at": at.url,
+        "ca": at.ca,
+        "token_file": at.token_file,
+        "certificate": certificate,
+        "key": key,
+        "token_keys": token_keys,
+        "token_revoked": revoked_tokens,
+        "data": data,
+        "report": report,
+    }
+    files: dict[str, Any] = {name: str(value) for name, value in said.items() if value is not None}
+    settings = GatewaySettings(
+        listen=listen, network=network, hosts=tuple(host or ()), origins=tuple(origin or ()),
+        private_sinks=private_sinks, sink_consent=sink_consent.value, sink_origin=sink_origin, insecure=insecure,
+        **files,
+    )  # fmt: skip
+    try:
+        run(_serve(settings))
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped\n")
+
+
+async def _serve(settings: GatewaySettings) -> None:
+    import asyncio
+
+    from meetpoint.gateway import run_gateway
+
+    async with run_gateway(settings) as served:
+        async with served.gateway.connections.own() as lease:  # a network that is not there is said at once
+            if lease.net.broker is None:
+                raise MeetpointError(f"{settings.at}: no broker is connected; try again")
+        sys.stdout.write(f"dashboard and API: {page_address(served.url)}\nCtrl-C stops it.\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+def page_address(url: str) -> str:
+    """Return the dashboard's address, by a name that browsers and certificates know."""
+    return url.replace("://127.0.0.1:", "://localhost:") + "/"

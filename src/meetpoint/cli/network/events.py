@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meetpoint.cli.network.connect import HERE, Reach, reaching
-from meetpoint.cli.network.queries import labels_of, run
+from meetpoint.cli.network.connect import LOCAL_NETWORK, ConnectOptions, labels_of, run, with_connect_options
 from meetpoint.cli.options import AsJson, need_arrow
-from meetpoint.cli.output.streams import EXIT_SET_ASIDE, complain, finish, print_json, tell
+from meetpoint.cli.output.streams import EXIT_SET_ASIDE, finish, print_error, print_json, print_note
 from meetpoint.errors import one_line
 from meetpoint.wording import counted
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["pub", "sub"]
 
 IN_FLIGHT = 2_000
-"""How many events are handed in before the first of them is acknowledged."""
+"""The most events that are sent before the first of them is acknowledged."""
 
 Labels = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Something to find it by; repeatable.")
@@ -43,7 +42,7 @@ Labels = Annotated[
 # -- sub ---------------------------------------------------------------------------------------------------------------
 
 
-@reaching()
+@with_connect_options()
 def sub(
     filter_text: Annotated[
         str, typer.Argument(metavar="FILTER", help='A filter, such as "price > 120"; TRUE is every event.')
@@ -54,7 +53,7 @@ def sub(
             "--durable", metavar="NAME", help="Keep it under this name: what matches waits while you are away."
         ),
     ] = None,
-    at: Reach = HERE,
+    at: ConnectOptions = LOCAL_NETWORK,
     count: Annotated[int | None, typer.Option("--count", min=1, help="Stop after so many events.")] = None,
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="Stop when nothing came for so long.")
@@ -82,27 +81,27 @@ def sub(
     if replace and durable is None:
         raise typer.BadParameter("only a subscription with a name can be replaced.", param_hint="--replace")
     labels = labels_of(label)
-    moment = None if since is None else _moment(since)
-    came = 0
+    moment = None if since is None else _read_since(since)
+    received = 0
 
     def write(line: bytes) -> None:
-        nonlocal came
+        nonlocal received
         sys.stdout.write(line.decode() + "\n")
         sys.stdout.flush()
-        came += 1
+        received += 1
 
     async def follow() -> str | None:
         from meetpoint.client import RefusedError
 
         async with at.connect(owner) as net:
-            tell(f"subscribing at {_where(net)} …")
+            print_note(f"subscribing at {_broker_address(net)} …")
             try:
                 subscription = await net.subscribe(
                     filter_text, durable=durable, labels=labels, lifetime=lifetime, replace=replace, since=moment
                 )
             except RefusedError as error:
                 raise RefusedError(str(error).replace("replace=True", "--replace")) from None
-            tell(f"subscribed{'' if durable is None else f' as {durable}'}; Ctrl-C ends this")
+            print_note(f"subscribed{'' if durable is None else f' as {durable}'}; Ctrl-C ends this")
             return await _print_all(subscription, write, attributes, count, timeout)
 
     ended = None
@@ -112,20 +111,20 @@ def sub(
         if count is not None:
             raise
     if durable is not None:
-        tell(
-            f"{counted(came, 'event')}; {durable} stays, and what matches waits for it: "
+        print_note(
+            f"{counted(received, 'event')}; {durable} stays, and what matches waits for it: "
             f"meetpoint subs end {durable} ends it"
         )
     if ended is not None:
-        complain(f"the subscription has ended: {ended}")
+        print_error(f"the subscription has ended: {ended}")
         raise typer.Exit(EXIT_SET_ASIDE)
-    if count is not None and came < count:
-        complain(f"{came:,} of {counted(count, 'event')} came before {timeout:g} s without one were over")
+    if count is not None and received < count:
+        print_error(f"{received:,} of {counted(count, 'event')} came before {timeout:g} s without one were over")
         raise typer.Exit(EXIT_SET_ASIDE)
 
 
-def _moment(text: str) -> datetime:
-    """A moment, or how long ago it was."""
+def _read_since(text: str) -> datetime:
+    """Read a moment, or how long ago it was."""
     from meetpoint.errors import EventError
     from meetpoint.language.timestamps import TimestampError, parse_timestamp
     from meetpoint.matching.backtest import read_width
@@ -147,7 +146,7 @@ async def _print_all(
     count: int | None,
     timeout: float | None,
 ) -> str | None:
-    """Write each event before it is acknowledged. Why the subscription has ended, if it was not we who stopped."""
+    """Write each event before it is acknowledged; return why the subscription has ended, if it has."""
     left = count
     async for event in subscription.events(timeout):
         write(_line(event.event, event.matched_by, event.redelivered, attributes))
@@ -170,14 +169,14 @@ def _line(event: Event, matched_by: tuple[str, ...], redelivered: bool, attribut
     return to_json(event)[:-1] + b"," + more[1:]
 
 
-def _where(net: Network) -> str:
+def _broker_address(net: Network) -> str:
     return "a broker" if net.broker is None else net.broker.address
 
 
 # -- pub ---------------------------------------------------------------------------------------------------------------
 
 
-@reaching()
+@with_connect_options()
 def pub(
     events: Annotated[
         str,
@@ -186,7 +185,7 @@ def pub(
             help="A JSON object; or events in a file: .jsonl, .csv or .parquet; - is JSON lines on standard input.",
         ),
     ],
-    at: Reach = HERE,
+    at: ConnectOptions = LOCAL_NETWORK,
     event_id: Annotated[
         str | None,
         typer.Option(
@@ -209,19 +208,19 @@ def pub(
 
         _check_source(events)
         refuse_overlap({"--rejects": rejects}, {"EVENTS": events})
-    with _Publishing(at, publisher) as out:
+    with _Publisher(at, publisher) as out:
         try:
             if single:
                 _publish_one(out, events, event_id, as_json)
             else:
                 _publish_all(out, events, event_id, rejects, as_json)
         except (KeyboardInterrupt, NetworkError):
-            complain(f"{counted(out.published, 'event')} published; {out.unanswered:,} more may have been or not")
+            print_error(f"{counted(out.published, 'event')} published; {out.unanswered:,} more may have been or not")
             raise
 
 
 def _check_source(events: str) -> None:
-    """A text that is neither an event nor the name of a file was meant as one of them."""
+    """Refuse a text that is neither an event nor the name of a file, with a hint at both."""
     from meetpoint.matching.io.files import format_of
     from meetpoint.matching.io.rejects import SourceError
 
@@ -236,7 +235,7 @@ def _check_source(events: str) -> None:
         ) from None
 
 
-def _publish_one(out: _Publishing, text: str, event_id: str | None, as_json: bool) -> None:
+def _publish_one(out: _Publisher, text: str, event_id: str | None, as_json: bool) -> None:
     from meetpoint.errors import EventError
     from meetpoint.language.events.json import attributes_from_json
 
@@ -252,9 +251,9 @@ def _publish_one(out: _Publishing, text: str, event_id: str | None, as_json: boo
         sys.stdout.write(f"{event.id}\n")
 
 
-def _publish_all(out: _Publishing, path: str, event_id: str | None, rejects: str | None, as_json: bool) -> None:
+def _publish_all(out: _Publisher, path: str, event_id: str | None, rejects: str | None, as_json: bool) -> None:
     from meetpoint.cli.output.files import RejectFile
-    from meetpoint.cli.output.progress import progress
+    from meetpoint.cli.output.streams import progress
     from meetpoint.errors import EventError
     from meetpoint.language.events.json import attributes_to_json
     from meetpoint.matching.io.rejects import reject
@@ -287,7 +286,7 @@ def _publish_all(out: _Publishing, path: str, event_id: str | None, rejects: str
 
 
 def _rows(path: str, rejected: Rejected, schema: Schema | None) -> Iterator[tuple[int, dict[str, Value]]]:
-    """Events with the numbers of their rows; JSON lines one by one as they come, since a pipe may be slow."""
+    """Yield events with their row numbers; JSON lines one by one as they come, since a pipe may be slow."""
     from meetpoint.language.values import clean_attributes
     from meetpoint.matching.io.files import format_of, json_rows, read_events
 
@@ -299,13 +298,13 @@ def _rows(path: str, rejected: Rejected, schema: Schema | None) -> Iterator[tupl
             yield row, clean_attributes({name: value for name, value in attributes.items() if value is not None})
 
 
-class _Publishing:
-    """A client in a thread of its own, so that reading a file, or waiting for a pipe, never holds it up.
+class _Publisher:
+    """A client in a thread of its own, so that reading a slow file or pipe never blocks it.
 
-    It is used by one thread, which reads; answers come in the client's.
+    One thread uses it, the reader's; answers come in the client's.
     """
 
-    def __init__(self, at: Reach, publisher: str) -> None:
+    def __init__(self, at: ConnectOptions, publisher: str) -> None:
         from meetpoint.client.background import Background
 
         self._connecting = at.connect(publisher)
@@ -313,21 +312,21 @@ class _Publishing:
         self._room = threading.BoundedSemaphore(IN_FLIGHT)
         self._refused: queue.SimpleQueue[tuple[int, str, str]] = queue.SimpleQueue()
         self._failed: BaseException | None = None
-        self._handed = 0
-        self._told = 0
+        self._sent = 0
+        self._reported = 0
         self._answers = 0
         self.published = 0
-        self._since = time.monotonic()
+        self._started = time.monotonic()
 
-    def __enter__(self) -> _Publishing:
+    def __enter__(self) -> _Publisher:
         try:
             self._net: Network = self._background.run(_connect(self._connecting))
             self.schema: Schema | None = self._background.run(self._net.schema())
         except BaseException:
             self._background.stop()
             raise
-        self.where = _where(self._net)
-        self._since = time.monotonic()
+        self.where = _broker_address(self._net)
+        self._started = time.monotonic()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -338,11 +337,11 @@ class _Publishing:
 
     @property
     def seconds(self) -> float:
-        """How long it took so far."""
-        return time.monotonic() - self._since
+        """The time since the start."""
+        return time.monotonic() - self._started
 
     def event(self, attributes: dict[str, Value], column: str | None) -> Event:
-        """The event of some attributes, named by one of them if a column is given."""
+        """Return an event of these attributes; `column` names the one that is its id."""
         from meetpoint.errors import EventError
         from meetpoint.language.schema.attribute import show_value
 
@@ -355,34 +354,34 @@ class _Publishing:
         return self._net.event(attributes, id=str(id_))
 
     def put(self, row: int, event: Event, raw: object) -> int:
-        """Hand one in, when there is room; how many were answered since."""
+        """Send an event when there is room; return how many were acknowledged since the last call."""
         self._room.acquire()
-        self._handed += 1
+        self._sent += 1
         self._background.call(self._publish, row, event, raw)
-        return self._news()
+        return self._progress()
 
     def wait(self) -> int:
-        """Until all are answered; how many were since."""
+        """Wait for all answers; return how many were acknowledged since the last call."""
         for _ in range(IN_FLIGHT):
             self._room.acquire()
         for _ in range(IN_FLIGHT):
             self._room.release()
-        return self._news()
+        return self._progress()
 
     @property
     def unanswered(self) -> int:
-        """How many were handed in of which nobody knows yet."""
-        return self._handed - self._answers
+        """The number of events without an answer so far."""
+        return self._sent - self._answers
 
     def refused(self) -> Iterator[tuple[int, str, str]]:
-        """Row, reason and text of those that no broker will take."""
+        """Yield row, reason and text of events that brokers refuse for good."""
         while not self._refused.empty():
             yield self._refused.get()
 
-    def _news(self) -> int:
+    def _progress(self) -> int:
         if self._failed is not None:
             raise self._failed
-        done, self._told = self.published - self._told, self.published
+        done, self._reported = self.published - self._reported, self.published
         return done
 
     # in the client's thread
@@ -391,9 +390,9 @@ class _Publishing:
         import asyncio
 
         task = asyncio.ensure_future(self._net.publish(event))
-        task.add_done_callback(lambda done: self._answered(done, row, raw))
+        task.add_done_callback(lambda done: self._on_done(done, row, raw))
 
-    def _answered(self, done: Any, row: int, raw: object) -> None:
+    def _on_done(self, done: Any, row: int, raw: object) -> None:
         from meetpoint.client.errors import NetworkError
         from meetpoint.errors import MeetpointError
         from meetpoint.language.events.json import attributes_to_json

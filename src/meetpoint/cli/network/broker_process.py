@@ -1,9 +1,10 @@
-"""A broker that `meetpoint up` runs: a process of its own, its log, and whether it serves."""
+"""A broker that `meetpoint up` runs: its process, its log, and whether it serves."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import sys
 import time
 from contextlib import suppress
@@ -12,15 +13,15 @@ from typing import IO
 
 from meetpoint.errors import SetupError
 
-__all__ = ["HOST", "Child", "ending"]
+__all__ = ["HOST", "BrokerProcess", "exit_text"]
 
 HOST = "127.0.0.1"
 ADMIN_PORTS_ABOVE = 80
-"""Where HTTP is served: so many ports above the brokers' own."""
+"""The distance of the admin HTTP ports above the brokers' own."""
 
 
-class Child:
-    """A process that is a broker."""
+class BrokerProcess:
+    """A broker in a process of its own."""
 
     def __init__(self, number: int, place: int, count: int, data: Path, port: int) -> None:
         self.number = number
@@ -31,18 +32,18 @@ class Child:
         self.address = f"{HOST}:{self.port}"
         self.folder = data / self.name
         self.log = data / f"{self.name}.log"
-        self.process: asyncio.subprocess.Process | None = None
+        self.subprocess: asyncio.subprocess.Process | None = None
         self.deaths = 0
         self.since = 0.0
         self.is_leaving = False
         """Whether it was asked to hand everything over."""
-        self._wanted = asyncio.Event()
-        self._wanted.set()
+        self._restart = asyncio.Event()
+        self._restart.set()
         self._logged = 0
-        """How long the log was when it was last started."""
+        """The length of the log when the process was last started."""
 
     async def start(self, options: list[str], join: list[str]) -> None:
-        """Start it. It drains when this process is gone, however that comes."""
+        """Start the process; the broker drains when this program is gone, even after a crash."""
         command = [
             *(sys.executable, "-m", "meetpoint.cli", "broker", "--attached"),
             *("--name", self.name, "--listen", self.address, "--data", str(self.folder)),
@@ -51,7 +52,7 @@ class Child:
         ]
         with self._open_log() as log:
             self._logged = log.tell()
-            self.process = await asyncio.create_subprocess_exec(
+            self.subprocess = await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
             )
         self.since = time.monotonic()
@@ -62,52 +63,52 @@ class Child:
         except OSError as error:
             raise SetupError(f"{self.log}: {(error.strerror or '').lower()}; make it writable") from None
 
-    def _said(self) -> list[str]:
-        """The lines that it wrote in this life."""
+    def _log_lines(self) -> list[str]:
+        """Return the lines of the log since the last start."""
         with suppress(OSError), self.log.open("rb") as log:
             log.seek(self._logged)
             return log.read().decode("utf-8", "replace").strip().splitlines()
         return []
 
-    def last_words(self) -> str:
-        """The last of them."""
-        return ["it said nothing", *self._said()][-1].removeprefix("meetpoint: ")
+    def last_log_line(self) -> str:
+        """Return the last line of the log since the last start."""
+        return ["it said nothing", *self._log_lines()][-1].removeprefix("meetpoint: ")
 
     @property
     def has_left(self) -> bool:
-        """Whether it went because it had handed everything over, and not because somebody stopped it."""
-        return any(" event=left " in line for line in self._said())
+        """Whether it ended because it had handed everything over, not because somebody stopped it."""
+        return any(" event=left " in line for line in self._log_lines())
 
     @property
     def is_running(self) -> bool:
         """Whether there is a process."""
-        return self.process is not None and self.process.returncode is None
+        return self.subprocess is not None and self.subprocess.returncode is None
 
     @property
     def is_wanted(self) -> bool:
-        """Whether it shall be started again when it ends."""
-        return self._wanted.is_set()
+        """Whether it is started again when it ends."""
+        return self._restart.is_set()
 
     def hold(self) -> None:
-        """Have it stay down from its next end on."""
-        self._wanted.clear()
+        """Let it stay down from its next end on."""
+        self._restart.clear()
 
     def resume(self) -> None:
-        """Have it started again."""
-        self._wanted.set()
+        """Let it be started again."""
+        self._restart.set()
 
     async def wait_wanted(self) -> None:
-        """Wait while it shall stay down."""
-        await self._wanted.wait()
+        """Wait until `resume`."""
+        await self._restart.wait()
 
     def signal(self, number: int) -> None:
-        """Tell it something, if it is there."""
-        if self.process is not None and self.process.returncode is None:
+        """Send a signal, if the process runs."""
+        if self.subprocess is not None and self.subprocess.returncode is None:
             with suppress(ProcessLookupError):
-                self.process.send_signal(number)
+                self.subprocess.send_signal(number)
 
     async def readiness(self) -> str:
-        """Empty where it serves; else why not."""
+        """Return why it does not serve; empty where it does."""
         try:
             async with asyncio.timeout(2):
                 reader, writer = await asyncio.open_connection(HOST, self.admin_port)
@@ -125,9 +126,24 @@ class Child:
         return body.decode("utf-8", "replace").strip() or "it does not say why"
 
 
-def ending(code: int) -> str:
-    """How a process ended, in words."""
+def exit_text(code: int) -> str:
+    """Return in words how a process ended."""
     if code < 0:
         with suppress(ValueError):
             return f"was killed by {signal.Signals(-code).name}"
     return f"ended with code {code}" if code else "was stopped"
+
+
+def check_ports(children: list[BrokerProcess]) -> None:
+    """Raise SetupError where a port is taken, before a broker fails on it."""
+    for child in children:
+        for port in (child.port, child.admin_port):
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((HOST, port))
+                except OSError as error:
+                    raise SetupError(
+                        f"port {port} on {HOST}: {(error.strerror or '').lower()}; stop what uses it (is a network up "
+                        "already?), or give another --port"
+                    ) from None

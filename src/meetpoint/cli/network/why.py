@@ -1,49 +1,145 @@
-"""Why a subscription got an event, or did not: from what brokers remember of both, in plain sentences.
+"""`meetpoint why`: what became of an event for a subscription, from what brokers remember of both.
 
-Nothing here asks anyone: `watching` collects what is known, this says what follows from it, and what is not known.
+The command collects the evidence from all brokers; `explain_delivery` asks nobody and says what follows from it, and
+what is not known.
 """
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
+import typer
 
 from meetpoint.api.client_messages import DeadLetterInfo, Held, JournalEntry
 from meetpoint.api.ids import EventKey
+from meetpoint.cli.network.connect import (
+    LOCAL_NETWORK,
+    BrokerLink,
+    BrokerSet,
+    ConnectOptions,
+    all_dead_letters,
+    brokers_at,
+    just_before,
+    run,
+    with_connect_options,
+)
+from meetpoint.cli.options import AsJson
+from meetpoint.cli.output.streams import EXIT_SET_ASIDE, print_error, print_json
 from meetpoint.errors import MeetpointError, one_line
 from meetpoint.language.filters.explain import Explanation, explain
 
 if TYPE_CHECKING:
+    from meetpoint.api.client_messages import DeadLetterInfo, Held
     from meetpoint.language import Event
 
-__all__ = ["Known", "Reason", "Remembered", "Verdict", "find_reason", "show_time"]
+
+__all__ = ["DeliveryReport", "Evidence", "JournalLine", "Verdict", "explain_delivery", "show_time"]
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+@with_connect_options()
+def why(
+    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event's id, as `pub` and `sub` print it.")],
+    subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="The subscription's name.")],
+    at: ConnectOptions = LOCAL_NETWORK,
+    as_json: AsJson = False,
+) -> None:
+    """What became of an event for a subscription: where it went, what stopped it, and what nobody knows any more."""
+    reason = explain_delivery(run(_collect(at, event_id, subscription)))
+    if as_json:
+        print_json(reason.to_dict())
+    else:
+        sys.stdout.write(reason.text() + "\n")
+    if not reason.is_known:
+        raise typer.Exit(EXIT_SET_ASIDE)
+
+
+async def _collect(at: ConnectOptions, event_id: str, name: str) -> Evidence:
+    """Ask all brokers for all they know of the event and the subscription."""
+    from meetpoint.api.client_messages import Journal, JournalIs
+
+    async with brokers_at(at) as brokers:
+        all_brokers = await brokers.all()
+        known = Evidence(event=event_id, name=name, homes={bytes(one.peer.id): one.peer.address for one in all_brokers})
+
+        async def remembered(what: Journal) -> list[JournalLine]:
+            answers = await asyncio.gather(*(brokers.ask(one, what, JournalIs) for one in all_brokers))
+            return [
+                JournalLine(one.peer.address, line)
+                for one, answer in zip(all_brokers, answers, strict=True)
+                for line in (answer.lines if answer is not None else ())
+            ]
+
+        lines = await remembered(Journal(event_id))
+        for key in dict.fromkeys(one.line.event for one in lines):  # whoever did not publish it knows only its key
+            lines += await remembered(Journal("", key))
+        known.lines = list({(one.broker, one.line): one for one in lines}.values())
+        keys = {one.line.event for one in lines}
+        found = await asyncio.gather(*(_subscription_at(brokers, one, name) for one in all_brokers))
+        for one, (held, letters) in zip(all_brokers, found, strict=True):
+            if held is not None:
+                known.held, known.host = held, one.peer.address
+            known.letters += [letter for letter in letters if letter.event in keys or _has_id(letter, event_id)]
+        known.silent = [one.problem for one in all_brokers if one.problem]
+        return known
+
+
+async def _subscription_at(brokers: BrokerSet, one: BrokerLink, name: str) -> tuple[Held | None, list[DeadLetterInfo]]:
+    """Return the subscription, if this broker has it, and its dead letters there."""
+    from meetpoint.api.client_messages import Subscriptions, SubscriptionsAre
+
+    reply = await brokers.ask(one, Subscriptions(after=just_before(name)), SubscriptionsAre)
+    held = None if reply is None else next((held for held in reply.subscriptions if held.name == name), None)
+    return held, await all_dead_letters(brokers, one, name) or []
+
+
+def _has_id(letter: DeadLetterInfo, event_id: str) -> bool:
+    from meetpoint.errors import MeetpointError
+    from meetpoint.language.events.msgpack import from_msgpack
+
+    try:
+        return from_msgpack(letter.content).id == event_id
+    except MeetpointError:
+        print_error("a dead letter cannot be read, and is passed over")
+        return False
+
+
+# -- the verdict -------------------------------------------------------------------------------------------------------
+
 
 Verdict: TypeAlias = Literal[
     "delivered", "sent", "brought", "waiting", "dead", "not_accepted", "too_early", "under_way", "no_subscription",
     "no_event", "unknown",
 ]  # fmt: skip
-"""What became of the event for the subscription. `sent`: to one that takes events at most once, and says nothing."""
+"""The outcome of the event for the subscription.
+
+`sent`: to a subscription that takes events at most once and acknowledges nothing.
+"""
 
 CLOCKS_US = 2_000_000
-"""Brokers have clocks of their own: two times that are closer than this do not say what was first."""
+"""Brokers' clocks differ: the order of two times that are closer than this is not known."""
 
 
-class Remembered(msgspec.Struct, frozen=True):
-    """A line of one broker's journal."""
+class JournalLine(msgspec.Struct, frozen=True):
+    """A line of a broker's journal."""
 
     broker: str
     line: JournalEntry
 
 
-class Known(msgspec.Struct, kw_only=True):
-    """All that could be learnt."""
+class Evidence(msgspec.Struct, kw_only=True):
+    """All that brokers told about the event and the subscription."""
 
     event: str
-    """The event's id, as it was asked for."""
+    """The event's id as given by the user."""
     name: str
-    lines: list[Remembered] = []
+    lines: list[JournalLine] = []
     held: Held | None = None
     host: str = ""
     """The address of the broker that has the subscription."""
@@ -51,27 +147,27 @@ class Known(msgspec.Struct, kw_only=True):
     homes: dict[bytes, str] = {}
     """Addresses by the ids of homes."""
     silent: list[str] = []
-    """Why some brokers did not say what they know, a sentence each."""
+    """The reasons why some brokers did not answer, a sentence each."""
 
 
-class Reason(msgspec.Struct, frozen=True):
-    """The answer: in one word, in one sentence, and what it follows from."""
+class DeliveryReport(msgspec.Struct, frozen=True):
+    """The verdict in a word and a sentence, and the evidence for it."""
 
     verdict: Verdict
     headline: str
     story: tuple[tuple[int, str], ...]
-    """When (microseconds since 1970), and what happened."""
+    """Moments (microseconds since 1970) with what happened."""
     explanation: Explanation | None
     unknown: tuple[str, ...]
-    """What is not known, a sentence each."""
+    """The gaps in the evidence, a sentence each."""
 
     @property
     def is_known(self) -> bool:
-        """Whether it is more than a guess."""
+        """Whether the verdict is more than a guess."""
         return self.verdict not in ("unknown", "no_event")
 
     def text(self) -> str:
-        """All of it, as lines."""
+        """Return the report as lines for people."""
         lines = [self.headline]
         lines += [f"  {show_time(at)}  {what}" for at, what in self.story]
         if self.explanation is not None:
@@ -80,7 +176,7 @@ class Reason(msgspec.Struct, frozen=True):
         return "\n".join(map(one_line, lines))  # names, ids and reasons are whatever somebody wrote
 
     def to_dict(self) -> dict[str, Any]:
-        """The same for a program, ready for JSON."""
+        """Return the report for JSON."""
         return {
             "verdict": self.verdict,
             "headline": self.headline,
@@ -91,22 +187,22 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 def show_time(at_us: int) -> str:
-    """A time as people and programs read it, to the millisecond, in UTC."""
+    """Format a time to the millisecond, in UTC, for people and programs."""
     try:
         return datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except (OverflowError, OSError, ValueError):
         return f"{at_us} µs"
 
 
-def find_reason(known: Known) -> Reason:
-    """What follows from what is known."""
-    return _Case(known).close()
+def explain_delivery(known: Evidence) -> DeliveryReport:
+    """Return what follows from the evidence."""
+    return _Investigation(known).close()
 
 
-class _Case:
-    """One question, with the facts laid out."""
+class _Investigation:
+    """The evidence for one question, sorted by step."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: Evidence) -> None:
         self.known = known
         self.name = known.name
         self.event: Event | None = None
@@ -122,7 +218,7 @@ class _Case:
         self.dead = self._steps("dead", mine=True)
         self.explanation = self._explain()
 
-    def _steps(self, step: str, *, mine: bool = False) -> list[Remembered]:
+    def _steps(self, step: str, *, mine: bool = False) -> list[JournalLine]:
         return [one for one in self.lines if one.line.step == step and (not mine or self.name in one.line.names)]
 
     def _explain(self) -> Explanation | None:
@@ -146,10 +242,10 @@ class _Case:
 
     # -- the verdict, the surest first ---------------------------------------------------------------------------------
 
-    def close(self) -> Reason:
-        """The verdict."""
+    def close(self) -> DeliveryReport:
+        """Return the report."""
         verdict, headline = self._verdict()
-        return Reason(verdict, headline, tuple(self._story()), self.explanation, tuple(self.unknown))
+        return DeliveryReport(verdict, headline, tuple(self._story()), self.explanation, tuple(self.unknown))
 
     def _verdict(self) -> tuple[Verdict, str]:
         event, name = self.known.event, self.name
@@ -221,7 +317,7 @@ class _Case:
 
     # -- in words ------------------------------------------------------------------------------------------------------
 
-    def _when(self, of: list[Remembered]) -> str:
+    def _when(self, of: list[JournalLine]) -> str:
         return show_time(of[-1].line.at_us)
 
     def _last_words(self) -> tuple[str, str]:
@@ -256,12 +352,12 @@ class _Case:
             story += [(letter.at_us, f"became a dead letter: {letter.reason}") for letter in self.known.letters]
         return sorted(story, key=lambda step: step[0])
 
-    def _concerns(self, one: Remembered) -> bool:
+    def _concerns(self, one: JournalLine) -> bool:
         if one.line.step in ("notified", "acknowledged", "rejected", "dead"):
             return self.name in one.line.names
         return True
 
-    def _sentence(self, one: Remembered) -> str:
+    def _sentence(self, one: JournalLine) -> str:
         line, at = one.line, one.broker
         more = f" ({line.detail})" if line.detail else ""
         match line.step:

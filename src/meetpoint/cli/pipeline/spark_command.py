@@ -1,21 +1,28 @@
-"""What the commands of `meetpoint pipeline` share: options, checks before Spark starts, and what is told at the end."""
+"""Commands on Spark: shared options, checks before Spark starts, the session, progress, errors and the report.
+
+Spark is started silently and stopped at the end; its progress and its errors are one line each.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from meetpoint.cli.options import read_settings
-from meetpoint.cli.output.streams import print_json
-from meetpoint.cli.pipeline.spark_runs import running, waiting
+from meetpoint.cli.output.streams import QuietConsole, print_json, print_note
 from meetpoint.errors import MeetpointError, SetupError
 from meetpoint.wording import counted
 
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
     from meetpoint.spark.matching.job import Plan
     from meetpoint.spark.subscriptions.store import Version
     from meetpoint.spark.subscriptions.subscriptions import Subscriptions
+
 
 __all__ = [
     "EVENT",
@@ -37,13 +45,13 @@ __all__ = [
     "OutPath",
     "Result",
     "ResultShape",
+    "SparkCommand",
     "Strategy",
     "StrategyName",
     "SubsPath",
-    "Work",
     "WriteMode",
-    "dead_summary",
-    "deliver_dead",
+    "dead_letter_summary",
+    "deliver_dead_letters",
     "joined",
     "named",
     "need_spark",
@@ -52,15 +60,130 @@ __all__ = [
     "read_subscriptions",
     "rejected_summary",
     "run_match",
+    "spark_message",
+    "spark_session",
+    "waiting",
     "were",
 ]
+
+
+# -- Spark -------------------------------------------------------------------------------------------------------------
+
+
+_POLL_SECONDS = 0.5
+_STDERR = 2
+
+
+@contextmanager
+def spark_session(master: str, config: Mapping[str, str]) -> Iterator[Any]:
+    """Lend a Spark session to a command; one that runs already is used, and left running."""
+    from meetpoint.spark import session
+    from meetpoint.spark.session import is_running
+
+    # What it warns of is in the command's own report; without a handler Python would print it.
+    logging.getLogger("meetpoint.spark").addHandler(logging.NullHandler())
+    is_ours = not is_running()
+    print_note("starting Spark …")
+    with _stderr_aside() as aside:
+        try:
+            spark = session(master, config=config)
+        except MeetpointError:
+            raise
+        except Exception as error:
+            raise SetupError(
+                f"Spark does not start with --master {master}: {_why(error, aside)}; check --master and --config"
+            ) from None
+    try:
+        yield spark
+    finally:
+        if is_ours:
+            spark.stop()
+
+
+@contextmanager
+def _stderr_aside() -> Iterator[IO[bytes]]:
+    """Redirect standard error for what is started here, for all its life: Java and Spark print much there."""
+    with tempfile.TemporaryFile() as aside:
+        kept = os.dup(_STDERR)
+        os.dup2(aside.fileno(), _STDERR)
+        try:
+            yield aside
+        finally:
+            os.dup2(kept, _STDERR)
+            os.close(kept)
+
+
+def _why(error: Exception, aside: IO[bytes]) -> str:
+    found = re.search(r"(?:Exception|Error): (.+)", str(error))
+    if found is not None:
+        return found[1].strip().rstrip(".")
+    aside.seek(0)
+    lines = [line.strip() for line in aside.read().decode("utf-8", "replace").splitlines()]
+    telling = [line for line in lines if line and not line.startswith(("WARNING", "Picked up"))]
+    return telling[0] if telling else " ".join(str(error).split())
+
+
+@contextmanager
+def waiting(spark: Any, what: str) -> Iterator[None]:
+    """Show on a terminal what is being done, how many tasks are done, and for how long it has been."""
+    console = QuietConsole(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    over = threading.Event()
+    begin = time.monotonic()
+    with console.status(f"{what} …") as status:
+
+        def watch() -> None:
+            while not over.wait(_POLL_SECONDS):
+                status.update(f"{what} …{_tasks(spark)} {time.monotonic() - begin:.0f} s")
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+
+
+def _tasks(spark: Any) -> str:
+    with suppress(Exception):  # through Spark Connect there is nobody to ask; and the job may just have ended
+        tracker = spark.sparkContext.statusTracker()
+        stages = [stage for id_ in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(id_)) is not None]
+        if stages:
+            done, all_ = (sum(getattr(stage, name) for stage in stages) for name in ("numCompletedTasks", "numTasks"))
+            return f" {done:,} of {all_:,} tasks,"
+    return ""
+
+
+def spark_message(error: Exception) -> str | None:
+    """Return the reason of a failed Spark job in one line; None for other errors, and for bugs of ours."""
+    if not any(cls.__module__.startswith(("pyspark", "py4j")) for cls in type(error).__mro__):
+        return None
+    text = str(error)
+    raised = re.findall(r"^meetpoint\.[\w.]*Error: (.+)$", text, re.MULTILINE)
+    if raised:  # by a worker of ours
+        return str(raised[-1])
+    if re.search(r"^Traceback \(most recent call last\):", text, re.MULTILINE):
+        return None
+    refused = re.findall(r"\[[A-Z][A-Z_.0-9]+\] .+", text)
+    if refused:
+        told = refused[-1] if "Caused by" in text else refused[0]
+        return f"Spark stopped: {told.partition(' SQLSTATE:')[0].rstrip('. ')}; check the input, or --config"
+    caused = re.findall(r"^(?:Caused by: )?(?:java|org)\.[\w.$]+: (.+)$", text, re.MULTILINE)
+    return f"Spark stopped: {caused[-1].rstrip('. ')}; check the input, or --config" if caused else None
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
 
 EVENT = "event"
 """The column that names an event, as in `meetpoint match`."""
 
 
 class Mode(StrEnum):
-    """What to do where there is something already."""
+    """The treatment of an output that exists."""
 
     ERROR = "error"
     APPEND = "append"
@@ -68,7 +191,7 @@ class Mode(StrEnum):
 
 
 class Strategy(StrEnum):
-    """How events and subscriptions are brought together."""
+    """The way events and subscriptions are brought together."""
 
     AUTO = "auto"
     BROADCAST = "broadcast"
@@ -77,14 +200,14 @@ class Strategy(StrEnum):
 
 
 class Result(StrEnum):
-    """A row for each match, or one for each event."""
+    """The shape of results: a row for each match, or for each event."""
 
     PAIRS = "pairs"
     LISTS = "lists"
 
 
 class Missing(StrEnum):
-    """What a column is that a filter names and events lack."""
+    """The treatment of a column that a filter names and events lack."""
 
     ERROR = "error"
     NULL = "null"
@@ -115,8 +238,8 @@ WriteMode = Annotated[Mode, typer.Option("--mode", help="What to do where there 
 
 
 @dataclass(frozen=True)
-class Work:
-    """One command: its paths are checked when it is made, its session is started by `running`, its time is told."""
+class SparkCommand:
+    """A command: checks its paths when it is made, starts Spark by `session`, and reports."""
 
     master: str
     config: list[str] | None
@@ -125,7 +248,7 @@ class Work:
     outputs: Mapping[str, str | None]
     mode: Mode | None
     again: str = "--mode append or overwrite"
-    """What to say to write where there is something already."""
+    """The option to name in the refusal to overwrite."""
     begin: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
@@ -149,12 +272,12 @@ class Work:
             if self.mode is not None and option in ("--out", "--dead") and _ending(path) not in SUFFIXES:
                 raise SourceError(f"{path}: the ending says no format; end it in .parquet, .jsonl or .csv")
 
-    def running(self) -> Any:
-        """Spark's session for this command."""
-        return running(self.master, read_settings(self.config))
+    def session(self) -> Any:
+        """Return Spark's session for this command, to be entered."""
+        return spark_session(self.master, read_settings(self.config))
 
     def report(self, told: Mapping[str, Any], line: str) -> None:
-        """Figures for a program, or a line for people."""
+        """Print figures for a program, or a line for people."""
         seconds = round(time.perf_counter() - self.begin, 3)
         if self.as_json:
             print_json({**told, "seconds": seconds})
@@ -163,7 +286,7 @@ class Work:
 
 
 def need_spark() -> None:
-    """SetupError where Spark is not installed, before anything that would import it."""
+    """Raise SetupError where PySpark is missing, before anything imports it."""
     if find_spec("pyspark") is None:
         raise SetupError("PySpark is not installed, which this command needs; run: pip install 'meetpoint[spark]'")
 
@@ -173,7 +296,7 @@ def _ending(path: str) -> str:
 
 
 def _is_here(path: str) -> bool:
-    """Whether a path is one of this machine's files, and no pattern for several."""
+    """Return whether a path is a file of this machine, and no pattern for several."""
     return "://" not in path and not any(sign in path for sign in "*?[{")
 
 
@@ -187,7 +310,7 @@ def read_events(spark: Any, path: str, schema: Schema | None, keep: list[str] | 
 
 
 def read_subscriptions(spark: Any, path: str, schema: Schema | None) -> Subscriptions:
-    """A directory that was compiled, known by having no ending of a file, or rows of filters."""
+    """Read a compiled directory, known by having no ending of a file, or rows of filters."""
     from meetpoint.spark import Subscriptions
 
     if os.path.isdir(path) and not _ending(path):
@@ -196,7 +319,7 @@ def read_subscriptions(spark: Any, path: str, schema: Schema | None) -> Subscrip
 
 
 def named(events: Any, event_id: str | None, path: str) -> Any:
-    """The events with the column that names them under one name."""
+    """Return the events with the column that names them called `event`."""
     if event_id is None:
         return events
     from meetpoint.matching.io.rejects import SourceError
@@ -224,15 +347,15 @@ def run_match(events: Any, held: Subscriptions, plan: Plan, missing: Missing) ->
     return match(events, held, strategy=plan.strategy, result=plan.result, missing=str(missing))
 
 
-def deliver_dead(read: EventFiles, tally: Tally, dead: str | None, mode: Mode) -> None:
-    """Dead letters, if there is a place for them and there are any; none of an earlier run stay."""
+def deliver_dead_letters(read: EventFiles, tally: Tally, dead: str | None, mode: Mode) -> None:
+    """Write dead letters, if there is a place for them; none of an earlier run stay there."""
     from meetpoint.spark import deliver
 
     if dead is not None and read.dead is not None and (tally.dead or mode is Mode.OVERWRITE):
         deliver(read.dead, dead, mode=str(mode))
 
 
-def dead_summary(tally: Tally, dead: str | None) -> str | None:
+def dead_letter_summary(tally: Tally, dead: str | None) -> str | None:
     if not tally.dead:
         return None
     where = f"see {dead}" if dead is not None else "name --dead FOLDER to keep them"
@@ -248,7 +371,7 @@ def rejected_summary(version: Version, *, is_kept: bool = True) -> str | None:
 
 
 def were(count: int, thing: str) -> str:
-    """`1 row was`, `2 rows were`."""
+    """Return `1 row was`, `2 rows were`."""
     return f"{counted(count, thing)} {'was' if count == 1 else 'were'}"
 
 
