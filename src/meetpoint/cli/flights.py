@@ -178,12 +178,12 @@ def choose_flights() -> FlightData:
     flights = [{name: value for name, value in row.items() if value is not None} for row in rows]
     drawn = make_alerts(ALERTS_DRAWN)
     seen = flights[:: len(flights) // LOOKED_AT]
-    told: Counter[str] = Counter()
+    matches: Counter[str] = Counter()
     for name, text in drawn.items():
         accepts = parse_filter(text).accepts
-        told[name] = sum(map(accepts, seen))
-    busy = [name for name, _ in told.most_common(ALERTS_BUSY)]
-    idle = [name for name in drawn if not told[name]][:ALERTS_IDLE]
+        matches[name] = sum(map(accepts, seen))
+    busy = [name for name, _ in matches.most_common(ALERTS_BUSY)]
+    idle = [name for name in drawn if not matches[name]][:ALERTS_IDLE]
     alerts = {**BROAD, **{name: drawn[name] for name in sorted((*busy, *idle))}}
     return FlightData(flights, {f"flights/{name}": text for name, text in alerts.items()})
 
@@ -216,12 +216,12 @@ async def _serve(
     try:
         for name, text in alerts:
             try:
-                made = await net.subscribe(text, durable=name, labels={"made by": "meetpoint up"}, replace=True)
+                subscription = await net.subscribe(text, durable=name, labels={"made by": "meetpoint up"}, replace=True)
             except MeetpointError as error:
                 print_error(f"{name} could not be subscribed to: {error}; it goes on without")
                 continue
-            subscriptions.append(made)
-            tasks.append(asyncio.create_task(_take(made)))
+            subscriptions.append(subscription)
+            tasks.append(asyncio.create_task(_take(subscription)))
         await _publish(net, flights, first, step, rate)
     finally:
         for task in tasks:

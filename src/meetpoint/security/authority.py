@@ -112,6 +112,7 @@ class Authority:
         name = _common_name(f"Meetpoint CA of {network}")
         certificate = (
             _builder(name, name, key.public_key(), at, days)
+            # Path length 0: a broker's certificate can never sign another one.
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_key_usage(authority=True), critical=True)
             .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)]), critical=False)

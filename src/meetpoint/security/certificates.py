@@ -213,6 +213,7 @@ def _identity(certificate: x509.Certificate) -> BrokerIdentity | None:
 
 def _only_uri(certificate: x509.Certificate) -> str:
     """Return the one URI of Meetpoint; empty where there is none, or more than one."""
+    # Several would leave it to the reader which broker the certificate is for.
     named = [uri for uri in _alternative(certificate, x509.UniformResourceIdentifier) if uri.startswith(_SCHEME)]
     return named[0] if len(named) == 1 else ""
 

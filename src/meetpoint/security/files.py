@@ -63,6 +63,7 @@ def write_new(path: Path, content: bytes, mode: int) -> None:
 
 def replace(path: Path, content: bytes, mode: int) -> None:
     """Replace a file atomically."""
+    # In the same folder: only within one file system is a rename atomic.
     beside = path.with_name(f".{path.name}.new")
     with suppress(OSError):
         beside.unlink()  # of a run that was interrupted

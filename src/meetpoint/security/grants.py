@@ -133,6 +133,7 @@ class Permit:
             return None
         if not rights.allow:
             return rights.only("subscribing to")
+        # `covers` says no where it cannot prove it, so a doubt is a refusal and never a leak.
         if not covers(rights.allowed, wanted):
             return f"{rights.only('subscribing to')}; add to the filter: AND ({_shown(rights.allowed.text)})"
         for one in rights.deny:

@@ -331,7 +331,7 @@ class Issuer:
             subscribe=subscribe,
             roles=tuple(dict.fromkeys(roles)),
         )
-        Permit(_grant(claims, self._key_id))
+        Permit(_grant(claims, self._key_id))  # brokers would refuse a token with a bad filter at every connection
         header = {"alg": _ALGORITHM, "typ": _TYPE, "kid": self._key_id}
         signer = jwt.PyJWS(algorithms=[_ALGORITHM])
         token = signer.encode(msgspec.json.encode(claims), self._key.loaded(), algorithm=_ALGORITHM, headers=header)
@@ -430,6 +430,7 @@ class Verifier:
                 "signature", "it was signed with a key that is not trusted here; ask for one of this network"
             )
         try:
+            # The header's own `alg` is ignored: with `none` a forged token would need no signature.
             content = self._signatures.decode(token, key, algorithms=[_ALGORITHM])
         except jwt.InvalidSignatureError:
             raise TokenError("signature", "its signature is wrong; ask for a new one") from None

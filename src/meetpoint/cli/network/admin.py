@@ -84,12 +84,12 @@ def dead_list(
         async with at.connect() as net:
             return await net.dead_letters(name or None)
 
-    letters = run(ask())
+    dead_letters = run(ask())
     if as_json:
-        for letter in letters:
-            sys.stdout.write(_letter_json(letter) + "\n")
+        for dead_letter in dead_letters:
+            sys.stdout.write(_dead_letter_json(dead_letter) + "\n")
         return
-    _show_letters(letters)
+    _show_dead_letters(dead_letters)
 
 
 @dead_app.command("discard")
@@ -103,51 +103,51 @@ def dead_discard(
 
     async def discard() -> tuple[int, int]:
         async with at.connect() as net:
-            letters = [one for one in await net.dead_letters(name) if event is None or one.event.id == event]
-            for letter in letters:
-                await net.discard(letter)
-            return len(letters), sum(len(letter.names) > 1 for letter in letters)
+            dead_letters = [one for one in await net.dead_letters(name) if event is None or one.event.id == event]
+            for dead_letter in dead_letters:
+                await net.discard(dead_letter)
+            return len(dead_letters), sum(len(dead_letter.names) > 1 for dead_letter in dead_letters)
 
     count, shared = run(discard())
     if not count:
         what = f"no dead letter {event}" if event is not None else "no dead letters"
         raise MeetpointError(f"{name} has {what}; see: meetpoint dead list")
-    told = "1 dead letter" if count == 1 else f"{count:,} dead letters"
+    text = "1 dead letter" if count == 1 else f"{count:,} dead letters"
     also = f", {shared:,} of them of other subscriptions too" if shared else ""
-    sys.stdout.write(f"{told} of {name} forgotten{also}\n")
+    sys.stdout.write(f"{text} of {name} forgotten{also}\n")
 
 
-def _letter_json(letter: DeadLetter) -> str:
+def _dead_letter_json(dead_letter: DeadLetter) -> str:
     from meetpoint.cli.network.why import show_time
     from meetpoint.language.events.json import to_json
 
     head = json_text(
         {
-            "subscriptions": list(letter.names),
-            "reason": letter.reason,
-            "since": show_time(letter.at_us),
-            "broker": letter.broker.address,
+            "subscriptions": list(dead_letter.names),
+            "reason": dead_letter.reason,
+            "since": show_time(dead_letter.at_us),
+            "broker": dead_letter.broker.address,
         }
     )
-    return f'{head[:-1]}, "event": {to_json(letter.event).decode()}}}'
+    return f'{head[:-1]}, "event": {to_json(dead_letter.event).decode()}}}'
 
 
-def _show_letters(letters: list[DeadLetter]) -> None:
+def _show_dead_letters(dead_letters: list[DeadLetter]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     from meetpoint.cli.network.why import show_time
 
     console = QuietConsole(soft_wrap=not sys.stdout.isatty())
-    if letters:
+    if dead_letters:
         table = Table(box=None, pad_edge=False)
         for column in ("since", "subscription", "event", "why"):
             table.add_column(column, overflow="fold")
-        for letter in letters:
-            cells = (", ".join(letter.names), letter.event.id, letter.reason)
-            table.add_row(show_time(letter.at_us), *(escape(one_line(each)) for each in cells))
+        for dead_letter in dead_letters:
+            cells = (", ".join(dead_letter.names), dead_letter.event.id, dead_letter.reason)
+            table.add_row(show_time(dead_letter.at_us), *(escape(one_line(each)) for each in cells))
         console.print(table)
-    console.print("1 dead letter" if len(letters) == 1 else f"{len(letters):,} dead letters", highlight=False)
+    console.print("1 dead letter" if len(dead_letters) == 1 else f"{len(dead_letters):,} dead letters", highlight=False)
 
 
 # -- stores ------------------------------------------------------------------------------------------------------------

@@ -258,18 +258,18 @@ def _publish_all(out: _Publisher, path: str, event_id: str | None, rejects: str 
     from meetpoint.language.events.json import attributes_to_json
     from meetpoint.matching.io.rejects import reject
 
-    with RejectFile(rejects) as aside:
+    with RejectFile(rejects) as reject_file:
 
         def set_aside() -> None:
             for row, reason, raw in out.refused():
-                aside.add(reject("events", row, reason, raw))
+                reject_file.add(reject("events", row, reason, raw))
 
         with progress(f"publishing to {out.where}") as step:
-            for row, attributes in _rows(path, aside.add, out.schema):
+            for row, attributes in _rows(path, reject_file.add, out.schema):
                 try:
                     event = out.event(attributes, event_id)
                 except EventError as error:
-                    aside.add(reject("events", row, str(error), attributes_to_json(attributes).decode()))
+                    reject_file.add(reject("events", row, str(error), attributes_to_json(attributes).decode()))
                     continue
                 step(out.put(row, event, attributes))
                 set_aside()
@@ -277,12 +277,12 @@ def _publish_all(out: _Publisher, path: str, event_id: str | None, rejects: str 
             set_aside()
     seconds = out.seconds
     if as_json:
-        print_json({"published": out.published, "refused": aside.count, "seconds": round(seconds, 3)})
+        print_json({"published": out.published, "refused": reject_file.count, "seconds": round(seconds, 3)})
     else:
         pace = f", {out.published / seconds:,.0f} a second" if seconds >= 1 else ""
         sys.stdout.write(f"{counted(out.published, 'event')} published{pace}\n")
         sys.stdout.flush()
-    finish(aside.summary())
+    finish(reject_file.summary())
 
 
 def _rows(path: str, rejected: Rejected, schema: Schema | None) -> Iterator[tuple[int, dict[str, Value]]]:
@@ -349,8 +349,8 @@ class _Publisher:
             return self._net.event(attributes)
         id_: Any = attributes.get(column)
         if not isinstance(id_, str | int) or isinstance(id_, bool) or id_ == "":
-            said = "is missing" if id_ is None else f"is {show_value(id_)}"
-            raise EventError(f"event: its id {column} {said}; give it a string or an integer")
+            problem = "is missing" if id_ is None else f"is {show_value(id_)}"
+            raise EventError(f"event: its id {column} {problem}; give it a string or an integer")
         return self._net.event(attributes, id=str(id_))
 
     def put(self, row: int, event: Event, raw: object) -> int:

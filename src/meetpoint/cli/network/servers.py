@@ -115,7 +115,7 @@ def broker(
     """
     from meetpoint.broker import make_config, read_config, run_broker
 
-    said: dict[str, Any] = {
+    given: dict[str, Any] = {
         "join": join or None,
         "listen": listen,
         "advertise": advertise,
@@ -132,13 +132,13 @@ def broker(
         "tls": {"certificate": _text(certificate), "key": _text(key), "ca": _text(ca), "revoked": _text(revoked)},
         "access": {"keys": _text(token_keys), "revoked": _text(revoked_tokens)},
     }
-    said = _without_nothing(said)
-    made = make_config(said) if config is None else read_config(config, **said)
+    given = _without_nothing(given)
+    settings = make_config(given) if config is None else read_config(config, **given)
     if attached:
         threading.Thread(target=_stop_with_input, name="attached", daemon=True).start()
-    if made.data is None and sys.stderr.isatty():
+    if settings.data is None and sys.stderr.isatty():
         sys.stderr.write("without --data what it keeps is gone when it stops\n")
-    code = run_broker(made)
+    code = run_broker(settings)
     if code:
         raise typer.Exit(code)
 
@@ -147,9 +147,9 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def _without_nothing(said: dict[str, Any]) -> dict[str, Any]:
+def _without_nothing(given: dict[str, Any]) -> dict[str, Any]:
     """Return settings without those that were not given."""
-    found = {key: _without_nothing(value) if isinstance(value, dict) else value for key, value in said.items()}
+    found = {key: _without_nothing(value) if isinstance(value, dict) else value for key, value in given.items()}
     return {key: value for key, value in found.items() if value not in (None, {})}
 
 
@@ -260,7 +260,7 @@ def gateway(
 
     if at.token:
         raise typer.BadParameter("a gateway reads its token from a file: give --token-file.", param_hint="--token")
-    said = {
+    given = {
         "at": at.url,
         "ca": at.ca,
         "token_file": at.token_file,
@@ -271,7 +271,7 @@ def gateway(
         "data": data,
         "report": report,
     }
-    files: dict[str, Any] = {name: str(value) for name, value in said.items() if value is not None}
+    files: dict[str, Any] = {name: str(value) for name, value in given.items() if value is not None}
     settings = GatewaySettings(
         listen=listen, network=network, hosts=tuple(host or ()), origins=tuple(origin or ()),
         private_sinks=private_sinks, sink_consent=sink_consent.value, sink_origin=sink_origin, insecure=insecure,

@@ -116,12 +116,14 @@ async def _collect(
     brokers: BrokerSet, all_brokers: list[BrokerLink], owner: str = "", labels: dict[str, str] | None = None
 ) -> tuple[list[tuple[str, Held]], list[str]]:
     wanted = tuple(sorted((labels or {}).items()))
-    answers = await asyncio.gather(*(all_subscriptions(brokers, one, owner, wanted) for one in all_brokers))
+    answers = await asyncio.gather(*(all_subscriptions(brokers, broker, owner, wanted) for broker in all_brokers))
     found = [
-        (one.peer.address, held) for one, answer in zip(all_brokers, answers, strict=True) for held in answer or ()
+        (broker.peer.address, held)
+        for broker, answer in zip(all_brokers, answers, strict=True)
+        for held in answer or ()
     ]
     found.sort(key=lambda pair: pair[1].name)
-    return found, [one.problem for one, answer in zip(all_brokers, answers, strict=True) if answer is None]
+    return found, [broker.problem for broker, answer in zip(all_brokers, answers, strict=True) if answer is None]
 
 
 def _row(held: Held) -> dict[str, Any]:
@@ -211,15 +213,15 @@ def import_(
 
     refuse_overlap({"--rejects": rejects}, {"FILE": file})
     format_of(file)
-    with RejectFile(rejects) as aside:
-        counts = run(_import(at, file, aside.add))
-    told = {what: counts[what] for what in ("new", "changed", "same")} | {"refused": aside.count}
+    with RejectFile(rejects) as reject_file:
+        counts = run(_import(at, file, reject_file.add))
+    summary = {what: counts[what] for what in ("new", "changed", "same")} | {"refused": reject_file.count}
     if as_json:
-        print_json(told)
+        print_json(summary)
     else:
-        sys.stdout.write(", ".join(f"{count:,} {what}" for what, count in told.items()) + "\n")
+        sys.stdout.write(", ".join(f"{count:,} {what}" for what, count in summary.items()) + "\n")
         sys.stdout.flush()
-    finish(aside.summary())
+    finish(reject_file.summary())
 
 
 async def _import(at: ConnectOptions, file: str, rejected: Rejected) -> Counter[str]:
@@ -238,7 +240,7 @@ async def _import(at: ConnectOptions, file: str, rejected: Rejected) -> Counter[
                 f"nothing is imported while a broker is silent, since what it holds would be made twice: {problem}"
             )
         existing = {held.name: (host, held) for host, held in found}
-        by_address = {one.peer.address: one for one in all_brokers}
+        by_address = {broker.peer.address: broker for broker in all_brokers}
         text = (await request(brokers.first, SchemaOf(), SchemaIs)).schema
         rows = _read(file, rejected, Schema.from_yaml(text) if text else None)
         turn = 0
@@ -290,10 +292,14 @@ def _table(file: str, rejected: Rejected) -> Iterator[tuple[int, dict[str, Any]]
     """Yield the rows of a file as `meetpoint match --subs` reads it."""
     from meetpoint.matching.io.subscriptions import unread_subscriptions
 
-    for one in unread_subscriptions(file, rejected):
+    for broker in unread_subscriptions(file, rejected):
         yield (
-            one.row,
-            {"name": str(one.id), "filter": one.text, "owner": "" if one.subscriber is None else str(one.subscriber)},
+            broker.row,
+            {
+                "name": str(broker.id),
+                "filter": broker.text,
+                "owner": "" if broker.subscriber is None else str(broker.subscriber),
+            },
         )
 
 
@@ -324,17 +330,17 @@ def _wanted(number: int, row: dict[str, Any]) -> _ImportedSubscription:
     )
 
 
-async def _make(one: BrokerLink, wanted: _ImportedSubscription) -> tuple[str, str]:
+async def _make(broker: BrokerLink, wanted: _ImportedSubscription) -> tuple[str, str]:
     from meetpoint.api.requests import Detach, Subscribe, SubscriptionOptions
 
     terms = SubscriptionOptions(True, wanted.owner, wanted.labels, wanted.lifetime_us, wanted.paused)
-    made = await _ask(one, Subscribe(wanted.name, wanted.filter, terms), "new")
-    if one.connection is not None:
-        one.connection.tell(Detach(wanted.name))  # a home takes it that whoever subscribes is there
-    return made
+    outcome = await _ask(broker, Subscribe(wanted.name, wanted.filter, terms), "new")
+    if broker.connection is not None:
+        broker.connection.tell(Detach(wanted.name))  # a home takes it that whoever subscribes is there
+    return outcome
 
 
-async def _change(one: BrokerLink, held: Held, wanted: _ImportedSubscription) -> tuple[str, str]:
+async def _change(broker: BrokerLink, held: Held, wanted: _ImportedSubscription) -> tuple[str, str]:
     from meetpoint.api.requests import Update
 
     if not held.terms.durable:
@@ -346,28 +352,28 @@ async def _change(one: BrokerLink, held: Held, wanted: _ImportedSubscription) ->
     paused = None if held.terms.paused == wanted.paused else wanted.paused
     if filter_ is None and labels is None and paused is None:
         return "same", ""
-    return await _ask(one, Update(wanted.name, filter_, labels, None, paused), "changed")
+    return await _ask(broker, Update(wanted.name, filter_, labels, None, paused), "changed")
 
 
-async def _ask(one: BrokerLink, what: Subscribe | Update, done: str) -> tuple[str, str]:
+async def _ask(broker: BrokerLink, what: Subscribe | Update, done: str) -> tuple[str, str]:
     """Send a request until it is done or refused for good; raise NetworkError where neither comes in time."""
     from meetpoint.api.outcomes import Stored
     from meetpoint.client.backoff import Backoff
     from meetpoint.client.errors import NetworkError, RefusedError
 
-    assert one.connection is not None
+    assert broker.connection is not None
     backoff, problem = Backoff(), "no answer"
     try:
         async with asyncio.timeout(RETRY_S):
             while True:
                 try:
-                    await request(one.connection, what, Stored)
+                    await request(broker.connection, what, Stored)
                     return done, ""
                 except RefusedError as error:
                     return "refused", str(error)
                 except NetworkError as error:
                     problem = str(error)
-                    if not one.connection.is_open:
+                    if not broker.connection.is_open:
                         raise
                 await backoff.wait()
     except TimeoutError:
@@ -394,10 +400,10 @@ def end(
             located = await request(brokers.first, Locate(name), Located)
             if located.host is None:
                 raise MeetpointError(f"there is no subscription {name}; see: meetpoint subs list")
-            one = await brokers.connect_to(located.host)
-            if one.connection is None:
-                raise NetworkError(f"{name} is at a broker that does not answer: {one.problem}")
-            await request(one.connection, Unsubscribe(name), Stored)
+            broker = await brokers.connect_to(located.host)
+            if broker.connection is None:
+                raise NetworkError(f"{name} is at a broker that does not answer: {broker.problem}")
+            await request(broker.connection, Unsubscribe(name), Stored)
 
     run(unsubscribe())
     sys.stdout.write(f"{name} has ended\n")

@@ -102,10 +102,10 @@ class Supervisor:
         from meetpoint.gateway import GatewaySettings, run_gateway
         from meetpoint.gateway.app import default_route_groups
 
-        said: dict[str, Any] = {} if self._keys is None else {**self._keys.gateway(GATEWAY)}
+        extra: dict[str, Any] = {} if self._keys is None else {**self._keys.gateway(GATEWAY)}
         settings = GatewaySettings(
             at=self._url(self._processes), listen=f"{HOST}:{self._http_port}", data=str(self._data / GATEWAY),
-            report=str(self._report), private_sinks=True, **said,
+            report=str(self._report), private_sinks=True, **extra,
         )  # fmt: skip
         served = await stack.enter_async_context(
             run_gateway(settings, default_route_groups(settings, LocalBrokerControl(self)))
@@ -197,9 +197,9 @@ class Supervisor:
         scheme = "mp" if self._keys is None else "mps"
         count, at = len(self._processes), "" if self._port == PORT else f" --at mp://localhost:{self._port}"
         brokers = "1 broker is ready" if count == 1 else f"{count} brokers are ready"
-        told = f"scheme {self._notes.scheme}"
-        told += "" if self._notes.overlay == OVERLAY else f" on {self._notes.overlay}"
-        lines = [f"{brokers}, {told}; data and logs are in {self._data}", ""]
+        summary = f"scheme {self._notes.scheme}"
+        summary += "" if self._notes.overlay == OVERLAY else f" on {self._notes.overlay}"
+        lines = [f"{brokers}, {summary}; data and logs are in {self._data}", ""]
         lines += [
             f"  {process.name:<10}  {scheme}://{process.address}   http://{HOST}:{process.admin_port}/metrics"
             for process in self._processes
@@ -279,9 +279,9 @@ class Supervisor:
                 process.deaths = 0
             pause = min(2.0 ** (process.deaths - 1), PAUSE_MAX_S) if process.deaths else 0.0
             process.deaths += 1
-            said = "" if code <= 0 else f": {process.last_log_line()}"
+            extra = "" if code <= 0 else f": {process.last_log_line()}"
             again = f"in {pause:g} s" if pause else "now"
-            print_error(f"{process.name} {exit_text(code)}{said}; it is started again {again}")
+            print_error(f"{process.name} {exit_text(code)}{extra}; it is started again {again}")
             await asyncio.sleep(pause)
             await self._start(process, self._join_of(process))
 

@@ -106,14 +106,14 @@ async def _sample(brokers: BrokerSet) -> _Sample:
     from meetpoint.client.errors import RefusedError
 
     all_brokers = await brokers.all()
-    status = await asyncio.gather(*(brokers.ask(one, Status(), BrokerStatus) for one in all_brokers))
-    refused = [one.problem for one in all_brokers if one.is_refused]
+    status = await asyncio.gather(*(brokers.ask(broker, Status(), BrokerStatus) for broker in all_brokers))
+    refused = [broker.problem for broker in all_brokers if broker.is_refused]
     if refused and not any(status):
         raise RefusedError(refused[0])  # they are there, and do not tell
     return _Sample(
         time.monotonic(),
-        {one.peer.address: word for one, word in zip(all_brokers, status, strict=True)},
-        {one.peer.address: one.problem for one in all_brokers},
+        {broker.peer.address: status for broker, status in zip(all_brokers, status, strict=True)},
+        {broker.peer.address: broker.problem for broker in all_brokers},
     )
 
 

@@ -105,17 +105,17 @@ def up(
 # -- the folder --------------------------------------------------------------------------------------------------------
 
 
-def _free_http(said: int | None, port: int) -> int:
+def _free_http(given: int | None, port: int) -> int:
     """Return a free port for the dashboard: as given, else the usual one, else any."""
-    wanted = said or (port + HTTP_ABOVE if port + HTTP_ABOVE <= PORT_MAX else 0)
+    wanted = given or (port + HTTP_ABOVE if port + HTTP_ABOVE <= PORT_MAX else 0)
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, wanted))
         except OSError as error:
-            if said is not None:
+            if given is not None:
                 raise SetupError(
-                    f"port {said} on {HOST}: {(error.strerror or '').lower()}; give another --http, or --no-http"
+                    f"port {given} on {HOST}: {(error.strerror or '').lower()}; give another --http, or --no-http"
                 ) from None
             probe.bind((HOST, 0))
         return int(probe.getsockname()[1])

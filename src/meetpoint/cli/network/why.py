@@ -66,45 +66,53 @@ async def _collect(at: ConnectOptions, event_id: str, name: str) -> Evidence:
 
     async with brokers_at(at) as brokers:
         all_brokers = await brokers.all()
-        known = Evidence(event=event_id, name=name, homes={bytes(one.peer.id): one.peer.address for one in all_brokers})
+        evidence = Evidence(
+            event=event_id, name=name, homes={bytes(broker.peer.id): broker.peer.address for broker in all_brokers}
+        )
 
-        async def remembered(what: Journal) -> list[JournalLine]:
-            answers = await asyncio.gather(*(brokers.ask(one, what, JournalIs) for one in all_brokers))
+        async def journal_lines(question: Journal) -> list[JournalLine]:
+            answers = await asyncio.gather(*(brokers.ask(broker, question, JournalIs) for broker in all_brokers))
             return [
-                JournalLine(one.peer.address, line)
-                for one, answer in zip(all_brokers, answers, strict=True)
-                for line in (answer.lines if answer is not None else ())
+                JournalLine(broker.peer.address, entry)
+                for broker, answer in zip(all_brokers, answers, strict=True)
+                for entry in (answer.lines if answer is not None else ())
             ]
 
-        lines = await remembered(Journal(event_id))
-        for key in dict.fromkeys(one.line.event for one in lines):  # whoever did not publish it knows only its key
-            lines += await remembered(Journal("", key))
-        known.lines = list({(one.broker, one.line): one for one in lines}.values())
-        keys = {one.line.event for one in lines}
-        found = await asyncio.gather(*(_subscription_at(brokers, one, name) for one in all_brokers))
-        for one, (held, letters) in zip(all_brokers, found, strict=True):
-            if held is not None:
-                known.held, known.host = held, one.peer.address
-            known.letters += [letter for letter in letters if letter.event in keys or _has_id(letter, event_id)]
-        known.silent = [one.problem for one in all_brokers if one.problem]
-        return known
+        lines = await journal_lines(Journal(event_id))
+        for key in dict.fromkeys(line.entry.event for line in lines):  # whoever did not publish it knows only its key
+            lines += await journal_lines(Journal("", key))
+        evidence.lines = list({(line.broker, line.entry): line for line in lines}.values())
+        keys = {line.entry.event for line in lines}
+        found = await asyncio.gather(*(_subscription_at(brokers, broker, name) for broker in all_brokers))
+        for broker, (subscription, dead_letters) in zip(all_brokers, found, strict=True):
+            if subscription is not None:
+                evidence.subscription, evidence.host = subscription, broker.peer.address
+            evidence.dead_letters += [
+                dead_letter
+                for dead_letter in dead_letters
+                if dead_letter.event in keys or _has_id(dead_letter, event_id)
+            ]
+        evidence.silent = [broker.problem for broker in all_brokers if broker.problem]
+        return evidence
 
 
-async def _subscription_at(brokers: BrokerSet, one: BrokerLink, name: str) -> tuple[Held | None, list[DeadLetterInfo]]:
+async def _subscription_at(
+    brokers: BrokerSet, broker: BrokerLink, name: str
+) -> tuple[Held | None, list[DeadLetterInfo]]:
     """Return the subscription, if this broker has it, and its dead letters there."""
     from meetpoint.api.client_messages import Subscriptions, SubscriptionsAre
 
-    reply = await brokers.ask(one, Subscriptions(after=just_before(name)), SubscriptionsAre)
-    held = None if reply is None else next((held for held in reply.subscriptions if held.name == name), None)
-    return held, await all_dead_letters(brokers, one, name) or []
+    reply = await brokers.ask(broker, Subscriptions(after=just_before(name)), SubscriptionsAre)
+    found = None if reply is None else next((each for each in reply.subscriptions if each.name == name), None)
+    return found, await all_dead_letters(brokers, broker, name) or []
 
 
-def _has_id(letter: DeadLetterInfo, event_id: str) -> bool:
+def _has_id(dead_letter: DeadLetterInfo, event_id: str) -> bool:
     from meetpoint.errors import MeetpointError
     from meetpoint.language.events.msgpack import from_msgpack
 
     try:
-        return from_msgpack(letter.content).id == event_id
+        return from_msgpack(dead_letter.content).id == event_id
     except MeetpointError:
         print_error("a dead letter cannot be read, and is passed over")
         return False
@@ -130,7 +138,7 @@ class JournalLine(msgspec.Struct, frozen=True):
     """A line of a broker's journal."""
 
     broker: str
-    line: JournalEntry
+    entry: JournalEntry
 
 
 class Evidence(msgspec.Struct, kw_only=True):
@@ -140,10 +148,10 @@ class Evidence(msgspec.Struct, kw_only=True):
     """The event's id as given by the user."""
     name: str
     lines: list[JournalLine] = []
-    held: Held | None = None
+    subscription: Held | None = None
     host: str = ""
     """The address of the broker that has the subscription."""
-    letters: list[DeadLetterInfo] = []
+    dead_letters: list[DeadLetterInfo] = []
     homes: dict[bytes, str] = {}
     """Addresses by the ids of homes."""
     silent: list[str] = []
@@ -194,23 +202,23 @@ def show_time(at_us: int) -> str:
         return f"{at_us} µs"
 
 
-def explain_delivery(known: Evidence) -> DeliveryReport:
+def explain_delivery(evidence: Evidence) -> DeliveryReport:
     """Return what follows from the evidence."""
-    return _Investigation(known).close()
+    return _Investigation(evidence).report()
 
 
 class _Investigation:
     """The evidence for one question, sorted by step."""
 
-    def __init__(self, known: Evidence) -> None:
-        self.known = known
-        self.name = known.name
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+        self.name = evidence.name
         self.event: Event | None = None
-        self.unknown = list(known.silent)
-        self.lines = sorted(known.lines, key=lambda one: one.line.at_us)
+        self.unknown = list(evidence.silent)
+        self.lines = sorted(evidence.lines, key=lambda line: line.entry.at_us)
         self.published = self._steps("published")
-        self.keys: set[EventKey] = {one.line.event for one in self.published}
-        self.settled = {one.line.event for one in self._steps("settled")}
+        self.keys: set[EventKey] = {line.entry.event for line in self.published}
+        self.fully_acknowledged = {line.entry.event for line in self._steps("settled")}
         self.taken = self._steps("taken", mine=True)
         self.notified = self._steps("notified", mine=True)
         self.acknowledged = self._steps("acknowledged", mine=True)
@@ -219,39 +227,39 @@ class _Investigation:
         self.explanation = self._explain()
 
     def _steps(self, step: str, *, mine: bool = False) -> list[JournalLine]:
-        return [one for one in self.lines if one.line.step == step and (not mine or self.name in one.line.names)]
+        return [line for line in self.lines if line.entry.step == step and (not mine or self.name in line.entry.names)]
 
     def _explain(self) -> Explanation | None:
         from meetpoint.language.events.msgpack import from_msgpack
 
-        contents = [one.line.content for one in self.published if one.line.content]
-        contents += [letter.content for letter in self.known.letters]
+        contents = [line.entry.content for line in self.published if line.entry.content]
+        contents += [dead_letter.content for dead_letter in self.evidence.dead_letters]
         for content in contents:
             try:
                 self.event = from_msgpack(content)
                 break
             except MeetpointError:
                 self.unknown.append("what is kept of the event cannot be read")
-        if self.event is None or self.known.held is None:
+        if self.event is None or self.evidence.subscription is None:
             return None
         try:
-            return explain(self.known.held.filter, self.event)
+            return explain(self.evidence.subscription.filter, self.event)
         except MeetpointError as error:  # a broker of another version may take filters that are refused here
             self.unknown.append(f"whether the filter accepts it ({error})")
             return None
 
     # -- the verdict, the surest first ---------------------------------------------------------------------------------
 
-    def close(self) -> DeliveryReport:
+    def report(self) -> DeliveryReport:
         """Return the report."""
         verdict, headline = self._verdict()
         return DeliveryReport(verdict, headline, tuple(self._story()), self.explanation, tuple(self.unknown))
 
     def _verdict(self) -> tuple[Verdict, str]:
-        event, name = self.known.event, self.name
+        event, name = self.evidence.event, self.name
         if self.acknowledged:
             return "delivered", f"✓ {name} has it: acknowledged at {self._when(self.acknowledged)}"
-        if self.dead or self.known.letters:
+        if self.dead or self.evidence.dead_letters:
             reason, at = self._last_words()
             return "dead", f"✗ it is a dead letter of {name} since {at}: {reason or 'no reason was given'}"
         if self.notified:
@@ -264,13 +272,13 @@ class _Investigation:
                 f"? no broker knows an event {event}: it was not published, its publishing was never acknowledged, "
                 "or that was too long ago"
             )
-        if self.known.held is None:
+        if self.evidence.subscription is None:
             return self._no_subscription()
-        return self._never_came(self.known.held)
+        return self._never_came(self.evidence.subscription)
 
     def _was_notified(self) -> tuple[Verdict, str]:
-        held = self.known.held
-        if held is not None and not held.terms.durable:
+        subscription = self.evidence.subscription
+        if subscription is not None and not subscription.terms.durable:
             return "sent", (
                 f"✓ it was sent to {self.name} at {self._when(self.notified)}; that one is not durable, takes "
                 "events at most once and acknowledges nothing"
@@ -278,38 +286,38 @@ class _Investigation:
         times = len(self.notified)
         said = f"{times} times" if times > 1 else "once"
         last = f"the last time at {self._when(self.notified)}" if times > 1 else f"at {self._when(self.notified)}"
-        if self.rejected and self.rejected[-1].line.at_us >= self.notified[-1].line.at_us:
-            reason = self.rejected[-1].line.detail or "no reason was given"
+        if self.rejected and self.rejected[-1].entry.at_us >= self.notified[-1].entry.at_us:
+            reason = self.rejected[-1].entry.detail or "no reason was given"
             return "brought", f"… it was brought to {self.name} {said} and rejected, {last}: {reason}; it comes again"
         return "brought", f"… it was brought to {self.name} {said}, {last}, and is not acknowledged yet"
 
     def _no_subscription(self) -> tuple[Verdict, str]:
-        if self.known.silent:
+        if self.evidence.silent:
             return "unknown", f"? no broker that answers has a subscription {self.name}, and not all answer"
         return "no_subscription", (
             f"✗ there is no subscription {self.name}: it was never made, or it has ended (meetpoint subs list)"
         )
 
-    def _never_came(self, held: Held) -> tuple[Verdict, str]:
+    def _never_came(self, subscription: Held) -> tuple[Verdict, str]:
         if not self.published:
             return "unknown", "? the broker where it was published does not remember it any more"
-        name, first = self.name, self.published[0].line.at_us
-        if held.subscribed_us > first + CLOCKS_US:
-            late = (held.subscribed_us - first) / 1e6
+        name, first = self.name, self.published[0].entry.at_us
+        if subscription.subscribed_us > first + CLOCKS_US:
+            late = (subscription.subscribed_us - first) / 1e6
             return "too_early", f"✗ {name} was made {late:,.0f} s after it was published, and gets what comes later"
         if self.explanation is not None and not self.explanation.accepted:
             return "not_accepted", f"✗ the filter of {name} does not accept it: {self.explanation.reason}"
-        if held.subscribed_us > first - CLOCKS_US:
+        if subscription.subscribed_us > first - CLOCKS_US:
             return "too_early", (
                 f"✗ {name} was made when it was published, at about the same moment: such an event may come or not"
             )
-        if not self.keys <= self.settled:
+        if not self.keys <= self.fully_acknowledged:
             self.unknown.append("how far it has come: the broker that published it asks until all homes have answered")
             return "under_way", f"… it is on its way to {name}: published, and not yet brought to all who may want it"
-        came = [one for one in self._steps("taken") if one.broker == self.known.host]
-        if came:
+        arrived = [line for line in self._steps("taken") if line.broker == self.evidence.host]
+        if arrived:
             return "not_accepted", (
-                f"✗ it came to the broker of {name} at {self._when(came)}, and the filter of that moment did not "
+                f"✗ it came to the broker of {name} at {self._when(arrived)}, and the filter of that moment did not "
                 "accept it; it was changed since"
             )
         self.unknown.append("which filter it had then, and what its broker did: it remembers nothing of this event")
@@ -318,63 +326,66 @@ class _Investigation:
     # -- in words ------------------------------------------------------------------------------------------------------
 
     def _when(self, of: list[JournalLine]) -> str:
-        return show_time(of[-1].line.at_us)
+        return show_time(of[-1].entry.at_us)
 
     def _last_words(self) -> tuple[str, str]:
         if self.dead:
-            return self.dead[-1].line.detail or self._letter_reason(), self._when(self.dead)
-        return self._letter_reason(), show_time(self.known.letters[-1].at_us)
+            return self.dead[-1].entry.detail or self._letter_reason(), self._when(self.dead)
+        return self._letter_reason(), show_time(self.evidence.dead_letters[-1].at_us)
 
     def _letter_reason(self) -> str:
-        return self.known.letters[-1].reason if self.known.letters else ""
+        return self.evidence.dead_letters[-1].reason if self.evidence.dead_letters else ""
 
     def _why_it_waits(self) -> str:
-        held = self.known.held
-        if held is None:
+        subscription = self.evidence.subscription
+        if subscription is None:
             return "which has no broker that answers at present"
-        if held.terms.paused:
+        if subscription.terms.paused:
             return "which is paused"
-        if not held.is_present:
+        if not subscription.is_present:
             return "which nobody takes at present: connect, or meetpoint sub … --durable"
-        return f"with {held.queued:,} in line: it comes in its turn, after earlier events of its publisher"
+        return f"with {subscription.queued:,} in line: it comes in its turn, after earlier events of its publisher"
 
     def _place(self, home: bytes) -> str:
-        known = self.known.homes.get(home)
+        known = self.evidence.homes.get(home)
         return known if known is not None else f"home {home.hex()[:8]}"
 
     def _story(self) -> list[tuple[int, str]]:
-        held = self.known.held
-        story = [(one.line.at_us, self._sentence(one)) for one in self.lines if self._concerns(one)]
-        if held is not None:
-            kind = "subscription" if held.terms.durable else "subscription (not durable)"
-            story.append((held.subscribed_us, f"{kind} {self.name} was made; it is at {self.known.host}"))
+        subscription = self.evidence.subscription
+        story = [(line.entry.at_us, self._sentence(line)) for line in self.lines if self._concerns(line)]
+        if subscription is not None:
+            kind = "subscription" if subscription.terms.durable else "subscription (not durable)"
+            story.append((subscription.subscribed_us, f"{kind} {self.name} was made; it is at {self.evidence.host}"))
         if not self.dead:
-            story += [(letter.at_us, f"became a dead letter: {letter.reason}") for letter in self.known.letters]
+            story += [
+                (dead_letter.at_us, f"became a dead letter: {dead_letter.reason}")
+                for dead_letter in self.evidence.dead_letters
+            ]
         return sorted(story, key=lambda step: step[0])
 
-    def _concerns(self, one: JournalLine) -> bool:
-        if one.line.step in ("notified", "acknowledged", "rejected", "dead"):
-            return self.name in one.line.names
+    def _concerns(self, line: JournalLine) -> bool:
+        if line.entry.step in ("notified", "acknowledged", "rejected", "dead"):
+            return self.name in line.entry.names
         return True
 
-    def _sentence(self, one: JournalLine) -> str:
-        line, at = one.line, one.broker
-        more = f" ({line.detail})" if line.detail else ""
-        match line.step:
+    def _sentence(self, line: JournalLine) -> str:
+        entry, at = line.entry, line.broker
+        more = f" ({entry.detail})" if entry.detail else ""
+        match entry.step:
             case "published":
-                again = ", again" if self.published and one is not self.published[0] else ""
-                return f"published at {at}{again}, as number {line.event.number} of its stream{more}"
+                again = ", again" if self.published and line is not self.published[0] else ""
+                return f"published at {at}{again}, as number {entry.event.number} of its stream{more}"
             case "visited":
-                return f"{at} asked {self._place(line.home)} who wants it{more}"
+                return f"{at} asked {self._place(entry.home)} who wants it{more}"
             case "brought":
-                return f"{at} brought it to {self._place(line.home)}{more}"
+                return f"{at} brought it to {self._place(entry.home)}{more}"
             case "settled":
                 return f"settled: every home that may want it has it, says {at}{more}"
-            case "taken" if self.name in line.names:
-                others = len(line.names) - 1
+            case "taken" if self.name in entry.names:
+                others = len(entry.names) - 1
                 return f"queued at {at} for {self.name}{f' and {others:,} more' if others else ''}{more}"
             case "taken":
-                whom = f"for {len(line.names):,} others" if line.names else "where nobody wants it"
+                whom = f"for {len(entry.names):,} others" if entry.names else "where nobody wants it"
                 return f"came to {at}, {whom}{more}"
             case "repeated":
                 return f"came to {at} a second time, under the same id: dropped{more}"
@@ -383,7 +394,7 @@ class _Investigation:
             case "acknowledged":
                 return f"acknowledged by {self.name} at {at}{more}"
             case "rejected":
-                return f"rejected by {self.name} at {at}: {line.detail or 'no reason was given'}"
+                return f"rejected by {self.name} at {at}: {entry.detail or 'no reason was given'}"
             case "dead":
-                return f"became a dead letter at {at}: {line.detail or 'no reason was given'}"
-        return f"{line.step} at {at}{more}"
+                return f"became a dead letter at {at}: {entry.detail or 'no reason was given'}"
+        return f"{entry.step} at {at}{more}"

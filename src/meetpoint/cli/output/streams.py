@@ -115,15 +115,15 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], No
 
 def _lines(what: str, total: int | None) -> Callable[[int], None]:
     """Return a step function that prints a line a minute, for a log; shorter work prints nothing."""
-    began = told = time.monotonic()
+    began = reported_at = time.monotonic()
     done = 0
 
     def step(steps: int) -> None:
-        nonlocal told, done
+        nonlocal reported_at, done
         done += steps
         now = time.monotonic()
-        if now - told >= LINE_EVERY_S:
-            told = now
+        if now - reported_at >= LINE_EVERY_S:
+            reported_at = now
             upto = "" if total is None else f" of {total:,}"
             with suppress(OSError):  # whoever closed standard error does not want to know
                 sys.stderr.write(f"{what}: {done:,}{upto}, {(now - began) / 60:.0f} min\n")

@@ -169,8 +169,8 @@ def spark_message(error: Exception) -> str | None:
         return None
     refused = re.findall(r"\[[A-Z][A-Z_.0-9]+\] .+", text)
     if refused:
-        told = refused[-1] if "Caused by" in text else refused[0]
-        return f"Spark stopped: {told.partition(' SQLSTATE:')[0].rstrip('. ')}; check the input, or --config"
+        figures = refused[-1] if "Caused by" in text else refused[0]
+        return f"Spark stopped: {figures.partition(' SQLSTATE:')[0].rstrip('. ')}; check the input, or --config"
     caused = re.findall(r"^(?:Caused by: )?(?:java|org)\.[\w.$]+: (.+)$", text, re.MULTILINE)
     return f"Spark stopped: {caused[-1].rstrip('. ')}; check the input, or --config" if caused else None
 
@@ -276,11 +276,11 @@ class SparkCommand:
         """Return Spark's session for this command, to be entered."""
         return spark_session(self.master, read_settings(self.config))
 
-    def report(self, told: Mapping[str, Any], line: str) -> None:
+    def report(self, figures: Mapping[str, Any], line: str) -> None:
         """Print figures for a program, or a line for people."""
         seconds = round(time.perf_counter() - self.begin, 3)
         if self.as_json:
-            print_json({**told, "seconds": seconds})
+            print_json({**figures, "seconds": seconds})
         else:
             sys.stdout.write(f"{line}\n" if "\n" in line else f"{line}; {seconds:.1f} s\n")
 

@@ -105,38 +105,38 @@ def stream(
                 result=str(result),
                 missing=str(missing),
             )
-        with waiting(spark, f"following {events}"), _stop_signals() as asked:
-            _follow(running, asked, before)
-        told = _sums(batches(out, spark), before)
+        with waiting(spark, f"following {events}"), _stop_signals() as stop_asked:
+            _follow(running, stop_asked, before)
+        totals = _sums(batches(out, spark), before)
     work.report(
-        {**told, "out": out, "stopped": asked.is_set()},
-        f"{counted(told['batches'], 'batch')}: {counted(told['events'], 'event')}, "
-        f"{counted(told['dead'], 'dead letter')}, {counted(told['hits'], str(result)[:-1])} in {out}",
+        {**totals, "out": out, "stopped": stop_asked.is_set()},
+        f"{counted(totals['batches'], 'batch')}: {counted(totals['events'], 'event')}, "
+        f"{counted(totals['dead'], 'dead letter')}, {counted(totals['hits'], str(result)[:-1])} in {out}",
     )
-    if asked.is_set():
+    if stop_asked.is_set():
         raise KeyboardInterrupt
-    finish(f"{were(told['dead'], 'row')} set aside; see {dead}" if told["dead"] else None)
+    finish(f"{were(totals['dead'], 'row')} set aside; see {dead}" if totals["dead"] else None)
 
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
     """Lend an event that the first Ctrl-C or SIGTERM sets; Spark itself would give up the current batch."""
-    asked = threading.Event()
+    stop_asked = threading.Event()
 
     def note(number: int, frame: Any) -> None:
-        if asked.is_set():
+        if stop_asked.is_set():
             raise KeyboardInterrupt
-        asked.set()
+        stop_asked.set()
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked
+        yield stop_asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _follow(running: Stream, asked: threading.Event, last: int) -> None:
+def _follow(running: Stream, stop_asked: threading.Event, last: int) -> None:
     """Wait for the end; report each batch after the last of an earlier run to a person who looks on."""
     while not running.await_done(_POLL_SECONDS):
         for batch in running.progress(_SHOWN):
@@ -146,7 +146,7 @@ def _follow(running: Stream, asked: threading.Event, last: int) -> None:
                     f"batch {last}: {batch.events:,} events, {batch.hits:,} hits, {batch.dead:,} dead letters, "
                     f"{batch.events_per_second:,.0f} events/s"
                 )
-        if asked.is_set():
+        if stop_asked.is_set():
             running.stop()
 
 

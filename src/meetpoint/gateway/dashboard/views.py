@@ -128,10 +128,10 @@ def list_subscriptions(hosted: Hosted, search: str, order: Order, after: str) ->
     words = search.casefold().split()
     now_us = time.time_ns() // 1000
     found = [
-        _shown(peer, held, now_us)
+        _shown(peer, subscription, now_us)
         for peer, here in hosted.items()
-        for held in here or ()
-        if all(word in _text(held) for word in words)
+        for subscription in here or ()
+        if all(word in _text(subscription) for word in words)
     ]
     found.sort(key=lambda each: each.name)
     if order == "hot":
@@ -144,26 +144,26 @@ def list_subscriptions(hosted: Hosted, search: str, order: Order, after: str) ->
     return SubscriptionPage(page, more, len(found), page[-1].name if more else None)
 
 
-def _text(held: Held) -> str:
-    labels = " ".join(f"{key}={value}" for key, value in held.terms.labels)
-    return f"{held.name}\n{held.filter}\n{held.terms.owner}\n{labels}".casefold()
+def _text(subscription: Held) -> str:
+    labels = " ".join(f"{key}={value}" for key, value in subscription.terms.labels)
+    return f"{subscription.name}\n{subscription.filter}\n{subscription.terms.owner}\n{labels}".casefold()
 
 
-def _shown(peer: Peer, held: Held, now_us: int) -> SubscriptionSummary:
-    is_counted = held.counted_us > 0
+def _shown(peer: Peer, subscription: Held, now_us: int) -> SubscriptionSummary:
+    is_counted = subscription.counted_us > 0
     return SubscriptionSummary(
-        held.name,
-        held.filter,
-        held.terms.owner,
-        dict(held.terms.labels),
-        held.terms.durable,
+        subscription.name,
+        subscription.filter,
+        subscription.terms.owner,
+        dict(subscription.terms.labels),
+        subscription.terms.durable,
         peer.id.hex(),
-        held.queued,
-        held.is_present,
-        held.matched if is_counted else None,
-        held.matched_lately if is_counted else None,
-        round(max(0, now_us - held.matched_us) / 1e6, 1) if held.matched_us else None,
-        show_moment(held.subscribed_us),
+        subscription.queued,
+        subscription.is_present,
+        subscription.matched if is_counted else None,
+        subscription.matched_lately if is_counted else None,
+        round(max(0, now_us - subscription.matched_us) / 1e6, 1) if subscription.matched_us else None,
+        show_moment(subscription.subscribed_us),
     )
 
 

@@ -271,15 +271,15 @@ def _half_of_a_pair(text: str) -> int | None:
     return next((match.start("half") for match in _ESCAPES.finditer(text) if match["half"] is not None), None)
 
 
-def read_json(data: bytes, wanted: type[T]) -> T:
+def read_json(data: bytes, kind: type[T]) -> T:
     """Read a body as a struct."""
     check_json(data)
-    return read_raw(data, wanted)
+    return read_raw(data, kind)
 
 
-def read_raw(data: bytes, wanted: type[T], what: str = "the body") -> T:
+def read_raw(data: bytes, kind: type[T], what: str = "the body") -> T:
     """Read JSON that was checked before as a type."""
     try:
-        return msgspec.json.decode(data, type=wanted)
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise ApiError(422, "body", f"{what[:60]} does not fit: {error}; see /openapi.json") from None

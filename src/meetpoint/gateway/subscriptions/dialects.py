@@ -71,29 +71,29 @@ class _FilterWriter:
     def __init__(self, schema: Schema | None) -> None:
         self._schema = schema
 
-    def write(self, said: FilterDialect, is_negated: bool, depth: int) -> str:
+    def write(self, dialect: FilterDialect, is_negated: bool, depth: int) -> str:
         """Return a filter as text, negated on demand."""
         if depth > NESTING_MAX:
             raise ApiError(422, "filter", f"filters nest deeper than {NESTING_MAX}; flatten them")
-        given = [name for name in said.__struct_fields__ if getattr(said, name) is not None]
+        given = [name for name in dialect.__struct_fields__ if getattr(dialect, name) is not None]
         if len(given) != 1:
             names = "exact, prefix, suffix, all, any, not, sql"
             raise ApiError(422, "filter", f"a filter has one of {names}; this one has {len(given)} of them")
         both = ("OR", "AND") if is_negated else ("AND", "OR")
-        if said.exact is not None:
-            return self._named(said.exact, _equal, is_negated, both[0])
-        if said.prefix is not None:
-            return self._named(said.prefix, _beginning, is_negated, both[0])
-        if said.suffix is not None:
-            return self._named(said.suffix, _ending, is_negated, both[0])
-        if said.all is not None:
-            return _joined([self.write(each, is_negated, depth + 1) for each in said.all], both[0])
-        if said.any is not None:
-            return _joined([self.write(each, is_negated, depth + 1) for each in said.any], both[1])
-        if said.not_ is not None:
-            return self.write(said.not_, not is_negated, depth + 1)
-        assert said.sql is not None
-        return self._sql(said.sql, is_negated)
+        if dialect.exact is not None:
+            return self._named(dialect.exact, _equal, is_negated, both[0])
+        if dialect.prefix is not None:
+            return self._named(dialect.prefix, _beginning, is_negated, both[0])
+        if dialect.suffix is not None:
+            return self._named(dialect.suffix, _ending, is_negated, both[0])
+        if dialect.all is not None:
+            return _joined([self.write(each, is_negated, depth + 1) for each in dialect.all], both[0])
+        if dialect.any is not None:
+            return _joined([self.write(each, is_negated, depth + 1) for each in dialect.any], both[1])
+        if dialect.not_ is not None:
+            return self.write(dialect.not_, not is_negated, depth + 1)
+        assert dialect.sql is not None
+        return self._sql(dialect.sql, is_negated)
 
     def _named(
         self, pairs: Mapping[str, str], say: Callable[[str, str], dict[Kind, str]], is_negated: bool, how: str

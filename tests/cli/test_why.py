@@ -47,8 +47,8 @@ def known(
     *lines: JournalLine, holds: Held | None = None, letters: tuple[DeadLetterInfo, ...] = (), silent: str = ""
 ) -> Evidence:
     return Evidence(
-        event="e1", name="alerts", lines=list(lines), held=holds, host="there:1" if holds else "",
-        letters=list(letters), homes={THERE: "there:1"}, silent=[silent] if silent else [],
+        event="e1", name="alerts", lines=list(lines), subscription=holds, host="there:1" if holds else "",
+        dead_letters=list(letters), homes={THERE: "there:1"}, silent=[silent] if silent else [],
     )  # fmt: skip
 
 
