@@ -18,8 +18,8 @@ import pytest
 
 from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.archive import Accepted, Archive, ArchiveError, list_parts, read_accepted
-from meetpoint.archive.pages import ArchiveShelf
 from meetpoint.archive.parts import WRITING
+from meetpoint.archive.reader import ArchiveShelf
 from meetpoint.language.events.event import Event
 from meetpoint.language.events.msgpack import to_msgpack
 from meetpoint.language.schema.schema import Schema

@@ -19,8 +19,8 @@ import pytest
 
 from meetpoint.archive import compaction, read_accepted
 from meetpoint.archive.compaction import GRACE_S, closed_hours, expired_hours, forget_hour, merge_hour, sweep_forgotten
-from meetpoint.archive.pages import ArchiveShelf
 from meetpoint.archive.parts import MERGED, WRITING, hours, list_parts
+from meetpoint.archive.reader import ArchiveShelf
 from tests.archive.forking import PROCESSES
 from tests.archive.test_archive import BEGIN, HOMES, SCHEMA, accepted, archive, keys
 
@@ -246,8 +246,8 @@ def test_a_copy_of_an_archive_without_empty_folders_is_one(tmp_path: Path, fille
 
 def test_a_merged_file_is_read_a_page_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("meetpoint.archive.compaction.ROW_GROUP", 50)
-    monkeypatch.setattr("meetpoint.archive.pages.BATCH_ROWS", 50)
-    monkeypatch.setattr("meetpoint.archive.pages.PAGE_LOOKED_MAX", 20)
+    monkeypatch.setattr("meetpoint.archive.reader.BATCH_ROWS", 50)
+    monkeypatch.setattr("meetpoint.archive.reader.PAGE_LOOKED_MAX", 20)
     held = archive(tmp_path)
     for begin in range(1, 1001, 10):
         held.write([accepted(number) for number in range(begin, begin + 10)], None)

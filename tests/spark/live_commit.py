@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from meetpoint.language import Attribute, Schema, Type
-from meetpoint.spark.live.options import Options
-from meetpoint.spark.live.sink import SINK_OPTIONS, LiveWriter, Sink
-from meetpoint.spark.types import spark_schema
+from meetpoint.spark.columns import spark_schema
+from meetpoint.spark.network.options import Options
+from meetpoint.spark.network.sink import SINK_OPTIONS, LiveWriter, Sink
 
 COLUMNS = spark_schema(Schema((Attribute("n", Type.INTEGER), Attribute("run", Type.INTEGER))))
 

@@ -14,7 +14,7 @@ from meetpoint.broker.config import Archiving
 from meetpoint.client import SyncDelivery, SyncSubscription
 from meetpoint.language.events.json import attributes_from_json
 from meetpoint.local_network import Local
-from meetpoint.spark.live.source import LiveStreamReader, MeetpointDataSource
+from meetpoint.spark.network.source import LiveStreamReader, MeetpointDataSource
 
 PATIENCE_S = 180.0
 """How long a test waits for what must come."""

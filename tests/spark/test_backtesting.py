@@ -17,8 +17,8 @@ from meetpoint.errors import EventError, FilterError, MeetpointError
 from meetpoint.language import Attribute, Attributes, Schema, Type, parse_filter
 from meetpoint.language.events.arrow import attributes_to_arrow
 from meetpoint.matching.backtest import SAMPLES_MAX, Backtest
+from meetpoint.spark.columns import spark_schema
 from meetpoint.spark.matching.backtest import _added_up, _Part, backtest
-from meetpoint.spark.types import spark_schema
 from tests.workloads import TYPES, random_events, random_filter
 
 if TYPE_CHECKING:

@@ -26,9 +26,8 @@ from meetpoint.client.sync import SyncDelivery, SyncSubscription
 from meetpoint.errors import EventError, MeetpointError
 from meetpoint.local_network import Local
 from meetpoint.security import Rights
-from meetpoint.spark.live.options import Options
-from meetpoint.spark.live.sink import SINK_OPTIONS, LiveWriter, Sink
-from meetpoint.spark.live.stage import Staging
+from meetpoint.spark.network.options import Options
+from meetpoint.spark.network.sink import SINK_OPTIONS, LiveWriter, Sink, Staging
 from tests.security.authorities import TestAuthority
 from tests.spark.live_scenes import PATIENCE_S, all_before_markers, brokers, until
 from tests.tiers import SOAK

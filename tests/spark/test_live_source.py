@@ -26,10 +26,9 @@ from meetpoint.errors import FilterError, MeetpointError, SchemaError
 from meetpoint.language import parse_filter
 from meetpoint.language.events.json import attributes_from_json
 from meetpoint.matching import Scan
-from meetpoint.spark.live import offsets as live_offsets
-from meetpoint.spark.live.offsets import UNHOSTED_S, Place, Watch, advance, ranges_between
-from meetpoint.spark.live.rows import columns_of
-from meetpoint.spark.live.source import LiveReader, LiveStreamReader, MeetpointDataSource
+from meetpoint.spark.network import planner
+from meetpoint.spark.network.planner import UNHOSTED_S, Place, Watch, advance, ranges_between
+from meetpoint.spark.network.source import LiveReader, LiveStreamReader, MeetpointDataSource, columns_of
 from tests.broker.talking import broker
 from tests.spark.live_scenes import (
     SCHEMA,
@@ -295,7 +294,7 @@ def test_what_two_archives_have_comes_once(tmp_path: Path, monkeypatch: pytest.M
         ):
             await asyncio.to_thread(read, f"mp://{one.address}")
 
-    monkeypatch.setattr(live_offsets, "UNHOSTED_S", 0.0)
+    monkeypatch.setattr(planner, "UNHOSTED_S", 0.0)
     run(main())
 
 

@@ -17,8 +17,8 @@ from meetpoint.errors import FilterError, MeetpointError, SchemaError, SetupErro
 from meetpoint.language import Attributes, parse_filter
 from meetpoint.matching.index import Index
 from meetpoint.spark import Subscriptions, match, plan
-from meetpoint.spark.matching import broadcast as broadcast_match
 from meetpoint.spark.matching import job as match_job
+from meetpoint.spark.matching import match_lists
 from meetpoint.spark.subscriptions.store import FileNote, Manifest, Version
 from tests.spark.scenes import (
     frame_of,
@@ -168,10 +168,10 @@ def test_batches_of_any_bounds_hold_the_same_matches(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, whole: bool, limits: tuple[int, int, int]
 ) -> None:
     held, listed, rows = limits
-    monkeypatch.setattr(broadcast_match, "HELD_PAIRS", held)
-    monkeypatch.setattr(broadcast_match, "LIST_MAX", listed)
-    monkeypatch.setattr(broadcast_match, "OUTPUT_ROWS", rows)
-    monkeypatch.setattr(broadcast_match, "OUTPUT_BYTES", 2000)
+    monkeypatch.setattr(match_lists, "HELD_PAIRS", held)
+    monkeypatch.setattr(match_lists, "LIST_MAX", listed)
+    monkeypatch.setattr(match_lists, "OUTPUT_ROWS", rows)
+    monkeypatch.setattr(match_lists, "OUTPUT_BYTES", 2000)
     filters = {f"u{n}": f"x >= {n % 40}" for n in range(80)} | {"never": "x > 99", "null": "x IS NULL"}
     Index.from_filters((id_, parse_filter(text)) for id_, text in filters.items()).save(tmp_path / "i.mpx")
     events: list[Attributes] = [{"x": x} for x in (*range(10, 44), None, -1)]
@@ -188,7 +188,7 @@ def test_batches_of_any_bounds_hold_the_same_matches(
     ).slice(1)
     found: Counter[tuple[int, str]] = Counter()
     seen: list[int] = []
-    for out in broadcast_match.match_batch(Index.open(tmp_path / "i.mpx"), batch, pa.string(), whole):
+    for out in match_lists.match_batch(Index.open(tmp_path / "i.mpx"), batch, pa.string(), whole):
         assert out.num_rows <= rows
         assert out.num_rows == 1 or out.nbytes < 4000
         for row in out.rename_columns([*columns, "subscriptions"]).to_pylist():

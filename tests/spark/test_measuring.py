@@ -29,8 +29,7 @@ from meetpoint.matching.keys.key_plan import KeyPlan, Statistics
 from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
 from meetpoint.matching.scan import Scan
 from meetpoint.spark.statistics import measurement
-from meetpoint.spark.statistics.measurement import measure
-from meetpoint.spark.statistics.report import Measured
+from meetpoint.spark.statistics.measurement import Measured, measure
 from meetpoint.spark.subscriptions.subscriptions import Subscriptions
 from tests.matching.test_feedback import candidates
 from tests.workloads import START, TYPES, random_events, random_filter

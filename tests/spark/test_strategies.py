@@ -19,9 +19,8 @@ from meetpoint.matching.index import Index
 from meetpoint.matching.io.rejects import SourceError
 from meetpoint.matching.keys.key_plan import KeyPlan
 from meetpoint.spark import Subscriptions, match
-from meetpoint.spark.matching import broadcast as broadcast_match
 from meetpoint.spark.matching import join as join_match
-from meetpoint.spark.matching import key_routes, list_assembly
+from meetpoint.spark.matching import key_routes, match_lists
 from meetpoint.spark.matching import partitioned as partitioned_match
 from meetpoint.spark.subscriptions.store import Version
 from meetpoint.spark.worker_files import ship
@@ -355,11 +354,11 @@ def test_batches_of_any_bounds_hold_the_same_matches(
 ) -> None:
     """What workers do, here: buffers of any size, and candidates in batches of any size."""
     held, listed, rows, checked = limits
-    monkeypatch.setattr(broadcast_match, "EVENTS", max(rows, 2))
-    monkeypatch.setattr(broadcast_match, "HELD_PAIRS", held)
-    monkeypatch.setattr(broadcast_match, "LIST_MAX", listed)
-    monkeypatch.setattr(broadcast_match, "OUTPUT_ROWS", rows)
-    monkeypatch.setattr(broadcast_match, "OUTPUT_BYTES", 2000)
+    monkeypatch.setattr(match_lists, "EVENTS", max(rows, 2))
+    monkeypatch.setattr(match_lists, "HELD_PAIRS", held)
+    monkeypatch.setattr(match_lists, "LIST_MAX", listed)
+    monkeypatch.setattr(match_lists, "OUTPUT_ROWS", rows)
+    monkeypatch.setattr(match_lists, "OUTPUT_BYTES", 2000)
     monkeypatch.setattr(join_match, "CHECK_ROWS", checked)
     filters = {f"u{n}": f"x >= {n % 40}" for n in range(120)} | {"never": "x > 99", "null": "x IS NULL"}
     events: list[Attributes] = [{"x": x} for x in (*range(45), None, -1)]
@@ -430,12 +429,12 @@ def test_a_digest_tells_apart_what_differs_and_nothing_else() -> None:
     rows += rows[:300]
     arrays = [pa.array([values[row[at]] for row in rows], type_) for at, (type_, values) in enumerate(columns.values())]
     batch = pa.record_batch(arrays, list(columns))
-    whole = list_assembly.digests(batch).to_pylist()
-    cut = [digest for at in range(0, 900, 70) for digest in list_assembly.digests(batch.slice(at, 70)).to_pylist()]
+    whole = match_lists.digests(batch).to_pylist()
+    cut = [digest for at in range(0, 900, 70) for digest in match_lists.digests(batch.slice(at, 70)).to_pylist()]
     assert whole == cut
     assert len(set(whole)) == len(set(rows))
     assert len({(row, digest) for row, digest in zip(rows, whole, strict=True)}) == len(set(rows))
-    assert list_assembly.digests(batch.slice(0, 0)).to_pylist() == []
+    assert match_lists.digests(batch.slice(0, 0)).to_pylist() == []
 
 
 def test_the_way_of_an_event_does_not_depend_on_where_it_stands(

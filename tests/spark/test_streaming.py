@@ -24,7 +24,7 @@ import pytest
 from meetpoint.errors import FilterError, MeetpointError
 from meetpoint.matching.io.rejects import SourceError
 from meetpoint.spark import Subscriptions
-from meetpoint.spark.streaming import batches, micro_batch
+from meetpoint.spark.streaming import batches
 from meetpoint.spark.streaming.batches import Batch, Folder, Table, read
 from meetpoint.spark.streaming.job import Stream, stream
 from meetpoint.spark.subscriptions import store
@@ -374,8 +374,8 @@ def test_a_source_that_gives_other_rows_when_read_again_fails_the_batch(
 
 def test_the_work_of_a_batch_can_be_sent_to_a_server(folder: Path) -> None:
     table = Table(Folder("file:/hits", True), "parquet", "{}")
-    options = micro_batch.Options(strategy="auto", result="pairs", missing="error", on_bad="warn", ship="auto")
-    work = micro_batch.Work("id", str(folder), "string", Folder("file:/pins", True), table, None, options)
+    options = batches.Options(strategy="auto", result="pairs", missing="error", on_bad="warn", ship="auto")
+    work = batches.Work("id", str(folder), "string", Folder("file:/pins", True), table, None, options)
     assert pickle.loads(pickle.dumps(work)) == work
 
 

@@ -21,7 +21,7 @@ from meetpoint.errors import EventError, MeetpointError, SchemaError
 from meetpoint.language import Attribute, Schema, Type, Value
 from meetpoint.language.events.arrow import attributes_from_arrow, attributes_to_arrow
 from meetpoint.language.events.json import attributes_from_json, attributes_to_json
-from meetpoint.spark.types import schema_from_spark, spark_schema
+from meetpoint.spark.columns import schema_from_spark, spark_schema
 from meetpoint.spark.validation import Validated, validate
 from tests.language.strategies import exactly
 from tests.workloads import TYPES, random_events

@@ -9,16 +9,15 @@ from meetpoint.spark.session import session
 
 if TYPE_CHECKING:
     from meetpoint.spark.archives import compact_archive, read_archive
-    from meetpoint.spark.checks import check_filter
+    from meetpoint.spark.columns import check_filter, schema_from_spark, spark_schema, unusable_columns
     from meetpoint.spark.java import find_java
-    from meetpoint.spark.live.source import register
     from meetpoint.spark.matching.backtest import backtest
     from meetpoint.spark.matching.job import Plan, match, plan
+    from meetpoint.spark.network.source import register
     from meetpoint.spark.statistics.measurement import measure
     from meetpoint.spark.streaming.job import stream
     from meetpoint.spark.streaming.sinks import deliver
     from meetpoint.spark.subscriptions.subscriptions import Subscriptions
-    from meetpoint.spark.types import schema_from_spark, spark_schema, unusable_columns
     from meetpoint.spark.validation import Validated, validate
 
 __all__ = [
@@ -48,19 +47,19 @@ _MODULES = {
     "Subscriptions": "subscriptions.subscriptions",
     "Validated": "validation",
     "backtest": "matching.backtest",
-    "check_filter": "checks",
+    "check_filter": "columns",
     "compact_archive": "archives",
     "deliver": "streaming.sinks",
     "find_java": "java",
     "match": "matching.job",
     "measure": "statistics.measurement",
     "plan": "matching.job",
-    "register": "live.source",
+    "register": "network.source",
     "read_archive": "archives",
-    "schema_from_spark": "types",
-    "spark_schema": "types",
+    "schema_from_spark": "columns",
+    "spark_schema": "columns",
     "stream": "streaming.job",
-    "unusable_columns": "types",
+    "unusable_columns": "columns",
     "validate": "validation",
 }
 """Where each name is, loaded when it is first used: most modules import PySpark, and `python -m meetpoint.spark.java`

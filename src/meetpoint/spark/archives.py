@@ -27,9 +27,8 @@ from meetpoint.archive.writer import COLUMNS
 from meetpoint.language.events.json import attributes_to_json
 from meetpoint.language.events.msgpack import from_msgpack
 from meetpoint.language.schema.schema import Schema
-from meetpoint.spark.event_files import EventFiles
-from meetpoint.spark.types import schema_from_spark, spark_schema
-from meetpoint.spark.validation import DEAD_COLUMNS, validate
+from meetpoint.spark.columns import schema_from_spark, spark_schema
+from meetpoint.spark.validation import DEAD_COLUMNS, EventFiles, validate
 
 __all__ = ["compact_archive", "read_archive"]
 

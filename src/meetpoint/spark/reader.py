@@ -25,9 +25,8 @@ from meetpoint.matching.io.csv import NULL_WORDS
 from meetpoint.matching.io.files import SUFFIXES, format_of
 from meetpoint.matching.io.rejects import STANDARD_STREAM, SourceError
 from meetpoint.spark.archives import read_archive
-from meetpoint.spark.event_files import EventFiles
-from meetpoint.spark.types import schema_from_spark, spark_schema
-from meetpoint.spark.validation import DEAD_COLUMNS, validate
+from meetpoint.spark.columns import schema_from_spark, spark_schema
+from meetpoint.spark.validation import DEAD_COLUMNS, EventFiles, validate
 
 __all__ = [
     "BROKEN",

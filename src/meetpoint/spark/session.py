@@ -95,7 +95,7 @@ def session(
 
 def _knowing(made: SparkSession) -> SparkSession:
     """A session that knows `format("meetpoint")`."""
-    from meetpoint.spark.live.source import register  # which imports PySpark
+    from meetpoint.spark.network.source import register  # which imports PySpark
 
     register(made)
     return made

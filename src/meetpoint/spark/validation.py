@@ -8,6 +8,9 @@ The two are lazy, as DataFrames are: each job on either of them marks the rows a
 row, so this holds across jobs too as long as events give the same rows again (files, tables, topics do). Where they do
 not (a sample without a seed, a table that is written to meanwhile), `marked.persist()` first, or write `marked` and
 read it back. Two streams, one of `good` and one of `dead`, read the source on their own, and agree in the same way.
+
+
+What was read from files, folders and archives: good rows, dead letters, and how many there are of each.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,11 +34,17 @@ from meetpoint.language.schema.schema import Schema, Tree
 from meetpoint.language.values import Type
 from meetpoint.matching.io.rejects import RAW_MAX, reject
 from meetpoint.matching.tables.conformance import Conforming, rows_as_json
-from meetpoint.spark.checks import check_frame
-from meetpoint.spark.types import schema_from_spark, spark_schema
+from meetpoint.spark.columns import check_frame, schema_from_spark, spark_schema
 from meetpoint.spark.worker_files import check_workers
 
-__all__ = ["DEAD_COLUMNS", "Validated", "refuse_type", "validate"]
+__all__ = [
+    "DEAD_COLUMNS",
+    "EventFiles",
+    "Tally",
+    "Validated",
+    "refuse_type",
+    "validate",
+]
 
 DEAD_COLUMNS = ("raw", "reason", "source")
 """The columns of dead letters, all texts: the row (its first 65,536 characters), why, and where it came from."""
@@ -291,3 +300,36 @@ _RAW_BYTES = 4 * RAW_MAX
 
 def _marked(event: Any, raw: Any, reason: Any, source: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([event, raw, reason, source], names=["event", *DEAD_COLUMNS])
+
+
+class Tally(NamedTuple):
+    """How many rows were events, how many were none, and why the first of these was not."""
+
+    good: int
+    dead: int
+    first_reason: str | None
+
+
+@dataclass(frozen=True)
+class EventFiles:
+    """What was read: a DataFrame of events, and one of dead letters (raw, reason, source) where there may be any."""
+
+    good: Any
+    dead: Any | None
+    marked: Any | None
+
+    def tally(self) -> Tally:
+        """Count both, in one job."""
+        if self.marked is None:
+            return Tally(int(self.good.count()), 0, None)
+        reason = F.col("reason")
+        row = (
+            self.marked.agg(
+                F.count_if(reason.isNull()).alias("good"),
+                F.count_if(reason.isNotNull()).alias("dead"),
+                F.first(reason, ignorenulls=True).alias("first"),
+            )
+            .toArrow()
+            .to_pylist()[0]
+        )
+        return Tally(row["good"], row["dead"], row["first"])

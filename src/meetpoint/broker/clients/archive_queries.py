@@ -14,7 +14,7 @@ from meetpoint.api.client_messages import EVERYTHING, History, HistoryIs, Stream
 from meetpoint.api.ids import HomeId
 from meetpoint.api.outcomes import Refused
 from meetpoint.archive import Archive, ArchiveError
-from meetpoint.archive.pages import ArchiveShelf
+from meetpoint.archive.reader import ArchiveShelf
 from meetpoint.broker.clients.authorization import SessionPolicy
 from meetpoint.broker.clients.broker_queries import FairQueue
 from meetpoint.broker.clients.registry import ClientRegistry

@@ -28,10 +28,10 @@ from meetpoint.wording import counted
 
 if TYPE_CHECKING:
     from meetpoint.language import Schema
-    from meetpoint.spark.event_files import EventFiles, Tally
     from meetpoint.spark.matching.job import Plan
     from meetpoint.spark.subscriptions.store import Version
     from meetpoint.spark.subscriptions.subscriptions import Subscriptions
+    from meetpoint.spark.validation import EventFiles, Tally
 
 
 __all__ = [

@@ -29,8 +29,7 @@ from meetpoint.language.values import Type
 from meetpoint.matching.backtest import Backtest, Sample, backtest_batch, check_name, check_width, no_timestamps
 from meetpoint.matching.tables.arrow_columns import read_batch
 from meetpoint.matching.tables.column_match import Batch, Columns
-from meetpoint.spark.checks import check_filter, check_frame
-from meetpoint.spark.types import schema_from_spark, unusable_columns
+from meetpoint.spark.columns import check_filter, check_frame, schema_from_spark, unusable_columns
 from meetpoint.spark.validation import refuse_type
 from meetpoint.spark.worker_files import check_workers
 

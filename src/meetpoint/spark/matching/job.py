@@ -25,10 +25,9 @@ from meetpoint.errors import FilterError, MeetpointError
 from meetpoint.language.filters.filter import parse_filter
 from meetpoint.language.schema.attribute import show_value
 from meetpoint.language.syntax.tree import Predicate, kind_compared, predicates
-from meetpoint.spark.checks import check_choice, check_filter, check_frame
+from meetpoint.spark.columns import check_choice, check_filter, check_frame, schema_from_spark, unusable_columns
 from meetpoint.spark.subscriptions.store import Use, Version
 from meetpoint.spark.subscriptions.subscriptions import ON_BAD, Subscriptions, refuse_bad
-from meetpoint.spark.types import schema_from_spark, unusable_columns
 from meetpoint.spark.worker_files import WAYS, is_local
 
 __all__ = ["MISSING", "RESULTS", "STRATEGIES", "Plan", "match", "plan"]

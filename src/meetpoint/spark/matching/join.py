@@ -22,10 +22,19 @@ import pyarrow as pa
 
 from meetpoint.language.filters.filter import Filter, FilterParser
 from meetpoint.matching.tables.column_match import Columns
-from meetpoint.spark.matching import broadcast as broadcast_match
-from meetpoint.spark.matching.broadcast import anonymous, finished, listed_schema, plain_names
+from meetpoint.spark.matching import match_lists
 from meetpoint.spark.matching.key_routes import Meeting, keys_of_events, meeting_of, wanted_tasks
-from meetpoint.spark.matching.list_assembly import digests, parts_schema, reunited, salts, to_parts
+from meetpoint.spark.matching.match_lists import (
+    anonymous,
+    digests,
+    finished,
+    listed_schema,
+    parts_schema,
+    plain_names,
+    reunited,
+    salts,
+    to_parts,
+)
 from meetpoint.spark.matching.partitioned import refuse_lists_of_a_stream
 from meetpoint.spark.subscriptions.compilation import ID_TYPES
 from meetpoint.spark.subscriptions.store import Version
@@ -152,8 +161,8 @@ def _route_batches(
     begins = len(salted) + np.cumsum(extra) - extra
     needs_digest = whole or bool(extra.any())
     for given in batches:
-        for at in range(0, given.num_rows, broadcast_match.EVENTS):
-            batch = given.slice(at, broadcast_match.EVENTS)
+        for at in range(0, given.num_rows, match_lists.EVENTS):
+            batch = given.slice(at, match_lists.EVENTS)
             digest = digests(batch) if needs_digest else pa.nulls(batch.num_rows, pa.binary())
             salt = salts(digest) if needs_digest else np.zeros(batch.num_rows, np.int64)
             starts, live = keys_of_events(index, pa.RecordBatch.from_arrays(batch.columns, names))
@@ -178,8 +187,8 @@ def _check_batches(
         accepted = _accepted(events, np.asarray(numbers.fill_null(-1)), chunk.column("filter"))
         if whole:
             accepted = np.sort(np.concatenate([accepted, np.flatnonzero(numbers.is_null())]))
-        step = int(broadcast_match.OUTPUT_BYTES * chunk.num_rows // max(chunk.nbytes, 1))
-        step = min(max(step, 1), broadcast_match.OUTPUT_ROWS)
+        step = int(match_lists.OUTPUT_BYTES * chunk.num_rows // max(chunk.nbytes, 1))
+        step = min(max(step, 1), match_lists.OUTPUT_ROWS)
         for at in range(0, len(accepted), step):
             some = chunk.take(pa.array(accepted[at : at + step]))
             columns, ids = some.columns[: len(names)], some.column("id")

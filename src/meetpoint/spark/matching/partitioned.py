@@ -26,10 +26,20 @@ import numpy as np
 import pyarrow as pa
 
 from meetpoint.errors import MeetpointError
-from meetpoint.spark.matching import broadcast as broadcast_match
-from meetpoint.spark.matching.broadcast import anonymous, finished, listed_schema, match_batch, plain_names
+from meetpoint.spark.matching import match_lists
 from meetpoint.spark.matching.key_routes import Meeting, keys_of_events, meeting_of, wanted_tasks
-from meetpoint.spark.matching.list_assembly import digests, parts_schema, reunited, salts, to_parts
+from meetpoint.spark.matching.match_lists import (
+    anonymous,
+    digests,
+    finished,
+    listed_schema,
+    match_batch,
+    parts_schema,
+    plain_names,
+    reunited,
+    salts,
+    to_parts,
+)
 from meetpoint.spark.subscriptions.compilation import ID_TYPES
 from meetpoint.spark.subscriptions.store import SHARDS_FOLDER, Version, add_part
 from meetpoint.spark.worker_files import Shipped, open_index, ship
@@ -221,8 +231,8 @@ def _route_batches(
     plain = plain_names(len(names))
     needs_digest = whole or int(copies.max(initial=1)) > 1
     for given in batches:
-        for at in range(0, given.num_rows, broadcast_match.EVENTS):
-            batch = given.slice(at, broadcast_match.EVENTS)
+        for at in range(0, given.num_rows, match_lists.EVENTS):
+            batch = given.slice(at, match_lists.EVENTS)
             digest = digests(batch) if needs_digest else pa.nulls(batch.num_rows, pa.binary())
             salt = salts(digest) if needs_digest else np.zeros(batch.num_rows, np.int64)
             key_starts, live = keys_of_events(index, pa.RecordBatch.from_arrays(batch.columns, names))
@@ -263,8 +273,8 @@ def _match_batches(
         shards = shard_of[given.column("slot").to_numpy()]
         for shard in np.unique(shards).tolist():
             batch = given.take(pa.array(np.flatnonzero(shards == shard)))
-            for at in range(0, batch.num_rows, broadcast_match.EVENTS):
-                yield from _match_shard(batch.slice(at, broadcast_match.EVENTS), shipped[shard], names, id_type, whole)
+            for at in range(0, batch.num_rows, match_lists.EVENTS):
+                yield from _match_shard(batch.slice(at, match_lists.EVENTS), shipped[shard], names, id_type, whole)
 
 
 def _match_shard(

@@ -26,11 +26,20 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from meetpoint.errors import MeetpointError
 from meetpoint.language.schema.schema import Schema
 from meetpoint.matching.io.rejects import SourceError
-from meetpoint.spark.checks import check_choice, check_frame
-from meetpoint.spark.matching.broadcast import listed_schema
+from meetpoint.spark.columns import check_choice, check_frame
+from meetpoint.spark.matching.match_lists import listed_schema
 from meetpoint.spark.matching.job import plan
-from meetpoint.spark.streaming.batches import BATCH_COLUMN, FORMATS, Batch, Folder, Table, folder_of
-from meetpoint.spark.streaming.micro_batch import Options, Work, check_ids
+from meetpoint.spark.streaming.batches import (
+    BATCH_COLUMN,
+    FORMATS,
+    Batch,
+    Folder,
+    Options,
+    Table,
+    Work,
+    check_ids,
+    folder_of,
+)
 from meetpoint.spark.subscriptions import store
 from meetpoint.spark.subscriptions.store import Contents, Version
 from meetpoint.spark.subscriptions.subscriptions import Subscriptions, is_temporary

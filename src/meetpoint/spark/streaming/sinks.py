@@ -29,7 +29,7 @@ from pyspark.sql import types as spark
 from meetpoint.errors import MeetpointError
 from meetpoint.matching.io.files import SUFFIXES
 from meetpoint.matching.io.rejects import SourceError
-from meetpoint.spark.checks import check_choice, check_frame
+from meetpoint.spark.columns import check_choice, check_frame
 from meetpoint.spark.worker_files import is_local
 
 __all__ = ["MODES", "Delivered", "deliver"]

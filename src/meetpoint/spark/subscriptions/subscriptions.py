@@ -26,7 +26,7 @@ from meetpoint.language.schema.schema import Schema
 from meetpoint.matching import jobs
 from meetpoint.matching.io.files import format_of
 from meetpoint.matching.io.rejects import Reject, SourceError
-from meetpoint.spark.checks import check_choice, check_frame
+from meetpoint.spark.columns import check_choice, check_frame
 from meetpoint.spark.reader import BROKEN, CSV_OPTIONS, opened
 from meetpoint.spark.session import session
 from meetpoint.spark.subscriptions import compilation, store

@@ -6,6 +6,9 @@ they are, so that an error can name the type instead of calling the column unkno
 
 Rows cross between Python and Spark as Arrow (`createDataFrame(table)`, `toArrow()`), never as Row objects: PySpark
 turns a Row's timestamps into the local time of the Python process.
+
+
+What a caller gives, checked before any job starts: choices, DataFrames, filters against their columns.
 """
 
 from __future__ import annotations
@@ -15,14 +18,23 @@ from typing import Any
 
 from pyspark.sql import types as spark
 
-from meetpoint.errors import SchemaError
+from meetpoint.errors import FilterError, MeetpointError, SchemaError
+from meetpoint.language import Filter, parse_filter
 from meetpoint.language.events.columns import attribute_from_column, decimal_size, is_long_integer, notes_of
 from meetpoint.language.names import join_name, show_name
 from meetpoint.language.schema.attribute import Attribute
 from meetpoint.language.schema.schema import Schema, Tree
+from meetpoint.language.syntax.tree import predicates
 from meetpoint.language.values import Type
 
-__all__ = ["schema_from_spark", "spark_schema", "unusable_columns"]
+__all__ = [
+    "check_choice",
+    "check_filter",
+    "check_frame",
+    "schema_from_spark",
+    "spark_schema",
+    "unusable_columns",
+]
 
 _Path = tuple[str, ...]
 _TYPES: dict[Any, Type] = {
@@ -112,3 +124,37 @@ def _type_of(column: Any) -> Type | None:
     if isinstance(column, spark.StringType) and not column.isUTF8BinaryCollation():
         return None  # it compares texts otherwise than by code point
     return found
+
+
+def check_choice(what: str, given: object, choices: tuple[str, ...]) -> None:
+    """MeetpointError where an argument is none of its choices."""
+    if given not in choices:
+        raise MeetpointError(f"{what} is {given!r}; use {', '.join(choices)}")
+
+
+def check_frame(frame: Any, what: str) -> None:
+    """MeetpointError where something is no DataFrame of Spark."""
+    from pyspark.sql import DataFrame
+
+    if not isinstance(frame, DataFrame):
+        raise MeetpointError(
+            f"{what}: given an object of class {type(frame).__name__}; give a Spark DataFrame, "
+            "for instance spark.createDataFrame(...) of it"
+        )
+
+
+def check_filter(text: str, columns: Any) -> Filter:
+    """The filter, if every column it names is in `columns` (a `df.schema`) and of the kind it is compared with."""
+    filter_ = parse_filter(text)
+    unusable = unusable_columns(columns)
+    for predicate in predicates(filter_.tree):
+        type_name = unusable.get(predicate.attribute)
+        if type_name is not None:
+            raise FilterError(
+                f"column {predicate.attribute} is of type {type_name}, which a filter does not compare",
+                "cast it, for instance a date to a timestamp, before matching",
+                text=text,
+                start=predicate.start,
+                end=predicate.end,
+            )
+    return parse_filter(text, schema_from_spark(columns))
