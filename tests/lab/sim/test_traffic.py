@@ -18,7 +18,7 @@ from meetpoint.lab.sim.engine import Process
 from meetpoint.node.runtime.inputs import ClientRequest
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord.messages import ChordFind, ChordRouted
-from meetpoint.schemes.flood.messages import FloodEvent
+from meetpoint.schemes.flood.scheme import FloodEvent
 from tests.lab.sim.toy import ToyFamily
 
 RING = Ring()

@@ -6,11 +6,11 @@
 question begins the recording, and some seconds after the last question it ends. Entries are numbered, so that each
 question gets what is new; under load, only the newest.
 
-`EventTracer` remembers what is sent and done here about single events. Whether a message is about an event is seen from
-its bytes (`catalog.purposes`). Some name none: a question that an event gives rise to, and its answer. Such a message is
-about the event of its step, or of its question. Other brokers cannot know that; so each broker remembers the *threads*
-of messages that name no event, and the asker joins them: a keyed request and its answer, or a query and its reply, have
-one thread at every broker.
+`EventTracer` remembers what is sent and done here about single events. Whether a message is about an event is seen
+from its bytes (`catalog.purposes`). Some name none: a question that an event gives rise to, and its answer. Such a
+message is about the event of its step, or of its question. Other brokers cannot know that; so each broker remembers
+the *threads* of messages that name no event, and the asker joins them: a keyed request and its answer, or a query and
+its reply, have one thread at every broker.
 
 All of it is bounded, ends by itself, and costs nothing while nobody asks.
 """

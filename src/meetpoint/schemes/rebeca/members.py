@@ -63,8 +63,15 @@ class Members(Fellow):
         self._contacts = Contacts(runtime, directory, period_us, lambda home: home in home_manager.homes)
         self.targets = EdgeTargets(runtime, directory, self._contacts, settings, self.all)
         self._updates = FilterUpdates(
-            runtime, home_manager, ownership, self._contacts, self.targets, self.find, self._call_back_all, self._look_soon
-        )  # fmt: skip
+            runtime,
+            home_manager,
+            ownership,
+            self._contacts,
+            self.targets,
+            self.find,
+            self._call_back_all,
+            self._look_soon,
+        )
         self._location = NodeLocation(
             runtime, overlay, self._contacts, self.targets, period_us, self.find, self._look_soon
         )  # fmt: skip

@@ -27,8 +27,8 @@ from meetpoint.errors import MeetpointError
 from meetpoint.language.schema.schema import Schema
 from meetpoint.matching.io.rejects import SourceError
 from meetpoint.spark.columns import check_choice, check_frame
-from meetpoint.spark.matching.match_lists import listed_schema
 from meetpoint.spark.matching.job import plan
+from meetpoint.spark.matching.match_lists import listed_schema
 from meetpoint.spark.streaming.batches import (
     BATCH_COLUMN,
     FORMATS,
