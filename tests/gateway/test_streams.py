@@ -17,6 +17,7 @@ from meetpoint.gateway import GatewayLimits, GatewayServer
 from meetpoint.gateway.events import feeds
 from meetpoint.gateway.events.feeds import Position, ReaderBuffer
 from meetpoint.gateway.events.streams import StreamRoutes
+from meetpoint.gateway.gateway import Counters
 from meetpoint.gateway.server import CLOSE_S
 from meetpoint.local_network import LocalNetwork
 from tests.gateway.gateways import PATIENCE_S, Reader, gateway, reading, run, until
@@ -321,23 +322,23 @@ async def _ask_and_never_read(served: GatewayServer) -> asyncio.StreamWriter:
     return writer
 
 
-def test_a_pipe_tells_how_much_it_dropped() -> None:
+def test_a_reader_is_told_how_much_was_dropped() -> None:
     async def main() -> None:
-        dropped: list[int] = []
-        pipe = ReaderBuffer(10, dropped.append)
-        pipe.put(b"12345", 1)
-        pipe.put(b"67890", 1)
-        pipe.put(b"!", 3)
-        assert dropped == [3]
-        assert await pipe.next(1) == (b'1234567890event: dropped\ndata: {"count":3}\n\n', 2)
-        pipe.put(b"longer than all that may wait", 1)
-        assert await pipe.next(1) == (b"longer than all that may wait", 1)
-        pipe.put(b"a", 1)
-        assert await pipe.next(1) == (b"a", 1)
-        assert await pipe.next(0.01) == (b"", 0)
-        pipe.end("over")
-        assert await pipe.next(1) == (b'event: ended\ndata: {"reason":"over"}\n\n', 0)
-        assert await pipe.next(1) is None
+        counters = Counters()
+        reader = ReaderBuffer(10, counters)
+        reader.put(b"12345", 1)
+        reader.put(b"67890", 1)
+        reader.put(b"!", 3)
+        assert counters.totals["events_dropped"] == 3
+        assert await reader.next(1) == (b'1234567890event: dropped\ndata: {"count":3}\n\n', 2)
+        reader.put(b"longer than all that may wait", 1)
+        assert await reader.next(1) == (b"longer than all that may wait", 1)
+        reader.put(b"a", 1)
+        assert await reader.next(1) == (b"a", 1)
+        assert await reader.next(0.01) == (b"", 0)
+        reader.end("over")
+        assert await reader.next(1) == (b'event: ended\ndata: {"reason":"over"}\n\n', 0)
+        assert await reader.next(1) is None
 
     run(main())
 

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from meetpoint.broker.config import ConfigError
 from meetpoint.gateway import GatewayLimits, GatewaySettings
+from meetpoint.gateway.gateway import Counters
 from meetpoint.gateway.subscriptions import sinks, webhooks
 from meetpoint.gateway.subscriptions.sinks import (
     ConsentAnswer,
@@ -219,10 +220,10 @@ def test_sinks_of_strangers_share_the_few_requests_that_their_host_gets() -> Non
         async with sink_server() as sink:
             sink.agree = lambda: web.Response(status=405)
             limits = GatewayLimits(unasked_per_minute=6)
-            sender = WebhookSender(GatewaySettings(private_sinks=True, limits=limits), lambda _: None)
+            sender = WebhookSender(GatewaySettings(private_sinks=True, limits=limits), Counters())
             assert sender.target(f"{sink.url}/one").per_minute is None  # a network of one's own
             await sender.close()
-            sender = WebhookSender(GatewaySettings(limits=limits), lambda _: None)
+            sender = WebhookSender(GatewaySettings(limits=limits), Counters())
             sender._private_ok = True  # this machine stands for a host of the internet
             one, other = sender.target(f"{sink.url}/one"), sender.target(f"{sink.url}/other")
             assert one is sender.target(f"{sink.url}/one")

@@ -89,17 +89,17 @@ async def run_gateway(
     settings: GatewaySettings, groups: Sequence[RouteGroup] | None = None
 ) -> AsyncIterator[GatewayServer]:
     """Run a gateway in the current event loop; it serves once this is entered."""
-    served = GatewayServer(settings, groups)
-    running = asyncio.create_task(served.run())
+    server = GatewayServer(settings, groups)
+    running = asyncio.create_task(server.run())
     try:
-        while not served.is_serving:
+        while not server.is_serving:
             if running.done():
                 await running
                 raise RuntimeError("the gateway ended before it served")
             await asyncio.sleep(0.01)
-        yield served
+        yield server
     finally:
-        served.stop()
+        server.stop()
         await running
 
 

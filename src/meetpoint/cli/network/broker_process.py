@@ -13,7 +13,7 @@ from typing import IO
 
 from meetpoint.errors import SetupError
 
-__all__ = ["HOST", "BrokerProcess", "exit_text"]
+__all__ = ["HOST", "BrokerProcess", "check_ports", "exit_text"]
 
 HOST = "127.0.0.1"
 ADMIN_PORTS_ABOVE = 80

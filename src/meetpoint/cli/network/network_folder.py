@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from meetpoint.security import Issuer
 
 
-__all__ = ["NetworkKeys"]
+__all__ = ["NetworkKeys", "NetworkNotes", "read_notes", "write_notes", "write_settings"]
 
 
 BROKERS, OVERLAY, SCHEME = 8, "chord", "meet"

@@ -288,11 +288,11 @@ async def _serve(settings: GatewaySettings) -> None:
 
     from meetpoint.gateway import run_gateway
 
-    async with run_gateway(settings) as served:
-        async with served.gateway.connections.own() as lease:  # a network that is not there is said at once
+    async with run_gateway(settings) as server:
+        async with server.gateway.connections.own() as lease:  # a network that is not there is said at once
             if lease.net.broker is None:
                 raise MeetpointError(f"{settings.at}: no broker is connected; try again")
-        sys.stdout.write(f"dashboard and API: {page_address(served.url)}\nCtrl-C stops it.\n")
+        sys.stdout.write(f"dashboard and API: {page_address(server.url)}\nCtrl-C stops it.\n")
         sys.stdout.flush()
         await asyncio.Event().wait()
 

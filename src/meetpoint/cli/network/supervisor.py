@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from meetpoint.gateway.dashboard import LocalBroker
 
 
-__all__ = ["LocalBrokerControl"]
+__all__ = ["LocalBrokerControl", "Supervisor"]
 
 
 PORT = 7400
@@ -78,7 +78,7 @@ class Supervisor:
         """Start all brokers, print how to use them, supervise them, and stop them."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop_signals)
+            loop.add_signal_handler(number, self._on_signal)
         try:
             await self._start_all()
             if not self._stopping.is_set():
@@ -107,10 +107,10 @@ class Supervisor:
             at=self._url(self._processes), listen=f"{HOST}:{self._http_port}", data=str(self._data / GATEWAY),
             report=str(self._report), private_sinks=True, **extra,
         )  # fmt: skip
-        served = await stack.enter_async_context(
+        server = await stack.enter_async_context(
             run_gateway(settings, default_route_groups(settings, LocalBrokerControl(self)))
         )
-        return page_address(served.url)
+        return page_address(server.url)
 
     async def _start_flights(self, stack: AsyncExitStack) -> None:
         if self._flights is not None:
@@ -137,7 +137,7 @@ class Supervisor:
         data = "" if self._data == DATA else f" --data {shlex.quote(str(self._data))}"
         return f"meetpoint up{data}{'' if self._port == PORT else f' --port {self._port}'}"
 
-    def _stop_signals(self) -> None:
+    def _on_signal(self) -> None:
         self._signals += 1
         if self._signals == 1:
             print_note("\nstopping; once more for at once")
@@ -253,7 +253,7 @@ class Supervisor:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _watch(self, process: BrokerProcess) -> None:
-        self._watchers[asyncio.get_running_loop().create_task(self._restart_forever(process))] = process
+        self._watchers[asyncio.get_running_loop().create_task(self._keep_running(process))] = process
 
     def _remove(self, process: BrokerProcess) -> None:
         """Forget a broker that has left."""
@@ -262,7 +262,7 @@ class Supervisor:
         write_notes(self._data, self._notes)
         print_error(f"{process.name} has left the network; {process.folder} is not needed any more")
 
-    async def _restart_forever(self, process: BrokerProcess) -> None:
+    async def _keep_running(self, process: BrokerProcess) -> None:
         """Restart a broker whenever it dies; return when it has left."""
         while True:
             assert process.subprocess is not None

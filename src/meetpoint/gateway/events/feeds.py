@@ -28,7 +28,7 @@ from meetpoint.gateway.http.errors import ApiError
 from meetpoint.language.events.json import to_json
 
 if TYPE_CHECKING:
-    from meetpoint.gateway.gateway import Gateway
+    from meetpoint.gateway.gateway import Counters, Gateway
 
 
 __all__ = ["Feed", "FeedRegistry", "Format", "Position", "ReaderBuffer", "encode", "encode_frame", "notice_frame"]
@@ -113,13 +113,13 @@ class FrameCache:
         if len(delivered.matched_by) < 2:
             return encode_frame(delivered, form)
         key = delivered.key, form, delivered.redelivered
-        framed = self._known.get(key)
-        if framed is None:
-            framed = self._known[key] = encode_frame(delivered, form)
-            self._bytes += len(framed.text)
+        frame = self._known.get(key)
+        if frame is None:
+            frame = self._known[key] = encode_frame(delivered, form)
+            self._bytes += len(frame.text)
             while self._bytes > FRAME_CACHE_BYTES_MAX:
                 self._bytes -= len(self._known.pop(next(iter(self._known))).text)
-        return framed
+        return frame
 
 
 def notice_frame(kind: str, content: dict[str, object]) -> bytes:
@@ -130,9 +130,9 @@ def notice_frame(kind: str, content: dict[str, object]) -> bytes:
 class ReaderBuffer:
     """The bounded buffer of one reader."""
 
-    def __init__(self, bytes_max: int, count_dropped: Callable[[int], None]) -> None:
+    def __init__(self, bytes_max: int, counters: Counters) -> None:
         self._bytes_max = bytes_max
-        self._count_dropped = count_dropped
+        self._counters = counters
         self._chunks: deque[tuple[bytes, int]] = deque()
         self._size = 0
         self._dropped = 0
@@ -143,7 +143,7 @@ class ReaderBuffer:
         """Add a chunk; drop and count it where the buffer is full."""
         if self._size and self._size + len(chunk) > self._bytes_max:
             self._dropped += events
-            self._count_dropped(events)
+            self._counters.add("events_dropped", events)
             return
         self._chunks.append((chunk, events))
         self._size += len(chunk)
@@ -224,7 +224,7 @@ class Feed:
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._timer: asyncio.Handle | None = None
-        self._pipes: dict[ReaderBuffer, None] = {}
+        self._readers: dict[ReaderBuffer, None] = {}
         self._dropped = 0
         self.skip: Position | None = None
         """The position of the only reader: events of that home's stream up to there are not repeated."""
@@ -239,26 +239,23 @@ class Feed:
         self._flush()  # what came before belongs to those who were here
         past: list[bytes] = []
         if after is not None:
-            ids = [framed.id for framed in self._ring]
+            ids = [frame.id for frame in self._ring]
             if after not in ids:
                 return None
-            past = [framed.text for framed in list(self._ring)[ids.index(after) + 1 :]]
-        counts = self._gateway.counters
-        pipe = ReaderBuffer(
-            self._gateway.settings.limits.stream_bytes, lambda events: counts.add("events_dropped", events)
-        )
+            past = [frame.text for frame in list(self._ring)[ids.index(after) + 1 :]]
+        reader = ReaderBuffer(self._gateway.settings.limits.stream_bytes, self._gateway.counters)
         if past:
-            pipe.put(b"".join(past), len(past))
+            reader.put(b"".join(past), len(past))
         if self.is_over:
-            pipe.end(self._subscription.ended or "it ended")
-        self._pipes[pipe] = None
+            reader.end(self._subscription.ended or "it ended")
+        self._readers[reader] = None
         self.empty_since = None
-        return pipe
+        return reader
 
-    def leave(self, pipe: ReaderBuffer) -> None:
+    def leave(self, reader: ReaderBuffer) -> None:
         """Remove a reader."""
-        self._pipes.pop(pipe, None)
-        if not self._pipes:
+        self._readers.pop(reader, None)
+        if not self._readers:
             self.empty_since = self._loop.time()
 
     async def close(self) -> None:
@@ -266,8 +263,8 @@ class Feed:
         self._reading.cancel()
         if self._timer is not None:
             self._timer.cancel()
-        for pipe in self._pipes:
-            pipe.end("the gateway closed it")
+        for reader in self._readers:
+            reader.end("the gateway closed it")
         await self._subscription.close()
         await self._resources.aclose()
 
@@ -286,8 +283,8 @@ class Feed:
                 await asyncio.sleep(self._bucket.rest_s())
         self._flush()
         self.is_over = True
-        for pipe in self._pipes:
-            pipe.end(self._subscription.ended or "it ended")
+        for reader in self._readers:
+            reader.end(self._subscription.ended or "it ended")
 
     def _take_some(self) -> bool:
         """Take a batch of waiting events; return whether there may be more."""
@@ -301,11 +298,11 @@ class Feed:
     def _take(self, delivered: Delivery) -> None:
         if self.skip is not None and _is_seen(delivered, self.skip):
             return
-        framed = self._cache.of(delivered, self._form)
-        self._pending.append(framed.text)
-        self._pending_bytes += len(framed.text)
-        self._ring.append(framed)
-        self._ring_bytes += len(framed.text)
+        frame = self._cache.of(delivered, self._form)
+        self._pending.append(frame.text)
+        self._pending_bytes += len(frame.text)
+        self._ring.append(frame)
+        self._ring_bytes += len(frame.text)
         while len(self._ring) > RING_EVENTS_MAX or self._ring_bytes > RING_BYTES_MAX:
             self._ring_bytes -= len(self._ring.popleft().text)
 
@@ -316,15 +313,15 @@ class Feed:
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         if pending:
             chunk = b"".join(pending)
-            self._bucket.add(len(self._pipes))
-            for pipe in self._pipes:
-                pipe.put(chunk, len(pending))
+            self._bucket.add(len(self._readers))
+            for reader in self._readers:
+                reader.put(chunk, len(pending))
         if self._subscription.dropped > self._dropped:
             missed = self._subscription.dropped - self._dropped
             self._dropped += missed
             self._gateway.counters.add("events_dropped", missed)
-            for pipe in self._pipes:
-                pipe.put(notice_frame("dropped", {"count": missed}), 0)
+            for reader in self._readers:
+                reader.put(notice_frame("dropped", {"count": missed}), 0)
 
 
 def _is_seen(delivered: Delivery, position: Position) -> bool:
@@ -358,10 +355,10 @@ class FeedRegistry:
                     await feed.close()
                     feed = None
                 if feed is not None and after is not None:
-                    pipe = feed.join(str(after))
-                    if pipe is not None:
+                    reader = feed.join(str(after))
+                    if reader is not None:
                         self._gateway.counters.add("streams_resumed")
-                        return feed, pipe
+                        return feed, reader
                 if after is None:
                     if feed is None:
                         feed = self._shared[key] = await self._create(caller, filter_, form, None)
@@ -383,14 +380,14 @@ class FeedRegistry:
             feed, is_gap = await self._create(caller, filter_, form, None), True  # no broker has an archive
         self._private.add(feed)
         feed.skip = after
-        pipe = _join_new(feed)
+        reader = _join_new(feed)
         if is_gap:
-            pipe.put(
+            reader.put(
                 notice_frame("gap", {"reason": "what came since then is not known here; this goes on with now"}), 0
             )
         elif after is not None:
             self._gateway.counters.add("streams_resumed")
-        return feed, pipe
+        return feed, reader
 
     async def _create(self, caller: Caller, filter_: str, form: Format, since: datetime | None) -> Feed:
         resources = AsyncExitStack()
@@ -402,9 +399,9 @@ class FeedRegistry:
             await resources.aclose()
             raise
 
-    async def leave(self, feed: Feed, pipe: ReaderBuffer) -> None:
+    async def leave(self, feed: Feed, reader: ReaderBuffer) -> None:
         """Remove a reader; close a feed that only it used."""
-        feed.leave(pipe)
+        feed.leave(reader)
         if feed in self._private:
             self._private.discard(feed)
             await feed.close()
@@ -431,6 +428,6 @@ class FeedRegistry:
 
 
 def _join_new(feed: Feed) -> ReaderBuffer:
-    pipe = feed.join(None)
-    assert pipe is not None, "who wants nothing of the past is let in"
-    return pipe
+    reader = feed.join(None)
+    assert reader is not None, "who wants nothing of the past is let in"
+    return reader

@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 from meetpoint.api.ids import EventKey
 from meetpoint.client.delivery import Delivery
 from meetpoint.client.subscription import Subscription
-from meetpoint.gateway.connections import Caller
+from meetpoint.gateway.connections import Caller, Lease
 from meetpoint.gateway.events.feeds import FeedRegistry, Format, Position, encode_frame, notice_frame
 from meetpoint.gateway.gateway import Gateway, RouteGroup
 from meetpoint.gateway.http.errors import ApiError, ErrorBody
@@ -192,8 +192,8 @@ class StreamRoutes(RouteGroup):
             return EventStreamResponse(call.gateway, caller, reader, lambda: self._durables.leave(caller, name, reader))
         if text is None:
             raise ApiError(400, "query", "the parameter filter is missing: it says which events; TRUE is all of them")
-        feed, pipe = await self._feeds.open(caller, text, form, since, after)
-        return EventStreamResponse(call.gateway, caller, pipe, lambda: self._feeds.leave(feed, pipe))
+        feed, buffer = await self._feeds.open(caller, text, form, since, after)
+        return EventStreamResponse(call.gateway, caller, buffer, lambda: self._feeds.leave(feed, buffer))
 
 
 def read_moment(text: str) -> datetime:
@@ -297,6 +297,14 @@ class DurableReader:
         await self._resources.aclose()
 
 
+async def filter_of(lease: Lease, name: str) -> str:
+    """Return the filter of a durable subscription; raise ApiError where there is none of this name."""
+    located = await lease.net.locate(name)
+    if located.host is None:
+        raise ApiError(404, "not_found", f"there is no subscription {name!r}; give a filter to make one")
+    return located.filter
+
+
 class DurableReaders:
     """Opens readers of durable subscriptions, and remembers what was sent last to each."""
 
@@ -312,10 +320,7 @@ class DurableReaders:
         try:
             lease = await resources.enter_async_context(self._gateway.connections.use(caller))
             if filter_ is None:
-                located = await lease.net.locate(name)
-                if located.host is None:
-                    raise ApiError(404, "not_found", f"there is no subscription {name!r}; give a filter to make one")
-                filter_ = located.filter
+                filter_ = await filter_of(lease, name)
             subscription = await lease.net.subscribe(filter_, durable=name, ack="manual", window=WINDOW)
             seen = self._seen((caller.owner, name), after)
             return DurableReader(subscription, resources, form, self._gateway.settings.limits.confirm_s, seen)

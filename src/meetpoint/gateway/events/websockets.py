@@ -27,7 +27,7 @@ from meetpoint.gateway.connections import Caller, Lease
 from meetpoint.gateway.events.cloud_events import EventDraft
 from meetpoint.gateway.events.feeds import Format, Position, encode
 from meetpoint.gateway.events.publish import Envelope, publish, read_envelope
-from meetpoint.gateway.events.streams import FilterText, Name, read_moment
+from meetpoint.gateway.events.streams import FilterText, Name, filter_of, read_moment
 from meetpoint.gateway.gateway import Gateway
 from meetpoint.gateway.http.access import SUBPROTOCOL
 from meetpoint.gateway.http.errors import ApiError, Problem, to_api_error
@@ -237,12 +237,7 @@ class _Session:
         if text is None:
             if message.durable is None:
                 raise ApiError(400, "body", "filter is missing: it says which events; TRUE is all of them")
-            located = await self._lease.net.locate(message.durable)
-            if located.host is None:
-                raise ApiError(
-                    404, "not_found", f"there is no subscription {message.durable!r}; give a filter to make one"
-                )
-            text = located.filter
+            text = await filter_of(self._lease, message.durable)
         subscription = await self._lease.net.subscribe(
             text,
             durable=message.durable,

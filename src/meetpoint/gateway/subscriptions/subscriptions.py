@@ -205,7 +205,7 @@ class SubscriptionRoutes(RouteGroup):
                     self._lock.release()
                     raise FileError(f"{self._path}: is damaged: {error}; put it aside, and make them again") from None
                 self._stored = {(each.owner, each.id): each for each in stored}
-        self._sender = WebhookSender(gateway.settings, gateway.counters.add)
+        self._sender = WebhookSender(gateway.settings, gateway.counters)
         for each in self._stored.values():
             self._start_webhook(each)
 

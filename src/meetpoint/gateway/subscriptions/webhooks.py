@@ -22,7 +22,7 @@ import logging
 import secrets
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -52,7 +52,7 @@ from meetpoint.gateway.subscriptions.sinks import (
 
 if TYPE_CHECKING:
     from meetpoint.gateway.config import GatewaySettings
-    from meetpoint.gateway.gateway import Gateway
+    from meetpoint.gateway.gateway import Counters, Gateway
 
 
 __all__ = ["PARALLEL_MAX", "Webhook", "WebhookSender", "make_secret", "read_secret", "sign"]
@@ -132,8 +132,8 @@ class SinkResponse(NamedTuple):
 class WebhookSender:
     """Sends requests to sinks, for all webhooks of a gateway."""
 
-    def __init__(self, settings: GatewaySettings, count: Callable[[str], None]) -> None:
-        self._count = count
+    def __init__(self, settings: GatewaySettings, counters: Counters) -> None:
+        self._counters = counters
         self._private_ok = settings.private_sinks
         self._consent = settings.sink_consent
         self._origin = settings.asks_as
@@ -167,7 +167,7 @@ class WebhookSender:
         """Ask a sink whether it wants events."""
         if self._consent == "off":
             return UNASKED
-        self._count("webhook_asked")
+        self._counters.add("webhook_asked")
         response = await self._request("OPTIONS", sink, None, {})
         if response.status is None:
             return ConsentAnswer("unknown", reason=f"it could not be asked: {response.problem}", lasts_s=UNREACHED_S)
