@@ -111,19 +111,19 @@ def ca_show(
         told = [f"{one['serial']}  revoked {one['revoked']}" for one in entries]
         sys.stdout.write("\n".join([*told, f"{len(entries):,} revoked"]) + "\n")
         return
-    held = read_certificate(file)
+    certificate = read_certificate(file)
     facts = {
-        "broker": held.identity.name if held.identity else None,
-        "network": held.network,
-        "authority": "yes" if held.is_authority else None,
-        "addresses": ", ".join(held.addresses),
-        "begins": f"{held.begins:%Y-%m-%d %H:%M:%S} UTC",
-        "ends": f"{held.ends:%Y-%m-%d %H:%M:%S} UTC",
-        "serial": f"{held.serial:x}",
-        "sha256": held.fingerprint,
+        "broker": certificate.identity.name if certificate.identity else None,
+        "network": certificate.network,
+        "authority": "yes" if certificate.is_authority else None,
+        "addresses": ", ".join(certificate.addresses),
+        "begins": f"{certificate.begins:%Y-%m-%d %H:%M:%S} UTC",
+        "ends": f"{certificate.ends:%Y-%m-%d %H:%M:%S} UTC",
+        "serial": f"{certificate.serial:x}",
+        "sha256": certificate.fingerprint,
     }
     if as_json:
-        print_json({**facts, "authority": held.is_authority, "addresses": list(held.addresses)})
+        print_json({**facts, "authority": certificate.is_authority, "addresses": list(certificate.addresses)})
     else:
         sys.stdout.write("".join(f"{name:<10} {value}\n" for name, value in facts.items() if value not in (None, "")))
 
@@ -189,9 +189,9 @@ def token_key(
         issuer.forget(forget)
     else:
         issuer = Issuer.create(folder, network)
-    held = ", ".join(key.id for key in PublicKeys.read(issuer.public_keys).keys)
+    trusted = ", ".join(key.id for key in PublicKeys.read(issuer.public_keys).keys)
     sys.stdout.write(
-        f"tokens of network {issuer.network} are signed with key {issuer.key_id}, trusted: {held}\n"
+        f"tokens of network {issuer.network} are signed with key {issuer.key_id}, trusted: {trusted}\n"
         f"copy {issuer.public_keys} to all brokers (a running one reads it at SIGHUP); "
         f"keep {folder / 'tokens.key'} to yourself\n"
     )

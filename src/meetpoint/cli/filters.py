@@ -59,15 +59,15 @@ def match(
     done = pairs = 0
     mismatches: Counter[Mismatch] = Counter()
     with RejectFile(rejects) as reject_file:
-        held = load_subscriptions(subs, reject_file.add, declared)
-        batches = watched(load_events(events, reject_file.add, declared), [s.filter for s in held], mismatches)
-        with TableFile(out) as sink, progress(f"matching with {len(held):,} subscriptions") as step:
-            for count, table in matches(batches, held, event_id, reject_file.add):
+        subscriptions = load_subscriptions(subs, reject_file.add, declared)
+        batches = watched(load_events(events, reject_file.add, declared), [s.filter for s in subscriptions], mismatches)
+        with TableFile(out) as sink, progress(f"matching with {len(subscriptions):,} subscriptions") as step:
+            for count, table in matches(batches, subscriptions, event_id, reject_file.add):
                 sink.write(table)
                 done, pairs = done + count, pairs + table.num_rows
                 step(count)
     _report_mismatches(mismatches)
-    print_note(f"{done:,} events, {len(held):,} subscriptions, {pairs:,} pairs")
+    print_note(f"{done:,} events, {len(subscriptions):,} subscriptions, {pairs:,} pairs")
     finish(reject_file.summary())
 
 
@@ -202,8 +202,8 @@ def schema_infer(events: EventFile, out: OutFile = "-", rejects: RejectsFile = N
 
     refuse_overlap({"--out": out, "--rejects": rejects}, {"EVENTS": events})
     with RejectFile(rejects) as reject_file:
-        held = read_archive(events) if is_archive(events) else events
-        found = Schema.infer(clean_rows(load_events(held, reject_file.add, None)))
+        source = read_archive(events) if is_archive(events) else events
+        found = Schema.infer(clean_rows(load_events(source, reject_file.add, None)))
     write_text(out, found.to_yaml())
     finish(reject_file.summary())
 

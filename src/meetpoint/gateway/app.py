@@ -129,7 +129,7 @@ class _RequestGuard:
         self._gateway = gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
+        if scope["type"] == "lifespan":  # the server's own messages; they have no headers
             await self._app(scope, receive, send)
             return
         request = HTTPConnection(scope)

@@ -49,7 +49,7 @@ class GatewayServer:
                 log_level=logging.ERROR,
                 access_log=False,
                 server_header=False,
-                proxy_headers=False,
+                proxy_headers=False,  # else any client could set its address and scheme by a header
                 ssl_certfile=settings.certificate,
                 ssl_keyfile=settings.key,
                 timeout_keep_alive=KEEP_ALIVE_S,

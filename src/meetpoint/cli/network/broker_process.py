@@ -52,6 +52,8 @@ class BrokerProcess:
         ]
         with self._open_log() as log:
             self._logged = log.tell()
+            # Standard input closes when this program dies, however it does: then the broker drains (--attached).
+            # A session of its own keeps the terminal's Ctrl-C away: this program decides the order of stopping.
             self.subprocess = await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
             )

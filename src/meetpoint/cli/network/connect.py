@@ -197,7 +197,7 @@ class BrokerSet:
         from meetpoint.api.client_messages import Brokers as Question
         from meetpoint.api.client_messages import BrokersAre
 
-        first = self._first_open()
+        first = self._first_open()  # the broker that was asked first may have stopped since
         reply = await request(first, Question(), BrokersAre)
         peers = {broker.peer.address: broker.peer for broker in reply.brokers}
         found = await asyncio.gather(*(self.connect_to(peer) for peer in peers.values()))

@@ -78,7 +78,7 @@ def write_notes(data: Path, notes: NetworkNotes) -> None:
     part = data / f"{NOTES}.part"
     try:
         data.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(msgspec.json.encode(notes))
+        part.write_bytes(msgspec.json.encode(notes))  # beside it first: a crash must not leave half a file
         os.replace(part, data / NOTES)
     except OSError as error:
         raise SetupError(f"{data}: {(error.strerror or '').lower()}; give --data a folder you may write to") from None

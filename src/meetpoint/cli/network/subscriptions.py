@@ -62,13 +62,13 @@ def list_(at: ConnectOptions = LOCAL_NETWORK, owner: Owner = "", label: Labels =
     if as_json:
         rows = [
             {
-                **_row(held),
-                "durable": held.terms.durable,
+                **_row(subscription),
+                "durable": subscription.terms.durable,
                 "broker": host,
-                "queued": held.queued,
-                "taken": held.is_present,
+                "queued": subscription.queued,
+                "taken": subscription.is_present,
             }
-            for host, held in found
+            for host, subscription in found
         ]
         print_json({"subscriptions": rows, "silent": unanswered})
     else:
@@ -92,7 +92,9 @@ def export(
     found, unanswered = run(_all_at(at, owner, labels_of(label)))
     if unanswered:
         raise MeetpointError(f"the list would not be complete, and is not written: {'; '.join(unanswered)}")
-    lines = [json_text({**_row(held), "durable": True}) for _, held in found if held.terms.durable]
+    lines = [
+        json_text({**_row(subscription), "durable": True}) for _, subscription in found if subscription.terms.durable
+    ]
     text = "".join(line + "\n" for line in lines)
     if out == "-":
         sys.stdout.write(text)
@@ -101,7 +103,7 @@ def export(
         from meetpoint.cli.output.files import write_text
 
         write_text(out, text)
-    passing = sum(not held.terms.durable for _, held in found)
+    passing = sum(not subscription.terms.durable for _, subscription in found)
     if passing:
         print_error(f"{passing:,} that are not durable are left out: they live as long as their clients")
 
@@ -118,26 +120,26 @@ async def _collect(
     wanted = tuple(sorted((labels or {}).items()))
     answers = await asyncio.gather(*(all_subscriptions(brokers, broker, owner, wanted) for broker in all_brokers))
     found = [
-        (broker.peer.address, held)
+        (broker.peer.address, subscription)
         for broker, answer in zip(all_brokers, answers, strict=True)
-        for held in answer or ()
+        for subscription in answer or ()
     ]
     found.sort(key=lambda pair: pair[1].name)
     return found, [broker.problem for broker, answer in zip(all_brokers, answers, strict=True) if answer is None]
 
 
-def _row(held: Held) -> dict[str, Any]:
+def _row(subscription: Held) -> dict[str, Any]:
     """Return a subscription as a line of a file."""
     row: dict[str, Any] = {
-        "name": held.name,
-        "filter": held.filter,
-        "owner": held.terms.owner,
-        "labels": dict(held.terms.labels),
+        "name": subscription.name,
+        "filter": subscription.filter,
+        "owner": subscription.terms.owner,
+        "labels": dict(subscription.terms.labels),
     }
-    if held.terms.paused:
+    if subscription.terms.paused:
         row["paused"] = True
-    if held.terms.lifetime_us is not None:
-        row["lifetime_s"] = held.terms.lifetime_us / 1e6
+    if subscription.terms.lifetime_us is not None:
+        row["lifetime_s"] = subscription.terms.lifetime_us / 1e6
     return row
 
 
@@ -152,20 +154,24 @@ def _show(found: list[tuple[str, Held]]) -> None:
             table.add_column(column, overflow="fold")
         table.add_column("queued", justify="right")
         table.add_column("filter", overflow="fold")
-        for host, held in found:
-            text = held.filter if len(held.filter) <= FILTER_SHOWN_MAX else held.filter[: FILTER_SHOWN_MAX - 1] + "…"
-            name, owner, text = (escape(one_line(each)) for each in (held.name, held.terms.owner, text))
-            table.add_row(name, host, _state(held), owner, f"{held.queued:,}", text)
+        for host, subscription in found:
+            text = (
+                subscription.filter
+                if len(subscription.filter) <= FILTER_SHOWN_MAX
+                else subscription.filter[: FILTER_SHOWN_MAX - 1] + "…"
+            )
+            name, owner, text = (escape(one_line(each)) for each in (subscription.name, subscription.terms.owner, text))
+            table.add_row(name, host, _state(subscription), owner, f"{subscription.queued:,}", text)
         console.print(table)
     console.print("1 subscription" if len(found) == 1 else f"{len(found):,} subscriptions", highlight=False)
 
 
-def _state(held: Held) -> str:
-    if held.terms.paused:
+def _state(subscription: Held) -> str:
+    if subscription.terms.paused:
         return "paused"
-    if not held.terms.durable:
+    if not subscription.terms.durable:
         return "passing"
-    return "taken" if held.is_present else "waiting"
+    return "taken" if subscription.is_present else "waiting"
 
 
 def _report_unanswered(unanswered: list[str]) -> None:
@@ -239,7 +245,7 @@ async def _import(at: ConnectOptions, file: str, rejected: Rejected) -> Counter[
             raise NetworkError(
                 f"nothing is imported while a broker is silent, since what it holds would be made twice: {problem}"
             )
-        existing = {held.name: (host, held) for host, held in found}
+        existing = {subscription.name: (host, subscription) for host, subscription in found}
         by_address = {broker.peer.address: broker for broker in all_brokers}
         text = (await request(brokers.first, SchemaOf(), SchemaIs)).schema
         rows = _read(file, rejected, Schema.from_yaml(text) if text else None)
@@ -249,8 +255,8 @@ async def _import(at: ConnectOptions, file: str, rejected: Rejected) -> Counter[
                 requests = []
                 for wanted in chunk:
                     if wanted.name in existing:
-                        host, held = existing[wanted.name]
-                        requests.append(_change(by_address[host], held, wanted))
+                        host, subscription = existing[wanted.name]
+                        requests.append(_change(by_address[host], subscription, wanted))
                     else:
                         requests.append(_make(all_brokers[turn % len(all_brokers)], wanted))
                         turn += 1
@@ -340,16 +346,19 @@ async def _make(broker: BrokerLink, wanted: _ImportedSubscription) -> tuple[str,
     return outcome
 
 
-async def _change(broker: BrokerLink, held: Held, wanted: _ImportedSubscription) -> tuple[str, str]:
+async def _change(broker: BrokerLink, subscription: Held, wanted: _ImportedSubscription) -> tuple[str, str]:
     from meetpoint.api.requests import Update
 
-    if not held.terms.durable:
+    if not subscription.terms.durable:
         return "refused", "there is one of this name that is not durable; wait until its client has gone"
-    if held.terms.owner != wanted.owner:
-        return "refused", f"its owner is {held.terms.owner!r} there, which cannot be changed; end it first (subs end)"
-    filter_ = None if held.filter == wanted.filter else wanted.filter
-    labels = None if tuple(sorted(held.terms.labels)) == wanted.labels else wanted.labels
-    paused = None if held.terms.paused == wanted.paused else wanted.paused
+    if subscription.terms.owner != wanted.owner:
+        return (
+            "refused",
+            f"its owner is {subscription.terms.owner!r} there, which cannot be changed; end it first (subs end)",
+        )
+    filter_ = None if subscription.filter == wanted.filter else wanted.filter
+    labels = None if tuple(sorted(subscription.terms.labels)) == wanted.labels else wanted.labels
+    paused = None if subscription.terms.paused == wanted.paused else wanted.paused
     if filter_ is None and labels is None and paused is None:
         return "same", ""
     return await _ask(broker, Update(wanted.name, filter_, labels, None, paused), "changed")

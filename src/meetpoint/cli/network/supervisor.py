@@ -150,6 +150,7 @@ class Supervisor:
         return [other.address for other in self._others(process)]
 
     async def _start_all(self) -> None:
+        # Exactly one broker may found a new network: each that did would found one of its own.
         new = not any((process.folder / "store.db").exists() for process in self._processes)
         for process in self._processes:
             founds = new and process is self._processes[0]

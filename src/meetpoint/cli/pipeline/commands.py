@@ -119,10 +119,10 @@ def compile_(
     )
     declared = read_schema(schema)
     with work.session() as spark:
-        held = read_subscriptions(spark, subs, declared)
+        subscriptions = read_subscriptions(spark, subs, declared)
         like = None if sample is None else read_events(spark, sample, None, None).good
         with waiting(spark, "compiling"):
-            version = held.compile(to, like, keep=versions).compiled
+            version = subscriptions.compile(to, like, keep=versions).compiled
     manifest = version.manifest
     work.report(
         {
@@ -166,15 +166,15 @@ def match(
         from meetpoint.spark import deliver
 
         read = read_events(spark, events, declared, keep)
-        held = read_subscriptions(spark, subs, declared)
+        subscriptions = read_subscriptions(spark, subs, declared)
         good = named(read.good, event_id, events)
-        is_compiled = held.version is not None
+        is_compiled = subscriptions.version is not None
         with waiting(spark, "compiling"):
-            plan = plan_match(good, held, strategy, result, missing)
+            plan = plan_match(good, subscriptions, strategy, result, missing)
         if explain and not as_json:
             sys.stdout.write(f"{plan}\n")
         with waiting(spark, f"matching with {plan.version.manifest.subscriptions:,} subscriptions"):
-            hits = run_match(good, held, plan, missing)
+            hits = run_match(good, subscriptions, plan, missing)
             if event_id is not None:
                 hits = hits.select(EVENT, hits.columns[-1])
             written = deliver(hits, out, mode=mode).rows
@@ -261,17 +261,17 @@ def measure(
         from meetpoint.spark.reader import read_rows
 
         read = read_events(spark, events, declared, None)
-        held = None if subs is None else read_subscriptions(spark, subs, None)
+        subscriptions = None if subs is None else read_subscriptions(spark, subs, None)
         pairs = None if hits is None else read_rows(spark, hits)
         with waiting(spark, "measuring"):
-            found = measure(read.good, held, pairs, top=top)
+            found = measure(read.good, subscriptions, pairs, top=top)
             tally = read.tally()
     if out is not None:
         found.save(out)
     if feedback is not None:
         found.feedback.save(feedback)
     work.report(found.to_dict(), found.text())
-    rejected = None if held is None else rejected_summary(held.compiled)
+    rejected = None if subscriptions is None else rejected_summary(subscriptions.compiled)
     finish(joined(rejected, dead_letter_summary(tally, None)))
 
 
@@ -333,17 +333,17 @@ def run(
         from meetpoint.spark.reader import read_rows
 
         read = read_events(spark, events, declared, keep)
-        held = read_subscriptions(spark, subs, declared)
+        subscriptions = read_subscriptions(spark, subs, declared)
         with waiting(spark, "validating"):
             tally = read.tally()
             deliver_dead_letters(read, tally, place[DEAD], mode)
         with waiting(spark, "compiling"):
-            held = held.compile(place[INDEX], read.good)
-            plan = plan_match(read.good, held, strategy, Result.PAIRS, Missing.ERROR)
-        with waiting(spark, f"matching with {held.count:,} subscriptions"):
-            pairs = deliver(run_match(read.good, held, plan, Missing.ERROR), place[HITS], mode=mode).rows
+            subscriptions = subscriptions.compile(place[INDEX], read.good)
+            plan = plan_match(read.good, subscriptions, strategy, Result.PAIRS, Missing.ERROR)
+        with waiting(spark, f"matching with {subscriptions.count:,} subscriptions"):
+            pairs = deliver(run_match(read.good, subscriptions, plan, Missing.ERROR), place[HITS], mode=mode).rows
         with waiting(spark, "measuring"):
-            found = measure(read.good, held, read_rows(spark, place[HITS]) if pairs else None)
+            found = measure(read.good, subscriptions, read_rows(spark, place[HITS]) if pairs else None)
     found.save(place[MEASURED])
     found.feedback.save(place[FEEDBACK])
     manifest = plan.version.manifest

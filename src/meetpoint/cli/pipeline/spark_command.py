@@ -84,14 +84,14 @@ def spark_session(master: str, config: Mapping[str, str]) -> Iterator[Any]:
     logging.getLogger("meetpoint.spark").addHandler(logging.NullHandler())
     is_ours = not is_running()
     print_note("starting Spark …")
-    with _stderr_aside() as aside:
+    with _stderr_aside() as stderr_file:
         try:
             spark = session(master, config=config)
         except MeetpointError:
             raise
         except Exception as error:
             raise SetupError(
-                f"Spark does not start with --master {master}: {_why(error, aside)}; check --master and --config"
+                f"Spark does not start with --master {master}: {_why(error, stderr_file)}; check --master and --config"
             ) from None
     try:
         yield spark
@@ -103,22 +103,22 @@ def spark_session(master: str, config: Mapping[str, str]) -> Iterator[Any]:
 @contextmanager
 def _stderr_aside() -> Iterator[IO[bytes]]:
     """Redirect standard error for what is started here, for all its life: Java and Spark print much there."""
-    with tempfile.TemporaryFile() as aside:
-        kept = os.dup(_STDERR)
-        os.dup2(aside.fileno(), _STDERR)
+    with tempfile.TemporaryFile() as stderr_file:
+        saved = os.dup(_STDERR)
+        os.dup2(stderr_file.fileno(), _STDERR)
         try:
-            yield aside
+            yield stderr_file
         finally:
-            os.dup2(kept, _STDERR)
-            os.close(kept)
+            os.dup2(saved, _STDERR)
+            os.close(saved)
 
 
-def _why(error: Exception, aside: IO[bytes]) -> str:
+def _why(error: Exception, stderr_file: IO[bytes]) -> str:
     found = re.search(r"(?:Exception|Error): (.+)", str(error))
     if found is not None:
         return found[1].strip().rstrip(".")
-    aside.seek(0)
-    lines = [line.strip() for line in aside.read().decode("utf-8", "replace").splitlines()]
+    stderr_file.seek(0)
+    lines = [line.strip() for line in stderr_file.read().decode("utf-8", "replace").splitlines()]
     telling = [line for line in lines if line and not line.startswith(("WARNING", "Picked up"))]
     return telling[0] if telling else " ".join(str(error).split())
 
@@ -335,16 +335,16 @@ def _columns(events: Any) -> str:
     return f"the columns are {', '.join(events.columns)}"
 
 
-def plan_match(events: Any, held: Subscriptions, strategy: Strategy, result: Result, missing: Missing) -> Plan:
+def plan_match(events: Any, subscriptions: Subscriptions, strategy: Strategy, result: Result, missing: Missing) -> Plan:
     from meetpoint.spark import plan
 
-    return plan(events, held, strategy=str(strategy), result=str(result), missing=str(missing))
+    return plan(events, subscriptions, strategy=str(strategy), result=str(result), missing=str(missing))
 
 
-def run_match(events: Any, held: Subscriptions, plan: Plan, missing: Missing) -> Any:
+def run_match(events: Any, subscriptions: Subscriptions, plan: Plan, missing: Missing) -> Any:
     from meetpoint.spark import match
 
-    return match(events, held, strategy=plan.strategy, result=plan.result, missing=str(missing))
+    return match(events, subscriptions, strategy=plan.strategy, result=plan.result, missing=str(missing))
 
 
 def deliver_dead_letters(read: EventFiles, tally: Tally, dead: str | None, mode: Mode) -> None:

@@ -348,6 +348,7 @@ class FeedRegistry:
         """Add a reader of a filter: from now on, from a moment, or from its last position."""
         if since is None:
             key = caller.token, filter_, form
+            # Readers of one filter that come together must share one subscription.
             async with self._locks.setdefault(key, asyncio.Lock()):
                 feed = self._shared.get(key)
                 if feed is not None and feed.is_over:

@@ -242,7 +242,7 @@ class SubscriptionRoutes(RouteGroup):
             made = await lease.net.subscribe(
                 stored.filter, durable=stored.name, labels={"gateway": wanted.protocol}, window=1
             )
-            await made.close()
+            await made.close()  # the webhook or the reader attaches itself; until then events wait at the broker
             try:
                 await self._store(stored)
             except BaseException:
