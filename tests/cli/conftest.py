@@ -1,4 +1,4 @@
-"""Runs the command in this process, with its streams and arguments, as the entry point would."""
+"""The command in this process, with its streams and arguments, as the entry point runs it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ assembled = functools.cache(typer.main.get_command)
 
 
 class Ran(NamedTuple):
-    """What a command did."""
+    """The outcome of a command."""
 
     code: int
     out: str

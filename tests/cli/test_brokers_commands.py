@@ -52,7 +52,7 @@ def lines(text: str) -> list[dict[str, object]]:
 
 
 def published(ran: Ran) -> str:
-    """What `pub` says, without the rate that it adds when publishing took a second or longer."""
+    """Return the output of `pub` without the rate that it adds when publishing took a second or longer."""
     return ran.out.rstrip("\n").partition(",")[0]
 
 

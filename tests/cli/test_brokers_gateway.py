@@ -28,7 +28,7 @@ from tests.ports import reserve_ports
 
 
 def get(url: str, path: str, **said: Any) -> Any:
-    """What is answered, or why nothing is."""
+    """Return the answer, or why there is none."""
     try:
         return httpx.get(url + path, timeout=20, **said).json()
     except (httpx.HTTPError, json.JSONDecodeError) as error:

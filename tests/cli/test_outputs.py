@@ -1,4 +1,4 @@
-"""What is written: never over what is read, nothing half done, JSON for every reader; and the machine's errors."""
+"""Files that commands write: never over an input, nothing half done, JSON for every reader; and system errors."""
 
 from __future__ import annotations
 

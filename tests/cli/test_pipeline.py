@@ -73,7 +73,7 @@ def command(meetpoint: Command, here: Path) -> Command:
 
 
 def rows_in(folder: str | Path) -> list[dict[str, Any]]:
-    """What Spark wrote, in any order."""
+    """Return the rows that Spark wrote, in any order."""
     if str(folder).endswith(".jsonl"):
         files = sorted(Path(folder).glob("part-*"))
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""What is seen of long work where there is no terminal."""
+"""Progress lines of long work without a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `meetpoint why` says, from what brokers remember: each verdict, and what is not known."""
+"""`meetpoint why`: each verdict, and what is not known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gateways for tests: on virtual time in the loop that runs, or in a thread for callers that are not asynchronous."""
+"""Gateways for tests: on virtual time in the running loop, or in a thread for synchronous callers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["PATIENCE_S", "Reader", "gateway", "gateway_in_thread", "reading", "r
 
 @asynccontextmanager
 async def gateway(at: str, **said: Any) -> AsyncIterator[tuple[GatewayServer, httpx.AsyncClient]]:
-    """A gateway at a free port, and a client of it."""
+    """Run a gateway at a free port, and a client of it."""
     settings = GatewaySettings(**{"at": at, "listen": "127.0.0.1:0", **said})
     async with run_gateway(settings) as served, httpx.AsyncClient(base_url=served.url, timeout=PATIENCE_S) as client:
         yield served, client
@@ -27,7 +27,7 @@ async def gateway(at: str, **said: Any) -> AsyncIterator[tuple[GatewayServer, ht
 
 @contextmanager
 def gateway_in_thread(at: str, **said: Any) -> Iterator[GatewayServer]:
-    """A gateway whose loop runs in another thread, on real time."""
+    """Run a gateway in a loop of another thread, on real time."""
     settings = GatewaySettings(**{"at": at, "listen": "127.0.0.1:0", **said})
     background = Background("gateway of a test")
     entered = run_gateway(settings)
@@ -52,7 +52,7 @@ async def until_shown(
 
 
 class Message(msgspec.Struct):
-    """One server-sent event."""
+    """A server-sent event."""
 
     kind: str
     id: str
@@ -68,7 +68,7 @@ class Reader:
         self.last_id = ""
 
     async def next(self) -> Message:
-        """The next message."""
+        """Return the next message."""
         kind, data = "message", ""
         async with asyncio.timeout(PATIENCE_S):
             async for line in self._lines:
@@ -84,18 +84,18 @@ class Reader:
         raise AssertionError("the stream ended")
 
     async def take(self, count: int) -> list[Message]:
-        """The next so many."""
+        """Return the next messages."""
         return [await self.next() for _ in range(count)]
 
     async def is_over(self) -> bool:
-        """Whether the stream ends, with nothing more."""
+        """Return whether the stream ends with nothing more."""
         async with asyncio.timeout(PATIENCE_S):
             return not [line async for line in self._lines if line.startswith("data")]
 
 
 @asynccontextmanager
 async def reading(client: httpx.AsyncClient, after: str = "", **query: str) -> AsyncIterator[Reader]:
-    """A stream of events."""
+    """Open a stream of events."""
     headers = {"Last-Event-ID": after} if after else {}
     async with client.stream("GET", "/events", params=query, headers=headers) as answer:
         if answer.status_code != 200:

@@ -1,4 +1,4 @@
-"""A sink of webhooks that does as it likes."""
+"""A sink of webhooks with answers of the test's choice."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class SinkRequest(msgspec.Struct):
 
 
 def agreeing(origin: str, **beside: str) -> Callable[[], web.Response]:
-    """The answer of a sink that wants the events of an origin."""
+    """Return the answer of a sink that wants the events of an origin."""
     named = {f"WebHook-Allowed-{name.capitalize()}": value for name, value in beside.items()}
     return lambda: web.Response(headers={"WebHook-Allowed-Origin": origin, **named})
 
 
 class Sink:
-    """Takes webhooks; answers what it is told to. Whether it wants them it is asked apart."""
+    """Records webhooks and answers them as the test says; OPTIONS are recorded apart."""
 
     def __init__(self) -> None:
         self.got: list[SinkRequest] = []
@@ -53,7 +53,7 @@ class Sink:
 
 @asynccontextmanager
 async def sink_server() -> AsyncIterator[Sink]:
-    """A sink on this machine."""
+    """Run a sink on this machine."""
     sink = Sink()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", sink.take)
@@ -69,5 +69,5 @@ async def sink_server() -> AsyncIterator[Sink]:
 
 
 def wanted(sink: Sink, test: str, **beside: Any) -> dict[str, Any]:
-    """A subscription to the events of one test, sent to a sink."""
+    """Return a subscription to the events of one test, sent to a sink."""
     return {"protocol": "HTTP", "sink": f"{sink.url}/hook", "filters": [{"exact": {"test": test}}], **beside}

@@ -1,4 +1,4 @@
-"""Who may ask: sites, names, tokens, roles; and what a request may cost."""
+"""Access: sites, names, tokens, roles; and what a request may cost."""
 
 from __future__ import annotations
 

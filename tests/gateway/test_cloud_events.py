@@ -1,4 +1,4 @@
-"""CloudEvents there and back: nothing is lost, and nobody's event becomes what it was not."""
+"""CloudEvents there and back: nothing is lost, and no event becomes another one."""
 
 from __future__ import annotations
 

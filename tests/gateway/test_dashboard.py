@@ -1,4 +1,4 @@
-"""Seeing and managing a network by HTTP: what it looks like, how an event goes, what a filter would find."""
+"""The dashboard's API: the network, an event's path, filters on recent and archived events, brokers of this machine."""
 
 from __future__ import annotations
 
@@ -428,7 +428,7 @@ def test_with_tokens_only_who_observes_sees_and_only_who_operates_manages(tmp_pa
 
 @pytest.mark.parametrize("ends", ["expired", "revoked"])
 def test_who_watches_sees_nothing_more_when_its_token_does_not_count_any_longer(tmp_path: Path, ends: str) -> None:
-    """What is shown comes by the gateway's own token, and is of all tenants."""
+    """The dashboard shows events by the gateway's own token, so those of all tenants."""
     authority = TestAuthority(tmp_path)
 
     async def main() -> None:

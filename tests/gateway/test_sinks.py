@@ -1,4 +1,4 @@
-"""Where a webhook may go, and where it must not."""
+"""Addresses of sinks: where a webhook may go, and where it must not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Server-sent events: they come, they go on where the reader was, and a reader that does not read is no leak."""
+"""Server-sent events: they arrive, they resume where the reader was, and a stalled reader is no leak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/subscriptions and their webhooks, against a sink that does as it likes."""
+"""/subscriptions and their webhooks, against a sink with answers of the test's choice."""
 
 from __future__ import annotations
 

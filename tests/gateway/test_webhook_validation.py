@@ -1,4 +1,4 @@
-"""Whether sinks want events and how many they take: asked of real sinks, and honoured."""
+"""Consent of sinks: whether they want events and how many, asked of real sinks and honoured."""
 
 from __future__ import annotations
 

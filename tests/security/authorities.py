@@ -1,4 +1,4 @@
-"""An authority and a token issuer for tests, with what brokers and clients need of them in folders."""
+"""An authority and a token issuer for tests, with their files for brokers and clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is permitted is never more than the token says: compared with the oracle on random filters and events."""
+"""Permissions never exceed the token: compared with the oracle on random filters and events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def accepts(text: str, event: Attributes) -> bool:
 
 
 def allowed(rights: Rights, event: Attributes) -> bool:
-    """What the words say, by the oracle."""
+    """Return what the filters accept, by the oracle."""
     return any(accepts(one, event) for one in rights.allow) and not any(accepts(one, event) for one in rights.deny)
 
 

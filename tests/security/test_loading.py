@@ -1,4 +1,4 @@
-"""What is not needed is not loaded, and every public name is there."""
+"""Loading: modules that are not needed are not loaded, and every public name is there."""
 
 from __future__ import annotations
 
