@@ -14,11 +14,11 @@ from cloudevents.core.bindings.http import HTTPMessage, from_structured_event
 import meetpoint as mp
 from meetpoint.broker.config import Archiving
 from meetpoint.gateway import GatewayLimits, GatewayServer
+from meetpoint.gateway.app import CLOSE_S
 from meetpoint.gateway.events import feeds
 from meetpoint.gateway.events.feeds import Position, ReaderBuffer
 from meetpoint.gateway.events.streams import StreamRoutes
 from meetpoint.gateway.gateway import Counters
-from meetpoint.gateway.server import CLOSE_S
 from meetpoint.local_network import LocalNetwork
 from tests.gateway.gateways import PATIENCE_S, Reader, gateway, reading, run, until
 

@@ -1,4 +1,4 @@
-"""Overlays and schemes by name, the configuration of a network, and nodes made from it.
+"""Overlays and schemes by name, the configuration of a network, nodes made from it, and views of these for drawing.
 
 A scheme and its options can be one text, as on a command line: `flood`, `lists:hybrid:order`, `lists:printed`. The
 words after the name choose among the scheme's settings, which are the field of the same name in `NetworkConfig`. A
@@ -26,14 +26,18 @@ from meetpoint.errors import SetupError
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.message_kinds import MESSAGES
 from meetpoint.node.node import Node
-from meetpoint.node.overlay import Overlay, Upcalls
+from meetpoint.node.overlay import Overlay, OverlayView, Upcalls
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.node.scheme import Scheme
 from meetpoint.node.settings import NodeSettings
 from meetpoint.overlays import chord, hypercube, pastry
+from meetpoint.overlays.chord.routing import ChordView
+from meetpoint.overlays.hypercube.routing import HypercubeView
+from meetpoint.overlays.pastry.routing import PastryView
 from meetpoint.placement.messages import MESSAGES as PLACEMENT_MESSAGES
 from meetpoint.schemes import dmm, flood, lists, meet, reach, rebeca
+from meetpoint.schemes.dmm import Dmm
 
 __all__ = [
     "BITS",
@@ -41,6 +45,7 @@ __all__ = [
     "SCHEMES",
     "SHARED_SETTINGS",
     "NetworkConfig",
+    "links_of",
     "make_codec",
     "make_link_codec",
     "make_node",
@@ -48,7 +53,9 @@ __all__ = [
     "network_signature",
     "read_options",
     "read_scheme",
+    "regions_of",
     "signature_difference",
+    "tree_of",
 ]
 
 
@@ -264,3 +271,43 @@ def signature_difference(network: str, own: str) -> str | None:
     places = ("hypercube.dimensions",) if theirs[0] == "hypercube" else ()
     names = (*(f"{theirs[1]}.{name}" for name in SHARED_SETTINGS.get(theirs[1], ())), *places) or ("the width of ids",)
     return f"the network has other settings of {theirs[1]}; set {' and '.join(names)} as its other brokers have them"
+
+
+# -- views of a node, for drawing --------------------------------------------------------------------------------------
+
+
+def links_of(view: OverlayView) -> tuple[tuple[bytes, str], ...]:
+    """Return the nodes in a node's overlay tables, each once, with its closest kind of link."""
+    found: dict[bytes, str] = {}
+    if view.joined:
+        for node, kind in _links(view):
+            found.setdefault(node, kind)
+    return tuple(found.items())
+
+
+def _links(view: OverlayView) -> Iterator[tuple[bytes, str]]:
+    if isinstance(view, ChordView):
+        yield from ((node, "successor") for node in view.succ[:1] if node != view.id)
+        if view.prdc != view.id:
+            yield view.prdc, "predecessor"
+        yield from ((node, "successor") for node in view.succ[1:] if node != view.id)
+        yield from ((node, "finger") for node in view.fingers if node != view.id)
+    elif isinstance(view, PastryView):
+        yield from ((node, "leaf") for node in view.leaves)
+        yield from ((node, "route") for node in view.rows)
+    elif isinstance(view, HypercubeView):
+        yield from ((node, "neighbour") for _, node in view.links if node != view.id)
+        if view.sponsor is not None:
+            yield view.sponsor, "neighbour"
+
+
+def regions_of(view: OverlayView) -> tuple[str, ...]:
+    """Return the common last bits of each region of a hypercube's node; nothing for other overlays."""
+    if not isinstance(view, HypercubeView):
+        return ()
+    return tuple(f"{region.bits:0{region.length}b}" if region.length else "" for region, _ in view.pieces)
+
+
+def tree_of(scheme: Scheme) -> list[tuple[str, int, bool]] | None:
+    """Return the regions of paper D's tree at this node: code, number of entries, whether it is split."""
+    return scheme.tree() if isinstance(scheme, Dmm) else None

@@ -102,7 +102,7 @@ def lint(
     """What is odd about subscriptions: refused, duplicate, covered, never or always true, outside the schema."""
     need_arrow()
     from meetpoint.cli.output.files import RejectFile, refuse_overlap
-    from meetpoint.cli.output.reports import lint_to_dict, show_lint
+    from meetpoint.cli.output.streams import lint_to_dict, show_lint
     from meetpoint.matching.jobs import lint_rows
 
     refuse_overlap({_REPORT: "-", "--rejects": rejects}, {"SUBS": subs, "--schema": schema})
@@ -137,8 +137,7 @@ def backtest(
     need_arrow()
     from meetpoint.archive import is_archive, read_archive
     from meetpoint.cli.output.files import RejectFile, refuse_overlap
-    from meetpoint.cli.output.reports import show_backtest
-    from meetpoint.cli.output.streams import progress
+    from meetpoint.cli.output.streams import progress, show_backtest
     from meetpoint.language.filters.filter import parse_filter
     from meetpoint.matching.backtest import backtest as run
     from meetpoint.matching.backtest import read_width

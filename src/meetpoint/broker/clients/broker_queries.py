@@ -57,7 +57,7 @@ from meetpoint.broker.config import BrokerConfig
 from meetpoint.broker.observe.metrics import Counts, MatchRates
 from meetpoint.broker.observe.tracing import EventTracer, RecentEvents, StepHooks, TracingError
 from meetpoint.broker.storage import JournalLine, Store
-from meetpoint.catalog.views import links_of, regions_of, tree_of
+from meetpoint.catalog.catalog import links_of, regions_of, tree_of
 from meetpoint.node.node import Node
 
 __all__ = ["BrokerQueries", "FairQueue", "Introspection"]

@@ -1,4 +1,4 @@
-"""Standard streams of commands: JSON for programs, lines and progress for people, and exit codes.
+"""Standard streams of commands: JSON for programs; lines, progress and reports for people; and exit codes.
 
 Consoles leave a closed pipe to `app`, which documents the exit codes.
 """
@@ -9,12 +9,16 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import typer
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from meetpoint.language.filters.lint import Report
+    from meetpoint.matching.backtest import Backtest, Bucket
 
 __all__ = [
     "EXIT_REFUSED",
@@ -23,10 +27,13 @@ __all__ = [
     "QuietConsole",
     "finish",
     "json_text",
+    "lint_to_dict",
     "print_error",
     "print_json",
     "print_note",
     "progress",
+    "show_backtest",
+    "show_lint",
 ]
 
 
@@ -130,3 +137,89 @@ def _lines(what: str, total: int | None) -> Callable[[int], None]:
                 sys.stderr.flush()
 
     return step
+
+
+# -- reports -----------------------------------------------------------------------------------------------------------
+
+
+FINDINGS_SHOWN = 20
+TIMELINE_ROWS = 24
+_BAR_WIDTH = 30
+
+
+def lint_to_dict(report: Report) -> dict[str, Any]:
+    """Return all of a report for JSON."""
+    return {
+        "filters": report.filters,
+        "counts": {str(oddity): count for oddity, count in report.counts().items()},
+        "cut_short": report.cut_short,
+        "findings": [
+            {"id": f.id, "oddity": str(f.oddity), "message": f.message, "other": f.other} for f in report.findings
+        ],
+    }
+
+
+def show_lint(console: Console, report: Report) -> None:
+    """Print the findings, the first of them in full."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    if report.findings:
+        table = Table(box=None, pad_edge=False)
+        for column in ("id", "oddity", "why"):
+            table.add_column(column, overflow="fold")
+        for finding in report.findings[:FINDINGS_SHOWN]:
+            table.add_row(escape(str(finding.id)), str(finding.oddity), escape(finding.message))
+        console.print(table)
+        if len(report.findings) > FINDINGS_SHOWN:
+            console.print(f"… and {len(report.findings) - FINDINGS_SHOWN:,} more; --json lists all", highlight=False)
+    console.print(str(report), highlight=False)
+
+
+def show_backtest(console: Console, result: Backtest) -> None:
+    """Print hits, near misses, the timeline and samples."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from meetpoint.language.schema.attribute import show_value
+
+    share = f"{result.rate:.3%}" if result.events else "no events"
+    console.print(f"{result.hits:,} of {result.events:,} events accepted ({share})", highlight=False)
+    if result.near_misses:
+        console.print("near misses, accepted if only this constraint were dropped:")
+        table = Table(box=None)
+        table.add_column("events", justify="right")
+        table.add_column("constraint")
+        for text, count in result.near_misses.most_common():
+            table.add_row(f"{count:,}", escape(text))
+        console.print(table)
+    if result.buckets:
+        _show_timeline(console, result.timeline())
+    if result.untimed:
+        console.print(f"{result.untimed:,} events have no time", highlight=False)
+    if result.samples:
+        console.print("samples:")
+        for sample in result.samples:
+            shown = ", ".join(f"{k}={show_value(v)}" for k, v in sample.attributes.items() if v is not None)
+            console.print(f"  row {sample.row}: {escape(shown)}", highlight=False)
+
+
+def _show_timeline(console: Console, timeline: Sequence[Bucket]) -> None:
+    """Print at most `TIMELINE_ROWS` rows, with several buckets in each where there are more."""
+    from rich.table import Table
+
+    step = -(-len(timeline) // TIMELINE_ROWS)
+    groups = [timeline[at : at + step] for at in range(0, len(timeline), step)]
+    most = max(sum(b.hits for b in group) for group in groups)
+    console.print("over time:")
+    table = Table(box=None)
+    table.add_column("from")
+    for column in ("events", "hits"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    for group in groups:
+        hits = sum(b.hits for b in group)
+        bar = "█" * round(_BAR_WIDTH * hits / most) if most else ""
+        start = group[0].start.strftime("%Y-%m-%d %H:%M")
+        table.add_row(start, f"{sum(b.events for b in group):,}", f"{hits:,}", bar or ("▏" if hits else ""))
+    console.print(table)

@@ -13,8 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from meetpoint.cli.flights import make_alerts, read_flights
-from meetpoint.cli.output.reports import show_backtest
-from meetpoint.cli.output.streams import progress
+from meetpoint.cli.output.streams import progress, show_backtest
 from meetpoint.errors import FilterError
 from meetpoint.lab.demo.network import tell_network
 from meetpoint.language import parse_filter
