@@ -42,7 +42,7 @@ from meetpoint.lab.workloads.generating import MIXES, default_subscriptions, gen
 from meetpoint.lab.workloads.longform import Workload, filter_texts
 from meetpoint.language.filters.filter import Filter, FilterParser
 from meetpoint.matching.index import Index
-from meetpoint.matching.index.kernels.simd import has_avx512
+from meetpoint.matching.index.kernels.jit import has_avx512
 
 GOALS = {"avx512": (12.0, 28.0, 60.0), "portable": (7.0, 12.0, 20.0)}
 """Ratios to DuckDB on ticks, by path, for each of the sizes."""

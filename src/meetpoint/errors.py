@@ -1,7 +1,7 @@
-"""What can go wrong because of what a caller gave us.
+"""Errors that a caller's input can cause.
 
-Every error here names the input, the place in it and the next step, on one line (`str(error)`), so that it can stand in
-a terminal, in a log and in a column of rejected rows alike. Programmers' errors are assertions, never these.
+Every error names the input, the place in it and the next step, on one line (`str(error)`), so that it fits a terminal,
+a log and a column of rejected rows. Errors of programmers are assertions, never these.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ __all__ = ["EventError", "FilterError", "LimitError", "MeetpointError", "SchemaE
 
 
 def one_line(text: str) -> str:
-    """A text as it may stand on one line of a terminal: what is not printable as its escape."""
+    """Return a text for one line of a terminal: characters that are not printable become their escapes."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class MeetpointError(Exception):
-    """The base of everything Meetpoint raises at a caller's mistake."""
+    """The base class of all errors that Meetpoint raises because of a caller's mistake."""
 
 
 class FilterError(MeetpointError):
@@ -36,7 +36,7 @@ class FilterError(MeetpointError):
 
     @property
     def column(self) -> int:
-        """Where the piece begins, counted from 1 over the whole text."""
+        """The column at which the piece begins, counted from 1 over the whole text."""
         return self.start + 1
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class FilterError(MeetpointError):
         return _filter_error, (type(self), self.problem, self.hint, self.text, self.start, self.end)
 
     def pointer(self) -> str:
-        """The line of the text that holds the piece, with a row of carets below it."""
+        """Return the line of the text that holds the piece, with a row of carets below it."""
         begin = self.text.rfind("\n", 0, self.start) + 1
         finish = self.text.find("\n", self.start)
         line = self.text[begin : finish if finish >= 0 else len(self.text)]
@@ -76,4 +76,4 @@ class SchemaError(MeetpointError):
 
 
 class SetupError(MeetpointError):
-    """Something this machine lacks: a Java, an optional package."""
+    """This machine lacks a requirement: a Java, an optional package."""

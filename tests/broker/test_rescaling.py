@@ -12,7 +12,7 @@ import pytest
 import meetpoint as mp
 from meetpoint.broker import Broker
 from meetpoint.language.values import Kind
-from meetpoint.matching.keys.feedback import Feedback, Line
+from meetpoint.matching.keys.feedback import Feedback, MeasuredQuantiles
 from meetpoint.matching.keys.statistics import Statistics
 from meetpoint.schemes.lists import Lists, ListsSettings
 from meetpoint.schemes.lists.scheme import read_entry
@@ -62,7 +62,9 @@ def test_a_feedback_file_moves_entries_to_where_they_are_balanced(tmp_path: Path
             subscription = await net.subscribe("price BETWEEN 0.5 AND 2", durable="range")
             before = spread(brokers)
             values = sorted(draw(random) for _ in range(1000))
-            Feedback(Statistics.of_events([]), lines={"price": Line(Kind.NUMBER, tuple(values))}).save(file)
+            Feedback(Statistics.of_events([]), lines={"price": MeasuredQuantiles(Kind.NUMBER, tuple(values))}).save(
+                file
+            )
             published = 0
             while any(not scheme(each)._epochs.bodies[0] for each in brokers):
                 await net.publish({"price": 1.5, "number": published})

@@ -18,7 +18,7 @@ import meetpoint as mp
 from meetpoint.matching.index import Index
 from meetpoint.matching.io.rejects import Reject
 from meetpoint.matching.jobs import matches
-from meetpoint.matching.tables.column_match import Batch, Columns
+from meetpoint.matching.tables.columns import ColumnBatch, Columns
 from tests.cli.conftest import Command
 
 ROWS: list[dict[str, Any]] = [{"x": 1, "k": "a"}, {"x": 2, "k": "b"}]
@@ -109,7 +109,7 @@ def test_events_without_a_name_are_set_aside() -> None:
 
 @pytest.mark.parametrize("second", [1.0, "1", True])
 def test_names_of_different_types_in_different_batches_are_refused(second: object) -> None:
-    batches = [Batch([n], Columns.of_rows([{"k": k}])) for n, k in enumerate([None, 1, second])]
+    batches = [ColumnBatch([n], Columns.of_rows([{"k": k}])) for n, k in enumerate([None, 1, second])]
     with pytest.raises(mp.EventError, match="the values of k are of different types"):
         list(matches(batches, [], "k", lambda reject: None))
 

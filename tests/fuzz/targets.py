@@ -21,7 +21,7 @@ from meetpoint.language.events.json import attributes_from_json, attributes_to_j
 from meetpoint.language.events.msgpack import from_msgpack, to_msgpack
 from meetpoint.language.filters.algebra import canonical
 from meetpoint.language.filters.filter import Filter, FilterParser
-from meetpoint.language.schema.yaml import read_schema, write_schema
+from meetpoint.language.schema.sources import read_schema, write_schema
 from meetpoint.language.values import Value
 from meetpoint.matching.scan import evaluate
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from meetpoint.errors import EventError
 from meetpoint.language.events.event import Event
 from meetpoint.language.names import join_name
-from meetpoint.language.schema.attribute import Attribute
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.values import Type, Value
 
 TRADES = """\

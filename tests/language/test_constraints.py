@@ -19,7 +19,7 @@ from meetpoint.language.filters.intervals import (
     complement,
     contains,
     intersect,
-    settle,
+    normalize,
     union,
 )
 
@@ -31,7 +31,7 @@ intervals = st.builds(
     bounds,
     st.booleans(),
 )
-sets = st.lists(intervals, max_size=12).map(settle)
+sets = st.lists(intervals, max_size=12).map(normalize)
 PROBES = [n / 2 for n in range(-3, 20)]
 
 
@@ -50,13 +50,13 @@ def test_operations_on_sets_are_those_on_membership(a: Intervals, b: Intervals) 
 def test_equal_sets_are_spelt_the_same(a: Intervals, b: Intervals) -> None:
     assert complement(complement(a)) == a
     assert complement(union(a, b)) == intersect(complement(a), complement(b))
-    assert settle(reversed(a)) == a
+    assert normalize(reversed(a)) == a
     assert union(a, complement(a)) == EVERYTHING
     assert intersect(a, complement(a)) == ()
 
 
 def test_large_sets_find_their_members_by_bisection() -> None:
-    odd = settle(Interval(n, False, n, False) for n in range(1, 200, 2))
+    odd = normalize(Interval(n, False, n, False) for n in range(1, 200, 2))
     assert [n for n in range(-1, 202) if contains(odd, n)] == list(range(1, 200, 2))
     assert [n for n in range(-1, 202) if contains(complement(odd), n)] == [-1, *range(0, 200, 2), 200, 201]
 

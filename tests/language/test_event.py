@@ -21,8 +21,7 @@ from meetpoint.errors import EventError
 from meetpoint.language.events.arrow import arrow_schema
 from meetpoint.language.events.event import Event
 from meetpoint.language.events.json import attributes_to_json
-from meetpoint.language.schema.attribute import Attribute
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.values import NESTING_MAX, Type, clean_attributes, type_of
 from tests.language.strategies import ATTRIBUTES, events, exactly
 

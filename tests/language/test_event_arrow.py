@@ -20,14 +20,13 @@ from meetpoint.language.events.arrow import (
     arrow_schema,
     attributes_from_arrow,
     attributes_to_arrow,
+    decimal_size,
     events_from_arrow,
     events_to_arrow,
     schema_from_arrow,
 )
-from meetpoint.language.events.columns import decimal_size
 from meetpoint.language.events.event import Event
-from meetpoint.language.schema.attribute import Attribute
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.values import NESTING_MAX, Type, Value
 from tests.language.strategies import (
     COLUMN_VALUES,

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from meetpoint.errors import EventError
 from meetpoint.language.events.event import Event
 from meetpoint.language.events.json import attributes_from_json, attributes_to_json, from_json, to_json
-from meetpoint.language.schema.attribute import Attribute
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.values import NESTING_MAX, Type, Value
 from tests.language.strategies import ATTRIBUTES, VALUES, events, exactly, refusal, rows_of, schemas
 

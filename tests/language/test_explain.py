@@ -12,8 +12,7 @@ from rich.console import Console
 
 from meetpoint.errors import EventError, FilterError, LimitError
 from meetpoint.language import clean_attributes, parse_filter
-from meetpoint.language.filters.explain import Explanation, Step, explain
-from meetpoint.language.filters.facts import Fact, Relation, judge
+from meetpoint.language.filters.explain import Explanation, Fact, Relation, Step, explain, judge
 from meetpoint.language.syntax.parser import parse_tree
 from meetpoint.language.syntax.tree import Like, Literal, predicates
 from meetpoint.language.values import kind_of

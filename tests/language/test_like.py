@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from meetpoint.errors import FilterError
 from meetpoint.language import parse_filter
 from meetpoint.language.filters.like import check_escapes, parse_like
-from meetpoint.language.syntax.literals import BadLiteralError
+from meetpoint.language.syntax.lexer import BadLiteralError
 from meetpoint.matching.scan import _like
 
 letters = st.text(alphabet="ab🙂", max_size=7)

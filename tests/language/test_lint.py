@@ -6,7 +6,7 @@ import pytest
 
 from meetpoint.language import Schema, parse_filter
 from meetpoint.language.filters.algebra import covers
-from meetpoint.language.filters.lint import CANDIDATES_MAX, Oddity, Subscription, _place, lint
+from meetpoint.language.filters.lint import CANDIDATES_MAX, LintItem, Oddity, _place, lint
 
 SCHEMA = Schema.from_yaml(
     """
@@ -60,7 +60,7 @@ def test_each_oddity_is_found_and_what_is_fine_is_not() -> None:
 
 
 def test_filters_of_different_subscribers_are_not_compared() -> None:
-    report = lint([Subscription(1, "a > 5", "ann"), Subscription(2, "a > 5", "bob"), Subscription(3, "a > 6", "bob")])
+    report = lint([LintItem(1, "a > 5", "ann"), LintItem(2, "a > 5", "bob"), LintItem(3, "a > 6", "bob")])
     assert [(f.id, f.oddity, f.other) for f in report.findings] == [(3, Oddity.COVERED, 2)]
 
 

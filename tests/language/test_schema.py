@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from meetpoint.errors import EventError, SchemaError
 from meetpoint.language.names import find
-from meetpoint.language.schema.attribute import Attribute
-from meetpoint.language.schema.schema import ATTRIBUTES_MAX, Schema
+from meetpoint.language.schema.schema import ATTRIBUTES_MAX, Attribute, Schema
 from meetpoint.language.values import Type, Value
 from tests.language.strategies import NAMES, TRADES, exactly, rows_of, schemas
 

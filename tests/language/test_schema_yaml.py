@@ -12,8 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from meetpoint.errors import SchemaError
-from meetpoint.language.schema.attribute import Attribute, Bound
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Attribute, Bound, Schema
 from meetpoint.language.values import Type
 from tests.language.strategies import INTEGERS, TEXT, TIMESTAMPS, TRADES, decimals, exactly, schemas
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from meetpoint.errors import FilterError, LimitError
 from meetpoint.language.filters.filter import _LITERAL, SHAPES_WEIGHT_MAX, Filter, FilterParser, parse_filter
-from meetpoint.language.syntax.literals import NUMBER, STRING
+from meetpoint.language.syntax.lexer import NUMBER, STRING
 from tests.workloads import NUMBER_TEXTS, PATTERNS, STRINGS, quote, random_filter
 
 ODD_TEXTS = ["2026-01-31 12:00:00", "2026-13-01", "!", "", "x!y", r"\ud800"]

@@ -16,7 +16,7 @@ from meetpoint.language import Filter, clean_attributes, parse_filter
 from meetpoint.language.syntax.render import render_constraint
 from meetpoint.matching.backtest import SAMPLES_MAX, Backtest, backtest, read_width
 from meetpoint.matching.scan import evaluate
-from meetpoint.matching.tables.column_match import Batch, Columns
+from meetpoint.matching.tables.columns import ColumnBatch, Columns
 from tests.workloads import random_events, random_filter
 
 COLUMNS = pa.schema(
@@ -304,7 +304,7 @@ def test_batches_without_a_time_are_untimed_and_only_all_of_them_are_refused() -
 
 def test_values_that_are_no_timestamps_beside_some_that_are_count_as_untimed() -> None:
     rows = Columns.of_rows([{"at": datetime(2026, 1, 1, tzinfo=UTC)}, {"at": "soon"}, {"at": 5}])
-    result = backtest(parse_filter("TRUE"), [Batch([4, 7, 9], rows)], time="at")
+    result = backtest(parse_filter("TRUE"), [ColumnBatch([4, 7, 9], rows)], time="at")
     assert (result.untimed, len(result.buckets)) == (2, 1)
     assert [sample.row for sample in result.samples] == [4, 7, 9]
 

@@ -19,7 +19,7 @@ from meetpoint.lab.workloads.generating import filter_texts, generate
 from meetpoint.language import Kind, clean_attributes, parse_filter
 from meetpoint.language.filters.filter import Filter
 from meetpoint.matching.index import Index
-from meetpoint.matching.keys.feedback import PARTS_MAX, VERSION, Feedback, Line
+from meetpoint.matching.keys.feedback import PARTS_MAX, VERSION, Feedback, MeasuredQuantiles
 from meetpoint.matching.keys.key_filters import filter_of_key
 from meetpoint.matching.keys.key_plan import KeyPlan, Statistics
 from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
@@ -38,8 +38,10 @@ def made() -> Feedback:
         Statistics.of_events(ROWS),
         selectivity={"level": 0.2, "kind": 0.5},
         lines={
-            "level": Line(Kind.NUMBER, tuple(float(n % 5) for n in sorted(range(1000), key=lambda n: n % 5))),
-            "o.`odd name`": Line(Kind.TIMESTAMP, times),
+            "level": MeasuredQuantiles(
+                Kind.NUMBER, tuple(float(n % 5) for n in sorted(range(1000), key=lambda n: n % 5))
+            ),
+            "o.`odd name`": MeasuredQuantiles(Kind.TIMESTAMP, times),
         },
         sample=pa.Table.from_pylist(ROWS[:100]),
     )

@@ -191,7 +191,7 @@ def test_each_subscription_lives_in_one_shard_and_shards_are_of_like_weight(
     meeting = key_routes.meeting_of(spark, version)
     split = partitioned_match.split_of(version, meeting, 7)
     held = [split.path(at) for at in range(7) if split.held[at]]
-    ids = [id_ for path in held for part in Index.open(path)._state.held for id_ in part.ids.to_pylist()]
+    ids = [id_ for path in held for part in Index.open(path)._snapshot.segments for id_ in part.ids.to_pylist()]
     lengths = meeting.filed(["keys"])["keys"].combine_chunks().value_lengths().to_numpy()
     assert len(ids) == len(set(ids)) == (lengths > 0).sum()
     assert split.held.max() <= 2 * len(ids) / 7 + 1

@@ -56,7 +56,7 @@ from meetpoint.client.subscription_options import labels_of
 from meetpoint.language.events.event import Event
 from meetpoint.language.events.msgpack import from_msgpack
 from meetpoint.language.schema.schema import Schema
-from meetpoint.language.schema.yaml import read_schema, write_schema
+from meetpoint.language.schema.sources import read_schema, write_schema
 
 __all__ = ["AdminQueries", "DeadLetter"]
 

@@ -1,4 +1,4 @@
-"""Events, schemas and filters: what is published, what it may look like, and what a subscriber says of it."""
+"""The language of events, schemas and filters: what is published, its types, and the interest of a subscriber."""
 
 from meetpoint.language.events.event import Event
 from meetpoint.language.filters.algebra import canonical, covers, equivalent, intersect, merge, overlaps, satisfiable
@@ -13,11 +13,10 @@ from meetpoint.language.filters.constraints import (
 )
 from meetpoint.language.filters.explain import Explanation, explain
 from meetpoint.language.filters.filter import Filter, FilterParser, parse_filter
-from meetpoint.language.filters.grid import grid_count, grid_values
 from meetpoint.language.filters.intervals import Interval
 from meetpoint.language.filters.like import Pattern, PatternSort
 from meetpoint.language.filters.normal_form import Conjunction
-from meetpoint.language.filters.subid import SubId, SubIdLayout, attribute_bits
+from meetpoint.language.filters.papers import SubId, SubIdLayout, attribute_bits, grid_count, grid_values
 from meetpoint.language.names import join_name, split_name
 from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.values import Attributes, Kind, Type, Value, clean_attributes, kind_of, type_of

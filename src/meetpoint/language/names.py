@@ -1,8 +1,8 @@
-"""Attribute names.
+"""Attribute names: their canonical spelling, and the values that they lead to.
 
-An attribute of a nested event is addressed by a path of segments. Its one canonical spelling is the segments joined by
-dots, a segment in backticks (a backtick in it doubled) where it is not a plain word: `order.price`, `` `a.b`.c ``. That
-spelling is what schemas, normal forms and statistics use as a key, and it is what a filter's text may say.
+An attribute of a nested event has a path of segments. Its canonical name is the segments joined by dots; a segment that
+is not a plain word stands in backticks, and a backtick in it is doubled: `order.price`, `` `a.b`.c ``. Schemas, normal
+forms and statistics use canonical names as keys, and filters may use them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ RESERVED = frozenset({"AND", "BETWEEN", "FALSE", "IN", "IS", "LIKE", "NOT", "NUL
 """Words that a filter's text may use as an attribute name only within backticks."""
 
 NAME_LENGTH_MAX = 1_000
-"""Characters of a name in a filter: names are remembered, and whoever writes filters chooses how long they are."""
+"""Characters of a name in a filter. Names are cached, and strangers choose how long they are."""
 
 TENANT = "$tenant"
-"""The attribute by which brokers keep events of tenants apart. They add it, so that no schema need declare it."""
+"""The attribute by which brokers keep the events of tenants apart. Brokers add it, so no schema declares it."""
 
 _SHOWN_MAX = 120
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -28,19 +28,19 @@ _SEGMENT = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 
 
 def quote_segment(segment: str) -> str:
-    """One segment as it stands in a canonical name."""
+    """Return a segment as it stands in a canonical name."""
     if _PLAIN.fullmatch(segment) and segment.upper() not in RESERVED:
         return segment
     return "`" + segment.replace("`", "``") + "`"
 
 
 def join_name(segments: Sequence[str]) -> str:
-    """The canonical name of a path: `("order", "price")` is `order.price`."""
+    """Return the canonical name of a path: `("order", "price")` is `order.price`."""
     return ".".join(map(quote_segment, segments))
 
 
 def show_name(segments: Sequence[str]) -> str:
-    """A canonical name as an error's text shows it: on one line, and not longer than a line."""
+    """Return a canonical name as an error's text shows it: on one line, and not longer than a line."""
     name = join_name(segments)
     if len(name) > _SHOWN_MAX:
         name = name[:_SHOWN_MAX] + "…"
@@ -49,7 +49,7 @@ def show_name(segments: Sequence[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def split_name(name: str) -> tuple[str, ...]:
-    """The path of a canonical name; the inverse of `join_name`. Also reads unquoted odd segments (`größe.x`)."""
+    """Return the path of a canonical name: the inverse of `join_name`. Also reads odd unquoted segments (`größe.x`)."""
     segments: list[str] = []
     at = 0
     while True:
@@ -66,7 +66,7 @@ def split_name(name: str) -> tuple[str, ...]:
 
 
 def find(attributes: Mapping[str, object], path: tuple[str, ...]) -> object:
-    """The value at a path; None where any part of the path is missing, since a missing attribute is NULL."""
+    """Return the value at a path; None if a part of the path is missing, since a missing attribute is NULL."""
     value: object = attributes
     for segment in path:
         if type(value) is not dict and not isinstance(value, Mapping):

@@ -1,10 +1,12 @@
 """Timestamps as text: one strict reader and one writer, for filters, events and schemas alike.
 
-Read are a date, a date with hours and minutes, with seconds, with one to six digits of a second, a `T` or one space
-between date and time; then, after seconds only and optionally after one space, `Z`, `UTC` or an offset `+HH:MM` of at
-most 18 hours. Everything read here reads the same in Spark, which is why a zone needs seconds before it: Spark refuses
+The reader takes a date, a date with hours and minutes, with seconds, with one to six digits of a second; `T` or one
+space stands between date and time. After seconds only, and after at most one space, may follow `Z`, `UTC` or an offset
+`+HH:MM` of at most 18 hours. All of these read the same in Spark. A zone needs seconds before it because Spark refuses
 `2026-01-02T03:04Z`. (Spark reads more: `2026-1-2`, `Europe/Berlin`, the year 0.) A text without a zone is UTC. The
-result is an aware datetime in UTC. Written is always `2026-01-02T03:04:05.678901Z`.
+result is an aware datetime in UTC.
+
+The writer always writes `2026-01-02T03:04:05.678901Z`.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _SHOWN_MAX = 48
 
 
 class TimestampError(ValueError):
-    """A text that is not a timestamp: `problem` is what is wrong, `hint` is what to write."""
+    """A text is not a timestamp: `problem` is what is wrong, `hint` is what to write."""
 
     def __init__(self, problem: str, hint: str) -> None:
         self.problem = problem
@@ -44,7 +46,7 @@ class TimestampError(ValueError):
 
 
 def parse_timestamp(text: str) -> datetime:
-    """The instant that a text names, in UTC; `TimestampError`, a ValueError, where it names none."""
+    """Return the instant of a text, in UTC; `TimestampError`, a ValueError, if it has none."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise _explain_form(text)
@@ -77,7 +79,7 @@ def parse_timestamp(text: str) -> datetime:
 
 
 def format_timestamp(value: datetime) -> str:
-    """The one spelling of an instant: `2026-01-02T03:04:05.678901Z`. The value must be aware."""
+    """Return the one spelling of an instant: `2026-01-02T03:04:05.678901Z`. The value must be aware."""
     assert value.tzinfo is not None, "a naive datetime is not an instant"
     utc = value.astimezone(UTC)
     return (
@@ -86,7 +88,7 @@ def format_timestamp(value: datetime) -> str:
 
 
 def _explain_field(text: str, match: re.Match[str]) -> TimestampError:
-    """Which field of a well-formed text is out of range."""
+    """Return an error for a well-formed text with a field out of range."""
     year, month, day, hour, minute, second = (int(field) for field in match.groups("0")[:6])
     if year == 0:
         return TimestampError(f"{_show(text)} has year 0000", "years are 0001 to 9999")
@@ -104,7 +106,7 @@ def _explain_field(text: str, match: re.Match[str]) -> TimestampError:
 
 
 def _explain_form(text: str) -> TimestampError:
-    """Why a text does not have the form of a timestamp, for the usual mistakes."""
+    """Return an error for a text without the form of a timestamp; the usual mistakes have their own hints."""
     shown = _show(text)
     if not text.isascii():
         return TimestampError(f"{shown} holds a character that is not ASCII", _EXAMPLE)

@@ -1,8 +1,8 @@
-"""Values of attributes: their types, their kinds, and which of them an event may hold.
+"""Values of attributes: their types, their kinds, and the values that an event may hold.
 
-A *type* is what a schema declares (six of them). A *kind* is what a constraint compares (four of them): integers,
-floats and decimals are all numbers. Values are plain Python objects of exactly these classes: int, float, Decimal, str,
-bool, datetime (aware, UTC), None, and dict for a nested object.
+A schema declares one of six *types*. A constraint compares one of four *kinds*: integers, floats and decimals are all
+numbers. Values are Python objects of exactly these classes: int, float, Decimal, str, bool, datetime (aware, UTC),
+None, and dict for a nested object.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ Value: TypeAlias = "Scalar | Mapping[str, Value]"
 Attributes: TypeAlias = Mapping[str, Value]
 
 DIGITS_MAX = 38
-"""Digits of an exact number: what a 128-bit decimal of Arrow and Spark holds."""
+"""Digits of an exact number: a 128-bit decimal of Arrow and Spark holds so many."""
 
 NESTING_MAX = 32
-"""How deep an event's objects may nest."""
+"""Levels of nested objects in an event."""
 
 
 class Kind(StrEnum):
-    """What a constraint compares. Values of different kinds never compare: the answer is NULL."""
+    """A kind of values that constraints compare. Values of different kinds never compare: the answer is NULL."""
 
     NUMBER = "number"
     STRING = "string"
@@ -53,7 +53,7 @@ class Kind(StrEnum):
 
 
 class Type(StrEnum):
-    """What a schema says of an attribute."""
+    """A type that a schema declares for an attribute."""
 
     INTEGER = "integer"
     FLOAT = "float"
@@ -88,20 +88,20 @@ _INTEGER_BOUND = 10**DIGITS_MAX
 
 
 def kind_of(value: object) -> Kind | None:
-    """The kind of a clean value; None for NULL and for a nested object."""
+    """Return the kind of a clean value; None for NULL and for a nested object."""
     return _CLASS_KINDS.get(type(value))
 
 
 def type_of(value: object) -> Type | None:
-    """The type of a clean value; None for NULL and for a nested object."""
+    """Return the type of a clean value; None for NULL and for a nested object."""
     return _CLASS_TYPES.get(type(value))
 
 
 def clean_attributes(attributes: Mapping[str, object]) -> dict[str, Value]:
-    """A copy with every value checked and of one of the exact classes above.
+    """Return a copy in which every value is checked and of one of the exact classes above.
 
-    Naive timestamps are taken as UTC, aware ones are turned to UTC. Subclasses (an IntEnum, a numpy float) become their
-    plain class. What cannot be held exactly is refused with the attribute's name.
+    Naive timestamps are taken as UTC, aware ones are converted to UTC. Subclasses (an IntEnum, a numpy float) become
+    their plain class. A value that cannot be held exactly is refused with the attribute's name.
     """
     return _clean_object(attributes, ())
 
@@ -126,7 +126,7 @@ def _clean_object(attributes: Mapping[str, object], path: tuple[str, ...]) -> di
 
 
 def _clean_scalar(value: object) -> Scalar:
-    """The value in its plain class; ValueError says what it `is`, `has` or `holds` that it must not."""
+    """Return a value in its plain class; the text of a ValueError begins with `is`, `has` or `holds`."""
     match value:
         case None | bool():
             return value
@@ -156,7 +156,7 @@ def _clean_scalar(value: object) -> Scalar:
 
 
 def to_utc(value: datetime) -> datetime:
-    """The instant as a plain datetime in UTC; a naive one is taken as UTC. ValueError says what it `is` or `has`."""
+    """Return an instant as a plain datetime in UTC; a naive one is taken as UTC. ValueError says what is wrong."""
     if type(value) is datetime and value.tzinfo is UTC:
         return value
     if value != value:  # pandas.NaT, which passes for a datetime
@@ -173,7 +173,7 @@ def to_utc(value: datetime) -> datetime:
 
 
 def fits_decimal(value: Decimal) -> bool:
-    """Whether some DECIMAL(38, s) with 0 <= s <= 38 holds the value exactly, as written."""
+    """Return whether some DECIMAL(38, s) with 0 <= s <= 38 holds the value exactly, as written."""
     sign_digits_exponent = value.as_tuple()
     exponent = sign_digits_exponent.exponent
     if not isinstance(exponent, int):  # NaN, Infinity
@@ -188,7 +188,7 @@ def _show(value: Decimal) -> str:
 
 
 def text_problem(text: str) -> str | None:
-    """What keeps a text from being Unicode: a lone surrogate; None for a good text."""
+    """Return why a text is not Unicode (it has a lone surrogate); None for a good text."""
     if text.isascii():
         return None
     try:

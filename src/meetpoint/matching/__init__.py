@@ -1,4 +1,4 @@
-"""Which subscriptions accept an event. `Scan` is the oracle; whatever is faster must agree with it."""
+"""Matchers: which subscriptions accept an event. `Scan` is the oracle; every faster matcher must agree with it."""
 
 from meetpoint.matching.matcher import Matcher
 from meetpoint.matching.scan import Scan

@@ -1,10 +1,10 @@
-"""A filter over history: how often it would have fired, when, on what, and what nearly fired.
+"""A backtest: a filter over history, with how often it would have fired, when, on what, and what nearly fired.
 
-The core works on Arrow batches and adds up: `Backtest`s of parts of a table, in any grouping, sum to the Backtest of
-the whole, which is how it runs in one process, behind the gateway and on Spark alike.
+It works on Arrow batches and adds up: `Backtest`s of parts of a table, in any grouping, sum to the Backtest of the
+whole. So it runs in one process, behind the gateway and on Spark alike.
 
-A near miss is an event that the filter does not accept and would accept if one constraint were dropped; each is counted
-under that constraint (and under several, where each alone would do).
+A near miss is an event that the filter does not accept and would accept if one constraint were dropped. It is counted
+under that constraint, and under several if each alone would do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from meetpoint.errors import EventError
 from meetpoint.language.filters.filter import Filter
 from meetpoint.language.names import split_name
 from meetpoint.language.syntax.render import render_constraint
-from meetpoint.matching.tables.column_match import BATCH_ROWS, Batch, Columns
+from meetpoint.matching.tables.columns import BATCH_ROWS, ColumnBatch, Columns
 
 __all__ = [
     "Backtest",
@@ -40,7 +40,7 @@ __all__ = [
 SAMPLES_MAX = 5
 WIDTH_MIN = timedelta(seconds=1)
 WIDTH_MAX = timedelta(days=3_650_000)
-"""More than all the years there are."""
+"""The widest bucket: longer than all years that timestamps have."""
 _WIDTH = re.compile(r"([0-9]{1,15})([smhdw])", re.ASCII | re.IGNORECASE)
 _WIDTHS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -48,7 +48,7 @@ _FIRST = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """One stretch of time: its beginning, the events in it, and those accepted."""
+    """A stretch of time: its beginning, the events in it, and those accepted."""
 
     start: datetime
     events: int
@@ -67,7 +67,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Backtest(msgspec.Struct):
-    """What a filter would have done. Two of them, of two parts of a table, add up."""
+    """The result of a filter over events. Two of them, of two parts of a table, add up."""
 
     filter: str
     events: int = 0
@@ -83,7 +83,7 @@ class Backtest(msgspec.Struct):
         return self.hits / self.events if self.events else 0.0
 
     def timeline(self) -> list[Bucket]:
-        """The buckets that hold events, in the order of time."""
+        """Return the buckets that hold events, in the order of time."""
         return [Bucket(start, events, hits) for start, (events, hits) in sorted(self.buckets.items())]
 
     def __add__(self, other: Backtest) -> Backtest:
@@ -103,7 +103,7 @@ class Backtest(msgspec.Struct):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The same for a program, ready for JSON (values of samples as they are)."""
+        """Return the result for a program, ready for JSON (values of samples as they are)."""
         return {
             "filter": self.filter,
             "events": self.events,
@@ -118,15 +118,15 @@ class Backtest(msgspec.Struct):
 
 def backtest(
     filter_: Filter,
-    data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch | Batch],
+    data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch | ColumnBatch],
     *,
     time: str | None = None,
     width: timedelta | str = timedelta(hours=1),
     first_row: int = 0,
 ) -> Backtest:
-    """Run a filter over a table or batches; `time` names the column for the timeline, in buckets of `width`.
+    """Run a filter over a table or batches; `time` names the column of the timeline, in buckets of `width`.
 
-    An event without a timestamp there is counted as untimed; EventError if that is all of them.
+    An event without a timestamp there is counted as untimed; EventError if all of them are.
     """
     step = check_width(width)
     if time is not None:
@@ -142,14 +142,14 @@ def backtest(
 
 
 def no_timestamps(time: str, holds_other: bool) -> EventError:
-    """What to say where there is no timestamp under a name, and maybe something else."""
+    """Return the error for events without a timestamp under a name, where there may be other values."""
     if holds_other:
         return EventError(f"backtest: {time} does not hold timestamps; name an attribute that does")
     return EventError(f"backtest: the events have no attribute {time}; name one that holds timestamps")
 
 
 def check_name(option: str, name: object) -> None:
-    """EventError where an option's value is not the name of an attribute."""
+    """Raise EventError if an option's value is not the name of an attribute."""
     if not isinstance(name, str):
         raise EventError(f"{option}: given an object of class {type(name).__name__}; give the name of an attribute")
     try:
@@ -159,7 +159,7 @@ def check_name(option: str, name: object) -> None:
 
 
 def check_width(width: object) -> timedelta:
-    """The width of a bucket, also from its text; EventError where it is none, or none that is sensible."""
+    """Return the width of a bucket, also from its text; EventError if it is not a sensible width."""
     if isinstance(width, str):
         return read_width(width)
     if not isinstance(width, timedelta):
@@ -171,21 +171,23 @@ def check_width(width: object) -> timedelta:
     return width
 
 
-def _batches(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch | Batch], first_row: int) -> Iterator[Batch]:
+def _batches(
+    data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch | ColumnBatch], first_row: int
+) -> Iterator[ColumnBatch]:
     if isinstance(data, pa.Table):
         data = data.to_batches(max_chunksize=BATCH_ROWS)
     elif isinstance(data, pa.RecordBatch):
         data = [data]
     for batch in data:
-        if isinstance(batch, Batch):
+        if isinstance(batch, ColumnBatch):
             yield batch
         else:
-            yield Batch(range(first_row, first_row + batch.num_rows), Columns.of_batch(batch))
+            yield ColumnBatch(range(first_row, first_row + batch.num_rows), Columns.of_batch(batch))
             first_row += batch.num_rows
 
 
-def backtest_batch(filter_: Filter, batch: Batch, time: str | None, width: timedelta) -> Backtest:
-    """A filter over one batch: the part that `backtest` adds up, whether or not there are timestamps in it."""
+def backtest_batch(filter_: Filter, batch: ColumnBatch, time: str | None, width: timedelta) -> Backtest:
+    """Return the result of a filter over one batch, with or without timestamps; `backtest` adds these up."""
     columns = batch.columns
     hits = columns.accepted(filter_)
     result = Backtest(filter_.text, len(columns), len(hits), _near_misses(columns, filter_, hits))
@@ -232,7 +234,7 @@ def _buckets(columns: Columns, time: str, width: timedelta, hits: Any) -> tuple[
 
 
 def _bucket_start(micros: int) -> datetime:
-    """The first bucket of all may begin before the first year: then it begins there."""
+    """Return the start of a bucket; the first of all starts with the year 1, though its width may reach before it."""
     try:
         return _EPOCH + timedelta(microseconds=micros)
     except OverflowError:
@@ -240,7 +242,7 @@ def _bucket_start(micros: int) -> datetime:
 
 
 def read_width(text: str) -> timedelta:
-    """The width of a bucket as people write it: 30s, 15m, 1h, 1d, 1w."""
+    """Return the width of a bucket as people write it: 30s, 15m, 1h, 1d, 1w."""
     match = _WIDTH.fullmatch(text)
     seconds = int(match[1]) * _WIDTHS[match[2].lower()] if match else 0
     if not 1 <= seconds <= WIDTH_MAX // timedelta(seconds=1):

@@ -13,10 +13,9 @@ import pyarrow as pa
 from meetpoint.errors import EventError, MeetpointError
 from meetpoint.language.filters.constraints import kind_accepted
 from meetpoint.language.filters.filter import Filter, parse_filter
-from meetpoint.language.filters.lint import Oddity, Report, Subscription
+from meetpoint.language.filters.lint import LintItem, LintReport, Oddity
 from meetpoint.language.filters.lint import lint as lint_filters
-from meetpoint.language.schema.attribute import show_value
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Schema, show_value
 from meetpoint.language.values import Kind
 from meetpoint.matching import backtest as core
 from meetpoint.matching.backtest import Backtest, check_name
@@ -26,30 +25,30 @@ from meetpoint.matching.io.rejects import Reject, Rejected, reject
 from meetpoint.matching.io.subscriptions import (
     LoadedSubscription,
     Subscriptions,
-    Unread,
+    UnparsedSubscription,
     id_problem,
     load_subscriptions,
-    unread_subscriptions,
+    unparsed_subscriptions,
 )
-from meetpoint.matching.tables.column_match import Batch, Columns
+from meetpoint.matching.tables.columns import ColumnBatch, Columns
 
 __all__ = [
     "Mismatch",
     "backtest",
+    "count_mismatches",
     "lint",
     "lint_rows",
     "load_events",
     "load_subscriptions",
     "match",
     "matches",
-    "watched",
 ]
 
 _TRIED_MAX, _TRIED_ROWS = 10_000, 100
-"""Subscriptions, and rows for so many, up to which an index is not worth its making: that may have to compile first."""
+"""Subscriptions, and rows for so many, up to which no index is made: its kernels may have to be compiled first."""
 
 Mismatch: TypeAlias = tuple[str, Kind]
-"""An attribute, and the kind it is compared as."""
+"""An attribute, and the kind as which it is compared."""
 
 
 def match(
@@ -60,12 +59,14 @@ def match(
     schema: Schema | None = None,
     rejects: list[Reject] | None = None,
 ) -> pa.Table:
-    """All pairs of an event and a subscription that accepts it, as a table with the columns event and subscription.
+    """Return a table with the columns event and subscription: all pairs where the subscription accepts the event.
 
     Events are a path (.jsonl, .csv, .parquet), an Arrow table, batches or a reader, a pandas frame, or rows;
     subscriptions a path, a mapping of id to filter, an Arrow table, a frame, or rows with `id` and `filter`. An event
     is named by its row number, or by the value of `event_id`. Bad rows raise, unless `rejects` is a list: then they are
     put there and the good ones are done.
+
+        match([{"price": 9}], {"ann": "price > 8"}).to_pylist()  # [{'event': 0, 'subscription': 'ann'}]
     """
     rejected = _raise if rejects is None else rejects.append
     held = load_subscriptions(subscriptions, rejected, schema)
@@ -75,12 +76,12 @@ def match(
 
 
 def matches(
-    batches: Iterable[Batch], subscriptions: list[LoadedSubscription], event_id: str | None, rejected: Rejected
+    batches: Iterable[ColumnBatch], subscriptions: list[LoadedSubscription], event_id: str | None, rejected: Rejected
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Batch by batch, the number of events and the pairs, ordered by event and then by subscription.
+    """Yield for each batch the number of events and the pairs, ordered by event and then by subscription.
 
-    There is at least one table, though it may be empty, so that whatever is made of them has its columns. All tables
-    that are not empty have the same types. Events without the value that is to name them are set aside.
+    There is at least one table, even an empty one, so that a result always has its columns. All tables that are not
+    empty have the same types. Events without the value that names them are rejected.
     """
     names = _Names("subscriptions: the ids")
     ids = names.array([s.id for s in subscriptions]) if subscriptions else pa.array([], pa.string())
@@ -94,7 +95,9 @@ def matches(
         work += len(subscriptions) * len(batch.rows)
         if index is None and (len(subscriptions) > _TRIED_MAX or work > _TRIED_MAX * _TRIED_ROWS):
             index = Index.from_filters(enumerate(s.filter for s in subscriptions), sample=batch.columns)
-        rows, whose = _tried(batch.columns, subscriptions) if index is None else index.match_columns(batch.columns)
+        rows, whose = (
+            _match_by_columns(batch.columns, subscriptions) if index is None else index.match_columns(batch.columns)
+        )
         if event_id is None:
             named = pa.array(batch.rows, pa.int64())
         else:
@@ -111,8 +114,8 @@ def matches(
         yield 0, pa.table({"event": pa.array([], pa.int64()), "subscription": ids[:0]})
 
 
-def _tried(columns: Columns, subscriptions: list[LoadedSubscription]) -> tuple[Any, Any]:
-    """Row numbers and places of subscriptions, as `Index.match_columns`, every filter tried on every column."""
+def _match_by_columns(columns: Columns, subscriptions: list[LoadedSubscription]) -> tuple[Any, Any]:
+    """Return row numbers and places of subscriptions, as `Index.match_columns` does, by trying every filter."""
     found = [columns.accepted(s.filter) for s in subscriptions]
     rows = np.concatenate([np.zeros(0, np.int64), *found])
     whose = np.repeat(np.arange(len(found)), [len(accepted) for accepted in found])
@@ -120,8 +123,8 @@ def _tried(columns: Columns, subscriptions: list[LoadedSubscription]) -> tuple[A
     return rows[order], whose[order]
 
 
-def _event_ids(batch: Batch, name: str, rejected: Rejected) -> list[object]:
-    """The names of events, None for one that is set aside because it has none."""
+def _event_ids(batch: ColumnBatch, name: str, rejected: Rejected) -> list[object]:
+    """Return the names of events; None for one that is rejected because it has none."""
     values = list(batch.columns.values(name))
     for at, value in enumerate(values):
         if (problem := id_problem(value)) is not None:
@@ -134,7 +137,10 @@ def _event_ids(batch: Batch, name: str, rejected: Rejected) -> list[object]:
 
 
 class _Names:
-    """Names of one type, whatever batch they come in: never cast, since 1 and 1.0 and "1" are different names."""
+    """Names of one type over all batches.
+
+    They are never cast, since 1 and 1.0 and "1" are different names.
+    """
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -142,7 +148,7 @@ class _Names:
         self._type: Any = None
 
     def array(self, values: list[Any]) -> pa.Array:
-        """The names as a column; EventError where they differ in type, from each other or from earlier ones."""
+        """Return the names as a column; EventError if they differ in type, from each other or from earlier ones."""
         for cls in {type(value) for value in values if value is not None}:
             self._class = self._class or cls
             if cls is not self._class:
@@ -161,8 +167,10 @@ class _Names:
         raise EventError(f"{self._what} are of different types; make all of them strings, or all integers")
 
 
-def watched(batches: Iterable[Batch], filters: Iterable[Filter], mismatches: Counter[Mismatch]) -> Iterator[Batch]:
-    """The same batches; events whose value is of another kind than some constraint on it are counted on the way."""
+def count_mismatches(
+    batches: Iterable[ColumnBatch], filters: Iterable[Filter], mismatches: Counter[Mismatch]
+) -> Iterator[ColumnBatch]:
+    """Yield the same batches, and count the events whose value is of another kind than a constraint on it."""
     compared = {
         (name, kind)
         for filter_ in filters
@@ -185,7 +193,7 @@ def backtest(
     schema: Schema | None = None,
     rejects: list[Reject] | None = None,
 ) -> Backtest:
-    """What a filter would have done on events, given as for `match`; `time` names the attribute of the timeline.
+    """Return what a filter would have done on events, given as for `match`; `time` names the timeline's attribute.
 
     `width` is that of the timeline's buckets, also as a text: 30s, 15m, 1h, 1d, 1w.
     """
@@ -196,8 +204,10 @@ def backtest(
     return core.backtest(wanted, load_events(events, rejected, schema), time=time, width=width)
 
 
-def lint(subscriptions: Subscriptions, *, schema: Schema | None = None, rejects: list[Reject] | None = None) -> Report:
-    """What is odd about subscriptions, given as for `match`; rows without a good id or a filter are bad rows.
+def lint(
+    subscriptions: Subscriptions, *, schema: Schema | None = None, rejects: list[Reject] | None = None
+) -> LintReport:
+    """Return the findings on subscriptions, given as for `match`; rows without a good id or a filter are bad rows.
 
     A filter that is refused is a finding, and is put into `rejects` too if that is a list.
     """
@@ -206,14 +216,14 @@ def lint(subscriptions: Subscriptions, *, schema: Schema | None = None, rejects:
     return lint_rows(subscriptions, rejects.append, schema, rejects.append)
 
 
-def lint_rows(subscriptions: Subscriptions, rejected: Rejected, schema: Schema | None, refused: Rejected) -> Report:
-    """The same with bad rows handed on one by one, and then the rows of refused filters."""
-    held: dict[object, Unread] = {}
+def lint_rows(subscriptions: Subscriptions, rejected: Rejected, schema: Schema | None, refused: Rejected) -> LintReport:
+    """Return the findings; pass bad rows to a callback one by one, and then the rows of refused filters to another."""
+    held: dict[object, UnparsedSubscription] = {}
 
-    def read() -> Iterator[Subscription]:
-        for one in unread_subscriptions(subscriptions, rejected):
+    def read() -> Iterator[LintItem]:
+        for one in unparsed_subscriptions(subscriptions, rejected):
             held[one.id] = one
-            yield Subscription(one.id, one.text, one.subscriber)
+            yield LintItem(one.id, one.text, one.subscriber)
 
     report = lint_filters(read(), schema)
     for finding in report.findings:

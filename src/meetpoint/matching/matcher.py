@@ -1,51 +1,63 @@
-"""What every matcher does: hold filters under ids, and say which of them accept an event.
+"""The protocol of matchers, and a matcher in plain Python for some hundreds of filters.
 
-All matches are returned, never a page of them, each id once, in the order in which the ids were first added. Attributes
-are clean ones, as an `Event` holds them (`language.clean_attributes` makes them so).
+A matcher holds filters under ids and says which of them accept an event. It returns all matches, never a page of them,
+each id once, in the order in which the ids were first added. Attributes are clean ones, as an `Event` holds them
+(`language.clean_attributes` makes them so).
+
+`SmallMatcher` needs nothing installed and nothing compiled. A conjunction that wants an attribute to be one of a few
+values (`symbol = 'OTE'`, `gate IN (3, 4)`) is only satisfied by an event that has one of them. So it is filed under
+those values; an event tries the filters under its own values, and the filters that name none.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from decimal import Decimal
 from functools import cache
 from importlib.util import find_spec
-from typing import Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
+from meetpoint.language.filters.constraints import Constraint, NumberSet, TextSet
 from meetpoint.language.filters.filter import Filter
+from meetpoint.language.filters.intervals import Intervals
+from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.language.names import find, split_name
 
-__all__ = ["Matcher", "can_index", "postponed_index"]
+__all__ = ["Matcher", "SmallMatcher", "can_index", "postponed_index"]
+
 
 Id = TypeVar("Id", bound=Hashable)
 
 
 class Matcher(Protocol[Id]):
-    """A set of filters under ids, and the one question asked of it."""
+    """A set of filters under ids that says which of them accept an event."""
 
     def add(self, subscription: Id, filter_: Filter) -> None:
-        """Hold a filter under a new id; KeyError where the id is taken."""
+        """Add a filter under a new id; KeyError if the id is taken."""
 
     def remove(self, subscription: Id) -> None:
-        """Forget an id without a trace; KeyError where it is unknown."""
+        """Remove an id without a trace; KeyError if it is unknown."""
 
     def update(self, subscription: Id, filter_: Filter) -> None:
-        """Replace the filter of a known id; KeyError where it is unknown."""
+        """Replace the filter of an id; KeyError if it is unknown."""
 
     def match(self, attributes: Mapping[str, object]) -> list[Id]:
-        """The ids of all filters that accept one event."""
+        """Return the ids of all filters that accept one event."""
 
     def match_batch(self, events: Iterable[Mapping[str, object]]) -> list[list[Id]]:
-        """The same for each of several events, in their order."""
+        """Return the ids for each of several events, in their order."""
 
     def __len__(self) -> int:
-        """How many ids are held."""
+        """Return the number of ids."""
 
 
 def can_index() -> bool:
-    """Whether an `Index` can be made now, by whoever can also do without.
+    """Return whether a caller that can do without should make an `Index` now.
 
-    It needs what is not installed with Meetpoint itself; and while its loops are compiled elsewhere it is not worth
-    standing still for.
+    An index needs packages that Meetpoint itself does not install. While its kernels are compiled elsewhere, making one
+    would block for half a minute.
     """
     for each in _postponing:
         each.is_wanted = True
@@ -53,7 +65,7 @@ def can_index() -> bool:
 
 
 class Postponed:
-    """A while without an index, and whether anyone would have had one."""
+    """A period without an index, and whether a caller would have made one."""
 
     def __init__(self) -> None:
         self.is_wanted = False
@@ -61,7 +73,7 @@ class Postponed:
 
 @contextmanager
 def postponed_index() -> Iterator[Postponed]:
-    """Whoever in this process can do without an index goes on so for a while."""
+    """Make `can_index` false in this process for a while."""
     postponed = Postponed()
     _postponing.append(postponed)
     try:
@@ -71,9 +83,125 @@ def postponed_index() -> Iterator[Postponed]:
 
 
 _postponing: list[Postponed] = []
-"""Of the whole process, as what is compiled is."""
+"""The periods that last now; of the whole process, as compiled code is."""
 
 
 @cache
 def _has_parts() -> bool:
     return all(find_spec(name) is not None for name in ("numpy", "pyarrow"))
+
+
+POINTS_MAX: Final = 16
+"""Values under which one conjunction is filed."""
+
+Path: TypeAlias = tuple[str, ...]
+Point: TypeAlias = tuple[Path, object]
+
+
+class SmallMatcher(Generic[Id]):
+    """A `Matcher` in plain Python, which files filters under the values that they ask for."""
+
+    def __init__(self, filters: Iterable[tuple[Id, Filter]] = ()) -> None:
+        self._filters: dict[Id, Filter] = {}
+        self._orders: dict[Id, int] = {}
+        self._next = 0
+        self._places: dict[Id, frozenset[Point]] = {}
+        self._under: dict[Point, dict[Id, None]] = {}
+        self._paths: Counter[Path] = Counter()
+        self._everywhere: dict[Id, None] = {}
+        for id_, filter_ in filters:
+            self.add(id_, filter_)
+
+    def __len__(self) -> int:
+        return len(self._filters)
+
+    def add(self, subscription: Id, filter_: Filter) -> None:
+        """Add a filter under a new id; KeyError if the id is taken."""
+        if subscription in self._filters:
+            raise KeyError(subscription)
+        self._orders[subscription] = self._next
+        self._next += 1
+        self._put(subscription, filter_)
+
+    def remove(self, subscription: Id) -> None:
+        """Remove an id without a trace; KeyError if it is unknown."""
+        self._take(subscription)
+        del self._orders[subscription]
+
+    def update(self, subscription: Id, filter_: Filter) -> None:
+        """Replace the filter of an id; KeyError if it is unknown."""
+        self._take(subscription)
+        self._put(subscription, filter_)
+
+    def match(self, attributes: Mapping[str, object]) -> list[Id]:
+        """Return the ids of all filters that accept one event, in the order in which they were first added."""
+        tried = self._everywhere
+        for path in self._paths:
+            value = find(attributes, path)
+            if type(value) in _POINTED and (some := self._under.get((path, value))):
+                tried = tried | some
+        filters = self._filters
+        return sorted((id_ for id_ in tried if filters[id_].accepts(attributes)), key=self._orders.__getitem__)
+
+    def match_batch(self, events: Iterable[Mapping[str, object]]) -> list[list[Id]]:
+        """Return the ids for each of several events, as `match` does."""
+        return [self.match(attributes) for attributes in events]
+
+    def _put(self, id_: Id, filter_: Filter) -> None:
+        self._filters[id_] = filter_
+        places: set[Point] = set()
+        for conjunction in filter_.conjunctions:
+            ways = _ways(conjunction)
+            if not ways:
+                self._everywhere[id_] = None
+                return
+            places |= min(ways, key=lambda points: (len(points), self._crowd(points)))
+        self._places[id_] = frozenset(places)
+        for place in places:
+            if place not in self._under:
+                self._under[place] = {}
+                self._paths[place[0]] += 1
+            self._under[place][id_] = None
+
+    def _take(self, id_: Id) -> None:
+        del self._filters[id_]
+        self._everywhere.pop(id_, None)
+        for place in self._places.pop(id_, ()):
+            del self._under[place][id_]
+            if not self._under[place]:
+                del self._under[place]
+                self._paths[place[0]] -= 1
+                if not self._paths[place[0]]:
+                    del self._paths[place[0]]
+
+    def _crowd(self, points: Iterable[Point]) -> int:
+        return sum(len(self._under.get(point, ())) for point in points)
+
+
+_POINTED: Final = frozenset((str, int, float, Decimal))
+"""Classes of values that a dict finds as filters compare them: 1, 1.0 and 1.00 are one key."""
+
+
+def _ways(conjunction: Conjunction) -> list[frozenset[Point]]:
+    """Return, for each attribute that must have one of a few values, those values."""
+    found = []
+    for name, constraint in conjunction.constraints:
+        values = _values(constraint)
+        if values is not None and len(values) <= POINTS_MAX:
+            path = split_name(name)
+            found.append(frozenset((path, value) for value in values))
+    return found
+
+
+def _values(constraint: Constraint) -> list[object] | None:
+    """Return all values that a constraint may accept, if they are single ones; else None."""
+    if isinstance(constraint, TextSet):
+        return _points(constraint.intervals)
+    if isinstance(constraint, NumberSet):
+        exact, floats = _points(constraint.exact), _points(constraint.for_floats())
+        return None if exact is None or floats is None else exact + floats
+    return None
+
+
+def _points(intervals: Intervals) -> list[object] | None:
+    return [each.low for each in intervals] if all(each.is_point for each in intervals) else None

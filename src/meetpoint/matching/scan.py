@@ -1,6 +1,6 @@
-"""The oracle: every filter's tree is walked for every event, and SQL's three-valued logic is followed to the letter.
+"""The oracle: it walks every filter's tree for every event, and follows SQL's three-valued logic to the letter.
 
-Nothing here is fast, and nothing here is shared with what it judges: no normal form, no interval, no pattern matcher.
+It is not fast, and it shares nothing with the code that it judges: no normal form, no interval, no pattern matcher.
 TRUE, FALSE and NULL are True, False and None. A predicate on NULL is NULL, and so is one on a value of another kind;
 the latter is counted in `mismatches`, because it is usually a mistake.
 """
@@ -75,7 +75,7 @@ class Scan(Generic[Id]):
 
 
 def evaluate(node: Node, attributes: Mapping[str, object], mismatches: Counter[Mismatch] | None = None) -> bool | None:
-    """TRUE, FALSE or NULL, as SQL says."""
+    """Return TRUE, FALSE or NULL, as SQL says."""
     match node:
         case Constant(value):
             return value
@@ -128,7 +128,7 @@ def _holds(op: str, order: int) -> bool:
 
 
 def _order(value: object, literal: Literal) -> int:
-    """-1, 0 or 1 as the value lies before, at or after the literal, both of one kind."""
+    """Return -1, 0 or 1 as the value lies before, at or after the literal, both of one kind."""
     other = literal.value
     if isinstance(value, float):
         if math.isnan(value):
@@ -139,7 +139,10 @@ def _order(value: object, literal: Literal) -> int:
 
 
 def _like(text: str, pattern: str, escape: str) -> bool:
-    """By the book: the set of pattern offsets that some reading of the text so far can have reached."""
+    """Return whether a text fits a pattern.
+
+    It keeps the set of pattern offsets that the text read so far can have reached.
+    """
     symbols: list[tuple[str, bool]] = []  # (character, is it a wildcard)
     at = 0
     while at < len(pattern):

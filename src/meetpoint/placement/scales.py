@@ -24,7 +24,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from meetpoint.errors import MeetpointError
-from meetpoint.language.schema.attribute import Attribute
+from meetpoint.language.schema.schema import Attribute
 from meetpoint.language.values import Kind, Type
 from meetpoint.matching.keys.meet_keys import ENDS, code_of, place_of
 

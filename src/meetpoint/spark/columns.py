@@ -80,7 +80,7 @@ def unusable_columns(columns: spark.StructType) -> dict[str, str]:
     }
 
 
-def _struct(tree: Tree) -> spark.StructType:
+def _struct(tree: SchemaTree) -> spark.StructType:
     fields = []
     for segment, below in tree.items():
         if isinstance(below, dict):

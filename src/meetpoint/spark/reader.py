@@ -18,11 +18,10 @@ from pyspark.sql import types as spark
 
 from meetpoint.archive import is_archive
 from meetpoint.language.names import join_name, show_name
-from meetpoint.language.schema.attribute import Attribute, with_article
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Attribute, Schema, with_article
 from meetpoint.language.values import Type
 from meetpoint.matching.io.csv import NULL_WORDS
-from meetpoint.matching.io.files import SUFFIXES, format_of
+from meetpoint.matching.io.events import SUFFIXES, format_of
 from meetpoint.matching.io.rejects import STANDARD_STREAM, SourceError
 from meetpoint.spark.archives import read_archive
 from meetpoint.spark.columns import schema_from_spark, spark_schema

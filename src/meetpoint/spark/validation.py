@@ -29,8 +29,7 @@ from pyspark.sql import types as spark
 
 from meetpoint.errors import EventError, SchemaError
 from meetpoint.language.names import show_name
-from meetpoint.language.schema.attribute import Attribute
-from meetpoint.language.schema.schema import Schema, Tree
+from meetpoint.language.schema.schema import Attribute, Schema, SchemaTree
 from meetpoint.language.values import Type
 from meetpoint.matching.io.rejects import RAW_MAX, reject
 from meetpoint.matching.tables.conformance import Conforming, rows_as_json
@@ -164,7 +163,7 @@ def _check_texts(columns: spark.StructType, column: object) -> None:
         )
 
 
-def _check_columns(columns: spark.StructType, tree: Tree, path: _Path, kept: Sequence[str]) -> None:
+def _check_columns(columns: spark.StructType, tree: SchemaTree, path: _Path, kept: Sequence[str]) -> None:
     """EventError where a column is missing, too many, or of a type that its attribute does not take."""
     for name in columns.names:
         if name not in tree and name not in kept:
@@ -250,12 +249,12 @@ class _Mark:
         self._from_json = from_json
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        conforming = Conforming(self._schema)
+        conforming = ConformanceChecker(self._schema)
         for batch in batches:
             if batch.num_rows:
                 yield from self._mark(conforming, batch)
 
-    def _mark(self, conforming: Conforming, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _mark(self, conforming: ConformanceChecker, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         end = len(self._names)
         rows = batch.select(range(end)).rename_columns(self._names)
         checked = 1 if self._from_json else len(conforming.columns.names)

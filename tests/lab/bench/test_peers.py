@@ -23,7 +23,7 @@ from meetpoint.lab.workloads.mixes import MIXES
 from meetpoint.language.filters.filter import parse_filter
 from meetpoint.language.values import clean_attributes
 from meetpoint.matching.index import Index
-from meetpoint.matching.index.kernels.simd import has_avx512
+from meetpoint.matching.index.kernels.jit import has_avx512
 from meetpoint.matching.scan import Scan
 from tests.tiers import SOAK
 

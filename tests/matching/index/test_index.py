@@ -23,11 +23,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from meetpoint.errors import EventError, LimitError, MeetpointError, SchemaError, SetupError
 from meetpoint.language import Attribute, Filter, Schema, Type, clean_attributes, parse_filter
 from meetpoint.language.filters.like import Pattern
-from meetpoint.matching.index import Index, JsonEvents, live, state
-from meetpoint.matching.index.kernels.simd import has_avx512
-from meetpoint.matching.index.state import PATH_VARIABLE
+from meetpoint.matching.index import Index, JsonEvents, lsm, snapshot
+from meetpoint.matching.index.kernels.jit import has_avx512
+from meetpoint.matching.index.snapshot import PATH_VARIABLE
 from meetpoint.matching.scan import Scan
-from meetpoint.matching.tables.column_parts import parts_of_rows
+from meetpoint.matching.tables.columns import parts_of_rows
 from tests.matching.test_columns import COLUMNS, OTHER_TYPES, rows_of, table_of
 from tests.tiers import SOAK
 from tests.workloads import random_events, random_filter
@@ -38,8 +38,8 @@ PATHS = ["portable", *(["avx512"] if has_avx512() else [])]
 @pytest.fixture(autouse=True)
 def compile_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even a handful of filters is compiled, so that it is the compiled code that is tested."""
-    monkeypatch.setattr(live, "SMALL", 3)
-    monkeypatch.setattr(live, "WAITING", 3)
+    monkeypatch.setattr(lsm, "MEMTABLE_MAX_ALONE", 3)
+    monkeypatch.setattr(lsm, "MEMTABLE_MAX", 3)
 
 
 @pytest.fixture(params=PATHS)
@@ -84,7 +84,7 @@ def test_what_is_known_of_events_decides_where_a_filter_is_filed() -> None:
     def led(filters: list[str], event: dict[str, Any], **options: Any) -> int:
         """How many buckets an event comes to."""
         index, _ = both(list(enumerate(map(parse_filter, filters))), **options)
-        segment = index._state.held[0].segment
+        segment = index._snapshot.segments[0].segment
         scratch = segment.encoder.scratch()
         encoded = segment.encoder.encode(parts_of_rows([event], segment.encoder.names), 1, scratch)
         return len(segment._pairs(encoded, 1, scratch)[0])
@@ -189,7 +189,7 @@ def test_outputs_of_two_sizes_are_not_mixed_up() -> None:
 
 def test_patterns_that_begin_alike_are_told_apart_by_their_ends() -> None:
     """An event must not try all of them only because its text begins like theirs."""
-    from meetpoint.matching.index.compile.grams import build_grams
+    from meetpoint.matching.index.encoder import build_grams
 
     patterns = [("u", Pattern(("", f"https://example.org/item/{n:06}", ""))) for n in range(5000)]
     grams = build_grams(patterns)["u"]
@@ -326,8 +326,8 @@ def test_what_was_compiled_in_a_hurry_is_matched_at_once(
     sampled: bool, joined: int, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any filters, those that ask nothing, and those that nothing satisfies; also after some are gone again."""
-    monkeypatch.setattr(state, "_JOINED", joined)
-    monkeypatch.setattr(live, "to_merge", lambda held: ())
+    monkeypatch.setattr(snapshot, "_FLAT_MERGE_COUNT", joined)
+    monkeypatch.setattr(lsm, "pick_compaction", lambda held: ())
     held = list(enumerate(filters(3, 300) + [parse_filter(text) for text in ("TRUE", "FALSE", "s LIKE '%a%'")]))
     events = events_of(3, 120)
     index, scan = both(held[:20], sample=events[:30] if sampled else None)
@@ -342,30 +342,30 @@ def test_what_was_compiled_in_a_hurry_is_matched_at_once(
     index.remove_many(range(100, 180))
     for id_ in range(100, 180):
         scan.remove(id_)
-    assert [one.segment.flat for one in index._state.held] == [False] + [True] * (index.segments - 1)
+    assert [one.segment.flat for one in index._snapshot.segments] == [False] + [True] * (index.segments - 1)
     assert index.segments > 4 if joined == 100 else index.segments <= 4
     assert index.match_batch(events) == scan.match_batch(events)
     assert [index.match(event) for event in events[:30]] == scan.match_batch(events[:30])
     index.compact()
-    assert [one.segment.flat for one in index._state.held] == [False]
+    assert [one.segment.flat for one in index._snapshot.segments] == [False]
     assert index.match_batch(events) == scan.match_batch(events)
 
 
 def test_many_at_once_and_the_first_ones_are_compiled_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "to_merge", lambda held: ())
-    monkeypatch.setattr(live, "HURRIED", 50)
+    monkeypatch.setattr(lsm, "pick_compaction", lambda held: ())
+    monkeypatch.setattr(lsm, "FLAT_MAX", 50)
     some = filters(4, 151)
     index = Index.from_filters(enumerate(some[:50]))
     index.add_many((50 + n, filter_) for n, filter_ in enumerate(some[50:100]))
     index.add_many((100 + n, filter_) for n, filter_ in enumerate(some[100:]))
-    assert [(len(one), one.segment.flat) for one in index._state.held] == [(50, False), (50, True), (51, False)]
+    assert [(len(one), one.segment.flat) for one in index._snapshot.segments] == [(50, False), (50, True), (51, False)]
 
 
 class _Part:
-    """What `to_merge` looks at."""
+    """What `pick_compaction` looks at."""
 
     def __init__(self, length: int, flat: bool = False, dead: int = 0, lines: int = 1) -> None:
-        self.length, self.dead_count = length, dead
+        self.length, self.tombstone_count = length, dead
         self.serials = range(length + dead)
         self.segment = SimpleNamespace(flat=flat, rows=SimpleNamespace(lines=range(lines)))
 
@@ -390,7 +390,7 @@ class _Part:
     ],
 )
 def test_what_is_merged(parts: list[Any], merged: list[int]) -> None:
-    found = state.to_merge(tuple(parts))
+    found = snapshot.pick_compaction(tuple(parts))
     assert [parts.index(one) for one in found] == merged
 
 
@@ -412,14 +412,14 @@ def test_what_is_merged(parts: list[Any], merged: list[int]) -> None:
 def test_what_is_joined(sizes: list[int], busy: int, joined: int) -> None:
     """The youngest of about one size, up to one that is being merged, and no more than a hurry is good for."""
     parts: list[Any] = [_Part(5), *(_Part(size, flat=True) for size in sizes)]
-    found = state.to_join(tuple(parts), frozenset(id(one.segment) for one in parts[: busy + 1]))
+    found = snapshot.pick_flat_merge(tuple(parts), frozenset(id(one.segment) for one in parts[: busy + 1]))
     assert list(found) == parts[len(parts) - joined :]
 
 
 def test_what_is_being_merged_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Filters come while a merge runs, until they are joined, and some of those that are merged go."""
-    monkeypatch.setattr(state, "_JOINED", 2)
-    monkeypatch.setattr(live, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(snapshot, "_FLAT_MERGE_COUNT", 2)
+    monkeypatch.setattr(lsm, "_QUIET_S", 0.0)
     held = list(enumerate(filters(5, 200)))
     events = events_of(5, 40)
     index, scan = both(held[:40])
@@ -450,7 +450,7 @@ def test_what_is_being_merged_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_filters_that_a_merge_misses_while_it_runs_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the beginning of a merge and its end some of its subscriptions go, change, or all of a segment go."""
-    monkeypatch.setattr(live, "to_merge", lambda held: ())
+    monkeypatch.setattr(lsm, "pick_compaction", lambda held: ())
     one = parse_filter("a = 1")
     index = Index.from_filters((n, one) for n in range(10))
     for begin in (10, 20, 30):
@@ -464,7 +464,7 @@ def test_filters_that_a_merge_misses_while_it_runs_are_not_lost(monkeypatch: pyt
 
     monkeypatch.setattr(index, "_compile", compile_late)
     index.remove_many([1, 31])
-    index._merge(index._state.held)
+    index._compact_segments(index._snapshot.segments)
     assert index.match({"a": 1}) == [n for n in range(40) if n not in (0, 1, 5, 15, 31, *range(20, 30))]
     assert index.match({"a": 2}) == [5]
     assert len(index) == 26
@@ -492,17 +492,17 @@ def test_a_process_may_end_while_segments_are_merged() -> None:
     code = """
 import threading, time
 from meetpoint import parse_filter
-from meetpoint.matching.index import Index, live
-started, merge = threading.Event(), Index._merge
+from meetpoint.matching.index import Index, lsm
+started, merge = threading.Event(), Index._compact_segments
 
 def merge_for_long(self, some):
     started.set()
     end = time.monotonic() + 0.5
     while time.monotonic() < end:
-        merge(self, self._state.held)
+        merge(self, self._snapshot.segments)
     print("merged")
 
-live._PATIENCE_S, Index._merge = 0.0, merge_for_long
+lsm._QUIET_S, Index._compact_segments = 0.0, merge_for_long
 index = Index.from_filters((n, parse_filter(f"a = {n} AND s = 'x{n}'")) for n in range(3000))
 index.add_many((n, parse_filter(f"a = {n} AND s = 'x{n}'")) for n in range(3000, 6000))
 started.wait()
@@ -570,7 +570,7 @@ def test_matching_goes_on_while_subscriptions_change() -> None:
 
 
 def test_a_small_set_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "SMALL", 256)
+    monkeypatch.setattr(lsm, "MEMTABLE_MAX_ALONE", 256)
     index, scan = both(list(enumerate(filters(5, 100))))
     events = events_of(5, 50)
     assert index.segments == 0
@@ -580,8 +580,8 @@ def test_a_small_set_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_compiler_everything_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(live, "can_compile", lambda: False)
-    monkeypatch.setattr(state, "can_compile", lambda: False)
+    monkeypatch.setattr(lsm, "can_compile", lambda: False)
+    monkeypatch.setattr(snapshot, "can_compile", lambda: False)
     index, scan = both(list(enumerate(filters(6, 50))))
     events = events_of(6, 50)
     assert index.segments == 0
@@ -616,8 +616,8 @@ LINES = b"""\xef\xbb\xbf{"a": 1, "s": "x"}
 @pytest.mark.parametrize("size", [1, 2, 100])
 def test_json_lines(small: bool, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that are set aside match nothing, though they lack whatever a filter wants to be missing."""
-    monkeypatch.setattr(live, "SMALL", 256 if small else 3)
-    monkeypatch.setattr(live, "BATCH", size)
+    monkeypatch.setattr(lsm, "MEMTABLE_MAX_ALONE", 256 if small else 3)
+    monkeypatch.setattr(lsm, "BATCH", size)
     texts = ["a >= 1", "TRUE", "a IS NULL", "s LIKE '%b%'", "o.x = 7", "a > 1e20"]
     index, _ = both(list(enumerate(map(parse_filter, texts))))
     rejects: list[Any] = []

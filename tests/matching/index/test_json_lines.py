@@ -22,9 +22,9 @@ from meetpoint.language.events.json import attributes_from_json, attributes_to_j
 from meetpoint.language.names import find, split_name
 from meetpoint.matching.index import json_lines
 from meetpoint.matching.index.json_lines import JsonLines, LineReader, parse_lines
-from meetpoint.matching.io import files as sources
+from meetpoint.matching.io import events as sources
 from meetpoint.matching.io.rejects import Reject, reject
-from meetpoint.matching.tables.column_parts import Part, PartSort
+from meetpoint.matching.tables.columns import ColumnPart, PartSort
 from meetpoint.matching.tables.prepared_columns import EPOCH
 from tests.workloads import random_events
 
@@ -162,7 +162,7 @@ def expected(data: bytes, schema: Schema | None) -> tuple[int, dict[int, dict[st
     return len(good) + len(rejects), good, [(r.row, r.reason) for r in rejects]
 
 
-def value_of(part: Part, row: int) -> object:
+def value_of(part: ColumnPart, row: int) -> object:
     match part.sort:
         case PartSort.TEXT:
             assert part.starts is not None

@@ -33,25 +33,19 @@ from meetpoint.language import clean_attributes
 from meetpoint.language.filters.constraints import EVERY_TEXT, PRESENT, BooleanSet, NumberSet, TextSet, TimestampSet
 from meetpoint.language.filters.filter import Filter, parse_filter
 from meetpoint.language.filters.intervals import Interval
-from meetpoint.language.filters.like import ANY_CHAR, Pattern, PatternSort, parse_like
+from meetpoint.language.filters.like import ANY_CHAR, Pattern, PatternSort, parse_like, prefix_interval
 from meetpoint.language.filters.normal_form import Conjunction
-from meetpoint.language.filters.patterns import prefix_interval
-from meetpoint.matching.index import Index, few, live
-from meetpoint.matching.index.compile.bulk import read_chunk
-from meetpoint.matching.index.compile.grams import build_grams
-from meetpoint.matching.index.compile.rows import group_starts
-from meetpoint.matching.index.encode import read_only
-from meetpoint.matching.index.few import Card, Few, Found, Together, match_few
+from meetpoint.matching.index import Index, lsm, small_batch
+from meetpoint.matching.index.bulk_reader import read_chunk
+from meetpoint.matching.index.encoder import build_grams, read_only
 from meetpoint.matching.index.kernels import (
     bucket_scan,
     build,
     few_scan,
     filter_scan,
     jit,
-    line_up,
     patterns,
     ranks,
-    results,
 )
 from meetpoint.matching.index.kernels.bucket_scan import (
     BLOCK,
@@ -77,12 +71,20 @@ from meetpoint.matching.index.kernels.filter_scan import (
     SUBSTRING,
     TEXT,
 )
+from meetpoint.matching.index.kernels.jit import PADDING, has_avx512
 from meetpoint.matching.index.kernels.patterns import FEW_FITS
 from meetpoint.matching.index.kernels.ranks import EIGHT
-from meetpoint.matching.index.kernels.simd import PADDING, has_avx512
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort, Thresholds, text_line
+from meetpoint.matching.index.rank_form import group_starts
+from meetpoint.matching.index.small_batch import (
+    AddressTable,
+    SegmentGroup,
+    SmallBatch,
+    SmallBatchMatches,
+    match_small_batch,
+)
 from meetpoint.matching.scan import Scan
-from meetpoint.matching.tables.column_parts import Part, PartSort, parts_of_rows
+from meetpoint.matching.tables.columns import ColumnPart, PartSort, parts_of_rows
 from tests.tiers import SOAK
 from tests.workloads import random_events, random_filter
 
@@ -180,7 +182,9 @@ def few_ranks(
             out[valid[part], slot] = keys[part][valid[part]] if sort == ranks.TRUTH_STEP else 1
 
 
-def match_few_plainly(together: Together, current: dict[int, Filter], events: Sequence[dict[str, Any]]) -> list[Any]:
+def match_few_plainly(
+    together: SegmentGroup, current: dict[int, Filter], events: Sequence[dict[str, Any]]
+) -> list[Any]:
     """For each segment the pairs of an event and a number whose filter, if it is the id's, accepts it."""
     scan: Scan[int] = Scan()
     for id_, filter_ in current.items():
@@ -191,11 +195,11 @@ def match_few_plainly(together: Together, current: dict[int, Filter], events: Se
             (e, number, order, id_)
             for e in range(len(events))
             for number, (order, id_, gone) in enumerate(
-                zip(held.first_added.tolist(), held.ids, held.gone.tolist(), strict=True)
+                zip(held.first_added.tolist(), held.ids, held.removed.tolist(), strict=True)
             )
             if not gone and id_ in accepted[e]
         ]
-        for held in together._held
+        for held in together._segments
     ]
 
 
@@ -632,7 +636,7 @@ def compiled_in(module: ModuleType) -> dict[str, Any]:
 
 KERNELS: dict[str, Callable[..., Any]] = {
     name: value
-    for module in (build, few_scan, filter_scan, line_up, patterns, ranks, results, bucket_scan)
+    for module in (build, few_scan, filter_scan, patterns, ranks, bucket_scan)
     for name, value in compiled_in(module).items()
 }
 
@@ -961,17 +965,17 @@ def test_a_few_events_are_ranked_on_all_lines(
     whole = np.arange(len(events), dtype=np.int64)
     packed, more = Packed.of(texts), Packed.of([*others, "more"])
     parts = {
-        "t": [Part(PartSort.TEXT, packed.valid, packed.data, packed.starts, packed.ends)],
+        "t": [ColumnPart(PartSort.TEXT, packed.valid, packed.data, packed.starts, packed.ends)],
         "a": [
-            Part(PartSort.FLOAT, has, held),
-            Part(PartSort.TEXT, more.valid[:-1] & ~has, more.data, more.starts[:-1], more.ends[:-1]),
-            Part(PartSort.BOOLEAN, ~has, has),
+            ColumnPart(PartSort.FLOAT, has, held),
+            ColumnPart(PartSort.TEXT, more.valid[:-1] & ~has, more.data, more.starts[:-1], more.ends[:-1]),
+            ColumnPart(PartSort.BOOLEAN, ~has, has),
         ],
-        "w": [Part(PartSort.INTEGER, ~has, whole), Part(PartSort.DECIMAL, has, whole, scale=2)],
-        "i": [Part(PartSort.INSTANT, None, whole), Part(PartSort.OTHER, ~has, has)],
-        "unknown": [Part(PartSort.FLOAT, has, held)],
+        "w": [ColumnPart(PartSort.INTEGER, ~has, whole), ColumnPart(PartSort.DECIMAL, has, whole, scale=2)],
+        "i": [ColumnPart(PartSort.INSTANT, None, whole), ColumnPart(PartSort.OTHER, ~has, has)],
+        "unknown": [ColumnPart(PartSort.FLOAT, has, held)],
     }
-    some = Few.of(parts, len(events))
+    some = SmallBatch.of(parts, len(events))
     assert some is not None
     of_texts = {LineSort.TEXT: (2, cuts_of(cuts)), LineSort.TEXT_BACK: (3, cuts_of(cuts, sort=LineSort.TEXT_BACK))}
     odd = {sort: (int(sort), number_line(cut_at, sort)[0]) for sort in (LineSort.NUMBER, LineSort.ODD_NUMBER)}
@@ -985,8 +989,8 @@ def test_a_few_events_are_ranked_on_all_lines(
         "none": {**of_texts, LineSort.PRESENCE: (10, Line(LineKey("none", LineSort.PRESENCE)))},
     }
     for hurried in (True, False):
-        card = Card(16).of(some.key, lines, [11], {}, hurried)
-        at, count, scales_at, scale_count = card.table[:4].tolist()
+        card = AddressTable(16).of(some.key, lines, [11], {}, hurried)
+        at, count, scales_at, scale_count = card.numbers[:4].tolist()
         steps, scales = array_at(at, count, np.int64), array_at(scales_at, scale_count, np.float64)
         found, expected = (untouched(len(events) * 16).reshape(-1, 16) for _ in range(2))
         for rank, out in ((ranks.few_ranks, found), (few_ranks, expected)):
@@ -1005,10 +1009,10 @@ def test_a_few_events_are_ranked_on_all_lines(
 @pytest.mark.parametrize("seed", range(4))
 def test_a_few_events_meet_all_segments(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments that were compiled well and in a hurry, with subscriptions gone; one event or several, any values."""
-    monkeypatch.setattr(live, "SMALL", 10)
-    monkeypatch.setattr(live, "WAITING", 10)
-    monkeypatch.setattr(few, "_ROOM", 64)
-    monkeypatch.setattr(few, "_free", [])
+    monkeypatch.setattr(lsm, "MEMTABLE_MAX_ALONE", 10)
+    monkeypatch.setattr(lsm, "MEMTABLE_MAX", 10)
+    monkeypatch.setattr(small_batch, "_ROOM", 64)
+    monkeypatch.setattr(small_batch, "_workspaces", [])
     rng = random.Random(seed)
     made = iter([parse_filter(random_filter(rng, depth=2)) for _ in range(220)])
     index: Index[int] = Index()
@@ -1023,9 +1027,9 @@ def test_a_few_events_meet_all_segments(seed: int, monkeypatch: pytest.MonkeyPat
     for id_ in rng.sample(sorted(current), 20):
         index.remove(id_)
         del current[id_]
-    state = index._state
-    assert len(state.held) > 3
-    together = Together(state.held)
+    snapshot = index._snapshot
+    assert len(snapshot.segments) > 3
+    together = SegmentGroup(snapshot.segments)
     paths = ["few_portable", *(["few_avx512"] if has_avx512() else [])]
     events = [dict(clean_attributes(event)) for event in random_events(rng, 60)]
     for event in events[:30]:
@@ -1034,9 +1038,9 @@ def test_a_few_events_meet_all_segments(seed: int, monkeypatch: pytest.MonkeyPat
     alone = 0
     for begin, count in [*((n, 1) for n in range(40)), (40, 2), (42, 7), (49, 11), (60, 0)]:
         some = events[begin : begin + count]
-        batches = [Few.of(parts_of_rows(some, [name for name, _ in together.paths]), count)]
+        batches = [SmallBatch.of(parts_of_rows(some, [name for name, _ in together.paths]), count)]
         if count == 1:
-            batches.append(Few.of_one(some[0], together))
+            batches.append(SmallBatch.of_one(some[0], together))
             alone += batches[-1] is not None
         for batch in batches:
             if batch is None:
@@ -1044,7 +1048,7 @@ def test_a_few_events_meet_all_segments(seed: int, monkeypatch: pytest.MonkeyPat
                            for event in some for value in event.values())  # fmt: skip
                 continue
             for name in paths:
-                found = match_few(together, batch, 7, name == "few_avx512")
+                found = match_small_batch(together, batch, 7, name == "few_avx512")
                 assert found is not None
                 expected = TWINS[name](together, current, some)
                 assert [sorted(rows) for rows in rows_of(found, 7)] == expected
@@ -1061,14 +1065,14 @@ def test_events_that_lack_something_share_their_tables() -> None:
     ]  # fmt: skip
     found = [{texts[id_ % 4] for id_ in index.match(event)} for event in events]
     assert found == [{texts[0], texts[1], texts[3]}, {texts[0]}, {texts[1]}, {texts[2]}, set(), set()]
-    assert len(index._state.together._tables) == 1
+    assert len(index._snapshot.group._tables) == 1
 
 
 def value_is_large(value: Any) -> bool:
     return isinstance(value, int) and not WORD[0] <= value <= WORD[1]
 
 
-def rows_of(found: Found, base: int) -> list[list[tuple[int, ...]]]:
+def rows_of(found: SmallBatchMatches, base: int) -> list[list[tuple[int, ...]]]:
     """What was found for each segment."""
     columns = [column.tolist() for column in (found.events - base, found.numbers, found.orders, found.ids)]
     rows = list(zip(*columns, strict=True))
@@ -1077,27 +1081,27 @@ def rows_of(found: Found, base: int) -> list[list[tuple[int, ...]]]:
 
 def test_what_is_too_much_for_a_few_events_is_matched_as_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
     index: Index[int] = Index.from_filters((n, parse_filter("a >= 0")) for n in range(400))
-    together = Together(index._state.held)
-    batch = Few.of_one({"a": 1}, together)
+    together = SegmentGroup(index._snapshot.segments)
+    batch = SmallBatch.of_one({"a": 1}, together)
     assert batch is not None
-    monkeypatch.setattr(few, "_free", [])
-    monkeypatch.setattr(few, "_ROOM", 64)
-    monkeypatch.setattr(few, "_ROOM_MAX", 256)
-    assert match_few(together, batch, 0, vector=False) is None
+    monkeypatch.setattr(small_batch, "_workspaces", [])
+    monkeypatch.setattr(small_batch, "_ROOM", 64)
+    monkeypatch.setattr(small_batch, "_ROOM_MAX", 256)
+    assert match_small_batch(together, batch, 0, vector=False) is None
     assert index.match({"a": 1}) == list(range(400))
-    monkeypatch.setattr(few, "_ROOM_MAX", 512)
-    found = match_few(together, batch, 0, vector=False)
+    monkeypatch.setattr(small_batch, "_ROOM_MAX", 512)
+    found = match_small_batch(together, batch, 0, vector=False)
     assert found is not None
     assert sorted(found.ids.tolist()) == list(range(400))
 
 
 def test_events_with_much_text_are_no_few() -> None:
     texts = Packed.of(["x" * 40_000, "y" * 40_000])
-    part = Part(PartSort.TEXT, texts.valid, texts.data, texts.starts, texts.ends)
-    assert Few.of({"a": [part]}, 2) is None
-    assert Few.of({"a": [part]}, jit.FEW_EVENTS) is None
-    one = Part(PartSort.TEXT, texts.valid[1:], texts.data, texts.starts[1:], texts.ends[1:])
-    some = Few.of({"a": [one]}, 1)
+    part = ColumnPart(PartSort.TEXT, texts.valid, texts.data, texts.starts, texts.ends)
+    assert SmallBatch.of({"a": [part]}, 2) is None
+    assert SmallBatch.of({"a": [part]}, jit.FEW_EVENTS) is None
+    one = ColumnPart(PartSort.TEXT, texts.valid[1:], texts.data, texts.starts[1:], texts.ends[1:])
+    some = SmallBatch.of({"a": [one]}, 1)
     assert some is not None
     assert some.data.tobytes() == b"y" * 40_000
 
@@ -1680,7 +1684,7 @@ def test_the_dead_are_dropped(pairs: list[tuple[int, int]], gone: set[int]) -> N
     events, numbers = np.array(pairs, np.int32).reshape(-1, 2).T.copy()
     dead = np.packbits([number in gone for number in range(21)], bitorder="little")
     expected = drop_dead(numbers, events, dead)
-    kept = results.drop_dead(numbers, events, dead)
+    kept = bucket_scan.drop_dead(numbers, events, dead)
     np.testing.assert_array_equal((numbers[:kept], events[:kept]), expected)
 
 
@@ -1980,7 +1984,7 @@ def check_ranked(filters: list[Filter]) -> int:
     _, _, _, sort, flags, bounds, offsets, texts = read_chunk(filters)
     line, met = untouched(len(sort)), untouched(len(sort))
     lines = agree("find_lines", sort, offsets, texts, line, met)
-    line_up.find_lines(sort, offsets, texts, line, met)
+    build.find_lines(sort, offsets, texts, line, met)
     starts, order = group_starts(line, lines)
     ends, values, after = untouched(lines, np.int64), np.zeros(2 * len(sort)), np.zeros(2 * len(sort), np.bool_)
     cut_offsets, cut_data = untouched(2 * len(sort) + 1, np.int64), np.zeros(len(texts), np.uint8)
@@ -1989,7 +1993,7 @@ def check_ranked(filters: list[Filter]) -> int:
         "rank_constraints", starts, order, sort, flags, bounds, offsets, texts, first, last, ends, values, after,
         cut_offsets, cut_data,
     )  # fmt: skip
-    line_up.rank_constraints(
+    build.rank_constraints(
         starts, order, sort, flags, bounds, offsets, texts, first, last, ends, values, after, cut_offsets, cut_data
     )
     return int(ends[-1]) if lines else 0
@@ -2010,7 +2014,7 @@ def run(code: str, **environment: str) -> str:
 def test_code_on_disk_is_bound_to_all_files(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {path.stem for path in Path(jit.__file__).parent.glob("*.py")} - {"__init__"}
     assert set(jit._FILES) == names
-    dispatcher: Any = results.drop_dead
+    dispatcher: Any = bucket_scan.drop_dead
     keys = [made._cache._index_key((), made.targetctx.codegen()) for made in (dispatcher, dispatcher.brief)]
     assert all(jit._SOURCE_HASH in key for key in keys)
     assert keys[0] != keys[1], "code that keeps the GIL and code that does not"
@@ -2050,7 +2054,7 @@ def test_numba_is_not_imported_by(code: str) -> None:
 def test_another_process_finds_the_code_on_disk(tmp_path: Path) -> None:
     code = """
 import numpy as np
-from meetpoint.matching.index.kernels.results import drop_dead
+from meetpoint.matching.index.kernels.bucket_scan import drop_dead
 assert drop_dead(np.arange(9, dtype=np.int32), np.zeros(9, np.int32), np.array([1, 1], np.uint8)) == 7
 print(sum(drop_dead.stats.cache_hits.values()), sum(drop_dead.stats.cache_misses.values()))
 """

@@ -16,7 +16,7 @@ from meetpoint.errors import MeetpointError
 from meetpoint.language import Attribute, Interval, Kind, NumberSet, Schema, TimestampSet, Type
 from meetpoint.language.filters.constraints import accepts, all_common, any_common
 from meetpoint.language.filters.intervals import complement, point
-from meetpoint.matching.keys.feedback import Feedback, Line
+from meetpoint.matching.keys.feedback import Feedback, MeasuredQuantiles
 from meetpoint.matching.keys.statistics import Statistics
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import Codes, Linear, Quantiles, Scale, measure
@@ -203,7 +203,7 @@ def test_a_scale_from_quantiles_gives_every_part_as_much_of_the_ring() -> None:
     values = sorted(
         [n % 3 + n / 1000 for n in range(500)] + [3 + n / 4 for n in range(400)] + [100.0 + n for n in range(100)]
     )
-    feedback = Feedback(Statistics(1000, {}), lines={"a": Line(Kind.NUMBER, tuple(values))})
+    feedback = Feedback(Statistics(1000, {}), lines={"a": MeasuredQuantiles(Kind.NUMBER, tuple(values))})
     scale = Quantiles.of(feedback.quantiles("a", 100))
     sixteenths = [0] * 16
     for value in values:

@@ -19,7 +19,7 @@ from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.language.filters.filter import Filter
 from meetpoint.language.schema.schema import Schema
 from meetpoint.language.values import Kind
-from meetpoint.matching.keys.feedback import Feedback, Line
+from meetpoint.matching.keys.feedback import Feedback, MeasuredQuantiles
 from meetpoint.matching.keys.statistics import Statistics
 from meetpoint.node.cluster.config_epochs import BASE, ConfigEpochs, Stage
 from meetpoint.node.cluster.home_manager import HomeManager
@@ -75,7 +75,7 @@ def measured(seed: int, scale: float = 1.0) -> Feedback:
     random = Random(seed)
     events = [draw_event(random) for _ in range(800)]
     lines = {
-        name: Line(Kind.NUMBER, tuple(sorted(float(event[name]) * scale for event in events)))  # type: ignore[arg-type]
+        name: MeasuredQuantiles(Kind.NUMBER, tuple(sorted(float(event[name]) * scale for event in events)))  # type: ignore[arg-type]
         for name in ("price", "size", "level")
     }
     return Feedback(Statistics.of_events([]), lines=lines)
@@ -398,9 +398,9 @@ def test_a_scale_is_exchanged_only_where_that_is_worth_it() -> None:
     assert set(read_cuts(body) or ()) == {"price", "size", "level"}
     assert hashings.improved(body, skewed) is None
     assert hashings.improved(body, measured(2).cuts(PARTS)) is None, "much the same values"
-    even = {"price": Line(Kind.NUMBER, tuple(map(float, range(1, 1000, 8))))}
+    even = {"price": MeasuredQuantiles(Kind.NUMBER, tuple(map(float, range(1, 1000, 8))))}
     assert hashings.improved(b"", even) is None
-    same = {"price": Line(Kind.NUMBER, (7.0,) * 100)}
+    same = {"price": MeasuredQuantiles(Kind.NUMBER, (7.0,) * 100)}
     assert hashings.improved(b"", same) is None, "one value is one key, by any scale"
     back = hashings.improved(body, even)
     assert back is not None

@@ -288,7 +288,7 @@ def _publish_all(out: _Publisher, path: str, event_id: str | None, rejects: str 
 def _rows(path: str, rejected: Rejected, schema: Schema | None) -> Iterator[tuple[int, dict[str, Value]]]:
     """Yield events with their row numbers; JSON lines one by one as they come, since a pipe may be slow."""
     from meetpoint.language.values import clean_attributes
-    from meetpoint.matching.io.files import format_of, json_rows, read_events
+    from meetpoint.matching.io.events import format_of, json_rows, read_events
 
     if format_of(path) == "jsonl":
         yield from json_rows(path, "events", rejected, schema)
@@ -343,7 +343,7 @@ class _Publisher:
     def event(self, attributes: dict[str, Value], column: str | None) -> Event:
         """Return an event of these attributes; `column` names the one that is its id."""
         from meetpoint.errors import EventError
-        from meetpoint.language.schema.attribute import show_value
+        from meetpoint.language.schema.schema import show_value
 
         if column is None:
             return self._net.event(attributes)

@@ -215,7 +215,7 @@ def import_(
     """Make the durable subscriptions of a file, or change those that differ; the same file again changes nothing."""
     need_arrow()
     from meetpoint.cli.output.files import RejectFile, refuse_overlap
-    from meetpoint.matching.io.files import format_of
+    from meetpoint.matching.io.events import format_of
 
     refuse_overlap({"--rejects": rejects}, {"FILE": file})
     format_of(file)
@@ -273,7 +273,7 @@ async def _import(at: ConnectOptions, file: str, rejected: Rejected) -> Counter[
 def _read(file: str, rejected: Rejected, schema: Schema | None) -> Iterator[_ImportedSubscription]:
     """Yield the rows of a file with good names and filters; set the others aside."""
     from meetpoint.language.filters.filter import FilterParser
-    from meetpoint.matching.io.files import format_of, json_rows
+    from meetpoint.matching.io.events import format_of, json_rows
     from meetpoint.matching.io.rejects import reject
 
     parser = FilterParser(schema)

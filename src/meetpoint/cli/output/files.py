@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from meetpoint.cli.output.streams import json_text
-from meetpoint.matching.io.files import format_of
+from meetpoint.matching.io.events import format_of
 from meetpoint.matching.io.rejects import STANDARD_STREAM, Reject, SourceError
 
 __all__ = ["RejectFile", "TableFile", "refuse_overlap", "write_text"]

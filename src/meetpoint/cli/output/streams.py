@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from meetpoint.language.filters.lint import Report
+    from meetpoint.language.filters.lint import LintReport
     from meetpoint.matching.backtest import Backtest, Bucket
 
 __all__ = [
@@ -147,7 +147,7 @@ TIMELINE_ROWS = 24
 _BAR_WIDTH = 30
 
 
-def lint_to_dict(report: Report) -> dict[str, Any]:
+def lint_to_dict(report: LintReport) -> dict[str, Any]:
     """Return all of a report for JSON."""
     return {
         "filters": report.filters,
@@ -159,7 +159,7 @@ def lint_to_dict(report: Report) -> dict[str, Any]:
     }
 
 
-def show_lint(console: Console, report: Report) -> None:
+def show_lint(console: Console, report: LintReport) -> None:
     """Print the findings, the first of them in full."""
     from rich.markup import escape
     from rich.table import Table
@@ -181,7 +181,7 @@ def show_backtest(console: Console, result: Backtest) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from meetpoint.language.schema.attribute import show_value
+    from meetpoint.language.schema.schema import show_value
 
     share = f"{result.rate:.3%}" if result.events else "no events"
     console.print(f"{result.hits:,} of {result.events:,} events accepted ({share})", highlight=False)

@@ -254,7 +254,7 @@ class SparkCommand:
     def __post_init__(self) -> None:
         need_spark()
         from meetpoint.cli.output.files import refuse_overlap
-        from meetpoint.matching.io.files import SUFFIXES
+        from meetpoint.matching.io.events import SUFFIXES
         from meetpoint.matching.io.rejects import STANDARD_STREAM, SourceError
 
         read_settings(self.config)

@@ -117,8 +117,7 @@ def _read(subs: str, events: str, aside: RejectFile) -> tuple[list[Filter], pa.T
     import pyarrow as pa
 
     from meetpoint.language.events.arrow import attributes_to_arrow
-    from meetpoint.matching.io.events import load_events
-    from meetpoint.matching.io.files import clean_rows, format_of, open_parquet, parquet_batches
+    from meetpoint.matching.io.events import clean_rows, format_of, load_events, open_parquet, parquet_batches
     from meetpoint.matching.io.subscriptions import load_subscriptions
     from meetpoint.matching.tables.arrow_columns import check_arrow_kinds
 

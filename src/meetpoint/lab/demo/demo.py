@@ -18,7 +18,7 @@ from meetpoint.errors import FilterError
 from meetpoint.lab.demo.network import tell_network
 from meetpoint.language import parse_filter
 from meetpoint.language.filters.explain import explain
-from meetpoint.language.filters.lint import Subscription, lint
+from meetpoint.language.filters.lint import LintItem, lint
 from meetpoint.matching import Scan
 from meetpoint.matching.backtest import Backtest, backtest, read_width
 from meetpoint.matching.io.rejects import Reject
@@ -124,7 +124,7 @@ def _a_mistake(console: Console) -> None:
 
 def _lint(console: Console, filters: dict[str, str]) -> None:
     console.rule("[bold]What is odd about the alerts")
-    report = lint(Subscription(id_, text, id_.partition("/")[0]) for id_, text in filters.items())
+    report = lint(LintItem(id_, text, id_.partition("/")[0]) for id_, text in filters.items())
     for finding in report.findings[:SHOWN]:
         console.print(f"  {finding.id}, {finding.oddity}: {escape(finding.message)}", highlight=False)
     console.print(f"{report}\n", highlight=False)

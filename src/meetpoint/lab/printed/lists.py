@@ -31,9 +31,9 @@ import msgspec
 from meetpoint.api.ids import Key
 from meetpoint.errors import MeetpointError
 from meetpoint.language.filters.constraints import EVERY_TEXT, Constraint, NumberSet, TextSet
-from meetpoint.language.filters.grid import grid_values
 from meetpoint.language.filters.like import Pattern, PatternSort
 from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.language.filters.papers import grid_values
 from meetpoint.language.schema.schema import Schema
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import Real, measure

@@ -1,1 +1,1 @@
-"""Events as Python's values, JSON, MessagePack and Arrow."""
+"""Events as Python objects, JSON, MessagePack and Arrow."""

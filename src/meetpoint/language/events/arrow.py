@@ -1,8 +1,14 @@
-"""Events as Arrow tables, and as pandas' DataFrames.
+"""Events as Arrow tables and as pandas DataFrames; attributes as columns, in Arrow and in Spark.
 
-Bare attributes are a table with a column an attribute, a struct for a nested object. Events are a table of id,
+A table of bare attributes has a column for each attribute, and a struct for a nested object. A table of events has id,
 publisher, sequence, time and one struct `attributes`. A missing attribute is written as null, and null is read as None.
 
+- An integer is a 64-bit column; if the schema's bounds lie outside 64 bits it is DECIMAL(38, 0).
+- A decimal is DECIMAL(p, s): s from the precision (and the minimum, where the grid starts), p from the larger bound.
+  Without bounds p is 38; without a precision the column is DECIMAL(38, 18).
+- Notes beside a column, its metadata, hold what the column's type cannot say (that a DECIMAL(38, 0) is an integer;
+  minimum, maximum, precision), so that a schema comes back as it went in. A note about another type than the column has
+  now is ignored: the column was cast.
 - Writing takes a schema, or infers one; every row must conform to it and fit its column exactly.
 - Reading takes any column that holds one of our types in any width, and nothing else: a date or a list is refused with
   the column's name. Read with a schema, integers become the floats or decimals that it declares.
@@ -19,22 +25,98 @@ from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
 from meetpoint.errors import EventError, SchemaError, SetupError
-from meetpoint.language.events.columns import attribute_from_column, decimal_size, is_long_integer, notes_of
 from meetpoint.language.events.event import Event
-from meetpoint.language.names import show_name
-from meetpoint.language.schema.attribute import Attribute, show_value
-from meetpoint.language.schema.schema import Schema, Tree
-from meetpoint.language.values import NESTING_MAX, Type, Value, clean_attributes, fits_decimal
+from meetpoint.language.names import join_name, show_name
+from meetpoint.language.schema.schema import Attribute, Schema, SchemaTree, read_bound, show_value, write_bound
+from meetpoint.language.values import DIGITS_MAX, NESTING_MAX, Type, Value, clean_attributes, fits_decimal
 
 __all__ = [
     "arrow_schema",
+    "attribute_from_column",
     "attributes_from_arrow",
     "attributes_from_pandas",
     "attributes_to_arrow",
+    "decimal_size",
     "events_from_arrow",
     "events_to_arrow",
+    "is_long_integer",
+    "notes_of",
     "schema_from_arrow",
+    "step_of_scale",
 ]
+
+
+DEFAULT_SCALE = 18
+"""Digits after the point of a decimal column whose schema declares no precision."""
+
+_NORMALIZED = Context(prec=DIGITS_MAX)
+_TYPE_NOTE = "meetpoint.type"
+_BOUND_NOTES = {"minimum": "meetpoint.min", "maximum": "meetpoint.max", "precision": "meetpoint.precision"}
+
+
+def is_long_integer(attribute: Attribute) -> bool:
+    """Return whether an integer attribute needs more than 64 bits, by its bounds."""
+    return any(
+        isinstance(bound, int) and not -(2**63) <= bound < 2**63 for bound in (attribute.minimum, attribute.maximum)
+    )
+
+
+def decimal_size(attribute: Attribute) -> tuple[int, int]:
+    """Return precision and scale of the column for a decimal; SchemaError if no column of 38 digits holds it."""
+    if attribute.precision is None:
+        return DIGITS_MAX, DEFAULT_SCALE
+    scale = max(_scale(attribute.precision), 0 if attribute.minimum is None else _scale(attribute.minimum))
+    if attribute.minimum is None or attribute.maximum is None:
+        return DIGITS_MAX, scale
+    assert isinstance(attribute.minimum, Decimal)
+    assert isinstance(attribute.maximum, Decimal)
+    whole = int(max(abs(attribute.minimum), abs(attribute.maximum)))
+    digits = len(str(whole)) if whole else 0
+    if digits + scale > DIGITS_MAX:
+        raise SchemaError(
+            f"schema: attribute {attribute.shown} needs {digits} digits before and {scale} after the point, and a "
+            f"decimal column holds {DIGITS_MAX}; narrow its bounds or its precision"
+        )
+    return max(digits + scale, 1), scale
+
+
+def step_of_scale(scale: int | None) -> Decimal | None:
+    """Return the step between two values of a decimal column: 0.01 for a scale of 2; None beyond our decimals."""
+    return None if scale is None or abs(scale) >= DIGITS_MAX else Decimal((0, (1,), -scale))
+
+
+def notes_of(attribute: Attribute) -> dict[str, str]:
+    """Return the notes to put beside a column."""
+    notes = {_TYPE_NOTE: str(attribute.type)}
+    for field, note in _BOUND_NOTES.items():
+        bound = getattr(attribute, field)
+        if bound is not None:
+            notes[note] = write_bound(bound)
+    return notes
+
+
+def attribute_from_column(path: tuple[str, ...], type_: Type, scale: int | None, notes: Mapping[str, str]) -> Attribute:
+    """Return the attribute of a column by its type, the scale that a decimal has, and the notes beside it."""
+    name = join_name(path)
+    noted = notes.get(_TYPE_NOTE)
+    if noted == Type.INTEGER and type_ is Type.DECIMAL and scale == 0:
+        type_ = Type.INTEGER
+    if noted != type_:
+        return Attribute(name, type_, precision=step_of_scale(scale))
+    try:
+        bounds = {field: read_bound(type_, field, notes[note]) for field, note in _BOUND_NOTES.items() if note in notes}
+    except ValueError as error:
+        raise SchemaError(f"schema: the notes beside column {name} are damaged: one {error}") from None
+    return Attribute(name, type_, **bounds)  # type: ignore[arg-type]
+
+
+def _scale(bound: object) -> int:
+    """Return how many digits after the point a bound has, without trailing zeros."""
+    assert isinstance(bound, Decimal)
+    exponent = bound.normalize(_NORMALIZED).as_tuple().exponent
+    assert isinstance(exponent, int)
+    return max(0, -exponent)
+
 
 _Path = tuple[str, ...]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -55,16 +137,16 @@ def _arrow() -> Any:
 
 
 def arrow_schema(schema: Schema) -> Any:
-    """The `pyarrow.Schema` of a table of attributes. Attributes of one object stand together in its struct."""
+    """Return the `pyarrow.Schema` of a table of attributes; attributes of one object are together in its struct."""
     return _arrow().schema(_fields(schema.tree))
 
 
 def schema_from_arrow(columns: Any) -> Schema:
-    """The schema of a table by its `pyarrow.Schema`; SchemaError names a column that no attribute can be."""
+    """Return the schema of a table by its `pyarrow.Schema`; SchemaError names a column that no attribute can be."""
     return Schema(tuple(_attributes(columns, ())))
 
 
-def _fields(tree: Tree) -> list[Any]:
+def _fields(tree: SchemaTree) -> list[Any]:
     pa = _arrow()
     fields = []
     for segment, below in tree.items():
@@ -118,7 +200,7 @@ def _notes(field: Any) -> dict[str, str]:
 
 
 def _plain_type(type_: Any) -> Any:
-    """The type of the values behind an encoding."""
+    """Return the type of the values behind an encoding."""
     types = _arrow().types
     while types.is_dictionary(type_) or types.is_run_end_encoded(type_):
         type_ = type_.value_type
@@ -159,7 +241,7 @@ def _next_step(type_: Any) -> str:
 
 
 def attributes_to_arrow(rows: Iterable[Mapping[str, object]], schema: Schema | None = None) -> Any:
-    """A `pyarrow.Table` of attributes, its schema inferred where none is given. EventError names row and attribute."""
+    """Return a `pyarrow.Table` of attributes; without a schema one is inferred. EventError names row and attribute."""
     rows = list(rows)
     schema = Schema.infer(rows) if schema is None else schema
     columns = arrow_schema(schema)
@@ -168,7 +250,7 @@ def attributes_to_arrow(rows: Iterable[Mapping[str, object]], schema: Schema | N
 
 
 def events_to_arrow(events: Iterable[Event], schema: Schema | None = None) -> Any:
-    """A `pyarrow.Table` of id, publisher, sequence, time and the struct `attributes`."""
+    """Return a `pyarrow.Table` of id, publisher, sequence, time and the struct `attributes`."""
     pa = _arrow()
     events = list(events)
     rows = [event.attributes for event in events]
@@ -203,7 +285,7 @@ def _fit_rows(rows: Iterable[Mapping[str, object]], schema: Schema) -> Iterator[
             raise EventError(f"row {number}: {error}") from None
 
 
-def _fit_object(attributes: Mapping[str, Value], tree: Tree, path: _Path) -> dict[str, Value]:
+def _fit_object(attributes: Mapping[str, Value], tree: SchemaTree, path: _Path) -> dict[str, Value]:
     fitted: dict[str, Value] = {}
     for name, value in attributes.items():
         below = tree[name]
@@ -243,7 +325,7 @@ def _fit_decimal(value: Decimal, attribute: Attribute) -> Decimal:
 
 
 def attributes_from_arrow(table: Any, schema: Schema | None = None) -> list[dict[str, Value]]:
-    """The rows of a `pyarrow.Table` or `RecordBatch` as attributes, None for null. EventError names the column."""
+    """Return the rows of a table or `RecordBatch` as attributes, None for null. EventError names the column."""
     pa = _arrow()
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
@@ -255,7 +337,7 @@ def attributes_from_arrow(table: Any, schema: Schema | None = None) -> list[dict
 
 
 def events_from_arrow(table: Any, schema: Schema | None = None) -> list[Event]:
-    """The events of a table that `events_to_arrow` wrote, or one of the same columns."""
+    """Return the events of a table that `events_to_arrow` wrote, or of one with the same columns."""
     wanted = list(Event.__struct_fields__)
     if sorted(table.schema.names) != sorted(wanted):
         raise EventError(f"event: the table has columns {', '.join(table.schema.names)}; select {', '.join(wanted)}")
@@ -272,8 +354,8 @@ def events_from_arrow(table: Any, schema: Schema | None = None) -> list[Event]:
     return events
 
 
-def _nested(table: Any, tree: Tree) -> list[Value]:
-    """The column `attributes`, read so that errors name `price` rather than `attributes.price`."""
+def _nested(table: Any, tree: SchemaTree) -> list[Value]:
+    """Return the column `attributes`, read so that errors name `price` rather than `attributes.price`."""
     pa = _arrow()
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
@@ -286,9 +368,9 @@ def _nested(table: Any, tree: Tree) -> list[Value]:
 
 
 def _read_struct(
-    fields: list[tuple[Any, Any]], height: int, tree: Tree, path: _Path, start: int
+    fields: list[tuple[Any, Any]], height: int, tree: SchemaTree, path: _Path, start: int
 ) -> list[dict[str, Value]]:
-    """The rows of a struct's columns; `start` is how many rows came before them."""
+    """Return the rows of a struct's columns; `start` rows came before them."""
     names = [field.name for field, _ in fields]
     if len(path) >= NESTING_MAX:
         raise EventError(f"event: columns nest deeper than {NESTING_MAX} at {show_name(path)}; flatten them")
@@ -309,14 +391,16 @@ def _read_struct(
 
 
 class _CellError(ValueError):
-    """What is wrong with one value: what it `is` or `has`. `row` counts from 0 within the array."""
+    """A value that cannot be read; the text begins with `is` or `has`. `row` counts from 0 within the array."""
 
     def __init__(self, row: int, problem: str) -> None:
         self.row = row
         super().__init__(problem)
 
 
-def _read_column(array: Any, field: Any, declared: Attribute | Tree | None, path: _Path, start: int) -> list[Value]:
+def _read_column(
+    array: Any, field: Any, declared: Attribute | SchemaTree | None, path: _Path, start: int
+) -> list[Value]:
     types = _arrow().types
     array = _plain_array(array)
     type_ = array.type
@@ -379,7 +463,10 @@ def _read_scalars(array: Any, type_: Type) -> list[Value]:
 
 
 def _read_timestamps(array: Any) -> list[Value]:
-    """By their integers: exact, and without a table of time zones, since a zone only says how to show an instant."""
+    """Return timestamps by their integers.
+
+    That is exact and needs no table of time zones: a zone only says how to show an instant.
+    """
     ticks_per_second = _TICKS_PER_SECOND[array.type.unit]
     values: list[Value] = []
     for row, ticks in enumerate(array.cast(_arrow().int64()).to_pylist()):
@@ -400,7 +487,7 @@ def _read_timestamps(array: Any) -> list[Value]:
 
 
 def attributes_from_pandas(frame: Any) -> list[dict[str, Value]]:
-    """The rows of a DataFrame as attributes, without its index; NaN, NaT and NA are None."""
+    """Return the rows of a DataFrame as attributes, without its index; NaN, NaT and NA are None."""
     pa = _arrow()
     names = list(frame.columns)
     for name in names:

@@ -1,8 +1,8 @@
-"""The event: what is published.
+"""The event, which is what publishers publish.
 
-An envelope (who published it, as which number, when) around attributes, which are all that a filter sees. An event is
-checked when it is built and never changes afterwards: whoever holds one holds clean values (`values.clean_attributes`).
-`(publisher, sequence)` and `id` each name one event; giving them out is the publisher's part.
+It is an envelope (publisher, sequence number, time) around attributes; filters see the attributes alone. An event is
+checked when it is built and never changes, so the values of an event are always clean (`values.clean_attributes`).
+`(publisher, sequence)` and `id` each identify one event; the publisher assigns them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,15 @@ else:
     _Contents = dict[str, Any]  # msgspec reads annotations when it runs and cannot follow a recursive one
 
 SEQUENCE_BOUND = 2**63
-"""Sequence numbers are below this: they fit a signed 64-bit column."""
+"""The first number that is no sequence number: they fit a signed 64-bit column."""
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One event. `attributes` may nest; read them by `get` and a canonical dotted name."""
+    """An event. `attributes` may nest; `get` reads them by their canonical dotted names.
+
+    event = Event("id-1", "ann", 0, datetime.now(UTC), {"order": {"price": 8.3}})
+    event.get("order.price")  # 8.3
+    """
 
     id: str
     publisher: str
@@ -55,7 +59,7 @@ class Event(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "attributes", clean_attributes(self.attributes))
 
     def get(self, name: str) -> Value:
-        """The value of an attribute by its canonical name (`order.price`); None where it is missing, as NULL."""
+        """Return the value of an attribute by its canonical name (`order.price`); None, as NULL, if it is missing."""
         return find(self.attributes, split_name(name))  # type: ignore[return-value]
 
 

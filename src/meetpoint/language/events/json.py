@@ -2,16 +2,16 @@
 
 JSON has fewer types than events, so a schema decides where a text or a number could mean two things:
 
-| JSON | without a schema | where the schema says so |
+| JSON | without a schema | with a schema that says so |
 | --- | --- | --- |
 | number without fraction and exponent | integer, exact to 38 digits | the float that equals it, or the decimal |
 | number with fraction or exponent | float | decimal, exact, its trailing zeros kept |
 | string | string | timestamp, or a float that is NaN or infinite |
 
-Nothing is rounded in silence but a fraction to its nearest double, which is what a float is. Attributes that a schema
-does not mention are read as without a schema; `Schema.conform` is there to refuse them. Refused: duplicate keys, the
-words NaN and Infinity, numbers beyond the floats, lists, whatever is not JSON. Whatever the bytes are, reading raises
-nothing but EventError.
+Only a fraction is rounded in silence, to its nearest double: a float is nothing else. Attributes that a schema does not
+mention are read as without a schema; `Schema.conform` refuses them. Refused are duplicate keys, the words NaN and
+Infinity, numbers beyond the floats, lists, and all that is not JSON. On any bytes, reading raises nothing but
+EventError.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from typing import Any, NoReturn
 from meetpoint.errors import EventError
 from meetpoint.language.events.event import Event
 from meetpoint.language.names import show_name
-from meetpoint.language.schema.attribute import Attribute, show_value, with_article
-from meetpoint.language.schema.schema import Schema, Tree
+from meetpoint.language.schema.schema import Attribute, Schema, SchemaTree, show_value, with_article
 from meetpoint.language.timestamps import format_timestamp, parse_timestamp
 from meetpoint.language.values import DIGITS_MAX, NESTING_MAX, Attributes, Scalar, Type, Value, clean_attributes
 
@@ -42,7 +41,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}\[\]:,]', re.DOTALL)
 
 
 def to_json(event: Event) -> bytes:
-    """An event as one line of JSON, without the line's end."""
+    """Return an event as one line of JSON, without the line's end."""
     return (
         f'{{"id":{encode_basestring(event.id)},"publisher":{encode_basestring(event.publisher)},'
         f'"sequence":{event.sequence},"time":"{format_timestamp(event.time)}",'
@@ -51,12 +50,12 @@ def to_json(event: Event) -> bytes:
 
 
 def attributes_to_json(attributes: Mapping[str, object]) -> bytes:
-    """Attributes alone as one line of JSON, without the line's end."""
+    """Return attributes as one line of JSON, without the line's end."""
     return _write_object(clean_attributes(attributes)).encode()
 
 
 def from_json(data: bytes | str, schema: Schema | None = None) -> Event:
-    """An event from JSON; EventError with the place."""
+    """Return an event from JSON; EventError has the place."""
     top = _decode(data)
     for key in top:
         if key not in _FIELDS:
@@ -82,7 +81,7 @@ def from_json(data: bytes | str, schema: Schema | None = None) -> Event:
 
 
 def attributes_from_json(data: bytes | str, schema: Schema | None = None) -> dict[str, Value]:
-    """Attributes from a JSON object, such as a line of a JSON-lines file; EventError with the place."""
+    """Return attributes from a JSON object, such as a line of a JSON-lines file; EventError has the place."""
     return clean_attributes(_read_object(_decode(data), {} if schema is None else schema.tree, ()))
 
 
@@ -134,7 +133,7 @@ class _MinusZero(str):
 
 
 class _Constant(str):
-    """NaN, Infinity or -Infinity: words that JSON does not have."""
+    """NaN, Infinity or -Infinity, which are words that JSON lacks."""
 
     __slots__ = ()
 
@@ -186,7 +185,7 @@ def _decode(data: bytes | str) -> dict[str, Any]:
 
 
 def _refuse_duplicate(text: str) -> NoReturn:
-    """Finds the first key that repeats, in a text that is JSON up to there."""
+    """Refuse the first key that repeats, in a text that is JSON up to there."""
     open_objects: list[set[str] | None] = []
     key_next = False
     for token in _TOKEN.finditer(text):
@@ -213,7 +212,7 @@ def _refuse_duplicate(text: str) -> NoReturn:
     raise AssertionError("the decoder met a duplicate key")
 
 
-def _read_object(raw: dict[str, object], tree: Tree, path: tuple[str, ...]) -> dict[str, Value]:
+def _read_object(raw: dict[str, object], tree: SchemaTree, path: tuple[str, ...]) -> dict[str, Value]:
     if len(path) >= NESTING_MAX:
         raise EventError(f"event: objects nest deeper than {NESTING_MAX} at {show_name(path)}; flatten the event")
     read: dict[str, Value] = {}
@@ -236,7 +235,7 @@ def _read_object(raw: dict[str, object], tree: Tree, path: tuple[str, ...]) -> d
 
 
 def _read_plain(value: object) -> Scalar:
-    """A scalar as JSON alone says it; ValueError says what it `is` instead."""
+    """Return a scalar by JSON's own types; ValueError says what it `is` instead."""
     match value:
         case _Fraction():
             return _read_float(value)
@@ -252,7 +251,7 @@ def _read_plain(value: object) -> Scalar:
 
 
 def _read_declared(value: object, attribute: Attribute) -> Scalar:
-    """A scalar as the schema wants it; ValueError says what it `is` instead."""
+    """Return a scalar of the type that the schema declares; ValueError says what it `is` instead."""
     match attribute.type, value:
         case Type.FLOAT, _MinusZero():
             return -0.0

@@ -1,14 +1,14 @@
-"""Events as MessagePack, which carries every type exactly and so needs no schema.
+"""Events as MessagePack, which encodes every type exactly and so needs no schema.
 
 An event is the array [id, publisher, sequence, time, attributes]. Timestamps are MessagePack's own; a decimal is
 extension type 1 and an integer beyond 64 bits extension type 2, both as ASCII text. Any well-formed encoding is read,
-also a long form where a short one would do. Refused: duplicate keys, keys that are no strings, byte strings, lists,
-other extension types, timestamps finer than a microsecond, bytes after the event. Whatever the bytes are, reading
-raises nothing but EventError.
+also a long form where a short one would do. Refused are duplicate keys, keys that are no strings, byte strings, lists,
+other extension types, timestamps finer than a microsecond, and bytes after the event. On any bytes, reading raises
+nothing but EventError.
 
-msgspec keeps the last of duplicate keys and drops nanoseconds without a word. Both make the encoding of what was read
-differ from what came in. So we encode it again, which is fast, and only where the bytes differ (another program wrote
-them) we walk through them in Python.
+msgspec keeps the last of duplicate keys and drops nanoseconds, without an error. Either makes the encoding of the
+result differ from the input. So we encode the result again, which is fast, and walk through the bytes in Python only if
+they differ (another program wrote them).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 
 from meetpoint.errors import EventError
 from meetpoint.language.events.event import Event
-from meetpoint.language.schema.attribute import show_value
+from meetpoint.language.schema.schema import show_value
 from meetpoint.language.values import NESTING_MAX, Attributes, Value, clean_attributes
 
 __all__ = [
@@ -43,12 +43,12 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 
 def to_msgpack(event: Event) -> bytes:
-    """An event as MessagePack."""
+    """Return an event as MessagePack."""
     return _ENCODER.encode([event.id, event.publisher, event.sequence, event.time, _pack(event.attributes)])
 
 
 def from_msgpack(data: bytes) -> Event:
-    """An event from MessagePack; EventError says what is wrong."""
+    """Return an event from MessagePack; EventError says what is wrong."""
     try:
         array = _DECODER.decode(data)
     except msgspec.DecodeError as error:
@@ -66,12 +66,12 @@ def from_msgpack(data: bytes) -> Event:
 
 
 def attributes_to_msgpack(attributes: Attributes) -> bytes:
-    """Clean attributes alone, such as some of an event's."""
+    """Return clean attributes, such as some of an event's, as MessagePack."""
     return _ENCODER.encode(_pack(attributes))
 
 
 def attributes_from_msgpack(data: bytes) -> dict[str, Value]:
-    """Clean attributes from MessagePack; EventError says what is wrong."""
+    """Return clean attributes from MessagePack; EventError says what is wrong."""
     try:
         attributes = _DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -82,7 +82,7 @@ def attributes_from_msgpack(data: bytes) -> dict[str, Value]:
 
 
 def _pack(attributes: Attributes) -> dict[str, object]:
-    """The attributes with decimals and long integers as extensions."""
+    """Return the attributes with decimals and long integers as extensions."""
     packed: dict[str, object] = {}
     for name, value in attributes.items():
         if type(value) is Decimal:
@@ -128,13 +128,13 @@ _TIMESTAMP = 0xFF
 
 
 class _Walk:
-    """Goes through bytes that were decoded already, so they are well formed, for what the decoder lets pass."""
+    """A walk through bytes that the decoder accepted, which finds what the decoder does not refuse."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
 
     def value(self, at: int) -> int:
-        """Checks the value at an offset and returns where it ends."""
+        """Check the value at an offset and return where it ends."""
         first = self.data[at]
         at += 1
         if first <= 0x7F or first >= 0xE0:
@@ -163,7 +163,7 @@ class _Walk:
         return at
 
     def map(self, at: int, length: int) -> int:
-        """Also of what a key that comes again has displaced, so that nobody has seen it yet."""
+        """Check a map; also the values that a repeated key displaced, which nothing else has seen."""
         keys: set[str] = set()
         for _ in range(length):
             first, end = self.data[at], self.value(at)
@@ -177,9 +177,9 @@ class _Walk:
         return at
 
     def extension(self, at: int, length: int) -> int:
-        """Type, then data. Of a timestamp, nanoseconds are the first 30 of 64 bits or the first 32 of 96."""
+        """Check an extension: its type, then its data."""
         end = at + 1 + length
-        if self.data[at] == _TIMESTAMP and length > 4:
+        if self.data[at] == _TIMESTAMP and length > 4:  # nanoseconds are the first 30 of 64 bits, or the first 32 of 96
             nanoseconds = int.from_bytes(self.data[at + 1 : at + 5]) >> (2 if length == 8 else 0)
             if nanoseconds % 1000:
                 raise EventError(

@@ -1,1 +1,1 @@
-"""Filters: their normal form, what they mean to each other, explanations and lint."""
+"""Filters: their normal form, their algebra, explanations and lint."""

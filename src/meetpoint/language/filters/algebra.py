@@ -1,12 +1,12 @@
-"""What filters mean to each other.
+"""The algebra of filters: covering, equivalence, overlap, intersection, merging.
 
-A question answered "yes" is certain: `covers(f, g)` says that f accepts every event that g accepts, and never wrongly
-so. `satisfiable` and `overlaps` are the other way round: their "no" is certain. In between lie only LIKE patterns that
-are neither prefixes nor suffixes, disjunctions that would take over `STEPS_MAX` steps to compare, and filters so large
-that a question would take over `WORK_MAX`: brokers ask these questions of filters that strangers wrote.
+A "yes" of `covers` and `equivalent` is certain: `covers(f, g)` says that f accepts every event that g accepts. A "no"
+of `satisfiable` and `overlaps` is certain. The other answers may be wrong only for LIKE patterns that are neither
+prefixes nor suffixes, for disjunctions that would take over `STEPS_MAX` steps to compare, and for filters so large that
+a question would cost over `WORK_MAX`: brokers ask these questions of strangers' filters.
 
-One idea carries it: f covers g where g without f is certainly empty, and a conjunction is certainly empty where one of
-its constraints is. A conjunction minus another is a few conjunctions, one for each constraint that may fail.
+The method: f covers g if g without f is certainly empty, and a conjunction is certainly empty if one of its constraints
+is. A conjunction minus another is a few conjunctions, one for each constraint that may fail.
 """
 
 from __future__ import annotations
@@ -38,62 +38,63 @@ from meetpoint.language.filters.constraints import (
 from meetpoint.language.filters.filter import Filter
 from meetpoint.language.filters.intervals import EVERYTHING, Bound, Intervals, begins_later, complement, ends_sooner
 from meetpoint.language.filters.intervals import intersect as intersect_intervals
-from meetpoint.language.filters.like import Pattern
+from meetpoint.language.filters.like import Pattern, is_certainly_empty
 from meetpoint.language.filters.normal_form import CONJUNCTIONS_MAX, CONSTRAINTS_MAX, Conjunction
-from meetpoint.language.filters.patterns import is_certainly_empty
 from meetpoint.language.syntax.lexer import TEXT_LENGTH_MAX
 from meetpoint.language.syntax.render import render
 
 __all__ = ["canonical", "covers", "equivalent", "intersect", "merge", "overlaps", "satisfiable"]
 
 STEPS_MAX = 256
-"""Conjunctions that one comparison of disjunctions may look at before it says "not certain"."""
+"""Conjunctions that one comparison of disjunctions looks at before it answers "not certain"."""
 WORK_MAX = 500_000
-"""What one question may cost, in comparisons of two plain constraints: about half a second. A filter of some hundred
-constraints never comes near it; some dozens of LIKE patterns, or values by the thousand, on both sides may.
+"""Cost of one question, in comparisons of two plain constraints: about half a second.
+
+A filter of some hundred constraints never comes near it; some dozens of LIKE patterns, or values by the thousand, on
+both sides may.
 """
 SIMPLIFIED_MAX = 256
-"""Alternatives of a product that are still drawn together to fewer; with more it is refused."""
+"""Alternatives of a product that are simplified; a product with more is refused."""
 PATTERNS_COMPARED_MAX = 256
-"""LIKE patterns in all of a filter, up to which its alternatives are compared with one another to simplify it."""
+"""LIKE patterns of a filter, up to which its alternatives are compared with one another to simplify it."""
 
 
 def satisfiable(f: Filter) -> bool:
-    """Whether some event may satisfy the filter; False is certain."""
+    """Return whether some event may satisfy the filter; False is certain."""
     return bool(f.conjunctions)
 
 
 def covers(f: Filter, g: Filter) -> bool:
-    """Whether f accepts every event that g accepts; True is certain."""
-    wide, work = f.conjunctions, _Work()
+    """Return whether f accepts every event that g accepts; True is certain."""
+    wide, work = f.conjunctions, _Budget()
     try:
         return all(_covered(narrow, wide, work) for narrow in g.conjunctions)
-    except _TooMuchError:
+    except _BudgetError:
         return False
 
 
 def equivalent(f: Filter, g: Filter) -> bool:
-    """Whether both accept the same events; True is certain."""
+    """Return whether both accept the same events; True is certain."""
     return f.conjunctions == g.conjunctions or (covers(f, g) and covers(g, f))
 
 
 def overlaps(f: Filter, g: Filter) -> bool:
-    """Whether some event may satisfy both; False is certain."""
-    work = _Work()
+    """Return whether some event may satisfy both; False is certain."""
+    work = _Budget()
     try:
         return any(_meet(a, b, work) is not None for a in f.conjunctions for b in g.conjunctions)
-    except _TooMuchError:
+    except _BudgetError:
         return True
 
 
 def intersect(f: Filter, g: Filter) -> Filter:
-    """The filter that accepts what both accept; LimitError where it has too many conjunctions, or takes too long."""
+    """Return the filter that accepts what both accept; LimitError if it has too many conjunctions or takes too long."""
     found: dict[Conjunction, None] = {}
-    work = _Work()
+    work = _Budget()
     for a, b in product(f.conjunctions, g.conjunctions):
         try:
             together = _meet(a, b, work)
-        except _TooMuchError:
+        except _BudgetError:
             raise _apart("the two filters have too many values and patterns to be joined", g) from None
         if together is not None:
             found[together] = None
@@ -107,20 +108,21 @@ def _apart(problem: str, g: Filter) -> LimitError:
 
 
 def canonical(f: Filter) -> Filter:
-    """An equivalent filter without redundant parts, in one spelling; the same again when taken again."""
+    """Return an equivalent filter without redundant parts, in one spelling; it is its own canonical form."""
     return _filter(_simplify(f.conjunctions))
 
 
 def merge(f: Filter, g: Filter, *, perfect: bool = True) -> Filter:
-    """One filter for two.
+    """Return one filter for two.
 
-    Perfect: exactly what either accepts, drawn together as far as that is exact. Imperfect: at most one conjunction,
-    which accepts what either accepts and maybe more, with the closest constraint on every attribute that all constrain.
+    A perfect merge accepts exactly what either accepts, simplified as far as that is exact. An imperfect one has at
+    most one conjunction: it accepts what either accepts and maybe more, with the closest constraint on every attribute
+    that all conjunctions constrain.
     """
     united = _simplify((*f.conjunctions, *g.conjunctions))
     if perfect or len(united) <= 1:
         return _filter(united)
-    hull, work = dict(united[0].constraints), _Work()
+    hull, work = dict(united[0].constraints), _Budget()
     for conjunction in united[1:]:
         other = dict(conjunction.constraints)
         hull = {name: c for name in hull if name in other and (c := _hull(hull[name], other[name], work)) is not None}
@@ -144,28 +146,28 @@ def _filter(conjunctions: Sequence[Conjunction]) -> Filter:
 # -- work --------------------------------------------------------------------------------------------------------------
 
 
-class _TooMuchError(Exception):
-    """A question would take too long."""
+class _BudgetError(Exception):
+    """A question would cost too much."""
 
 
-class _Work:
-    """What a question has cost by now."""
+class _Budget:
+    """The cost that a question may still have."""
 
     def __init__(self) -> None:
         self._left = WORK_MAX
 
-    def spend(self, a: _Part, b: _Part) -> None:
-        """Two constraints are about to be compared or joined; _TooMuchError where that would be one too many."""
+    def spend(self, a: _Residue, b: _Residue) -> None:
+        """Pay for a comparison or union of two constraints; `_BudgetError` if the budget does not suffice."""
         if type(a) is type(b):
             self._left -= _cost(a, b)
             if self._left < 0:
-                raise _TooMuchError
+                raise _BudgetError
 
 
-def _cost(a: _Part, b: _Part) -> int:
-    """About what comparing or joining two constraints takes: the first is asked whether it covers, or cuts, the second.
+def _cost(a: _Residue, b: _Residue) -> int:
+    """Return about what the comparison or intersection of two constraints costs.
 
-    Of strings each pattern of the first is tried with all of the second among themselves, and with all its values.
+    Of strings, each pattern of the first is tried with all of the second among themselves, and with all its values.
     """
     match a, b:
         case NumberSet(), NumberSet():
@@ -187,11 +189,11 @@ def _cost(a: _Part, b: _Part) -> int:
 
 
 class _Object(msgspec.Struct, frozen=True, gc=False):
-    """A value of no kind, a nested object: only IS NOT NULL accepts it. Stands in remainders, never in a filter."""
+    """A nested object, a value of no kind: only IS NOT NULL accepts it. It stands in remainders, never in a filter."""
 
 
-_Part: TypeAlias = Constraint | _Object
-_Parts: TypeAlias = dict[str, _Part]
+_Residue: TypeAlias = Constraint | _Object
+_Residues: TypeAlias = dict[str, _Residue]
 
 _KINDS: tuple[ValueSet, ...] = (
     NumberSet(EVERYTHING),
@@ -201,7 +203,7 @@ _KINDS: tuple[ValueSet, ...] = (
 )
 
 
-def _meet(a: Conjunction, b: Conjunction, work: _Work) -> Conjunction | None:
+def _meet(a: Conjunction, b: Conjunction, work: _Budget) -> Conjunction | None:
     merged = dict(a.constraints)
     for name, constraint in b.constraints:
         mine = merged.get(name)
@@ -214,8 +216,8 @@ def _meet(a: Conjunction, b: Conjunction, work: _Work) -> Conjunction | None:
     return Conjunction(tuple(sorted(merged.items())))
 
 
-def _covered(narrow: Conjunction, wide: Sequence[Conjunction], work: _Work) -> bool:
-    parts: _Parts = dict(narrow.constraints)
+def _covered(narrow: Conjunction, wide: Sequence[Conjunction], work: _Budget) -> bool:
+    parts: _Residues = dict(narrow.constraints)
     if narrow in wide:
         return True
     for conjunction in wide:
@@ -226,7 +228,7 @@ def _covered(narrow: Conjunction, wide: Sequence[Conjunction], work: _Work) -> b
     return _Remainder(wide, work).is_empty(parts)
 
 
-def _conjunction_covers(wide: Conjunction, parts: _Parts, work: _Work) -> bool:
+def _conjunction_covers(wide: Conjunction, parts: _Residues, work: _Budget) -> bool:
     for name, constraint in wide.constraints:
         part = parts.get(name)
         if part is None:
@@ -238,14 +240,14 @@ def _conjunction_covers(wide: Conjunction, parts: _Parts, work: _Work) -> bool:
 
 
 class _Remainder:
-    """Takes the conjunctions of a disjunction away from one conjunction, one after another, until nothing is left."""
+    """Subtraction of the conjunctions of a disjunction from one conjunction, one by one, until nothing is left."""
 
-    def __init__(self, wide: Sequence[Conjunction], work: _Work) -> None:
+    def __init__(self, wide: Sequence[Conjunction], work: _Budget) -> None:
         self._wide = wide
         self._work = work
         self._steps = 0
 
-    def is_empty(self, parts: _Parts, position: int = 0) -> bool:
+    def is_empty(self, parts: _Residues, position: int = 0) -> bool:
         self._steps += 1
         if self._steps > STEPS_MAX:
             return False
@@ -260,8 +262,8 @@ class _Remainder:
         return False
 
 
-def _without(parts: _Parts, taken: Conjunction, work: _Work) -> Iterator[_Parts]:
-    """What is left of a conjunction where each constraint taken away in turn is the first to fail."""
+def _without(parts: _Residues, taken: Conjunction, work: _Budget) -> Iterator[_Residues]:
+    """Yield what is left of a conjunction, for each constraint taken away in turn as the first to fail."""
     kept = dict(parts)
     for name, constraint in taken.constraints:
         if name in kept:
@@ -275,8 +277,8 @@ def _without(parts: _Parts, taken: Conjunction, work: _Work) -> Iterator[_Parts]
         kept[name] = together
 
 
-def _outside(part: _Part | None, constraint: Constraint) -> Iterator[_Part]:
-    """The part of an attribute's values (None: all of them, and NULL) that a constraint does not accept."""
+def _outside(part: _Residue | None, constraint: Constraint) -> Iterator[_Residue]:
+    """Yield the part of an attribute's values (None: all of them, and NULL) that a constraint does not accept."""
     if part is None:
         if not isinstance(constraint, Absent):
             yield ABSENT
@@ -300,7 +302,7 @@ def _outside(part: _Part | None, constraint: Constraint) -> Iterator[_Part]:
 
 
 def _difference(a: ValueSet, b: ValueSet) -> Iterator[ValueSet]:
-    """Sets, both of one kind, that together hold what a holds and b does not."""
+    """Yield sets, all of one kind, that together hold what a holds and b does not."""
     outside: list[ValueSet]
     match b:
         case NumberSet():
@@ -328,8 +330,8 @@ def _number_complement(numbers: NumberSet) -> NumberSet:
 # -- constraints -------------------------------------------------------------------------------------------------------
 
 
-def _constraint_covers(wide: Constraint, narrow: _Part) -> bool:
-    """Whether one constraint accepts every value that another accepts; True is certain."""
+def _constraint_covers(wide: Constraint, narrow: _Residue) -> bool:
+    """Return whether one constraint accepts every value that another accepts; True is certain."""
     if wide is narrow:
         return True
     if isinstance(wide, Present):
@@ -372,7 +374,7 @@ def _within(narrow: Intervals, wide: Intervals) -> bool:
 
 
 def _within_as_floats(narrow: NumberSet, wide: NumberSet) -> bool:
-    """The same for floats; for one interval in another, rounding can only make ends meet."""
+    """Return whether one set lies within another for floats; of two single intervals, only ends can meet."""
     if narrow.doubles is None and wide.doubles is None and len(narrow.exact) == len(wide.exact) == 1:
         inner, outer = narrow.exact[0], wide.exact[0]
         return not (
@@ -386,7 +388,7 @@ def _same_double(a: Bound | None, b: Bound | None) -> bool:
     return a is not None and b is not None and float(a) == float(b)  # type: ignore[arg-type]
 
 
-def _may_meet(part: _Part, constraint: Constraint, work: _Work) -> bool:
+def _may_meet(part: _Residue, constraint: Constraint, work: _Budget) -> bool:
     if isinstance(part, _Object):
         return isinstance(constraint, Present)
     work.spend(part, constraint)
@@ -397,19 +399,19 @@ def _may_meet(part: _Part, constraint: Constraint, work: _Work) -> bool:
 
 
 def _simplify(conjunctions: Sequence[Conjunction]) -> tuple[Conjunction, ...]:
-    """The same set of events with no conjunction covered by the others and none that could be drawn together.
+    """Return the same set of events without covered conjunctions and without any two that one could replace.
 
-    What would take too long stays as it is, all of it, so that the same is found when it is taken again.
+    A form that would cost too much stays as it is, all of it, so that its canonical form stays the same.
     """
     if sum(map(_pattern_count, conjunctions)) <= PATTERNS_COMPARED_MAX:
         try:
-            return _simplified(conjunctions, _Work())
-        except _TooMuchError:
+            return _simplified(conjunctions, _Budget())
+        except _BudgetError:
             pass
     return tuple(sorted(dict.fromkeys(conjunctions), key=_order))
 
 
-def _simplified(conjunctions: Sequence[Conjunction], work: _Work) -> tuple[Conjunction, ...]:
+def _simplified(conjunctions: Sequence[Conjunction], work: _Budget) -> tuple[Conjunction, ...]:
     held = [_tidy(conjunction, work) for conjunction in conjunctions]
     while True:
         # What a bounded search finds depends on the order, so the end is reached only when one order finds nothing.
@@ -429,7 +431,7 @@ def _pattern_count(conjunction: Conjunction) -> int:
     return sum(len(c.like) + len(c.unlike) for _, c in conjunction.constraints if isinstance(c, TextSet))
 
 
-def _uncovered(held: list[Conjunction], work: _Work) -> list[Conjunction]:
+def _uncovered(held: list[Conjunction], work: _Budget) -> list[Conjunction]:
     kept = list(held)
     for conjunction in held:
         others = [other for other in kept if other is not conjunction]
@@ -438,7 +440,7 @@ def _uncovered(held: list[Conjunction], work: _Work) -> list[Conjunction]:
     return kept
 
 
-def _draw_together(held: list[Conjunction], work: _Work) -> list[Conjunction] | None:
+def _draw_together(held: list[Conjunction], work: _Budget) -> list[Conjunction] | None:
     for a, b in combinations(held, 2):
         united = _unite(a, b, work)
         if united is not None:
@@ -446,8 +448,8 @@ def _draw_together(held: list[Conjunction], work: _Work) -> list[Conjunction] | 
     return None
 
 
-def _unite(a: Conjunction, b: Conjunction, work: _Work) -> Conjunction | None:
-    """One conjunction for two that differ in one constraint only, where its union is one constraint."""
+def _unite(a: Conjunction, b: Conjunction, work: _Budget) -> Conjunction | None:
+    """Return one conjunction for two that differ in one constraint only, if its union is one constraint."""
     if a.attributes != b.attributes:
         return None
     differing = [n for n, (x, y) in enumerate(zip(a.constraints, b.constraints, strict=True)) if x != y]
@@ -465,7 +467,7 @@ def _unite(a: Conjunction, b: Conjunction, work: _Work) -> Conjunction | None:
 
 
 def _union(a: Constraint, b: Constraint) -> Constraint | None:
-    """The one constraint for what either accepts, where there is one."""
+    """Return the one constraint for what either accepts, if there is one."""
     if type(a) is not type(b) or isinstance(a, (Absent, Present)) or isinstance(b, (Absent, Present)):
         return None
     if isinstance(a, TextSet) and isinstance(b, TextSet):
@@ -477,14 +479,14 @@ def _union(a: Constraint, b: Constraint) -> Constraint | None:
     return either(a, b)
 
 
-def _tidy(conjunction: Conjunction, work: _Work) -> Conjunction:
+def _tidy(conjunction: Conjunction, work: _Budget) -> Conjunction:
     for _, constraint in conjunction.constraints:
         work.spend(constraint, constraint)
     return Conjunction(tuple((name, _tidy_constraint(c)) for name, c in conjunction.constraints))
 
 
 def _tidy_constraint(constraint: Constraint) -> Constraint:
-    """A set of strings without the patterns that the rest of it implies."""
+    """Return a set of strings without the patterns that the rest of it implies."""
     if not isinstance(constraint, TextSet) or not (constraint.like or constraint.unlike):
         return constraint
     like, unlike = list(constraint.like), list(constraint.unlike)
@@ -499,8 +501,8 @@ def _tidy_constraint(constraint: Constraint) -> Constraint:
     return TextSet(constraint.intervals, tuple(like), tuple(unlike))
 
 
-def _hull(a: Constraint, b: Constraint, work: _Work) -> Constraint | None:
-    """A close constraint that accepts what either accepts; None where that is anything, NULL included."""
+def _hull(a: Constraint, b: Constraint, work: _Budget) -> Constraint | None:
+    """Return a close constraint that accepts what either accepts; None if that is anything, NULL included."""
     if isinstance(a, Absent) or isinstance(b, Absent):
         return a if a == b else None
     united = _union(a, b)
@@ -510,7 +512,7 @@ def _hull(a: Constraint, b: Constraint, work: _Work) -> Constraint | None:
         try:
             work.spend(a, b)
             work.spend(b, a)
-        except _TooMuchError:
+        except _BudgetError:
             return TextSet(EVERY_TEXT)
         like = tuple(p for p in {*a.like, *b.like} if _implied(p, a) and _implied(p, b))
         unlike = tuple(p for p in {*a.unlike, *b.unlike} if _excluded(p, a) and _excluded(p, b))

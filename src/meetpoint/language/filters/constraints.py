@@ -1,14 +1,14 @@
-"""One constraint: what a conjunction asks of one attribute. Always of one kind, always a set of accepted values and
-never an empty one: what accepts nothing is None.
+"""Constraints: what a conjunction asks of one attribute.
 
-A constraint holds of a value only if the value is of its kind, so NULL and other kinds never satisfy one; `Absent`
-alone accepts NULL, and `Present` accepts any value. Two constraints on one attribute intersect to one.
+A constraint is of one kind and is a set of accepted values, never an empty one: a constraint that accepts nothing is
+None. It holds of a value only if the value is of its kind, so NULL and other kinds never satisfy one; `Absent` alone
+accepts NULL, and `Present` accepts any value. Two constraints on one attribute intersect to one.
 
-Numbers live on two lines. A literal is an exact decimal. An integer or decimal value compares with it exactly; a
-float compares with the double nearest to it, as in Spark, so that a price of 8.2 read from JSON satisfies `price >=
-8.20`. Rounding keeps order but may make two literals equal, and then the two lines disagree: `x > 0.1` does not hold
-for the float 0.1, yet `x >= 0.10000000000000000555` does. `NumberSet` therefore carries both views, the second only
-where it is not simply the first one rounded.
+Numbers live on two lines. A literal is an exact decimal. An integer or decimal value compares with it exactly; a float
+compares with the double nearest to it, as in Spark, so that a price of 8.2 read from JSON satisfies `price >= 8.20`.
+Rounding keeps order but may make two literals equal, and then the two lines disagree: `x > 0.1` does not hold for the
+float 0.1, yet `x >= 0.10000000000000000555` does. So `NumberSet` has both views; the second only if it is not the first
+one rounded.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ from meetpoint.language.filters.intervals import (
     complement,
     contains,
     intersect,
+    normalize,
     point,
-    settle,
     union,
 )
-from meetpoint.language.filters.like import Pattern
-from meetpoint.language.filters.patterns import is_certainly_empty
+from meetpoint.language.filters.like import Pattern, is_certainly_empty
 from meetpoint.language.values import Kind
 
 __all__ = [
@@ -62,7 +61,7 @@ __all__ = [
 
 
 class Absent(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """`IS NULL`."""
+    """`IS NULL`: the attribute is missing."""
 
 
 class Present(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -70,30 +69,33 @@ class Present(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class BooleanSet(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Some of (False, True), in that order."""
+    """A set of booleans: some of (False, True), in that order."""
 
     values: tuple[bool, ...]
 
 
 class NumberSet(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """`exact` judges integers and decimals; `doubles`, or `exact` rounded where that is None, judges floats."""
+    """A set of numbers: `exact` for integers and decimals, `doubles` (or `exact` rounded) for floats."""
 
     exact: Intervals
     doubles: Intervals | None = None
 
     def for_floats(self) -> Intervals:
-        """The intervals, with doubles for ends, that judge float values."""
+        """Return the intervals for float values; their ends are doubles."""
         return rounded(self.exact) if self.doubles is None else self.doubles
 
 
 class TimestampSet(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Instants in UTC."""
+    """A set of instants in UTC."""
 
     intervals: Intervals
 
 
 class TextSet(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Strings within the intervals that fit every pattern of `like` and none of `unlike`; both sorted, no double."""
+    """A set of strings within the intervals that fit every pattern of `like` and none of `unlike`.
+
+    Patterns are sorted, without duplicates.
+    """
 
     intervals: Intervals
     like: tuple[Pattern, ...] = ()
@@ -116,7 +118,7 @@ _KINDS: dict[type, Kind] = {
 
 
 def kind_accepted(constraint: Constraint) -> Kind | None:
-    """The kind of the values that a constraint accepts; None for presence and absence."""
+    """Return the kind of the values that a constraint accepts; None for presence and absence."""
     return _KINDS.get(type(constraint))
 
 
@@ -124,7 +126,7 @@ def kind_accepted(constraint: Constraint) -> Kind | None:
 
 
 def accepts(constraint: Constraint, value: object) -> bool:
-    """Whether a clean value, None for NULL, satisfies a constraint."""
+    """Return whether a clean value, None for NULL, satisfies a constraint."""
     return _ACCEPTS[type(constraint)](constraint, value)
 
 
@@ -163,7 +165,7 @@ _ACCEPTS: dict[type, Callable[..., bool]] = {
 
 
 def both(a: Constraint, b: Constraint) -> Constraint | None:
-    """The one constraint that accepts what both accept; None where nothing can."""
+    """Return the constraint that accepts what both accept; None if nothing can."""
     if isinstance(a, Absent) or isinstance(b, Absent):
         return a if a == b else None
     if isinstance(a, Present):
@@ -185,7 +187,7 @@ def both(a: Constraint, b: Constraint) -> Constraint | None:
 
 
 def either(a: ValueSet, b: ValueSet) -> ValueSet:
-    """The one constraint that accepts what either accepts; both of one kind, and no patterns: those do not unite."""
+    """Return the constraint that accepts what either accepts; both are of one kind, without patterns."""
     match a, b:
         case NumberSet(), NumberSet():
             united = _combine_numbers(union, a, b)
@@ -201,7 +203,7 @@ def either(a: ValueSet, b: ValueSet) -> ValueSet:
 
 
 def all_common(sets: Sequence[Constraint]) -> Constraint | None:
-    """What all of several constraints of one kind accept, in one go: pairwise would be quadratic."""
+    """Return what all of several constraints of one kind accept, in one go: pairwise would be quadratic."""
     first = sets[0]
     if len(sets) == 2:
         return both(first, sets[1])
@@ -223,23 +225,23 @@ def all_common(sets: Sequence[Constraint]) -> Constraint | None:
 
 
 def any_common(sets: Sequence[ValueSet]) -> ValueSet:
-    """What any of several constraints of one kind without patterns accepts, in one go."""
+    """Return what any of several constraints of one kind, without patterns, accepts, in one go."""
     first = sets[0]
     if isinstance(first, NumberSet):
         numbers = [s for s in sets if isinstance(s, NumberSet)]
-        exact = settle(i for s in numbers for i in s.exact)
-        united = _numbers(exact, settle(i for s in numbers for i in s.for_floats()))
+        exact = normalize(i for s in numbers for i in s.exact)
+        united = _numbers(exact, normalize(i for s in numbers for i in s.for_floats()))
         assert united is not None
         return united
     if isinstance(first, TextSet):
-        return TextSet(settle(i for s in sets if isinstance(s, TextSet) for i in s.intervals))
+        return TextSet(normalize(i for s in sets if isinstance(s, TextSet) for i in s.intervals))
     if isinstance(first, TimestampSet):
-        return TimestampSet(settle(i for s in sets if isinstance(s, TimestampSet) for i in s.intervals))
+        return TimestampSet(normalize(i for s in sets if isinstance(s, TimestampSet) for i in s.intervals))
     return BooleanSet(tuple(v for v in (False, True) if any(v in s.values for s in sets if isinstance(s, BooleanSet))))
 
 
 def _all_of_intervals(sets: Sequence[Intervals]) -> Intervals:
-    return complement(settle(interval for intervals in sets for interval in complement(intervals)))
+    return complement(normalize(interval for intervals in sets for interval in complement(intervals)))
 
 
 def _numbers(exact: Intervals, doubles: Intervals) -> NumberSet | None:
@@ -249,14 +251,14 @@ def _numbers(exact: Intervals, doubles: Intervals) -> NumberSet | None:
 
 
 def boolean_set(values: Iterable[bool]) -> BooleanSet | None:
-    """Some of (False, True); None where there is none."""
+    """Return a set of some of (False, True); None if there is none."""
     held = tuple(values)
     return BooleanSet(held) if held else None
 
 
 def rounded(exact: Intervals) -> Intervals:
-    """The intervals with each end rounded to the nearest double."""
-    return settle(Interval(_double(i.low), i.low_open, _double(i.high), i.high_open) for i in exact)
+    """Return the intervals with each end rounded to the nearest double."""
+    return normalize(Interval(_double(i.low), i.low_open, _double(i.high), i.high_open) for i in exact)
 
 
 def _double(bound: Bound | None) -> float | None:
@@ -281,7 +283,7 @@ def _ends(intervals: Intervals) -> list[int | Decimal]:
 
 
 def text_set(intervals: Intervals, like: tuple[Pattern, ...], unlike: tuple[Pattern, ...]) -> TextSet | None:
-    """A TextSet in its one normal spelling: patterns are applied at once to a set of finitely many values."""
+    """Return a TextSet in its normal spelling: patterns are applied at once to a set of finitely many values."""
     if not intervals:
         return None
     if not like and not unlike:
@@ -295,7 +297,7 @@ def text_set(intervals: Intervals, like: tuple[Pattern, ...], unlike: tuple[Patt
 
 
 def like_set(pattern: Pattern, negated: bool) -> TextSet | None:
-    """`[NOT] LIKE pattern`: a pattern without wildcards is a value, and `%` is every string."""
+    """Return `[NOT] LIKE pattern`: a pattern without wildcards is a value, and `%` is every string."""
     if pattern.is_exact:
         value = (point(pattern.pieces[0]),)
         return TextSet(intersect(EVERY_TEXT, complement(value)) if negated else value)

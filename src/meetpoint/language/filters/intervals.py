@@ -1,8 +1,8 @@
 """Sets of values on an ordered line, as sorted tuples of disjoint intervals that do not touch.
 
-The same few operations serve numbers, timestamps and strings: nothing here knows what a bound is, only that bounds of
-one set compare. An end of None is unbounded. A value v has two *cuts*, one just before and one just after it; an
-interval runs from one cut to a later one, and all comparisons below are of cuts.
+The same few operations serve numbers, timestamps and strings: they need only that the bounds of one set compare. An end
+of None is unbounded. A value v has two *cuts*, one just before and one just after it; an interval runs from one cut to
+a later one, and all comparisons below are of cuts.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = [
     "contains",
     "ends_sooner",
     "intersect",
+    "normalize",
     "point",
-    "settle",
     "union",
 ]
 
@@ -34,7 +34,7 @@ Bound: TypeAlias = int | float | Decimal | str | datetime
 
 
 class Interval(msgspec.Struct, frozen=True, gc=False):
-    """From `low` to `high`, each end included unless open; None is unbounded."""
+    """An interval from `low` to `high`, each end included unless open; None is unbounded."""
 
     low: Bound | None
     low_open: bool
@@ -52,12 +52,12 @@ EVERYTHING: Intervals = (Interval(None, True, None, True),)
 
 
 def point(value: Bound) -> Interval:
-    """The interval that holds one value."""
+    """Return the interval that holds one value."""
     return Interval(value, False, value, False)
 
 
 def begins_later(a: Interval, b: Interval) -> bool:
-    """Whether a's low cut lies strictly after b's."""
+    """Return whether a's low cut lies strictly after b's."""
     if a.low is None or b.low is None:
         return a.low is not None and b.low is None
     if a.low == b.low:
@@ -66,7 +66,7 @@ def begins_later(a: Interval, b: Interval) -> bool:
 
 
 def ends_sooner(a: Interval, b: Interval) -> bool:
-    """Whether a's high cut lies strictly before b's."""
+    """Return whether a's high cut lies strictly before b's."""
     if a.high is None or b.high is None:
         return a.high is not None and b.high is None
     if a.high == b.high:
@@ -75,7 +75,7 @@ def ends_sooner(a: Interval, b: Interval) -> bool:
 
 
 def _gap_between(a: Interval, b: Interval) -> bool:
-    """Whether a's high cut lies strictly before b's low cut."""
+    """Return whether a's high cut lies strictly before b's low cut."""
     if a.high is None or b.low is None:
         return False
     if a.high == b.low:
@@ -84,7 +84,7 @@ def _gap_between(a: Interval, b: Interval) -> bool:
 
 
 def is_empty(interval: Interval) -> bool:
-    """Whether an interval holds no cut-to-cut stretch at all."""
+    """Return whether an interval has no value between its cuts."""
     low, high = interval.low, interval.high
     if low is None or high is None:
         return False
@@ -94,7 +94,7 @@ def is_empty(interval: Interval) -> bool:
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
-    """What both sets hold."""
+    """Return the values that both sets hold."""
     if len(a) == len(b) == 1:
         both = _overlap(a[0], b[0])
         return () if is_empty(both) else (both,)
@@ -119,12 +119,12 @@ def _overlap(x: Interval, y: Interval) -> Interval:
 
 
 def union(a: Intervals, b: Intervals) -> Intervals:
-    """What either set holds."""
-    return settle((*a, *b))
+    """Return the values that either set holds."""
+    return normalize((*a, *b))
 
 
-def settle(intervals: Iterable[Interval]) -> Intervals:
-    """Any intervals, in any order, as one proper set."""
+def normalize(intervals: Iterable[Interval]) -> Intervals:
+    """Return intervals, given in any order, as one proper set."""
     ordered = sorted((i for i in intervals if not is_empty(i)), key=_low_key)
     out: list[Interval] = []
     for interval in ordered:
@@ -140,7 +140,7 @@ def _low_key(interval: Interval) -> tuple[object, ...]:
 
 
 def complement(a: Intervals) -> Intervals:
-    """What the set does not hold."""
+    """Return the values that the set does not hold."""
     out: list[Interval] = []
     low: Bound | None = None
     low_open = True
@@ -158,7 +158,7 @@ _SCAN_MAX = 8
 
 
 def contains(a: Intervals, value: Bound) -> bool:
-    """Whether a set holds a value of its own line (a NaN is the caller's business)."""
+    """Return whether a set holds a value of its own line; the caller deals with NaN."""
     if len(a) > _SCAN_MAX:
         first = 1 if a[0].low is None else 0
         at = bisect_right(a, value, lo=first, key=_low_of)

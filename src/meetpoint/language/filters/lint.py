@@ -1,10 +1,10 @@
-"""What is odd about a set of filters: refused, duplicate, covered, never or always true, outside the schema.
+"""Lint: the filters of a set that are refused, duplicate, covered, never or always true, or outside the schema.
 
 Filters of different subscribers are never compared with each other. Within one subscriber a filter is compared only
 with those that could cover it: each alternative of a filter is entered in an index under one *anchor*, a key that every
-filter it covers can name too (a value, a prefix, a suffix, a cell of the number line), so that a million filters take
-about a minute and not a million million comparisons. What a filter is compared with is bounded, and so is the time
-where filters are a stranger's; how many filters ran into a bound is told in `Report.cut_short`, never left out.
+filter it covers can name too (a value, a prefix, a suffix, a cell of the number line). So a million filters take about
+a minute and not a million million comparisons. The comparisons of one filter are bounded, and so is the time for
+strangers' filters; `LintReport.cut_short` counts the filters that ran into a bound.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from meetpoint.errors import FilterError
 from meetpoint.language.filters.algebra import covers
 from meetpoint.language.filters.constraints import BooleanSet, Constraint, NumberSet, TextSet, TimestampSet
 from meetpoint.language.filters.filter import Filter, FilterParser
-from meetpoint.language.filters.grid import grid_count
 from meetpoint.language.filters.intervals import Interval as _Interval
 from meetpoint.language.filters.intervals import Intervals, intersect
 from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.language.filters.papers import grid_count
 from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.syntax.render import literal_text, render_constraint
 
-__all__ = ["Finding", "Oddity", "Report", "Subscription", "lint"]
+__all__ = ["LintFinding", "LintItem", "LintReport", "Oddity", "lint"]
 
 CANDIDATES_MAX = 200
-"""Filters that one filter is compared with at the most."""
+"""Filters with which one filter is compared."""
 POINTS_MAX = 16
 """Values of an alternative that are entered one by one; a longer list is entered under its attribute."""
 AFFIX_MAX = 64
@@ -45,7 +45,7 @@ Id: TypeAlias = Hashable
 
 
 class Oddity(StrEnum):
-    """What is odd, from worst to mildest."""
+    """A sort of finding, from worst to mildest."""
 
     REFUSED = "refused"
     OUTSIDE = "outside"
@@ -55,7 +55,7 @@ class Oddity(StrEnum):
     COVERED = "covered"
 
 
-class Subscription(msgspec.Struct, frozen=True):
+class LintItem(msgspec.Struct, frozen=True):
     """A filter's text under an id, of a subscriber."""
 
     id: Id
@@ -63,8 +63,8 @@ class Subscription(msgspec.Struct, frozen=True):
     subscriber: Id = None
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """One odd filter; `other` is the filter that it repeats or that covers it."""
+class LintFinding(msgspec.Struct, frozen=True):
+    """An odd filter; `other` is the filter that it repeats or that covers it."""
 
     oddity: Oddity
     id: Id
@@ -72,11 +72,11 @@ class Finding(msgspec.Struct, frozen=True):
     other: Id = None
 
 
-class Report(msgspec.Struct):
-    """All findings in the order of the filters, and how thorough the search for covering ones was."""
+class LintReport(msgspec.Struct):
+    """All findings in the order of the filters, and how thorough the search for covering filters was."""
 
     filters: int = 0
-    findings: list[Finding] = msgspec.field(default_factory=list)
+    findings: list[LintFinding] = msgspec.field(default_factory=list)
     cut_short: int = 0
 
     def counts(self) -> dict[Oddity, int]:
@@ -90,25 +90,25 @@ class Report(msgspec.Struct):
 
 
 def lint(
-    subscriptions: Mapping[Any, str] | Iterable[Subscription | tuple[Id, str]],
+    subscriptions: Mapping[Any, str] | Iterable[LintItem | tuple[Id, str]],
     schema: Schema | None = None,
     *,
     compare_s: float = math.inf,
-) -> Report:
-    """Look at a set of filters: a mapping of id to text, (id, text) pairs or Subscriptions.
+) -> LintReport:
+    """Return the findings on a set of filters: a mapping of id to text, (id, text) pairs or LintItems.
 
-    `compare_s`: how long those of one subscriber are compared with one another, once they are read.
+    `compare_s` bounds the time for comparing the filters of one subscriber, once they are read.
     """
     if isinstance(subscriptions, Mapping):
         subscriptions = subscriptions.items()
     groups: dict[Id, list[tuple[int, Id, str]]] = {}
-    report = Report()
+    report = LintReport()
     for number, item in enumerate(subscriptions):
-        one = item if isinstance(item, Subscription) else Subscription(*item)
+        one = item if isinstance(item, LintItem) else LintItem(*item)
         groups.setdefault(one.subscriber, []).append((number, one.id, one.filter))
         report.filters = number + 1
     parser = FilterParser(schema)
-    found: list[tuple[int, Finding]] = []
+    found: list[tuple[int, LintFinding]] = []
     for members in groups.values():
         group = _Group(parser, report, compare_s)
         found.extend(group.findings(members))
@@ -119,20 +119,20 @@ def lint(
 class _Group:
     """The filters of one subscriber."""
 
-    def __init__(self, parser: FilterParser, report: Report, compare_s: float) -> None:
+    def __init__(self, parser: FilterParser, report: LintReport, compare_s: float) -> None:
         self._parser = parser
         self._report = report
         self._compare_s = compare_s
         self._held: list[tuple[int, Id, Filter]] = []
         self._index = _Index()
 
-    def findings(self, members: list[tuple[int, Id, str]]) -> Iterator[tuple[int, Finding]]:
+    def findings(self, members: list[tuple[int, Id, str]]) -> Iterator[tuple[int, LintFinding]]:
         first_of: dict[tuple[Conjunction, ...], Id] = {}
         for number, id_, text in members:
             try:
                 filter_ = self._parser.parse(text)
             except FilterError as error:
-                yield number, Finding(Oddity.REFUSED, id_, str(error))
+                yield number, LintFinding(Oddity.REFUSED, id_, str(error))
                 continue
             finding = self._alone(id_, filter_)
             if finding is not None:
@@ -142,26 +142,26 @@ class _Group:
             if len(first_of) > len(self._held):
                 self._held.append((number, id_, filter_))
             else:
-                yield number, Finding(Oddity.DUPLICATE, id_, f"says the same as {first}", first)
+                yield number, LintFinding(Oddity.DUPLICATE, id_, f"says the same as {first}", first)
         if len(self._held) > 1:
             yield from self._covered()
 
-    def _alone(self, id_: Id, filter_: Filter) -> Finding | None:
-        """What is odd about a filter by itself."""
+    def _alone(self, id_: Id, filter_: Filter) -> LintFinding | None:
+        """Return a finding on a filter by itself."""
         if not filter_.conjunctions:
-            return Finding(Oddity.NEVER, id_, "no event can satisfy it: its conditions contradict each other")
+            return LintFinding(Oddity.NEVER, id_, "no event can satisfy it: its conditions contradict each other")
         if covers(filter_, _EVERYTHING):
-            return Finding(Oddity.ALWAYS, id_, "every event satisfies it")
+            return LintFinding(Oddity.ALWAYS, id_, "every event satisfies it")
         if self._parser.schema is not None:
             outside = _outside(filter_, self._parser.schema)
             if outside is not None:
-                return Finding(Oddity.OUTSIDE, id_, outside)
+                return LintFinding(Oddity.OUTSIDE, id_, outside)
         return None
 
-    def _covered(self) -> Iterator[tuple[int, Finding]]:
+    def _covered(self) -> Iterator[tuple[int, LintFinding]]:
         for position, (_, _, filter_) in enumerate(self._held):
             self._index.enter(position, filter_)
-        self._index.settle()
+        self._index.sort()
         until = monotonic() + self._compare_s
         for position, (number, id_, filter_) in enumerate(self._held):
             for tried, candidate in enumerate(self._index.candidates(filter_)):
@@ -174,7 +174,7 @@ class _Group:
                 if candidate > position and covers(filter_, other):
                     continue  # the two say the same in other words: the later one is told
                 message = f"whatever it accepts, {other_id} accepts too: {_shortened(other.text)}"
-                yield number, Finding(Oddity.COVERED, id_, message, other_id)
+                yield number, LintFinding(Oddity.COVERED, id_, message, other_id)
                 break
 
 
@@ -192,7 +192,7 @@ _Key: TypeAlias = tuple[object, ...]
 
 
 class _Index:
-    """Filters by the attributes and one anchor of each of their alternatives.
+    """An index of filters by the attributes and one anchor of each of their alternatives.
 
     A filter that covers another constrains no attribute that the other leaves free, and has its anchor among the keys
     of the other's first alternative, provided that one alternative alone covers that one. Under each key the widest
@@ -211,8 +211,8 @@ class _Index:
             for anchor in self._anchors(conjunction):
                 entries.setdefault(anchor, []).append((-breadth, position))
 
-    def settle(self) -> None:
-        """All filters are entered: put the widest first."""
+    def sort(self) -> None:
+        """Put the widest filters first, once all are entered."""
         for entries in self._entries.values():
             for held in entries.values():
                 held.sort()
@@ -231,7 +231,7 @@ class _Index:
                         yield position
 
     def _attributes(self, conjunction: Conjunction) -> int:
-        """The attributes of an alternative as a set of bits."""
+        """Return the attributes of an alternative as a set of bits."""
         bits = 0
         for name, _ in conjunction.constraints:
             bits |= 1 << self._bits.setdefault(name, len(self._bits))
@@ -268,7 +268,7 @@ _CELL = 3
 
 
 def _anchor(name: str, constraint: Constraint) -> tuple[int, list[_Key]]:
-    """How selective an anchor of this constraint is (0 is best), and its keys."""
+    """Return how selective an anchor of this constraint is (0 is best), and its keys."""
     intervals = _intervals(constraint)
     if intervals and len(intervals) <= POINTS_MAX and all(i.is_point for i in intervals):
         return 0, [(name, "=", i.low) for i in intervals]
@@ -285,7 +285,7 @@ def _anchor(name: str, constraint: Constraint) -> tuple[int, list[_Key]]:
 
 
 def _breadth(constraint: Constraint) -> int:
-    """How much of its line a set of numbers or instants spans; nothing for other constraints."""
+    """Return how much of its line a set of numbers or instants spans; 0 for other constraints."""
     if isinstance(constraint, NumberSet | TimestampSet) and (intervals := _intervals(constraint)):
         low, high = _hull(intervals)
         return (high - low) >> 32
@@ -316,7 +316,7 @@ def _intervals(constraint: Constraint) -> Intervals:
 
 
 def _hull(intervals: Intervals) -> tuple[int, int]:
-    """The first and last place of a set on a line of 2**64 places in the order of its values."""
+    """Return the first and last place of a set on a line of 2**64 places in the order of its values."""
     low, high = intervals[0].low, intervals[-1].high
     return (0 if low is None else _place(low)), (2**64 - 1 if high is None else _place(high))
 
@@ -334,7 +334,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _outside(filter_: Filter, schema: Schema) -> str | None:
-    """The first constraint that no value within the schema's bounds satisfies, in words."""
+    """Return the first constraint that no value within the schema's bounds satisfies, in words."""
     for conjunction in filter_.conjunctions:
         for name, constraint in conjunction.constraints:
             attribute = schema.get(name)

@@ -1,1 +1,1 @@
-"""Schemas: attributes and their types, their YAML form, and their inference from events."""
+"""Schemas: attributes with their types and bounds; schemas from YAML and from events."""

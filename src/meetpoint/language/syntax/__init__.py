@@ -1,1 +1,1 @@
-"""Syntax: text to tokens to tree, and a normal form back to text."""
+"""Syntax of filters: text to tokens to tree, and a normal form back to text."""

@@ -1,7 +1,8 @@
-"""From a filter's text to its tree: the WHERE-clause subset of Spark SQL that `docs/language.md` describes.
+"""The parser: a filter's text to its tree, in the WHERE-clause subset of Spark SQL that `docs/language.md` describes.
 
-A hand-written descent over the tokens. AND and OR chains are flat, so that only parentheses and NOT nest, at most
-`NESTING_MAX` deep. Whatever Spark would accept and we do not is refused by name, with what to write instead.
+It is a hand-written recursive descent over the tokens. AND and OR chains are flat, so that only parentheses and NOT
+nest, at most `NESTING_MAX` deep. Syntax that Spark accepts and we do not is refused by name, with what to write
+instead.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from typing import NoReturn
 from meetpoint.errors import FilterError, LimitError
 from meetpoint.language.filters.like import check_pattern
 from meetpoint.language.names import NAME_LENGTH_MAX, RESERVED, join_name
-from meetpoint.language.syntax.lexer import Token, tokenize
-from meetpoint.language.syntax.literals import BadLiteralError, read_number, read_string, read_timestamp
+from meetpoint.language.syntax.lexer import BadLiteralError, Token, read_number, read_string, read_timestamp, tokenize
 from meetpoint.language.syntax.tree import (
     BARE_SLOT,
     And,
@@ -34,7 +34,7 @@ from meetpoint.language.values import Kind
 __all__ = ["NESTING_MAX", "parse_tree"]
 
 NESTING_MAX = 64
-"""How deep parentheses and NOT may nest."""
+"""Levels of nested parentheses and NOT."""
 
 _COMPARISONS: dict[str, Comparison] = {"=": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _FLIPPED: dict[Comparison, Comparison] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -54,12 +54,12 @@ _REFUSED_OPERATORS: dict[str, tuple[str, str]] = {
 
 
 def parse_tree(text: str) -> Node:
-    """The tree of a filter's text; raises FilterError with the position, the piece and what to write instead."""
+    """Return the tree of a filter's text; FilterError has the position, the piece and what to write instead."""
     return _Parser(text).whole()
 
 
 class _Parser:
-    """One pass over the tokens of one text."""
+    """A single pass over the tokens of a text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -156,7 +156,7 @@ class _Parser:
         return Compare(attribute, token.start, self._end(), "=", Literal(Kind.BOOLEAN, True, BARE_SLOT))
 
     def _flipped(self, token: Token) -> Node:
-        """A predicate that begins with a literal: `5 < price`, or the constants TRUE and FALSE."""
+        """Return a predicate that begins with a literal, such as `5 < price`, or a constant TRUE or FALSE."""
         literal = self._literal("here")
         operator = self._peek()
         if operator.text in _COMPARISONS:
@@ -299,7 +299,7 @@ class _Parser:
         return token.text
 
     def _at_literal(self, token: Token) -> bool:
-        """Whether a literal begins here; TIMESTAMP is one only before a string, else it is a name."""
+        """Return whether a literal begins here; TIMESTAMP is one only before a string, else it is a name."""
         if token.sort in ("number", "string") or token.word in ("TRUE", "FALSE", "NULL"):
             return True
         if token.text in ("-", "+"):
@@ -406,7 +406,7 @@ class _Parser:
         raise FilterError(problem, hint, text=self._text, start=token.start, end=token.end if end is None else end)
 
     def _refuse_rest(self, token: Token) -> NoReturn:
-        """Something follows a complete condition."""
+        """Refuse a token after a complete condition."""
         if token.text == ")":
             self._refuse(token, "the ) closes nothing", "remove it, or add the opening (")
         if token.text.upper() in _REFUSED_OPERATORS:

@@ -1,4 +1,7 @@
-"""From a normal form back to text. What is written here parses to the very same normal form."""
+"""Rendering: a normal form back to text.
+
+The text parses to the very same normal form.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ _PLAIN_DIGITS_MAX = 38
 
 
 def render(conjunctions: Iterable[Conjunction]) -> str:
-    """The text of a disjunction of conjunctions."""
+    """Return the text of a disjunction of conjunctions."""
     texts = []
     for conjunction in conjunctions:
         parts = [_grouped(name, constraint) for name, constraint in conjunction.constraints]
@@ -40,7 +43,7 @@ def render(conjunctions: Iterable[Conjunction]) -> str:
 
 
 def render_constraint(name: str, constraint: Constraint) -> str:
-    """The text of one constraint on an attribute."""
+    """Return the text of one constraint on an attribute."""
     match constraint:
         case Absent():
             return f"{name} IS NULL"
@@ -64,7 +67,7 @@ def render_constraint(name: str, constraint: Constraint) -> str:
 
 
 def literal_text(value: object) -> str:
-    """A value as a literal."""
+    """Return a value as a literal."""
     match value:
         case bool():
             return "TRUE" if value else "FALSE"
@@ -89,14 +92,14 @@ def _quoted(text: str) -> str:
 
 
 def _grouped(name: str, constraint: Constraint) -> str:
-    """A constraint as one part of a conjunction; patterns are joined by AND already."""
+    """Return a constraint as one part of a conjunction; patterns are joined by AND already."""
     text = render_constraint(name, constraint)
     joined = isinstance(constraint, TextSet) and (constraint.like or constraint.unlike)
     return f"({text})" if " OR " in text and not joined else text
 
 
 def _line(name: str, intervals: Intervals, anywhere: Bound) -> str:
-    """A set on the line of a kind; `anywhere` is any value of that kind."""
+    """Return the text of a set on the line of a kind; `anywhere` is any value of that kind."""
     show: Callable[[Bound | None], str] = literal_text
     points = [interval for interval in intervals if interval.is_point]
     if len(points) == len(intervals):
@@ -135,7 +138,10 @@ def _interval(name: str, interval: Interval, show: Callable[[Bound | None], str]
 
 
 def _numbers(name: str, constraint: NumberSet) -> str:
-    """The exact set, then what floats see otherwise: points that two literals of one double add or take away."""
+    """Return the text of the exact set, then of the differences that floats see.
+
+    Two literals that round to one double add a point for floats, or remove one.
+    """
     text = _line(name, constraint.exact, 0) if constraint.exact else ""
     if constraint.doubles is None:
         return text
@@ -151,7 +157,7 @@ def _numbers(name: str, constraint: NumberSet) -> str:
 
 
 def _two_literals(point: Interval) -> tuple[str, str]:
-    """Two decimals, the smaller first, that both round to the double at a point."""
+    """Return two decimals, the smaller first, that both round to the double at a point."""
     assert point.is_point
     double = point.low
     assert isinstance(double, float)

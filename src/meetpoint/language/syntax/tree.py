@@ -1,8 +1,8 @@
-"""The parsed tree of a filter: what its text says, piece by piece, before any normal form.
+"""The syntax tree of a filter, before any normal form.
 
-`matching.scan`, the oracle, walks this tree and nothing else, and `explain` shows it. Every predicate knows the stretch
-of text it came from (`start`, `end`), and every literal its number in the text (`slot`, from 0), which is what lets a
-second filter of the same shape reuse the tree with other literals.
+`matching.scan`, the oracle, walks this tree and nothing else, and `explain` shows it. Every predicate knows its stretch
+of the text (`start`, `end`), and every literal its number in the text (`slot`, from 0): so a second filter of the same
+shape reuses the tree with other literals.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BARE_SLOT = -1
 
 
 class Literal(msgspec.Struct, frozen=True):
-    """One constant. A number is exact: an int or a Decimal, never a float."""
+    """A constant. A number is exact: an int or a Decimal, never a float."""
 
     kind: Kind
     value: LiteralValue
@@ -129,7 +129,7 @@ Node: TypeAlias = Predicate | Constant | Not | And | Or
 
 
 def predicates(node: Node) -> Iterator[Predicate]:
-    """Every predicate of a tree, from left to right."""
+    """Yield every predicate of a tree, from left to right."""
     match node:
         case And(children) | Or(children):
             for child in children:
@@ -143,7 +143,7 @@ def predicates(node: Node) -> Iterator[Predicate]:
 
 
 def literals_of(predicate: Predicate) -> tuple[Literal, ...]:
-    """The literals of a predicate in the order of the text."""
+    """Return the literals of a predicate in the order of the text."""
     match predicate:
         case Compare():
             return (predicate.literal,)
@@ -160,7 +160,7 @@ def literals_of(predicate: Predicate) -> tuple[Literal, ...]:
 
 
 def kind_compared(predicate: Predicate) -> Kind | None:
-    """The kind that a predicate's literals set; None for IS NULL, which takes any."""
+    """Return the kind of a predicate's literals; None for IS NULL, which takes any kind."""
     match predicate:
         case Compare():
             return predicate.literal.kind

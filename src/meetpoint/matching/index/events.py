@@ -1,4 +1,4 @@
-"""Events for the index, from whatever holds them, in batches."""
+"""Events for the index, in batches: from JSON lines, tables, batches, readers and rows."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from meetpoint.language.events.json import attributes_from_json
 from meetpoint.language.names import join_name
 from meetpoint.language.schema.schema import Schema
 from meetpoint.matching.io.rejects import Reject, reject
-from meetpoint.matching.tables.column_match import Columns
-from meetpoint.matching.tables.column_parts import Parts, parts_of_batch, parts_of_rows
+from meetpoint.matching.tables.columns import ColumnParts, Columns, parts_of_batch, parts_of_rows
 
 if TYPE_CHECKING:
     from meetpoint.matching.index.json_lines import JsonLines
-    from meetpoint.matching.index.segment import Sample
+    from meetpoint.matching.index.segment import EventSample
 
 __all__ = ["EventBatch", "JsonEvents", "batches_of", "guess_of", "sample_of"]
 
 _SAMPLE = 2000
 _GUESSES = 512
 _STRETCHES = 40
-"""A table is sampled in so many places."""
+"""Stretches of a table that a sample is taken from."""
 
 
 class JsonEvents:
@@ -52,7 +51,7 @@ class JsonEvents:
         self.rejects = rejects
 
     def batches(self, size: int) -> Iterator[EventBatch]:
-        """The lines in batches of at most `size`."""
+        """Yield the lines in batches of at most `size`."""
         ends = np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n"))[size - 1 :: size] + 1
         view = memoryview(self.data)
         row, line = 0, 1
@@ -64,10 +63,10 @@ class JsonEvents:
 
 
 class EventBatch:
-    """Some events: their number, that of the first, and their attributes in the two forms that matching needs."""
+    """A batch of events: their number, that of the first, and their attributes as columns and as parts."""
 
     good: Any = None
-    """Which of them are events at all; None: all."""
+    """Which rows are events at all; None: all."""
 
     def __init__(self, first: int, columns: Columns) -> None:
         self.first = first
@@ -83,16 +82,16 @@ class EventBatch:
 
     @property
     def only(self) -> Mapping[str, object] | None:
-        """The one event there is, where its attributes are at hand."""
+        """The single event of the batch, if its attributes are at hand."""
         source = self._columns.source
         return source[0] if isinstance(source, list) and len(source) == 1 else None
 
-    def parts(self, names: Iterable[str]) -> Parts:
+    def parts(self, names: Iterable[str]) -> ColumnParts:
         return self._columns.parts(names)
 
 
 class _JsonBatch(EventBatch):
-    """Lines are read when it is known which attributes are wanted."""
+    """A batch of lines, which are read once the wanted attributes are known."""
 
     def __init__(self, events: JsonEvents, data: memoryview, first: int, line: int) -> None:
         self.first = first
@@ -114,7 +113,7 @@ class _JsonBatch(EventBatch):
     def only(self) -> None:
         return None
 
-    def parts(self, names: Iterable[str]) -> Parts:
+    def parts(self, names: Iterable[str]) -> ColumnParts:
         return self._lines(list(names)).parts
 
     @cached_property
@@ -142,7 +141,7 @@ class _JsonBatch(EventBatch):
 
 
 def batches_of(events: Any, size: int) -> Iterator[EventBatch]:
-    """Whatever holds events, in batches of at most `size`."""
+    """Yield events in batches of at most `size`, from any source that the index takes."""
     if isinstance(events, JsonEvents):
         yield from events.batches(size)
         return
@@ -184,9 +183,9 @@ def _sources(events: Any, size: int) -> Iterator[Any]:
         yield rows
 
 
-def sample_of(events: Any) -> Sample | None:
-    """Up to some thousand events from all over a table or list, as parts of all their attributes."""
-    from meetpoint.matching.index.segment import Sample
+def sample_of(events: Any) -> EventSample | None:
+    """Return up to some thousand events from all over a table or list, as parts of all their attributes."""
+    from meetpoint.matching.index.segment import EventSample
 
     if isinstance(events, pa.Table):
         stretches = max(min(_STRETCHES, events.num_rows), 1)
@@ -195,7 +194,7 @@ def sample_of(events: Any) -> Sample | None:
         picked = pa.concat_tables([events.slice(at, length) for at in begins]).combine_chunks().to_batches()
         if not picked or not picked[0].num_rows:
             return None
-        return Sample(parts_of_batch(picked[0], _names_of(picked[0].schema)), picked[0].num_rows).shuffled()
+        return EventSample(parts_of_batch(picked[0], _names_of(picked[0].schema)), picked[0].num_rows).shuffled()
     if isinstance(events, pa.RecordBatch):
         return sample_of(pa.Table.from_batches([events]))
     if isinstance(events, Columns):
@@ -205,12 +204,12 @@ def sample_of(events: Any) -> Sample | None:
         rows += batch.columns.rows()
     rows = rows[:: max(len(rows) // _SAMPLE, 1)]
     names = {name for row in rows for name in _names_in(row)}
-    return Sample(parts_of_rows(rows, names), len(rows)).shuffled() if rows else None
+    return EventSample(parts_of_rows(rows, names), len(rows)).shuffled() if rows else None
 
 
-def guess_of(schema: Schema) -> Sample | None:
-    """Events that have every value between the bounds of a schema's attributes equally often."""
-    from meetpoint.matching.index.segment import Sample
+def guess_of(schema: Schema) -> EventSample | None:
+    """Return events that have every value between the bounds of a schema's attributes equally often."""
+    from meetpoint.matching.index.segment import EventSample
 
     rows: list[dict[str, Any]] = [{} for _ in range(_GUESSES)]
     names = []
@@ -224,7 +223,7 @@ def guess_of(schema: Schema) -> Sample | None:
             for segment in attribute.path[:-1]:
                 row = row.setdefault(segment, {})
             row[attribute.path[-1]] = value if isinstance(value, datetime) else float(value)
-    return Sample(parts_of_rows(rows, names), _GUESSES, guessed=True).shuffled() if names else None
+    return EventSample(parts_of_rows(rows, names), _GUESSES, guessed=True).shuffled() if names else None
 
 
 def _names_of(schema: Any, path: tuple[str, ...] = ()) -> list[str]:

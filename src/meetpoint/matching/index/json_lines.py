@@ -1,7 +1,8 @@
-"""Events from JSON lines, read into columns of the attributes that somebody wants.
+"""Events from JSON lines, read into columns of the wanted attributes.
 
-The meaning is that of `sources.json_rows` and `names.find`: the same rows, values, and reasons for what is refused.
-Plain lines are read by `json_kernels`, which is quick; the few others, and all that is wrong, by `event_json`.
+The meaning is that of `io.events.json_rows` and `names.find`: the same rows, values, and reasons for rejects. Plain
+lines are read by the kernel `json_scan`, which is quick; the few others, and all that is wrong, by
+`language.events.json`.
 
 Decimals (a schema says where) come as integers of one scale, which keeps their value but not their trailing zeros.
 Those that 64 bits do not hold at that scale come as they are.
@@ -20,7 +21,7 @@ import numpy as np
 from meetpoint.errors import EventError
 from meetpoint.language.events.json import attributes_from_json
 from meetpoint.language.names import find, split_name
-from meetpoint.language.schema.schema import Attribute, Schema, Tree
+from meetpoint.language.schema.schema import Attribute, Schema, SchemaTree
 from meetpoint.matching.index.kernels.json_scan import (
     COLUMN,
     KEY_MAX,
@@ -35,7 +36,7 @@ from meetpoint.matching.index.kernels.json_scan import (
     plant_key,
     scan_lines,
 )
-from meetpoint.matching.tables.column_parts import Part, PartSort
+from meetpoint.matching.tables.columns import ColumnPart, PartSort
 from meetpoint.matching.tables.prepared_columns import EPOCH, WORD, Array, Mask
 
 __all__ = ["JsonLines", "LineReader", "parse_lines"]
@@ -52,28 +53,28 @@ _TAGS = {sort: tag for tag, sort in _SORTS.items()}
 
 
 class JsonLines(msgspec.Struct, frozen=True):
-    """What was read. A row is a line that holds something; rows are numbered from 0."""
+    """The rows of some lines. A row is a line that holds something; rows are numbered from 0."""
 
     rows: int
     good: Mask
-    """For each row whether it is an event; those that are not have no attributes."""
-    parts: dict[str, list[Part]]
-    """By wanted name; none where no row has the attribute."""
+    """A mask of the rows that are events; the others have no attributes."""
+    parts: dict[str, list[ColumnPart]]
+    """Parts by wanted name; none if no row has the attribute."""
     rejects: list[tuple[int, str]]
     """The rows that are no events, in order, and why."""
     lines: int
-    """How many lines there are, blank ones too."""
+    """The number of lines, blank ones too."""
     bounds: Array
-    """int64[rows, 2]: where each row's line starts in the data and where it ends, before its line end."""
+    """The start and the end, before the line end, of each row's line in the data: int64[rows, 2]."""
 
 
 def parse_lines(data: bytes | memoryview | np.ndarray, names: Sequence[str], schema: Schema | None = None) -> JsonLines:
-    """Read lines once. Whoever reads many batches keeps a `LineReader`."""
+    """Read lines once. For many batches keep a `LineReader`."""
     return LineReader(names, schema).read(data)
 
 
 class LineReader:
-    """Reads the attributes of some canonical names. Several threads may share one."""
+    """A reader of the attributes with some canonical names. Several threads may share one."""
 
     def __init__(self, names: Sequence[str], schema: Schema | None = None) -> None:
         columns: dict[_Path, int] = {}
@@ -83,7 +84,7 @@ class LineReader:
         self._keys = _plant_keys(columns, {} if schema is None else schema.tree)
 
     def read(self, data: bytes | memoryview | np.ndarray, first_line: int = 1) -> JsonLines:
-        """Read the lines of a file, or of a stretch of it that ends at a line's end and starts at a numbered line.
+        """Read the lines of a file, or of a stretch that ends at a line's end and starts at a numbered line.
 
         A byte order mark before the first line of a file is skipped.
         """
@@ -122,8 +123,8 @@ class LineReader:
 # -- Keys --------------------------------------------------------------------------------------------------------------
 
 
-def _plant_keys(columns: Mapping[_Path, int], tree: Tree) -> Keys:
-    """The tree of what is wanted and what is declared, with room for what is learnt."""
+def _plant_keys(columns: Mapping[_Path, int], tree: SchemaTree) -> Keys:
+    """Return the tree of wanted and declared keys, with room for keys that are learnt."""
     names = [name for path in columns for name in path] + list(_names_within(tree))
     nodes_max = 1 + len(names) + _LEARNT_KEYS_MAX
     bytes_max = sum(len(name.encode("utf-8", "replace")) + 1 for name in names) + _LEARNT_BYTES_MAX
@@ -147,7 +148,7 @@ def _plant_keys(columns: Mapping[_Path, int], tree: Tree) -> Keys:
 
 
 def _plant_name(keys: Keys, parent: int, name: str) -> int:
-    """The node of a key; 0 for one that never stands in JSON as it is, so that its lines are doubtful anyway."""
+    """Return the node of a key; 0 for a key that needs escapes in JSON, so that Python reads its lines anyway."""
     if '"' in name or "\\" in name or min(name) < " ":
         return 0
     try:
@@ -160,14 +161,14 @@ def _plant_name(keys: Keys, parent: int, name: str) -> int:
     return int(plant_key(quoted, len(key) + 1, parent, keys))
 
 
-def _names_within(tree: Tree) -> Iterator[str]:
+def _names_within(tree: SchemaTree) -> Iterator[str]:
     for name, declared in tree.items():
         yield name
         if not isinstance(declared, Attribute):
             yield from _names_within(declared)
 
 
-def _plant_tree(keys: Keys, parent: int, tree: Tree) -> None:
+def _plant_tree(keys: Keys, parent: int, tree: SchemaTree) -> None:
     for name, declared in tree.items():
         node = _plant_name(keys, parent, name)
         if node == 0:
@@ -183,7 +184,7 @@ def _plant_tree(keys: Keys, parent: int, tree: Tree) -> None:
 
 
 class _Table(NamedTuple):
-    """The values of the wanted attributes, and those that are neither a word nor a text."""
+    """The values of the wanted attributes, as cells and, if they are neither a word nor a text, as objects."""
 
     buffer: Array
     cells: Cells
@@ -196,7 +197,7 @@ class _Table(NamedTuple):
         return _Table(buffer, Cells(tags, words, ends), [{} for _ in range(columns)])
 
     def put(self, row: int, place: int, values: Sequence[object]) -> None:
-        """Set one row. Its texts go where its line was: they are each a part of the line, so they fit."""
+        """Set one row. Its texts overwrite its line: each is a part of the line, so they fit."""
         for column, value in enumerate(values):
             match value:
                 case None:
@@ -228,15 +229,15 @@ class _Table(NamedTuple):
             self.cells.tags[column, row] = _TAGS[sort]
             self.cells.words[column, row] = word
 
-    def parts(self, rows: int) -> list[list[Part]]:
-        """The parts of each attribute. What is not valid is 0."""
+    def parts(self, rows: int) -> list[list[ColumnPart]]:
+        """Return the parts of each attribute. Values that are not valid are 0."""
         if not rows:
             return [[] for _ in self.exact]
         tags = self.cells.tags[:, :rows]
         ranges = zip(tags.min(axis=1).tolist(), tags.max(axis=1).tolist(), strict=True)
         return [self._parts(column, rows, least, most) for column, (least, most) in enumerate(ranges)]
 
-    def _parts(self, column: int, rows: int, least: int, most: int) -> list[Part]:
+    def _parts(self, column: int, rows: int, least: int, most: int) -> list[ColumnPart]:
         tags = self.cells.tags[column, :rows]
         found, scale = [most], 0
         if least < most or most == _TAGS[PartSort.DECIMAL]:
@@ -249,28 +250,28 @@ class _Table(NamedTuple):
                 parts.append(self._part(column, _SORTS[tag], valid, len(found) > 1 + (0 in found), rows, scale))
         return parts
 
-    def _part(self, column: int, sort: PartSort, valid: Mask | None, mixed: bool, rows: int, scale: int) -> Part:
+    def _part(self, column: int, sort: PartSort, valid: Mask | None, mixed: bool, rows: int, scale: int) -> ColumnPart:
         words, ends = self.cells.words[column, :rows], self.cells.ends[column, :rows]
         if mixed and valid is not None:  # with words of other parts
             words, ends = np.where(valid, words, 0), np.where(valid, ends, 0)
         match sort:
             case PartSort.TEXT:
-                return Part(sort, valid, self.buffer, words, ends)
+                return ColumnPart(sort, valid, self.buffer, words, ends)
             case PartSort.FLOAT:
-                return Part(sort, valid, words.view(np.float64))
+                return ColumnPart(sort, valid, words.view(np.float64))
             case PartSort.BOOLEAN:
-                return Part(sort, valid, words != 0)
+                return ColumnPart(sort, valid, words != 0)
             case PartSort.OTHER:
-                return Part(sort, valid, np.ones(rows, dtype=np.bool_) if valid is None else valid)
+                return ColumnPart(sort, valid, np.ones(rows, dtype=np.bool_) if valid is None else valid)
             case PartSort.EXACT:
                 values = np.zeros(rows, dtype=object)
                 for row, value in self.exact[column].items():
                     values[row] = value
-                return Part(sort, valid, values)
-        return Part(sort, valid, words, scale=scale if sort is PartSort.DECIMAL else 0)
+                return ColumnPart(sort, valid, values)
+        return ColumnPart(sort, valid, words, scale=scale if sort is PartSort.DECIMAL else 0)
 
     def _rescale(self, column: int, rows: int) -> int:
-        """Bring decimals to one scale, which is returned; those that do not fit become exact."""
+        """Bring decimals to one scale and return it; decimals that do not fit become exact."""
         at = np.flatnonzero(self.cells.tags[column, :rows] == _TAGS[PartSort.DECIMAL])
         if not len(at):
             return 0
@@ -286,7 +287,7 @@ class _Table(NamedTuple):
 
 
 def _unscaled(value: Decimal) -> tuple[int, int]:
-    """A finite decimal as an integer and the digits after its point."""
+    """Return a finite decimal as an integer and the digits after its point."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     word = int("".join(map(str, digits))) * 10 ** max(exponent, 0)

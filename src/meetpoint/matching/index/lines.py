@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meetpoint.matching.index.arrays import arrow_bits
+from meetpoint.matching.index.ids import arrow_bits
 from meetpoint.matching.index.kernels.ranks import EIGHT
 from meetpoint.matching.tables.prepared_columns import WORD
 
@@ -50,15 +50,15 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 _SURE_DIGITS = 15
 _GRID_BITS = 10, 16
-"""How finely the search is narrowed, at least and at most: about as many cells as cuts."""
+"""Bits of a grid's size, least and most: about as many cells as cuts."""
 
 
 _OUTLIERS = EIGHT // 2
-"""Cuts on either side that the grid does not count with: to search through so many takes no longer than through one."""
+"""Cuts on either side that a grid leaves out: a search through so many takes no longer than through one."""
 
 
 class LineSort(IntEnum):
-    """What is ordered on a line."""
+    """A sort of line, by the values that it orders."""
 
     ALWAYS = 0  # 0 for every event, so that 1 is never
     PRESENCE = 1  # 0 absent, 1 there
@@ -71,7 +71,7 @@ class LineSort(IntEnum):
 
 
 class LineKey(NamedTuple):
-    """Which line."""
+    """The name of a line: its attribute and sort."""
 
     attribute: str
     sort: LineSort
@@ -80,7 +80,7 @@ class LineKey(NamedTuple):
 class Thresholds(NamedTuple):
     """Cuts as 64-bit keys of one type of values; a value's rank is `base` plus how many are at most its key.
 
-    Where to search for a key is said by a grid: even on the keys, from `first` on, or on doubles, from `least` on with
+    A grid narrows the search for a key. It is even on the keys, from `first` on, or on doubles, from `least` on with
     `scale` cells for 1. A few cuts lie before and behind it.
     """
 
@@ -107,7 +107,7 @@ class Thresholds(NamedTuple):
 
     @staticmethod
     def of_doubles(values: Array, after: Array, base: int) -> Thresholds:
-        """For cuts before or after doubles, whose keys are `double_keys`.
+        """Return thresholds for cuts before or after doubles, whose keys are `double_keys`.
 
         Cells of equal width suit doubles on both sides of 0, and cells of equal numbers of doubles those of many sizes.
         """
@@ -129,7 +129,7 @@ class Thresholds(NamedTuple):
 
 
 def _without_outliers(values: Array) -> Array:
-    """All but a few on either side, so that the cells of a grid lie where most of the values are."""
+    """Return all but a few on either side, so that the cells of a grid lie where most of the values are."""
     few = min(_OUTLIERS, max(len(values) - 1, 0) // 2)
     return values[few : len(values) - few]
 
@@ -143,21 +143,21 @@ def _grid_bits(cuts: int) -> int:
 
 
 def _grid(cell: Array, cells: int) -> Array:
-    """How many cuts lie in the cells before each, given the cell of each cut, in order."""
+    """Return how many cuts lie in the cells before each, given the cell of each cut, in order."""
     return np.searchsorted(cell, np.arange(cells + 1, dtype=np.uint64)).astype(np.int32)
 
 
 def _search(grid: Array) -> float:
-    """How many cuts there are, on average over the cuts, to search through."""
+    """Return how many cuts a search has left, on average over the cuts."""
     return float((np.diff(grid).astype(np.float64) ** 2).sum())
 
 
 class Line(msgspec.Struct, frozen=True, dict=True):
     """The cuts of one line, in order.
 
-    NUMBER has `values` (doubles, each for the literal that is its shortest spelling) and `after`; ODD_NUMBER has the
-    same for floats and, before that, `exact` and `exact_after`; INSTANT has `values`, microseconds, a cut being before
-    each, and an `after` that says so; the texts have `offsets` and `data`, UTF-8, a cut being before each.
+    NUMBER has `values` (doubles, each for the literal that is its shortest spelling) and `after`. ODD_NUMBER has the
+    same for floats and, before that, `exact` and `exact_after`. INSTANT has `values`, microseconds, with a cut before
+    each, and an `after` that says so. The texts have `offsets` and `data`, UTF-8, with a cut before each.
     """
 
     key: LineKey
@@ -170,7 +170,7 @@ class Line(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def cuts(self) -> int:
-        """How many cuts: the highest rank."""
+        """The number of cuts, which is the highest rank."""
         match self.key.sort:
             case LineSort.ALWAYS | LineSort.PRESENCE | LineSort.BOOLEAN:
                 return 1
@@ -182,7 +182,7 @@ class Line(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the cuts, and of the thresholds as far as values of some type have asked for them."""
+        """The bytes of the cuts, and of the thresholds that were made so far."""
         held = [self.values, self.after, self.offsets, self.data]
         for name in ("floats", "instants"):
             held += _arrays(self.__dict__[name]) if name in self.__dict__ else []
@@ -192,7 +192,7 @@ class Line(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def floats(self) -> Thresholds:
-        """Thresholds for doubles, by `double_keys`."""
+        """The thresholds for doubles, by `double_keys`."""
         return Thresholds.of_doubles(self.values, self.after, self._base)
 
     @property
@@ -201,8 +201,8 @@ class Line(msgspec.Struct, frozen=True, dict=True):
         return len(self.exact) + 1 if self.key.sort is LineSort.ODD_NUMBER else 0
 
     @property
-    def hurried_floats(self) -> Thresholds:
-        """The same, for those who do not ask often enough for a grid to be worth its making."""
+    def floats_without_grid(self) -> Thresholds:
+        """The thresholds for doubles of a line that is not searched often enough to be worth a grid."""
         if "floats" in self.__dict__:
             return self.floats
         keys = double_keys(self.values) + self.after
@@ -210,11 +210,11 @@ class Line(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def instants(self) -> Thresholds:
-        """Thresholds for microseconds."""
+        """The thresholds for microseconds."""
         return Thresholds.of(self.values)
 
     def scaled(self, scale: int) -> Thresholds:
-        """Thresholds for whole multiples of 10 ** -scale that fit 64 bits; integers are those of scale 0."""
+        """Return thresholds for whole multiples of 10 ** -scale that fit 64 bits; integers are those of scale 0."""
         cached: dict[int, Thresholds] = self.__dict__.setdefault("_scaled", {})
         if scale not in cached:
             cached[scale] = Thresholds.of(self._scaled_keys(scale))
@@ -242,7 +242,7 @@ class Line(msgspec.Struct, frozen=True, dict=True):
         return [(Decimal(repr(v)), bool(a)) for v, a in zip(self.values.tolist(), self.after.tolist(), strict=True)]
 
     def rank_exact(self, value: int | Decimal) -> int:
-        """The rank of any integer or decimal, by search."""
+        """Return the rank of any integer or decimal, by search."""
         low, high = 0, len(self.exact_cuts)
         while low < high:
             middle = (low + high) // 2
@@ -259,7 +259,7 @@ def _arrays(thresholds: Thresholds) -> list[Array]:
 
 
 def read_only(array: Array) -> Array:
-    """A view that cannot be written: Arrow's arrays are such, and a kernel is compiled once for all that are alike."""
+    """Return a view that cannot be written, as Arrow's arrays are: so a kernel is compiled once for both."""
     if array.flags.writeable:
         array = array.view()
         array.flags.writeable = False
@@ -267,7 +267,7 @@ def read_only(array: Array) -> Array:
 
 
 def double_keys(values: Array) -> Array:
-    """Doubles as integers of the same order; -0.0 is 0.0, and NaN is the largest."""
+    """Return doubles as integers of the same order; -0.0 is 0.0, and NaN is the largest."""
     bits = (values + 0.0).view(np.int64)
     keys = np.where(bits < 0, bits ^ np.int64(WORD[1]), bits)
     nans = np.isnan(values)
@@ -275,7 +275,7 @@ def double_keys(values: Array) -> Array:
 
 
 def is_plain(value: int | Decimal, double: float) -> bool:
-    """Whether a literal, whose nearest double is given, is the shortest spelling of that double."""
+    """Return whether a literal, whose nearest double is given, is the shortest spelling of that double."""
     if type(value) is int:
         if -(2**53) <= value <= 2**53:
             return True
@@ -285,14 +285,14 @@ def is_plain(value: int | Decimal, double: float) -> bool:
 
 
 def text_line(key: LineKey, cuts: Sequence[bytes]) -> Line:
-    """A line of texts from its cuts in order."""
+    """Return a line of texts from its cuts in order."""
     offsets = np.zeros(len(cuts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, cuts), np.int64, count=len(cuts)), out=offsets[1:])
     return Line(key, offsets=offsets, data=np.frombuffer(b"".join(cuts), np.uint8))
 
 
 def sorted_text_line(key: LineKey, cuts: pa.LargeBinaryArray) -> tuple[Line, Array]:
-    """A line of texts from cuts in any order, and the place of each; all of it outside of the interpreter."""
+    """Return a line of texts from cuts in any order, and the place of each, without the interpreter lock."""
     encoded = cuts.dictionary_encode()
     order = pc.array_sort_indices(encoded.dictionary)
     place = np.empty(len(order), np.int32)
@@ -302,23 +302,23 @@ def sorted_text_line(key: LineKey, cuts: pa.LargeBinaryArray) -> tuple[Line, Arr
 
 
 def binary_array(offsets: Array, data: Array) -> pa.LargeBinaryArray:
-    """Texts, one after the other, as Arrow has them."""
+    """Return texts, one after the other, as an Arrow array."""
     return pa.Array.from_buffers(
         pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )  # fmt: skip
 
 
 def _buffers(texts: pa.LargeBinaryArray) -> tuple[Array, Array]:
-    """The other way around, for an array that is no part of another."""
+    """Return the offsets and data of an Arrow array that is no part of another."""
     _, offsets, data = texts.buffers()
     starts = np.frombuffer(offsets, np.int64, len(texts) + 1) if len(texts) else np.zeros(1, np.int64)
     return starts, np.frombuffer(data, np.uint8, int(starts[-1])) if data is not None else np.zeros(0, np.uint8)
 
 
 def merge_lines(lines: Sequence[tuple[Line, Array]]) -> tuple[Line, list[Array]]:
-    """One line with those cuts of several that are marked as used, and for each the new place of its cuts.
+    """Return one line with the used cuts of several, and for each line the new place of its cuts.
 
-    The place of a cut that is not used is that of the next one, and nobody asks for it.
+    The place of a cut that is not used is that of the next one, and nothing reads it.
     """
     key = lines[0][0].key
     match key.sort:
@@ -342,7 +342,7 @@ def _spread(used: Array, places: Array) -> Array:
 
 
 def merge_cuts(cuts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array, list[Array]]:
-    """Cuts before or after values, in any order, as one run without doubles, and the new place of each."""
+    """Return cuts before or after values, in any order, as one run without duplicates, and the new place of each."""
     values = np.concatenate([v for v, _ in cuts])
     after = np.concatenate([a for _, a in cuts])
     order = np.lexsort((after, values))

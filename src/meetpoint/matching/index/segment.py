@@ -1,4 +1,4 @@
-"""A segment: some subscriptions, compiled, never changed again."""
+"""A segment of the LSM tree: compiled subscriptions, never changed again."""
 
 from __future__ import annotations
 
@@ -10,63 +10,62 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from meetpoint.matching.index.compile.build import Layout, build, build_flat
-from meetpoint.matching.index.compile.grams import build_grams
-from meetpoint.matching.index.compile.rows import NESTED, PackedRows, Rows
-from meetpoint.matching.index.encode import Encoded, Encoder, Scratch
-from meetpoint.matching.index.few import Card, Key
+from meetpoint.matching.index.encoder import Encoded, Encoder, Scratch, build_grams
 from meetpoint.matching.index.kernels.bucket_scan import (
     BLOCK,
+    drop_doubles,
     finish,
+    group_by_event,
     list_pairs,
     match_avx512,
     match_portable,
     sort_pairs,
 )
 from meetpoint.matching.index.kernels.few_scan import LAYOUT
-from meetpoint.matching.index.kernels.jit import FEW_EVENTS, suited
-from meetpoint.matching.index.kernels.results import drop_doubles, group_by_event
-from meetpoint.matching.index.kernels.simd import PADDING
+from meetpoint.matching.index.kernels.jit import FEW_EVENTS, PADDING, suited
+from meetpoint.matching.index.layout import Layout, build, build_flat
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort
-from meetpoint.matching.tables.column_parts import Part, Parts, PartSort
+from meetpoint.matching.index.rank_form import NESTED, PackedRankForm, RankForm
+from meetpoint.matching.index.small_batch import AddressTable, PartKey
+from meetpoint.matching.tables.columns import ColumnPart, ColumnParts, PartSort
 
-__all__ = ["Found", "Sample", "Segment"]
+__all__ = ["EventSample", "Segment", "SegmentMatches"]
 
 _SAMPLE_MIN, _SAMPLE_PART = 256, 8
 _OUTPUT = 1 << 18
 """Matches that are handed over at a time, or as many as one bucket can give."""
-_CARDS_MAX = 16
-"""Combinations of parts of events whose cards are kept."""
+_TABLES_MAX = 16
+"""Combinations of parts of events whose address tables are kept."""
 
 _LIGHT = 1 << 15
-"""Subscriptions up to which rows are not compressed: more will come, and then they are merged."""
+"""Subscriptions up to which rows are not compressed: a compaction will read them soon."""
 _ALWAYS = Line(LineKey("", LineSort.ALWAYS))
 
 
-class Sample(NamedTuple):
-    """Events that are like those to come, in no particular order."""
+class EventSample(NamedTuple):
+    """Events like those to come, in no particular order."""
 
-    parts: Parts
+    parts: ColumnParts
     events: int
     guessed: bool = False  # made up from what a schema says
 
-    def shuffled(self) -> Sample:
-        """The same events in another order, always the same one."""
+    def shuffled(self) -> EventSample:
+        """Return the same events in another order, always the same one."""
         return self._taken(np.random.default_rng(0).permutation(self.events))
 
-    def some(self, count: int) -> Sample:
-        """The first events only."""
+    def some(self, count: int) -> EventSample:
+        """Return the first events only."""
         return self if count >= self.events else self._taken(np.arange(count))
 
-    def _taken(self, rows: Array) -> Sample:
-        return Sample(
+    def _taken(self, rows: Array) -> EventSample:
+        return EventSample(
             {name: [_taken(part, rows) for part in parts] for name, parts in self.parts.items()},
             len(rows),
             self.guessed,
         )
 
 
-def _taken(part: Part, rows: Array) -> Part:
+def _taken(part: ColumnPart, rows: Array) -> ColumnPart:
     if part.sort is PartSort.TEXT:
         assert part.starts is not None
         assert part.ends is not None
@@ -76,8 +75,8 @@ def _taken(part: Part, rows: Array) -> Part:
     return msgspec.structs.replace(part, valid=None if part.valid is None else part.valid[rows], **texts)
 
 
-class Found(NamedTuple):
-    """Some matches, pair by pair: an event's number and a subscription's."""
+class SegmentMatches(NamedTuple):
+    """Matches, pair by pair: an event's number and a subscription's."""
 
     events: Array
     numbers: Array
@@ -88,7 +87,7 @@ class Segment:
 
     def __init__(
         self,
-        rows: PackedRows,
+        rows: PackedRankForm,
         layout: Layout,
         encoder: Encoder,
         *,
@@ -100,62 +99,62 @@ class Segment:
         self.layout = layout
         self.encoder = encoder
         self._free: list[Scratch] = [] if scratch is None else [scratch]
-        self._cards: dict[Key, Card] = {}
+        self._address_tables: dict[PartKey, AddressTable] = {}
         self._largest = BLOCK * int(np.diff(layout.buckets.begin).max(initial=0))
 
     @staticmethod
-    def of_rows(rows: Rows, sample: Sample | None) -> Segment:
-        """Compile."""
+    def of_rows(rows: RankForm, sample: EventSample | None) -> Segment:
+        """Compile rows into a segment with buckets for values, ranges and patterns."""
         rows = _by_use(rows)
         encoder = Encoder(rows.lines, build_grams(rows.patterns), len(rows.patterns))
         scratch, encoded = encoder.scratch(), None
         if sample is not None:  # a few events tell enough about a few subscriptions
             some = sample.some(max(_SAMPLE_MIN, rows.subscriptions // _SAMPLE_PART))
             encoded = encoder.encode(some.parts, some.events, scratch)
-        pack = PackedRows.of if rows.subscriptions > _LIGHT else PackedRows.lightly
+        pack = PackedRankForm.of if rows.subscriptions > _LIGHT else PackedRankForm.lightly
         layout = build(rows, encoded, sample is not None and sample.guessed)
         return Segment(pack(rows), layout, encoder, scratch=scratch)
 
     @staticmethod
-    def flat_of(rows: Rows) -> Segment:
-        """Compile in a hurry, for a few thousand subscriptions, until there is time to do it well."""
+    def flat_of(rows: RankForm) -> Segment:
+        """Compile rows into a flat segment: quick to make, slower to match, until compaction compiles them well."""
         rows = _by_use(rows)
         lines = rows.lines
         always = next((slot for slot, line in enumerate(lines) if line.key == _ALWAYS.key), len(lines))
         if always == len(lines):
             lines = (*lines, _ALWAYS)
         encoder = Encoder(lines, build_grams(rows.patterns), len(rows.patterns))
-        return Segment(PackedRows.lightly(rows), build_flat(rows, always), encoder, flat=True)
+        return Segment(PackedRankForm.lightly(rows), build_flat(rows, always), encoder, flat=True)
 
     @property
     def nbytes(self) -> int:
         arrays = [a for group in self.layout for a in group]
         return sum(a.nbytes for a in arrays) + self.rows.nbytes
 
-    def card(self, key: Key) -> Card | None:
-        """The table by which events with certain parts are matched a few at a time; None where lines are too many."""
-        card = self._cards.get(key)
-        if card is None and self.layout.buckets.slot.dtype == np.uint8:
-            if len(self._cards) >= _CARDS_MAX:
-                self._cards.clear()
-            card = self._cards[key] = self.encoder.card(self._plain_card, key, self.flat)
-        return card
+    def address_table(self, key: PartKey) -> AddressTable | None:
+        """Return the address table for small batches of events with certain parts; None if it has too many lines."""
+        table = self._address_tables.get(key)
+        if table is None and self.layout.buckets.slot.dtype == np.uint8:
+            if len(self._address_tables) >= _TABLES_MAX:
+                self._address_tables.clear()
+            table = self._address_tables[key] = self.encoder.address_table(self._common_addresses, key, self.flat)
+        return table
 
     @cached_property
-    def _plain_card(self) -> Card:
-        """All of a card that is the same for all events."""
-        card = Card(self.encoder.slots)
+    def _common_addresses(self) -> AddressTable:
+        """The part of an address table that is the same for all events."""
+        table = AddressTable(self.encoder.slots)
         for name, array in zip(LAYOUT, chain(*self.layout), strict=True):
-            card.put(name, array)
-        card.put("mark", np.zeros(1, np.int64))
-        card.put("fit_tried", np.zeros(len(self.rows.patterns), np.int64))
-        card.put("tried", np.zeros(self.rows.subscriptions if self.rows.multiple else 0, np.int64))
-        return card
+            table.put(name, array)
+        table.put("mark", np.zeros(1, np.int64))
+        table.put("fit_tried", np.zeros(len(self.rows.patterns), np.int64))
+        table.put("tried", np.zeros(self.rows.subscriptions if self.rows.multiple else 0, np.int64))
+        return table
 
-    def match(self, parts: Parts, events: int, base: int, vector: bool) -> Iterator[Found]:
-        """All matches of a batch of events, numbered from `base` on, some at a time.
+    def match(self, parts: ColumnParts, events: int, base: int, vector: bool) -> Iterator[SegmentMatches]:
+        """Yield all matches of a batch of events, numbered from `base` on, some at a time.
 
-        Whoever is between two of them keeps the scratch, and others, of this thread too, take another.
+        The scratch belongs to this match until it ends; matches meanwhile, also of this thread, use another one.
         """
         scratch = self._free.pop() if self._free else self.encoder.scratch()
         try:
@@ -163,7 +162,9 @@ class Segment:
         finally:
             self._free.append(scratch)
 
-    def _match(self, parts: Parts, events: int, base: int, vector: bool, scratch: Scratch) -> Iterator[Found]:
+    def _match(
+        self, parts: ColumnParts, events: int, base: int, vector: bool, scratch: Scratch
+    ) -> Iterator[SegmentMatches]:
         encoded = self.encoder.encode(parts, events, scratch)
         buckets, met = self._pairs(encoded, events, scratch)
         least = self._largest + 2 * PADDING  # so that no bucket is too large
@@ -188,12 +189,12 @@ class Segment:
                 if again:
                     doubled.append((more_of[:again].copy(), more[:again].copy()))
             if found:
-                yield Found(of[:found], numbers[:found])
+                yield SegmentMatches(of[:found], numbers[:found])
         if doubled:
             yield self._once(doubled, events, base, scratch)
 
     def _pairs(self, encoded: Encoded, events: int, scratch: Scratch) -> tuple[Array, Array]:
-        """Which bucket meets which event, by bucket where there are many."""
+        """Return which bucket meets which event, by bucket if there are many."""
         access = self.layout.access
         room = 64 * events
         while True:
@@ -214,7 +215,7 @@ class Segment:
         sort_pairs(buckets, met, starts, sorted_buckets, sorted_met)
         return sorted_buckets, sorted_met
 
-    def _once(self, doubled: list[tuple[Array, Array]], events: int, base: int, scratch: Scratch) -> Found:
+    def _once(self, doubled: list[tuple[Array, Array]], events: int, base: int, scratch: Scratch) -> SegmentMatches:
         of = np.concatenate([e for e, _ in doubled])
         numbers = np.concatenate([n for _, n in doubled])
         starts = np.zeros(events + 1, np.int64)
@@ -225,11 +226,11 @@ class Segment:
             tried = scratch.arrays["tried"] = np.zeros(self.rows.subscriptions, np.int64)
         mark, scratch.mark = scratch.mark, scratch.mark + events
         kept = drop_doubles(starts, grouped, tried, mark, base, of, numbers)
-        return Found(of[:kept], numbers[:kept])
+        return SegmentMatches(of[:kept], numbers[:kept])
 
 
-def _by_use(rows: Rows) -> Rows:
-    """The lines that are tested most first: sixteen fit a register."""
+def _by_use(rows: RankForm) -> RankForm:
+    """Return rows whose most tested lines come first: sixteen lines fit a register."""
     line = rows.line & ~np.uint32(NESTED)
     uses = np.bincount(line, minlength=len(rows.lines))
     order = np.argsort(-uses, kind="stable")

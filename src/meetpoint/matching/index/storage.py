@@ -1,7 +1,7 @@
-"""An index in one file, to be mapped: processes on one machine share one copy, and opening reads only what it must.
+"""An index in one file, which is mapped, so that processes on one machine share one copy.
 
 The file begins with a fixed line and the lengths of what follows; a header (msgpack) names every array with its type,
-shape and place; arrays are aligned to 64 bytes. Header and arrays each have a checksum, and both are looked at when the
+shape and place; arrays are aligned to 64 bytes. Header and arrays each have a checksum, and both are checked when the
 file is opened. Files are written beside their target and renamed, so that a reader never sees half of one.
 """
 
@@ -20,15 +20,14 @@ import pyarrow as pa
 
 from meetpoint.errors import MeetpointError
 from meetpoint.language.filters.like import Pattern
-from meetpoint.matching.index.compile.build import Access, Layout
-from meetpoint.matching.index.compile.grams import build_grams
-from meetpoint.matching.index.compile.rows import PackedRows
-from meetpoint.matching.index.encode import Encoder
+from meetpoint.matching.index.encoder import Encoder, build_grams
+from meetpoint.matching.index.ids import arrow_ids
 from meetpoint.matching.index.kernels.bucket_scan import Buckets, Sides
+from meetpoint.matching.index.layout import BucketTables, Layout
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort
-from meetpoint.matching.index.segment import Sample, Segment
-from meetpoint.matching.index.state import arrow_ids
-from meetpoint.matching.tables.column_parts import Part, PartSort
+from meetpoint.matching.index.rank_form import PackedRankForm
+from meetpoint.matching.index.segment import EventSample, Segment
+from meetpoint.matching.tables.columns import ColumnPart, PartSort
 
 __all__ = ["VERSION", "load", "save"]
 
@@ -37,9 +36,11 @@ _MAGIC = b"meetpoint index\n"
 _ALIGN = 64
 _CHUNK = 1 << 24
 _LINE_ARRAYS = ("values", "after", "offsets", "data")
+_GROUPS: tuple[tuple[str, Any], ...] = (("Access", BucketTables), ("Buckets", Buckets), ("Sides", Sides))
+"""The groups of arrays of a layout, and their names in files."""
 
 
-class _Place(msgspec.Struct, frozen=True, array_like=True):
+class _ArrayPlace(msgspec.Struct, frozen=True, array_like=True):
     dtype: str
     shape: tuple[int, ...]
     offset: int
@@ -69,7 +70,7 @@ class _PartHead(msgspec.Struct, frozen=True, array_like=True):
 
 class _Head(msgspec.Struct, frozen=True):
     segments: list[_SegmentHead]
-    arrays: dict[str, _Place]
+    arrays: dict[str, _ArrayPlace]
     sample_events: int
     sample_guessed: bool
     sample: list[_PartHead]
@@ -77,16 +78,16 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class _Writer:
-    """Arrays by name, one behind the other."""
+    """A writer of arrays by name, one behind the other."""
 
     def __init__(self) -> None:
-        self.places: dict[str, _Place] = {}
+        self.places: dict[str, _ArrayPlace] = {}
         self.arrays: list[Array] = []
         self.size = 0
 
     def put(self, name: str, array: Array) -> None:
         array = np.ascontiguousarray(array)
-        self.places[name] = _Place(array.dtype.str, array.shape, self.size)
+        self.places[name] = _ArrayPlace(array.dtype.str, array.shape, self.size)
         self.arrays.append(array)
         self.size += -(-array.nbytes // _ALIGN) * _ALIGN
 
@@ -96,7 +97,7 @@ class _Writer:
             yield bytes(-array.nbytes % _ALIGN)
 
 
-def save(path: str, held: list[tuple[Segment, Any, Array, Array | None]], sample: Sample | None) -> None:
+def save(path: str, held: list[tuple[Segment, Any, Array, Array | None]], sample: EventSample | None) -> None:
     """Write segments with their ids."""
     writer = _Writer()
     heads = [_put_segment(writer, f"{number}/", *parts) for number, parts in enumerate(held)]
@@ -138,7 +139,7 @@ def save(path: str, held: list[tuple[Segment, Any, Array, Array | None]], sample
 def _put_segment(
     writer: _Writer, prefix: str, segment: Segment, ids: Any, serials: Array, orders: Array | None
 ) -> _SegmentHead:
-    rows = segment.rows if segment.rows.compressed else PackedRows.of(segment.rows.unpacked())
+    rows = segment.rows if segment.rows.compressed else PackedRankForm.of(segment.rows.unpacked())
     for name, packed in rows.data.items():
         writer.put(f"{prefix}rows/{name}", packed)
     lines = []
@@ -146,9 +147,10 @@ def _put_segment(
         for name in _LINE_ARRAYS:
             writer.put(f"{prefix}line/{number}/{name}", getattr(line, name))
         lines.append(_LineHead(line.key.attribute, int(line.key.sort), tuple(map(str, line.exact)), line.exact_after))
-    for group in segment.layout:
+    groups: tuple[Any, ...] = segment.layout
+    for (stored, _), group in zip(_GROUPS, groups, strict=True):
         for name, array in zip(group._fields, group, strict=True):
-            writer.put(f"{prefix}{type(group).__name__}/{name}", array)
+            writer.put(f"{prefix}{stored}/{name}", array)
     writer.put(f"{prefix}serials", serials)
     if orders is not None:
         writer.put(f"{prefix}orders", orders)
@@ -166,7 +168,7 @@ def _ids_as_bytes(ids: Any) -> Array:
     return np.frombuffer(sink.getvalue(), np.uint8)
 
 
-def _put_sample(writer: _Writer, sample: Sample) -> list[_PartHead]:
+def _put_sample(writer: _Writer, sample: EventSample) -> list[_PartHead]:
     heads: list[_PartHead] = []
     for attribute, parts in sample.parts.items():
         for part in parts:
@@ -186,8 +188,8 @@ def _put_sample(writer: _Writer, sample: Sample) -> list[_PartHead]:
 # -- opening -----------------------------------------------------------------------------------------------------------
 
 
-def load(path: str) -> tuple[list[tuple[Segment, Any, Array, Array | None]], Sample | None]:
-    """Map a file that `save` wrote: segments with their ids."""
+def load(path: str) -> tuple[list[tuple[Segment, Any, Array, Array | None]], EventSample | None]:
+    """Map a file that `save` wrote: return its segments with their ids."""
     try:
         whole = np.memmap(path, np.uint8, mode="c")  # private to this process, though nothing is ever written
     except ValueError:
@@ -224,11 +226,11 @@ def _read_head(path: str, whole: Array) -> tuple[_Head, int]:
     return msgspec.msgpack.decode(head, type=_Head), -(-(start + length) // _ALIGN) * _ALIGN
 
 
-def _bytes_of(place: _Place) -> int:
+def _bytes_of(place: _ArrayPlace) -> int:
     return int(np.prod(place.shape)) * np.dtype(place.dtype).itemsize
 
 
-def _array(data: Array, place: _Place) -> Array:
+def _array(data: Array, place: _ArrayPlace) -> Array:
     flat = data[place.offset : place.offset + _bytes_of(place)].view(np.ndarray)
     return flat.view(place.dtype).reshape(place.shape)
 
@@ -247,20 +249,18 @@ def _segment(prefix: str, head: _SegmentHead, arrays: dict[str, Array]) -> tuple
         (a, Pattern(tuple(piece.decode("utf-8", "surrogatepass") for piece in pieces))) for a, pieces in head.patterns
     )
     data = {name: arrays[f"{prefix}rows/{name}"] for name in head.types}
-    rows = PackedRows(head.subscriptions, lines, patterns, head.multiple, head.types, data)
-    groups: list[Any] = [
-        cls(*(arrays[f"{prefix}{cls.__name__}/{name}"] for name in cls._fields)) for cls in (Access, Buckets, Sides)
-    ]
+    rows = PackedRankForm(head.subscriptions, lines, patterns, head.multiple, head.types, data)
+    groups: list[Any] = [cls(*(arrays[f"{prefix}{stored}/{name}"] for name in cls._fields)) for stored, cls in _GROUPS]
     encoder = Encoder(lines, build_grams(patterns), len(patterns))
     ids = pa.ipc.open_stream(pa.py_buffer(arrays[f"{prefix}ids"])).read_all()["id"].combine_chunks()
     segment = Segment(rows, Layout(*groups), encoder)
     return segment, ids, arrays[f"{prefix}serials"], arrays.get(f"{prefix}orders")
 
 
-def _sample(head: _Head, arrays: dict[str, Array]) -> Sample | None:
+def _sample(head: _Head, arrays: dict[str, Array]) -> EventSample | None:
     if not head.sample_events:
         return None
-    parts: dict[str, list[Part]] = {}
+    parts: dict[str, list[ColumnPart]] = {}
     for number, one in enumerate(head.sample):
         prefix = f"sample/{number}/"
         if one.exact is None:
@@ -269,6 +269,6 @@ def _sample(head: _Head, arrays: dict[str, Array]) -> Sample | None:
             values = np.empty(len(one.exact), object)
             values[:] = [None if text == "None" else Decimal(text) for text in one.exact]
         arrays_of = {name: arrays.get(prefix + name) for name in ("valid", "starts", "ends")}
-        part = Part(PartSort[one.sort], values=values, scale=one.scale, **arrays_of)
+        part = ColumnPart(PartSort[one.sort], values=values, scale=one.scale, **arrays_of)
         parts.setdefault(one.attribute, []).append(part)
-    return Sample(parts, head.sample_events, head.sample_guessed)
+    return EventSample(parts, head.sample_events, head.sample_guessed)

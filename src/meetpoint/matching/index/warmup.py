@@ -1,10 +1,10 @@
-"""`python -m meetpoint.matching.index.warmup`: all loops that subscriptions which come and go need are compiled.
+"""`python -m meetpoint.matching.index.warmup`: compile all kernels that an index needs while subscriptions change.
 
-They are compiled when they are first called, which takes half a minute the first time, and kept on disk for all
-processes to come. A process that must not stand still for so long has another one do it beforehand, which lets others
-go first (`NICE`), and waits for one that is at it already. It ends with 0 where the code is kept, and leaves a file
-that says so (`MARK`); with `NOT_KEPT` where there is no folder to keep it in, and so each process compiles its own.
-`--attached`: it ends at once when its standard input is closed, that is, when whoever started it is gone.
+Kernels are compiled when they are first called, which takes half a minute the first time, and kept on disk for all
+later processes. A process that must not block for so long has another one compile them beforehand. That one runs at a
+lower priority (`NICE`), and waits for another process that is compiling already. It ends with 0 if the code is kept,
+and leaves a file that says so (`MARK`); with `NOT_KEPT` if there is no folder to keep it in, so that each process
+compiles its own. With `--attached` it ends at once when its standard input is closed, that is, when its parent is gone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from meetpoint.language.filters.filter import parse_filter
 from meetpoint.language.timestamps import parse_timestamp
-from meetpoint.matching.index.live import SMALL, WAITING, Index
+from meetpoint.matching.index.lsm import MEMTABLE_MAX, MEMTABLE_MAX_ALONE, Index
 
 if sys.platform != "win32":
     import fcntl
@@ -42,26 +42,26 @@ _FILTERS: Final = (
     "u IS NULL AND s >= 'm{n}' AND o.x != {n}",
     "t >= TIMESTAMP '2026-01-01 00:00:{seconds}' AND NOT b",
 )
-"""One of each kind of constraint."""
+"""A filter for each kind of constraint."""
 
 
 def warm_up() -> bool:
-    """Do what brokers do with an index; whether the code that is compiled for it is kept."""
+    """Use an index as brokers do, so that all kernels are compiled; return whether their code is kept."""
 
     def filters(first: int, count: int) -> list[tuple[int, str]]:
         return [
             (n, _FILTERS[n % len(_FILTERS)].format(n=n, seconds=f"{n % 60:02}")) for n in range(first, first + count)
         ]
 
-    parsed = [(n, parse_filter(text)) for n, text in filters(0, 2 * SMALL)]
+    parsed = [(n, parse_filter(text)) for n, text in filters(0, 2 * MEMTABLE_MAX_ALONE)]
     index: Index[int] = Index.from_filters(parsed)
     _match(index)
-    for n, text in filters(2 * SMALL, 4 * WAITING):
+    for n, text in filters(2 * MEMTABLE_MAX_ALONE, 4 * MEMTABLE_MAX):
         index.add(n, parse_filter(text))
     _match(index)
     for n, _ in parsed[::2]:
         index.remove(n)
-    for n, text in filters(2 * SMALL, WAITING):
+    for n, text in filters(2 * MEMTABLE_MAX_ALONE, MEMTABLE_MAX):
         index.update(n, parse_filter(f"({text}) AND z = 1"))
     _match(index)
     index.compact()
@@ -73,7 +73,7 @@ def warm_up() -> bool:
 
 
 def _folder() -> Path | None:
-    """Where code is kept."""
+    """Return where code is kept."""
     from meetpoint.matching.index.kernels.build import group
 
     loop: Any = group
@@ -83,7 +83,7 @@ def _folder() -> Path | None:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """One process at a time: those that come after it find what it has kept."""
+    """Let one process at a time compile: those that come after it find the code that it kept."""
     folder = _folder()
     if folder is None or sys.platform == "win32":
         yield
@@ -99,7 +99,9 @@ def _alone() -> Iterator[None]:
 def _match(index: Index[int]) -> None:
     time = parse_timestamp("2026-01-01T00:00:30Z")
     plain = {"i": 8, "f": 9.5, "d": 9, "b": True, "s": "a10xb", "t": time, "o": {"x": 1}}
-    many = "".join(f"c{n}" for n in range(2 * SMALL))  # more patterns fit it than are looked through one by one
+    many = "".join(
+        f"c{n}" for n in range(2 * MEMTABLE_MAX_ALONE)
+    )  # more patterns fit it than are looked through one by one
     odd = {**plain, "i": 2**80, "d": Decimal("8.3001"), "u": 1, "s": many, "b": False}  # not read like most
     for event in ({}, plain, odd, {"s": "größe 🙂", "f": None}):
         index.match(event)

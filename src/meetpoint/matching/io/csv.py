@@ -1,7 +1,7 @@
-"""CSV: records with their true lines, and types for their fields.
+"""CSV files: records with their true lines, and types for their fields.
 
-A record may span lines (a newline within quotes) and a blank line is no record. Records are numbered from 0 after the
-header. One of the wrong length is set aside; a quote that never closes would swallow the rest of the file, so it
+A record may span lines (a newline within quotes), and a blank line is no record. Records are numbered from 0 after the
+header. A record of the wrong length is rejected. A quote that never closes would swallow the rest of the file, so it
 refuses the file.
 
 CSV has no types. With a schema each field is read as its attribute's type. Without one a column is integer, float,
@@ -26,12 +26,11 @@ import pyarrow.compute as pc
 
 from meetpoint.errors import EventError
 from meetpoint.language.names import quote_segment, show_name
-from meetpoint.language.schema.attribute import Attribute, show_value, with_article
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Attribute, Schema, show_value, with_article
 from meetpoint.language.timestamps import parse_timestamp
 from meetpoint.language.values import DIGITS_MAX, Type, Value, fits_decimal
 from meetpoint.matching.io.rejects import Rejected, SourceError, open_source, refuse_packed, reject
-from meetpoint.matching.tables.column_match import BATCH_ROWS, Batch, Columns
+from meetpoint.matching.tables.columns import BATCH_ROWS, ColumnBatch, Columns
 
 __all__ = ["NULL_WORDS", "CsvFile", "Record", "csv_batches"]
 
@@ -39,10 +38,10 @@ NULL_WORDS = frozenset({"", "NA", "NaN", "nan", "NULL", "null", "None", "N/A"})
 
 _FIELD_MAX = 2**31 - 1
 _CHUNK_RECORDS = 4096
-"""Records that are held as Python's strings at a time."""
+"""Records that are held as Python strings at a time."""
 _WORD_DIGITS = 18
 _EXACT_DIGITS = 15
-"""An integer of so many digits is a double exactly."""
+"""Digits of an integer that surely is a double exactly."""
 _WHOLE = r"-?(?:0|[1-9][0-9]*)"
 _FLOAT = r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,20})?"
 _INTEGER_FIELD = re.compile(rf"-?[0-9]{{1,{DIGITS_MAX}}}", re.ASCII)
@@ -51,7 +50,7 @@ _INFINITE = {"Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class Record(NamedTuple):
-    """One record: its number from 0, the line on which it begins, and its fields."""
+    """A record: its number from 0, the line on which it begins, and its fields."""
 
     number: int
     line: int
@@ -59,7 +58,7 @@ class Record(NamedTuple):
 
 
 class CsvFile:
-    """A file's header, and its records one after another; those of the wrong length are set aside."""
+    """A file's header and records; records of the wrong length are rejected."""
 
     def __init__(self, path: str, what: str, rejected: Rejected) -> None:
         self._path, self._what, self._rejected = path, what, rejected
@@ -73,7 +72,7 @@ class CsvFile:
                 raise SourceError(f"{path}: column {show_name((name,))} occurs twice in the header; rename one of them")
 
     def records(self) -> Iterator[Record]:
-        """The records as long as the header."""
+        """Yield the records that are as long as the header."""
         for number, (line, fields) in enumerate(self._rows):
             if len(fields) == len(self.header):
                 yield Record(number, line, fields)
@@ -82,7 +81,7 @@ class CsvFile:
                 self._rejected(reject(self._what, number, reason, csv_line(fields)))
 
     def _read(self, text: str) -> Iterator[tuple[int, list[str]]]:
-        """The line on which it begins, and the fields, of everything that is not a blank line."""
+        """Yield the first line and the fields of every record, the header included."""
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         while True:
             line = reader.line_num + 1
@@ -119,14 +118,14 @@ def _quotes_said(error: str) -> str:
 
 
 def csv_line(fields: Sequence[str]) -> str:
-    """The record as CSV again, to show what was set aside."""
+    """Return the fields as CSV again, to show a rejected record."""
     line = io.StringIO()
     csv.writer(line, lineterminator="\r\n").writerow(fields)  # whose characters it quotes, and no others
     return line.getvalue().removesuffix("\r\n")
 
 
-def csv_batches(path: str, rejected: Rejected, schema: Schema | None) -> Iterator[Batch]:
-    """The events of a file in batches."""
+def csv_batches(path: str, rejected: Rejected, schema: Schema | None) -> Iterator[ColumnBatch]:
+    """Return the events of a file in batches."""
     file = CsvFile(path, "events", rejected)
     return _inferred(file) if schema is None else _declared(path, file, schema, rejected)
 
@@ -134,7 +133,7 @@ def csv_batches(path: str, rejected: Rejected, schema: Schema | None) -> Iterato
 # -- without a schema --------------------------------------------------------------------------------------------------
 
 
-def _inferred(file: CsvFile) -> Iterator[Batch]:
+def _inferred(file: CsvFile) -> Iterator[ColumnBatch]:
     numbers: list[int] = []
     chunks: list[list[pa.Array]] = [[] for _ in file.header]
     records = file.records()
@@ -146,12 +145,12 @@ def _inferred(file: CsvFile) -> Iterator[Batch]:
     first = 0
     table = pa.table(typed, names=list(file.header)).combine_chunks()
     for batch in table.to_batches(max_chunksize=BATCH_ROWS):
-        yield Batch(numbers[first : first + batch.num_rows], Columns.of_batch(batch))
+        yield ColumnBatch(numbers[first : first + batch.num_rows], Columns.of_batch(batch))
         first += batch.num_rows
 
 
 def _infer(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of strings as the narrowest type that holds all its fields."""
+    """Return a column of strings as the narrowest type that holds all its fields."""
     filled = pc.if_else(pc.is_in(column, pa.array(sorted(NULL_WORDS))), pa.scalar(None, pa.string()), column)
     present = filled.drop_null()
     if len(present):
@@ -171,7 +170,7 @@ def _all_match(texts: pa.ChunkedArray, pattern: str) -> bool:
 
 
 def _infer_numbers(present: pa.ChunkedArray, filled: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """The column as integers or floats; None where that would change a number."""
+    """Return the column as integers or floats; None if that would change a number."""
     if _all_match(present, _WHOLE):
         digits = pc.max(pc.utf8_length(pc.utf8_ltrim(present, "-"))).as_py()
         if digits > DIGITS_MAX:
@@ -188,7 +187,7 @@ def _infer_numbers(present: pa.ChunkedArray, filled: pa.ChunkedArray) -> pa.Chun
 
 
 def _is_double(text: str) -> bool:
-    """Whether an integer is a double exactly."""
+    """Return whether an integer is a double exactly."""
     return len(text.lstrip("-")) <= DIGITS_MAX and int(float(text)) == int(text)
 
 
@@ -210,11 +209,11 @@ def _infer_timestamps(present: pa.ChunkedArray, filled: pa.ChunkedArray) -> _Ins
 
 # -- with a schema -----------------------------------------------------------------------------------------------------
 
-_Place: TypeAlias = tuple[tuple[str, ...], Attribute | None]
-"""Where a column's fields go in an event, and as what."""
+_FieldPath: TypeAlias = tuple[tuple[str, ...], Attribute | None]
+"""The path of a column's fields in an event, and their attribute."""
 
 
-def _declared(path: str, file: CsvFile, schema: Schema, rejected: Rejected) -> Iterator[Batch]:
+def _declared(path: str, file: CsvFile, schema: Schema, rejected: Rejected) -> Iterator[ColumnBatch]:
     places = _places(path, file.header, schema)
     records = file.records()
     while some := list(islice(records, BATCH_ROWS)):
@@ -227,12 +226,16 @@ def _declared(path: str, file: CsvFile, schema: Schema, rejected: Rejected) -> I
             except EventError as error:
                 rejected(reject("events", record.number, f"line {record.line}: {error}", csv_line(record.fields)))
         if rows:
-            yield Batch(numbers, Columns.of_rows(rows))
+            yield ColumnBatch(numbers, Columns.of_rows(rows))
 
 
-def _places(path: str, header: Sequence[str], schema: Schema) -> list[_Place]:
-    """A header is an attribute's own name first (`a.b` in backticks), else the dotted name of a nested one."""
-    places: list[_Place] = []
+def _places(path: str, header: Sequence[str], schema: Schema) -> list[_FieldPath]:
+    """Return the path and attribute of each column.
+
+    A column is named after an attribute's own name first (`a.b` in backticks), else after the dotted name of a nested
+    one.
+    """
+    places: list[_FieldPath] = []
     for name in header:
         attribute = schema.get(quote_segment(name)) or schema.get(name)
         place = (name,) if attribute is None else attribute.path
@@ -246,7 +249,7 @@ def _places(path: str, header: Sequence[str], schema: Schema) -> list[_Place]:
     return places
 
 
-def _read_fields(fields: Sequence[str], places: Sequence[_Place]) -> dict[str, Value]:
+def _read_fields(fields: Sequence[str], places: Sequence[_FieldPath]) -> dict[str, Value]:
     out: dict[str, Any] = {}
     for (place, attribute), text in zip(places, fields, strict=True):
         if attribute is None:

@@ -1,27 +1,146 @@
-"""Whatever holds events (a path, a table, batches, a frame, rows) as batches."""
+"""Events as batches: from files, Arrow tables and batches, pandas frames and rows.
+
+Files are JSON lines, CSV or Parquet, by suffix; `-` is a standard stream of JSON lines. Good rows come as batches, bad
+rows as `Reject`s with a reason, and the two together are all rows: nothing is lost silently. A file that cannot be read
+at all is refused whole. Rows are numbered from 0 in the order of the file.
+
+If there is a schema, types are checked and bounds are not: a value out of bounds is an event like any other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, islice
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from meetpoint.errors import EventError
 from meetpoint.language.events.arrow import attributes_from_pandas
 from meetpoint.language.events.event import Event
+from meetpoint.language.events.json import attributes_from_json
 from meetpoint.language.names import show_name
-from meetpoint.language.schema.attribute import Attribute, with_article
-from meetpoint.language.schema.schema import Schema, Tree
+from meetpoint.language.schema.schema import Attribute, Schema, SchemaTree, with_article
 from meetpoint.language.values import Value, clean_attributes
-from meetpoint.matching.io.files import read_events
-from meetpoint.matching.io.rejects import Rejected, reject
+from meetpoint.matching.io.csv import csv_batches
+from meetpoint.matching.io.rejects import STANDARD_STREAM, Rejected, SourceError, open_source, refuse_packed, reject
 from meetpoint.matching.tables.arrow_columns import check_arrow_kinds
-from meetpoint.matching.tables.column_match import BATCH_ROWS, Batch, Columns
+from meetpoint.matching.tables.columns import BATCH_ROWS, ColumnBatch, Columns
 
-__all__ = ["Events", "load_events"]
+__all__ = [
+    "Events",
+    "clean_rows",
+    "format_of",
+    "json_rows",
+    "load_events",
+    "open_parquet",
+    "parquet_batches",
+    "read_events",
+]
+
+
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet"}
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def format_of(path: str) -> str:
+    """Return jsonl, csv or parquet, by the suffix of a path."""
+    if path == STANDARD_STREAM:
+        return "jsonl"
+    found = SUFFIXES.get(Path(path).suffix.lower())
+    if found is None:
+        raise SourceError(f"{path}: the suffix says no format; name the file .jsonl, .csv or .parquet")
+    return found
+
+
+def read_events(path: str, rejected: Rejected, schema: Schema | None = None) -> Iterator[ColumnBatch]:
+    """Return the events of a file in batches."""
+    match format_of(path):
+        case "jsonl":
+            return _json_batches(path, rejected, schema)
+        case "csv":
+            return csv_batches(path, rejected, schema)
+        case _:
+            return _parquet_batches(path, schema)
+
+
+def clean_rows(batches: Iterable[ColumnBatch]) -> Iterator[dict[str, Value]]:
+    """Yield the events of batches as clean attributes."""
+    for batch in batches:
+        yield from map(clean_attributes, batch.columns.rows())
+
+
+# -- JSON lines --------------------------------------------------------------------------------------------------------
+
+
+def _lines(path: str) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (row number, line number, line) for every line that holds something."""
+    with open_source(path) as stream:
+        row = 0
+        for line_number, line in enumerate(stream, 1):
+            if line_number == 1:
+                refuse_packed(path, line)
+                line = line.removeprefix(_BYTE_ORDER_MARK)
+            if line.strip():
+                yield row, line_number, line.rstrip(b"\r\n")
+                row += 1
+
+
+def json_rows(
+    path: str, what: str, rejected: Rejected, schema: Schema | None
+) -> Iterator[tuple[int, dict[str, Value]]]:
+    """Yield the objects of a file of JSON lines with the numbers of their rows."""
+    for row, line_number, line in _lines(path):
+        try:
+            yield row, attributes_from_json(line, schema)
+        except EventError as error:
+            said = str(error).removeprefix("event, line 1, ").removeprefix("event: ")
+            rejected(reject(what, row, f"line {line_number}, {said}", line.decode("utf-8", "replace")))
+
+
+def _json_batches(path: str, rejected: Rejected, schema: Schema | None) -> Iterator[ColumnBatch]:
+    rows = json_rows(path, "events", rejected, schema)
+    while chunk := list(islice(rows, BATCH_ROWS)):
+        columns = Columns.of_rows([attributes for _, attributes in chunk])
+        yield ColumnBatch([number for number, _ in chunk], columns)
+
+
+# -- Parquet -----------------------------------------------------------------------------------------------------------
+
+
+def open_parquet(path: str) -> pq.ParquetFile:
+    """Return a Parquet file; SourceError if it is none."""
+    with open_source(path):  # whose error says what is wrong with the path
+        pass
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{path}: not a Parquet file: {_first_line(error)}; write it anew") from None
+
+
+def parquet_batches(path: str, file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a file; SourceError if it is damaged further in."""
+    try:
+        yield from file.iter_batches(batch_size=BATCH_ROWS)
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{path}: cannot be read: {_first_line(error)}; write it anew") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _parquet_batches(path: str, schema: Schema | None) -> Iterator[ColumnBatch]:
+    file = open_parquet(path)
+    check_arrow_kinds(file.schema_arrow, schema)
+    first = 0
+    for batch in parquet_batches(path, file):
+        yield ColumnBatch(range(first, first + batch.num_rows), Columns.of_batch(batch))
+        first += batch.num_rows
+
 
 Events: TypeAlias = (
     "str | PathLike[str] | pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[Event | Mapping[str, object]]"
@@ -30,8 +149,8 @@ Events: TypeAlias = (
 """A path, an Arrow table, batch, list of batches or reader, a pandas frame, or rows."""
 
 
-def load_events(events: Events, rejected: Rejected, schema: Schema | None) -> Iterator[Batch]:
-    """Whatever holds events, as batches; where a schema is given, values are of the types it says."""
+def load_events(events: Events, rejected: Rejected, schema: Schema | None) -> Iterator[ColumnBatch]:
+    """Return events as batches; with a schema, values are of the types that it says."""
     if isinstance(events, str | PathLike):
         return read_events(fspath(events), rejected, schema)
     if isinstance(events, pa.Table):
@@ -60,17 +179,17 @@ def _first(rows: Iterator[Any]) -> Iterator[Any]:
         return
 
 
-def _arrow_batches(batches: Iterable[Any], schema: Schema | None) -> Iterator[Batch]:
+def _arrow_batches(batches: Iterable[Any], schema: Schema | None) -> Iterator[ColumnBatch]:
     first = 0
     for batch in batches:
         if not isinstance(batch, pa.RecordBatch):
             raise EventError(f"events: a {type(batch).__name__} among record batches; give batches only")
         check_arrow_kinds(batch.schema, schema)
-        yield Batch(range(first, first + batch.num_rows), Columns.of_batch(batch))
+        yield ColumnBatch(range(first, first + batch.num_rows), Columns.of_batch(batch))
         first += batch.num_rows
 
 
-def _frame_batches(frame: Any, schema: Schema | None) -> Iterator[Batch]:
+def _frame_batches(frame: Any, schema: Schema | None) -> Iterator[ColumnBatch]:
     rows = attributes_from_pandas(frame)
     if schema is not None:
         try:
@@ -80,10 +199,10 @@ def _frame_batches(frame: Any, schema: Schema | None) -> Iterator[Batch]:
             raise EventError(f"events: {said}; convert the column, or change the schema") from None
     for at in range(0, len(rows), BATCH_ROWS):
         some = rows[at : at + BATCH_ROWS]
-        yield Batch(range(at, at + len(some)), Columns.of_rows(some))
+        yield ColumnBatch(range(at, at + len(some)), Columns.of_rows(some))
 
 
-def _row_batches(events: Iterable[Any], rejected: Rejected, schema: Schema | None) -> Iterator[Batch]:
+def _row_batches(events: Iterable[Any], rejected: Rejected, schema: Schema | None) -> Iterator[ColumnBatch]:
     rows: list[Any] = []
     numbers: list[int] = []
     for number, event in enumerate(events):
@@ -94,10 +213,10 @@ def _row_batches(events: Iterable[Any], rejected: Rejected, schema: Schema | Non
         except EventError as error:
             rejected(reject("events", number, str(error), event))
         if len(rows) == BATCH_ROWS:
-            yield Batch(numbers, Columns.of_rows(rows))
+            yield ColumnBatch(numbers, Columns.of_rows(rows))
             rows, numbers = [], []
     if rows:
-        yield Batch(numbers, Columns.of_rows(rows))
+        yield ColumnBatch(numbers, Columns.of_rows(rows))
 
 
 def _attributes(event: object) -> Mapping[str, Value]:
@@ -108,8 +227,8 @@ def _attributes(event: object) -> Mapping[str, Value]:
     return clean_attributes(event)
 
 
-def _typed(attributes: Mapping[str, Value], tree: Tree, path: tuple[str, ...]) -> dict[str, Value]:
-    """The attributes as the schema's types, whatever its bounds; what it does not mention stays as it is."""
+def _typed(attributes: Mapping[str, Value], tree: SchemaTree, path: tuple[str, ...]) -> dict[str, Value]:
+    """Return the attributes in the schema's types; bounds are not checked, undeclared attributes stay as they are."""
     out: dict[str, Value] = {}
     for name, value in attributes.items():
         declared = tree.get(name)

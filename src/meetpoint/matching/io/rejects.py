@@ -1,4 +1,4 @@
-"""What is refused: a whole file, with a `SourceError`, or one row of it, with a `Reject` that says where and why."""
+"""Rejects: a whole file is refused with a `SourceError`, one row of it with a `Reject` that says where and why."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SourceError(MeetpointError):
 
 
 class Reject(msgspec.Struct, frozen=True):
-    """A row set aside: of which input, its number, why, and what it looked like."""
+    """A rejected row: its input, its number, the reason, and its raw text."""
 
     input: str
     row: int
@@ -38,19 +38,19 @@ Rejected: TypeAlias = Callable[[Reject], None]
 
 
 def reject(what: str, row: int, reason: str, raw: object) -> Reject:
-    """A Reject with a reason and a raw text of bounded length; the reason is on one line."""
+    """Return a Reject with a reason and a raw text of bounded length; the reason is on one line."""
     line = " ".join(reason.splitlines())
     cut = line if len(line) <= REASON_MAX else line[: REASON_MAX - 1] + "…"
     return Reject(what, row, _writable(cut), _writable(str(raw)[:RAW_MAX]))
 
 
 def _writable(text: str) -> str:
-    """The text without lone surrogates, which no file of ours can hold."""
+    """Return the text without lone surrogates, which no file of ours can hold."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def open_source(path: str) -> IO[bytes]:
-    """A file, or standard input, to read bytes from; SourceError says what is wrong with the path."""
+    """Return a file, or standard input, to read bytes from; SourceError says what is wrong with the path."""
     if path == STANDARD_STREAM:
         return sys.stdin.buffer
     try:
@@ -61,6 +61,6 @@ def open_source(path: str) -> IO[bytes]:
 
 
 def refuse_packed(path: str, head: bytes) -> None:
-    """A gzip file under the name of its contents would be set aside line by line; say at once what it is."""
+    """Refuse a gzip file with the name of its contents; else all of its lines would be rejected one by one."""
     if head.startswith(_GZIP):
         raise SourceError(f"{path}: is a gzip file; unpack it: gunzip, or gzip -dc FILE | meetpoint … -")

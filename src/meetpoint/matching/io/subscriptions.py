@@ -1,7 +1,7 @@
-"""Subscriptions from files, tables, frames and rows: an id, a filter, and whose it is.
+"""Subscriptions from files, tables, frames and rows: an id, a filter, and the subscriber.
 
-Ids name subscriptions in results, so they are strings or numbers, and no two are equal. `match` and `lint` set aside
-the same rows for the sake of their ids.
+Ids name subscriptions in results, so they are strings or numbers, and no two are equal. `match` and `lint` reject the
+same rows because of their ids.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ import pyarrow as pa
 
 from meetpoint.errors import EventError, FilterError, MeetpointError
 from meetpoint.language.filters.filter import Filter, FilterParser
-from meetpoint.language.schema.attribute import show_value
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Schema, show_value
 from meetpoint.matching.io.csv import CsvFile
-from meetpoint.matching.io.files import format_of, json_rows, open_parquet, parquet_batches
+from meetpoint.matching.io.events import format_of, json_rows, open_parquet, parquet_batches
 from meetpoint.matching.io.rejects import Rejected, SourceError, reject
 from meetpoint.matching.tables.arrow_columns import read_batch
 
 __all__ = [
     "LoadedSubscription",
     "Subscriptions",
-    "Unread",
+    "UnparsedSubscription",
     "id_problem",
     "id_repeated",
     "load_subscriptions",
-    "unread_subscriptions",
+    "unparsed_subscriptions",
 ]
 
 _COLUMNS = ("id", "filter", "subscriber")
@@ -50,7 +49,7 @@ class LoadedSubscription(msgspec.Struct, frozen=True):
     filter: Filter
 
 
-class Unread(msgspec.Struct, frozen=True):
+class UnparsedSubscription(msgspec.Struct, frozen=True):
     """A subscription with a good id whose filter is still a text."""
 
     row: int
@@ -62,10 +61,10 @@ class Unread(msgspec.Struct, frozen=True):
 def load_subscriptions(
     subscriptions: Subscriptions, rejected: Rejected, schema: Schema | None
 ) -> list[LoadedSubscription]:
-    """Whatever holds subscriptions, parsed; those without a good id or filter are set aside."""
+    """Return subscriptions, parsed; those without a good id or filter are rejected."""
     parser = FilterParser(schema)
     good: list[LoadedSubscription] = []
-    for one in unread_subscriptions(subscriptions, rejected):
+    for one in unparsed_subscriptions(subscriptions, rejected):
         try:
             good.append(LoadedSubscription(one.id, parser.parse(one.text)))
         except FilterError as error:
@@ -73,8 +72,8 @@ def load_subscriptions(
     return good
 
 
-def unread_subscriptions(subscriptions: Subscriptions, rejected: Rejected) -> Iterator[Unread]:
-    """Whatever holds subscriptions, with their ids checked and their filters unread."""
+def unparsed_subscriptions(subscriptions: Subscriptions, rejected: Rejected) -> Iterator[UnparsedSubscription]:
+    """Yield subscriptions with their ids checked and their filters as texts."""
     seen: set[Any] = set()
     for number, row in _rows(subscriptions, rejected):
         try:
@@ -89,7 +88,7 @@ def unread_subscriptions(subscriptions: Subscriptions, rejected: Rejected) -> It
             rejected(reject("subscriptions", number, str(error), _raw(row)))
 
 
-def _check_row(number: int, row: Mapping[str, Any]) -> Unread:
+def _check_row(number: int, row: Mapping[str, Any]) -> UnparsedSubscription:
     id_, text, subscriber = (_scalar(row.get(column)) for column in _COLUMNS)
     if id_ == "" and isinstance(id_, str):
         id_ = None
@@ -100,7 +99,7 @@ def _check_row(number: int, row: Mapping[str, Any]) -> Unread:
     text = text.text if isinstance(text, Filter) else text
     if not isinstance(text, str):
         raise EventError(f"id {show_value(id_)}: the subscription has no filter; write one, or TRUE for all events")
-    return Unread(number, id_, text, subscriber)
+    return UnparsedSubscription(number, id_, text, subscriber)
 
 
 def _scalar(value: Any) -> Any:
@@ -108,7 +107,7 @@ def _scalar(value: Any) -> Any:
 
 
 def id_problem(value: object) -> str | None:
-    """Why a value cannot name anything: what it `is`; None for one that can."""
+    """Return why a value cannot be an id (what it `is`); None if it can."""
     if isinstance(value, Mapping | list):
         return f"is {'an object' if isinstance(value, Mapping) else 'a list'}; give it a string or an integer"
     if value is None or (isinstance(value, float) and value != value):
@@ -121,7 +120,7 @@ def id_problem(value: object) -> str | None:
 
 
 def id_repeated(value: object) -> str:
-    """Why a second subscription of an id is set aside."""
+    """Return the reason to reject a second subscription of an id."""
     return f"id {show_value(value)}: occurs a second time; rename it"
 
 
@@ -188,7 +187,7 @@ def _frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """A cell of a frame as Python has it: NaN, NaT and NA are None, NumPy's scalars are plain."""
+    """Return a cell of a frame as a Python object: NaN, NaT and NA are None, NumPy scalars are plain."""
     import pandas as pd
 
     if isinstance(value, Filter | str | Mapping | list):

@@ -1,1 +1,1 @@
-"""Meet keys: which keys a conjunction and an event have, and the statistics by which a conjunction's key is chosen."""
+"""Meet keys of conjunctions and events, and the statistics by which a conjunction's key is chosen."""

@@ -1,11 +1,11 @@
-"""What was measured over many events, in a small file for whoever matches without having seen them.
+"""Feedback: measurements of many events, in a small file for matchers and brokers that have not seen them.
 
 `meetpoint.spark.measure` makes it. A matcher files filters by it (`Index.from_filters(…, sample=feedback.sample)`), a
 broker makes its key plan of it (`KeyPlan(feedback.statistics)`), asks for attributes in the order of their selectivity,
 and spreads values over nodes by their quantiles. None of it changes an answer, only how much work an answer takes.
 
 The file begins with a fixed line, its version, the length and the checksum of what follows. It is written beside its
-target and renamed, so that a reader never sees half of one. Reading it needs neither Spark nor, but for the sample,
+target and renamed, so that a reader never sees half of one. Reading it needs neither Spark nor, except for the sample,
 Arrow.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,18 +29,18 @@ from meetpoint.matching.keys.statistics import AttributeStatistics, Frequencies,
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PARTS_MAX", "VERSION", "Feedback", "Line"]
+__all__ = ["PARTS_MAX", "VERSION", "Feedback", "MeasuredQuantiles"]
 
 VERSION = 1
 PARTS_MAX = 1024
-"""Parts of equally many values that quantiles cut an attribute into."""
+"""Parts of equally many values into which quantiles cut an attribute."""
 _MAGIC = b"meetpoint feedback\n"
 _HEAD = len(_MAGIC) + 24
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Line(msgspec.Struct, frozen=True):
-    """Numbers, or timestamps as microseconds since 1970, in order: each stands for equally many values of events."""
+class MeasuredQuantiles(msgspec.Struct, frozen=True):
+    """Values in order (timestamps as microseconds since 1970); each stands for equally many values of events."""
 
     kind: Kind
     values: tuple[float, ...]
@@ -49,15 +49,15 @@ class Line(msgspec.Struct, frozen=True):
 class _Body(msgspec.Struct, frozen=True):
     statistics: Statistics
     selectivity: dict[str, float]
-    lines: dict[str, Line]
+    lines: dict[str, MeasuredQuantiles]
     sample: bytes
 
 
 class Feedback:
-    """What was measured: shares of keys, selectivity of attributes, quantiles, and some of the events.
+    """Measurements: shares of keys, selectivity of attributes, quantiles, and some of the events.
 
     `selectivity` is the share of events that satisfy a constraint on an attribute, on average over the constraints that
-    subscriptions have on it; empty where no subscriptions were measured.
+    subscriptions have on it; empty if no subscriptions were measured.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Feedback:
         statistics: Statistics,
         *,
         selectivity: Mapping[str, float] | None = None,
-        lines: Mapping[str, Line] | None = None,
+        lines: Mapping[str, MeasuredQuantiles] | None = None,
         sample: pa.Table | None = None,
     ) -> None:
         self.statistics = statistics
@@ -77,12 +77,12 @@ class Feedback:
 
     @property
     def events(self) -> int:
-        """How many events were measured."""
+        """The number of events that were measured."""
         return self.statistics.rows
 
     @property
     def sample(self) -> pa.Table | None:
-        """Some of the events, as an Arrow table; None where none were kept."""
+        """Some of the events, as an Arrow table; None if none were kept."""
         if not self._sample:
             return None
         import pyarrow as pa
@@ -90,10 +90,10 @@ class Feedback:
         return pa.ipc.open_stream(self._sample).read_all()
 
     def attribute_order(self) -> tuple[str, ...]:
-        """The attributes, the most selective first.
+        """Return the attributes, the most selective first.
 
-        First those that subscriptions constrain, by what was measured; then the others, by how likely it is that two
-        events hold the same value.
+        Attributes that subscriptions constrain come first, by what was measured; then the others, by how likely it is
+        that two events hold the same value.
         """
         likely = {name: _likeness(held) for name, held in self.statistics.attributes.items() if held.kinds}
         others = [(share, name) for name, share in likely.items() if name not in self.selectivity]
@@ -101,10 +101,9 @@ class Feedback:
         return tuple(name for _, name in [*sorted(measured), *sorted(others)])
 
     def quantiles(self, name: str, parts: int) -> list[float] | list[datetime]:
-        """The values that cut an attribute's into so many parts of equally many each: one fewer than there are parts.
+        """Return the values between parts of equally many values of an attribute: one fewer than parts.
 
-        They are numbers, or timestamps, in order; a value that is common may be there several times. NaN is not
-        counted.
+        They are numbers, or timestamps, in order; a common value may be there several times. NaN is not counted.
         """
         if not 1 <= parts <= PARTS_MAX:
             raise MeetpointError(f"quantiles of {name}: {parts} parts; ask for 1 to {PARTS_MAX}")
@@ -114,30 +113,32 @@ class Feedback:
                 f"quantiles of {name}: no numbers or timestamps were measured there; they are known of "
                 f"{', '.join(sorted(self._lines)) or 'no attribute'}"
             )
-        cuts = [line.values[part * len(line.values) // parts] for part in range(1, parts)]
+        cuts = list(_cut(line.values, parts))
         if line.kind is Kind.TIMESTAMP:
             return [_EPOCH + timedelta(microseconds=cut) for cut in cuts]
         return cuts
 
-    def cuts(self, parts: int) -> dict[str, Line]:
-        """Quantiles of all attributes that numbers or timestamps were measured of; timestamps as microseconds."""
+    def cuts(self, parts: int) -> dict[str, MeasuredQuantiles]:
+        """Return the quantiles of all attributes with numbers or timestamps; timestamps as microseconds."""
         held = {name: line for name, line in sorted(self._lines.items()) if line.values}
         return {
-            name: Line(line.kind, tuple(line.values[part * len(line.values) // parts] for part in range(1, parts)))
+            name: MeasuredQuantiles(
+                line.kind, tuple(line.values[part * len(line.values) // parts] for part in range(1, parts))
+            )
             for name, line in held.items()
         }
 
     # -- its file ------------------------------------------------------------------------------------------------------
 
     def to_bytes(self) -> bytes:
-        """The contents of its file; equal feedback has equal bytes."""
+        """Return the contents of the file; equal feedback has equal bytes."""
         body = msgspec.msgpack.encode(_Body(self.statistics, self.selectivity, self._lines, self._sample))
         numbers = (VERSION, len(body), zlib.crc32(body))
         return _MAGIC + b"".join(number.to_bytes(8, "little") for number in numbers) + body
 
     @staticmethod
     def from_bytes(data: bytes, name: str = "feedback") -> Feedback:
-        """The inverse of `to_bytes`; errors call the bytes by a name."""
+        """Return the feedback of bytes: the inverse of `to_bytes`. Errors call the bytes by a name."""
         if data[: len(_MAGIC)] != _MAGIC:
             raise MeetpointError(f"{name}: not a feedback file of Meetpoint; give one that Feedback.save wrote")
         version, length, checksum = (int.from_bytes(data[at : at + 8], "little") for at in range(len(_MAGIC), _HEAD, 8))
@@ -178,7 +179,7 @@ class Feedback:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Feedback:
-        """What a file says, checked whole."""
+        """Return the feedback of a file; the whole file is checked."""
         where = os.fspath(path)
         try:
             data = Path(where).read_bytes()
@@ -192,6 +193,10 @@ class Feedback:
     __hash__ = None  # type: ignore[assignment]  # it is compared, never looked up
 
 
+def _cut(values: Sequence[float], parts: int) -> tuple[float, ...]:
+    return tuple(values[part * len(values) // parts] for part in range(1, parts))
+
+
 def _canonical(name: str) -> str:
     try:
         return canonical_name(name)
@@ -200,7 +205,7 @@ def _canonical(name: str) -> str:
 
 
 def _likeness(held: AttributeStatistics) -> float:
-    """How likely it is that two events hold the same value of an attribute."""
+    """Return how likely it is that two events hold the same value of an attribute."""
     kinds: list[Frequencies[int] | Frequencies[str]] = [line.values for line in held.lines.values()]
     if held.text is not None:
         kinds.append(held.text.values)

@@ -1,8 +1,8 @@
-"""A meet key as a filter: the one that accepts exactly the events that have the key.
+"""Meet keys as filters: the filter of a key accepts exactly the events that have the key.
 
-So keys are counted, or met, by whatever matches filters. Numbers meet by the double nearest to them, and their filter
+So any matcher of filters can count keys, or join by them. Numbers meet by the double nearest to them, and their filter
 says the same of doubles and of exact values: a cell that begins at a double begins, for exact values, half-way from the
-double before it. Only of a text that is too long for a key (`shorten`) the filter accepts all with its beginning.
+double before it. If a text is too long for a key (`shorten`), the filter accepts all texts with its beginning.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = ["filter_of_key"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DIGITS = 1100
-"""Enough for the exact value half-way between any two doubles."""
+"""Digits that suffice for the exact value half-way between any two doubles."""
 _LONG = shorten("a" * 1000)
 _BEGINNING = _LONG.index("…")  # so many characters of a long text its key still holds
 
 
 def filter_of_key(key: MeetKey) -> Filter:
-    """The filter of one key; it is made for matching, and its text is only a name."""
+    """Return the filter of one key; it is made for matching, and its text is only a name."""
     if key.sort is KeySort.ALWAYS:
         return Filter(str(key), (Conjunction(()),))
     return Filter(str(key), (Conjunction(((key.attribute, _constraint(key)),)),))
@@ -90,14 +90,14 @@ def _one_value(key: MeetKey) -> Constraint:
 
 
 def _begin(kind: str, place: int) -> float:
-    """Where a place begins, as `edge_of`, but place 0 with the smallest numbers below zero, which lie there too."""
+    """Return where a place begins, as `edge_of`; but place 0 has the smallest numbers below zero too."""
     if kind == Kind.NUMBER and place == 0:
         return math.nextafter(edge_of(kind, -1), math.inf)
     return edge_of(kind, place)
 
 
 def _between(kind: str, low: float, high: float) -> Constraint:
-    """All from one edge to another, the second excluded; an infinite one is no edge at all."""
+    """Return a constraint from one edge to another, the second excluded; an infinite edge is none."""
     open_low, open_high = math.isinf(low), math.isinf(high)
     if kind == Kind.TIMESTAMP:
         first = None if open_low else _instant(int(low))
@@ -113,13 +113,13 @@ def _between(kind: str, low: float, high: float) -> Constraint:
 
 
 def _half_way(double: float) -> Decimal:
-    """Where the exact values begin that are rounded to a double or to a larger one."""
+    """Return where the exact values begin that are rounded to a double or to a larger one."""
     with localcontext(prec=_DIGITS):
         return (Decimal(double) + Decimal(math.nextafter(double, -math.inf))) / 2
 
 
 def _wins_ties(double: float) -> bool:
-    """Whether what lies just half-way is rounded up to a double: to the one whose last bit is 0."""
+    """Return whether a value just half-way is rounded up to this double: its last bit is 0 then."""
     return int(abs(double) / math.ulp(double)) % 2 == 0
 
 

@@ -1,12 +1,12 @@
-"""Which constraint of a conjunction leads to it: the plan, and the keys in use.
+"""The key plan: which constraint of a conjunction it is filed under, and the keys in use.
 
-A conjunction is filed under the constraint that the fewest events are expected to satisfy. What is expected comes from
-statistics of events, else from a schema, else from a guess; where it is wrong the work grows and nothing is missed,
-since an event's keys do not depend on it. So a plan may be replaced while conjunctions stay filed as they were.
+A conjunction is filed under the constraint that the fewest events are expected to satisfy. The expectation comes from
+statistics of events, else from a schema, else from a guess. A wrong one costs work and misses nothing, since an event's
+keys do not depend on it. So a plan may be replaced while conjunctions stay filed as they were.
 
-One sort of key an event cannot list by itself: MISSING, for the attributes it lacks. It has them for the names that
-the plan knows, those of its schema and those given to it. `a IS NULL` on any other name, and on its own, is filed
-under ALWAYS; beside any other constraint IS NULL never leads to a conjunction at all.
+An event cannot list one sort of key by itself: MISSING, for the attributes it lacks. It has them for the names that the
+plan knows, those of its schema and those given to it. `a IS NULL` on any other name, and on its own, is filed under
+ALWAYS; beside any other constraint IS NULL never leads to a conjunction at all.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from meetpoint.matching.keys.meet_keys import (
 )
 from meetpoint.matching.keys.statistics import Statistics, declared_share, guessed_share
 
-__all__ = ["Access", "KeyPlan", "LiveKeys", "Statistics"]
+__all__ = ["AccessPath", "KeyPlan", "LiveKeys", "Statistics"]
 
 VERSION = 1
-"""Of a plan's bytes, and of what its keys mean: nodes that differ in it must not share keys."""
+"""The version of a plan's bytes and of the meaning of its keys: nodes that differ in it must not share keys."""
 
 _CELLS_WORTH = 0.8
-"""Cells must hold a smaller part than this of what is found without them: by THERE, one key, or by fewer cells."""
+"""The part of the events of one THERE key, or of fewer cells, that cells must stay below to be worth it."""
 
 _LINES = NumberSet | TimestampSet
 _ORDER = {KeySort.VALUE: 0, KeySort.PREFIX: 1, KeySort.SUFFIX: 1, KeySort.GRAM: 2, KeySort.CELL: 3, KeySort.THERE: 4}
@@ -56,8 +56,8 @@ _ORDER = {KeySort.VALUE: 0, KeySort.PREFIX: 1, KeySort.SUFFIX: 1, KeySort.GRAM: 
 # -- the plan ----------------------------------------------------------------------------------------------------------
 
 
-class Access(msgspec.Struct, frozen=True):
-    """How a conjunction is filed: under which constraint, the share of events expected there, and its keys."""
+class AccessPath(msgspec.Struct, frozen=True):
+    """The way to file a conjunction: its constraint, the share of events expected there, and the keys."""
 
     attribute: str
     sort: KeySort
@@ -74,7 +74,7 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 class KeyPlan:
-    """Decides under which keys conjunctions are filed. Plans with the same contents decide the same, anywhere.
+    """A plan of the keys under which conjunctions are filed. Equal plans decide the same, on any machine.
 
     `names` are attributes, beside those of the schema, for which an event that lacks them has a MISSING key.
     """
@@ -95,14 +95,14 @@ class KeyPlan:
         self._missing = {MeetKey(KeySort.MISSING, name): split_name(name) for name in known}
 
     def share(self, keys: Sequence[MeetKey], places: Spans = ()) -> float:
-        """The share of events expected to have one of some keys, as in Statistics."""
+        """Return the share of events expected to have one of some keys, as in Statistics."""
         if self.statistics is not None and self.statistics.rows:
             return self.statistics.share(keys, places)
         declared = None if self.schema is None else self.schema.get(keys[0].attribute)
         return guessed_share(keys, places) if declared is None else declared_share(declared, keys, places)
 
-    def access(self, conjunction: Conjunction) -> Access:
-        """The way to file a conjunction that the fewest events are expected to take.
+    def access(self, conjunction: Conjunction) -> AccessPath:
+        """Return the way to file a conjunction that the fewest events are expected to take.
 
         Among equals: values, then prefixes and suffixes, grams, cells, presence; then the longer text, then the name.
         """
@@ -120,7 +120,7 @@ class KeyPlan:
             there: float | None = None
             for keys in candidates(name, constraint, self.cells_max, fine):
                 if not keys:
-                    return Access(name, KeySort.VALUE, 0.0, ())  # nothing satisfies it
+                    return AccessPath(name, KeySort.VALUE, 0.0, ())  # nothing satisfies it
                 first, share = keys[0], self.share(keys)
                 if first.sort is KeySort.CELL:
                     there = self.share((MeetKey(KeySort.THERE, name, first.kind),)) if there is None else there
@@ -134,32 +134,32 @@ class KeyPlan:
             missing = [MeetKey(KeySort.MISSING, canonical_name(name)) for name in conjunction.attributes]
             known = [(self.share((key,)), key) for key in missing if key in self._missing]
             chosen = (min(known)[1],) if known else (ALWAYS,)
-        return Access(chosen[0].attribute, chosen[0].sort, self.share(chosen) if best is None else best[0], chosen)
+        return AccessPath(chosen[0].attribute, chosen[0].sort, self.share(chosen) if best is None else best[0], chosen)
 
     def keys_of(self, conjunction: Conjunction) -> tuple[MeetKey, ...]:
-        """The keys under which a conjunction is filed; none where nothing satisfies it."""
+        """Return the keys under which a conjunction is filed; none if nothing satisfies it."""
         return self.access(conjunction).keys
 
     def keys_of_filter(self, filter_: Filter) -> tuple[MeetKey, ...]:
-        """The keys of all conjunctions of a filter, none twice."""
+        """Return the keys of all conjunctions of a filter, none twice."""
         return tuple(dict.fromkeys(key for conjunction in filter_.conjunctions for key in self.keys_of(conjunction)))
 
     def keys_of_event(self, attributes: Mapping[str, object]) -> frozenset[MeetKey]:
-        """All keys that clean attributes could satisfy. A long text has many grams: see `live` and KeyClasses."""
+        """Return all keys that clean attributes could satisfy. Long texts have many grams: see `live`, KeyClasses."""
         return keys_of_event(attributes, self._missing)
 
     def live(self, keys: Iterable[MeetKey] = ()) -> LiveKeys:
-        """The keys in use, to be asked instead of all that an event could have."""
+        """Return a set of keys in use, which an event looks up instead of listing all its keys."""
         return LiveKeys(keys)
 
     def to_bytes(self) -> bytes:
-        """The plan for another process; equal plans give equal bytes."""
+        """Return the plan for another process; equal plans give equal bytes."""
         schema = None if self.schema is None else self.schema.to_yaml()
         return msgspec.msgpack.encode(_Stored(VERSION, self.statistics, schema, self.names, self.cells_max))
 
     @staticmethod
     def from_bytes(data: bytes) -> KeyPlan:
-        """The inverse of `to_bytes`; ValueError where the bytes are no plan, or one of another version."""
+        """Return the plan of bytes: the inverse of `to_bytes`. ValueError for no plan, or another version."""
         found = msgspec.msgpack.decode(data, type=dict[str, msgspec.Raw]).get("version")
         if found is None or msgspec.msgpack.decode(found) != VERSION:
             raise ValueError(f"this is no key plan of version {VERSION}: make it with the Meetpoint that reads it")
@@ -175,11 +175,11 @@ class KeyPlan:
 
 
 _Tables: TypeAlias = dict[tuple[KeySort, str, int], dict[int | str, MeetKey]]
-"""Of one attribute: by sort, kind and size, the keys by what they hold."""
+"""The keys of one attribute: by sort, kind and size, then by their content."""
 
 
 class LiveKeys:
-    """The keys that something is filed under, each counted, and which of them an event has."""
+    """The keys in use, each with a count, which finds those that an event has."""
 
     __slots__ = ("_counts", "_missing", "_tables")
 
@@ -191,7 +191,7 @@ class LiveKeys:
             self.add(key)
 
     def add(self, key: MeetKey) -> None:
-        """One more use of a key."""
+        """Count one more use of a key."""
         count = self._counts.get(key, 0)
         self._counts[key] = count + 1
         if not count:
@@ -201,7 +201,7 @@ class LiveKeys:
                 self._missing[key] = split_name(key.attribute)
 
     def discard(self, key: MeetKey) -> None:
-        """One use of a key less; KeyError where there is none."""
+        """Count one use of a key less; KeyError if there is none."""
         count = self._counts.pop(key)
         if count > 1:
             self._counts[key] = count - 1
@@ -226,13 +226,13 @@ class LiveKeys:
 
     @property
     def classes(self) -> frozenset[KeyClass]:
-        """What is in use, in brief: for whoever makes an event's keys elsewhere."""
+        """The classes of the keys in use, for programs that make an event's keys elsewhere."""
         return frozenset(
             KeyClass(sort, name, kind, size) for name, tables in self._tables.items() for sort, kind, size in tables
         )
 
     def keys_of_event(self, attributes: Mapping[str, object]) -> frozenset[MeetKey]:
-        """The keys in use that clean attributes could satisfy: no others, however long a text is."""
+        """Return the keys in use that clean attributes could satisfy: no others, however long a text is."""
         found = [ALWAYS] if ALWAYS in self._counts else []
         for name, value in walk(attributes):
             if (tables := self._tables.get(name)) is not None:

@@ -1,8 +1,8 @@
-"""Meet keys: where a conjunction and an event that it accepts meet.
+"""Meet keys: a conjunction and every event that it accepts share one.
 
 A conjunction is filed under one of its constraints, which gives it a few keys; an event has every key that it could
-satisfy. What is filed under several keys is filed under disjoint ones, so a conjunction and an event that it accepts
-share exactly one key and nothing is found twice. Sharing a key is no match yet: the check follows.
+satisfy. The keys of a conjunction are disjoint, so it shares exactly one with an event that it accepts, and nothing is
+found twice. A shared key is no match yet: the check follows.
 
 | a constraint | its keys |
 | --- | --- |
@@ -11,12 +11,12 @@ share exactly one key and nothing is found twice. Sharing a key is no match yet:
 | LIKE '%SE' | SUFFIX, its last characters |
 | LIKE '%YS%' and any other literal run | GRAM, a few characters of it |
 | a range of numbers or timestamps | CELL, disjoint dyadic cells that cover it |
-| `!=`, NOT LIKE, IS NOT NULL, what is too wide | THERE: the event has the attribute (of that kind) |
+| `!=`, NOT LIKE, IS NOT NULL, a constraint that is too wide | THERE: the event has the attribute (of that kind) |
 | IS NULL | MISSING |
 | nothing | ALWAYS |
 
-Numbers are placed by the double nearest to them. Rounding keeps order, so whatever satisfies a range exactly lies,
-rounded, between its rounded ends: 1, 1.0 and Decimal("1.00") meet, and a key is never missed. The double (or the
+Numbers are placed by the double nearest to them. Rounding keeps order, so a number within a range lies, rounded,
+between its rounded ends: 1, 1.0 and Decimal("1.00") meet, and a key is never missed. The double (or the
 microsecond) becomes a signed 64-bit *code* of the same order. Cells lie on *places*: codes, but with all beyond a far
 end thrown together (from 2**64 and within 2**-64 of zero; before 1827 and after 2112), which shortens the way of
 `x > 5` to its end and keeps order too. A cell is the places that agree in all but their last bits. An event lies in one
@@ -49,8 +49,7 @@ from meetpoint.language.filters.constraints import (
     TimestampSet,
 )
 from meetpoint.language.filters.intervals import Interval, Intervals
-from meetpoint.language.filters.like import ANY_CHAR, Pattern
-from meetpoint.language.filters.patterns import prefix_interval
+from meetpoint.language.filters.like import ANY_CHAR, Pattern, prefix_interval
 from meetpoint.language.names import find, join_name, split_name
 from meetpoint.language.timestamps import format_timestamp
 from meetpoint.language.values import Kind, kind_of
@@ -58,7 +57,7 @@ from meetpoint.language.values import Kind, kind_of
 __all__ = ["ALWAYS", "CELLS_MAX", "PREFIX_MAX", "KeyClass", "KeyClasses", "KeySort", "MeetKey", "candidates", "code_of"]
 
 PREFIX_MAX = 3
-"""Characters of a prefix, suffix or gram: enough to tell most texts apart, few enough that an event has few keys."""
+"""Characters of a prefix, suffix or gram: enough to tell most texts apart, few enough for few keys per event."""
 CELLS_MAX = 16
 """Cells that cover a range."""
 VALUES_MAX = 256
@@ -72,7 +71,7 @@ LADDERS: dict[str, tuple[int, ...]] = {
     Kind.NUMBER: (*range(20, 44, 4), *range(44, 60, 2)),  # 52 is a binade, [8, 16); 58 is all from 1.0 upwards
     Kind.TIMESTAMP: (*range(24, 32, 4), *range(32, 54, 2)),  # 24 is 17 seconds, 32 is 72 minutes, 44 half a year
 }
-"""The sizes of cells, as the number of bits that places in one cell need not share."""
+"""The sizes of cells: the number of bits that places in one cell need not share."""
 ENDS: dict[str, tuple[int, int]] = {Kind.NUMBER: (-(2**59), 2**59 - 1), Kind.TIMESTAMP: (-(2**52), 2**52 - 1)}
 """The first place and the last."""
 _SLACK_MAX: dict[str, int] = {Kind.NUMBER: 2**50, Kind.TIMESTAMP: 2**42}  # a quarter of a binade, 51 days
@@ -91,7 +90,7 @@ Spans: TypeAlias = Sequence[tuple[int, int]]
 
 
 class KeySort(StrEnum):
-    """What an event must have to have a key."""
+    """A sort of key, by what an event must have to have the key."""
 
     VALUE = "value"
     PREFIX = "prefix"
@@ -104,7 +103,7 @@ class KeySort(StrEnum):
 
 
 class KeyClass(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False):
-    """What keys have in common that an event makes in one go; `size` is a length or a level, see MeetKey."""
+    """A class of keys that an event makes in one go; `size` is a length or a level, see MeetKey."""
 
     sort: KeySort
     attribute: str = ""
@@ -113,10 +112,11 @@ class KeyClass(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=Fals
 
 
 class MeetKey(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False, array_like=True):
-    """A place to meet. The same in every process: compare keys, or their digests, never Python's `hash`.
+    """A key under which a conjunction and an event meet.
 
-    `kind` is empty where it does not matter. `size` is the length of a prefix, suffix or gram and the level of a cell;
-    `number` a value's code or a cell's place among those of its level; `text` a value or a part of one.
+    It is the same in every process: compare keys, or their digests, never Python's `hash`. `kind` is empty where it
+    does not matter. `size` is the length of a prefix, suffix or gram and the level of a cell; `number` a value's code
+    or a cell's place among those of its level; `text` a value or a part of one.
     """
 
     sort: KeySort
@@ -132,7 +132,7 @@ class MeetKey(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False
         return self.number << self.size, ((self.number + 1) << self.size) - 1
 
     def digest(self, bits: int = 64) -> int:
-        """A number of so many bits (at most 512) for overlays and partitions, the same on every machine."""
+        """Return a number of so many bits (at most 512) for overlays and partitions, the same on every machine."""
         if not 1 <= bits <= 512:
             raise ValueError(f"a digest of {bits} bits; it has 1 to 512")
         hashed = blake2b(digest_size=-(-bits // 8), person=b"meetpoint key 1")
@@ -171,7 +171,7 @@ Ways: TypeAlias = list[tuple[MeetKey, ...]]
 
 
 def code_of(value: object) -> int:
-    """The code of a number, a boolean or a timestamp: a signed 64-bit integer, in the order of the values."""
+    """Return the code of a number, a boolean or a timestamp: a signed 64-bit integer, in the order of the values."""
     if isinstance(value, datetime):
         return (value - _EPOCH) // _MICROSECOND
     if isinstance(value, bool):
@@ -184,7 +184,7 @@ def code_of(value: object) -> int:
 
 
 def double_of(code: int) -> float:
-    """The double of a number's code; NaN for all that lies behind infinity."""
+    """Return the double of a number's code; NaN for all that lies behind infinity."""
     if code > _INFINITY:
         return math.nan
     double: float = _DOUBLE.unpack(_LONG.pack(min(abs(code), _INFINITY)))[0]
@@ -192,7 +192,7 @@ def double_of(code: int) -> float:
 
 
 def place_of(kind: str, code: int) -> int:
-    """Where a code lies among cells: in the order of codes, but all beyond the far ends in one place."""
+    """Return where a code lies among cells: in the order of codes, but all beyond the far ends in one place."""
     first, last = ENDS[kind]
     if kind == Kind.NUMBER:
         code = max(code - _SMALL, 0) if code >= 0 else min(code + _SMALL, 0)
@@ -200,7 +200,7 @@ def place_of(kind: str, code: int) -> int:
 
 
 def edge_of(kind: str, place: int) -> float:
-    """The double, or the microsecond, at which a place begins; infinite at the far ends."""
+    """Return the double, or the microsecond, at which a place begins; infinite at the far ends."""
     first, last = ENDS[kind]
     if not first < place <= last:
         return math.copysign(math.inf, place)
@@ -216,7 +216,7 @@ def _show(kind: str, value: float) -> str:
 
 
 def shorten(text: str) -> str:
-    """A value as a key holds it: itself, or its beginning and its hash. Two that look alike only share a key."""
+    """Return a value as a key holds it: itself, or its beginning and its hash. Collisions only share a key."""
     if len(text) <= _TEXT_MAX:
         return text
     return f"{text[: _TEXT_MAX // 2]}…{blake2b(text.encode(), digest_size=12).hexdigest()}"
@@ -227,15 +227,15 @@ def shorten(text: str) -> str:
 
 @lru_cache(maxsize=16384)
 def canonical_name(name: str) -> str:
-    """The one spelling of a name, which keys use."""
+    """Return the one spelling of a name, which keys use."""
     return join_name(split_name(name))
 
 
 def candidates(name: str, constraint: Constraint, cells_max: int, fine: bool) -> Ways:
-    """The ways to file a constraint on an attribute, each with all its keys; `()` where nothing satisfies it.
+    """Return the ways to file a constraint on an attribute, each with all its keys; `()` if nothing satisfies it.
 
-    Of the keys of one way, an event that satisfies the constraint has exactly one. `fine` adds a way with as many cells
-    as may be where the usual few are coarse: for events that lie closely together at the end of a wide range.
+    Of the keys of one way, an event that satisfies the constraint has exactly one. If the usual cells are coarse,
+    `fine` adds a way with as many cells as possible: for events that lie closely together at the end of a wide range.
     """
     match constraint:
         case Absent():
@@ -252,7 +252,7 @@ def candidates(name: str, constraint: Constraint, cells_max: int, fine: bool) ->
 
 
 def line_of(constraint: NumberSet | TimestampSet) -> tuple[Kind, list[int], Spans]:
-    """The kind of what is accepted, and its codes if it is some values, else its places.
+    """Return the kind of the accepted values, and their codes if they are single values, else their places.
 
     Of numbers it is both views at once. An exact value just within an open end rounds onto it: exact ends are closed.
     """
@@ -270,7 +270,7 @@ def line_of(constraint: NumberSet | TimestampSet) -> tuple[Kind, list[int], Span
 
 
 def _spans(intervals: Intervals, closed: bool) -> list[tuple[int, int]]:
-    """The codes of intervals. An open end leaves its own code out, unless ends are to count as closed."""
+    """Return the codes of intervals. An open end leaves its own code out, unless ends count as closed."""
     spans = []
     for interval in intervals:
         low = _FIRST if interval.low is None else code_of(interval.low) + (interval.low_open and not closed)
@@ -281,7 +281,7 @@ def _spans(intervals: Intervals, closed: bool) -> list[tuple[int, int]]:
 
 
 def joined(spans: Iterable[tuple[int, int]], near: int = 0) -> list[tuple[int, int]]:
-    """Sorted, and those that overlap, or come as near as said, made one: what rounding threw together counts once."""
+    """Return spans in order; spans that overlap, or are as `near` as said, become one, so that none counts twice."""
     out: list[tuple[int, int]] = []
     for low, high in sorted(spans):
         if out and low <= out[-1][1] + near:
@@ -304,7 +304,7 @@ def _ways_on_line(name: str, constraint: NumberSet | TimestampSet, cells_max: in
 
 
 def _cover(spans: Spans, ladder: Sequence[int], cells_max: int, slack: int) -> list[tuple[int, int]] | None:
-    """Disjoint cells, as level and number, that hold all places of some spans; None where `cells_max` are too few.
+    """Return disjoint cells, as level and number, that hold all places of some spans; None if too many.
 
     The spans are widened to whole cells of one level, then made up of cells of it and of larger ones. It is the highest
     level that adds no more than `slack`, or else the first above it with few enough cells.
@@ -327,7 +327,7 @@ def _cover(spans: Spans, ladder: Sequence[int], cells_max: int, slack: int) -> l
 
 
 def _cells_of(runs: Spans, ladder: Sequence[int], cells_max: int) -> list[tuple[int, int]] | None:
-    """The fewest cells, in order, that make up exactly these runs of cells of the lowest level; None if too many."""
+    """Return the fewest cells, in order, that make up exactly these runs of the lowest level; None if too many."""
     cells: list[tuple[int, int]] = []
     for low, high in runs:
         back: list[tuple[int, int]] = []
@@ -371,9 +371,9 @@ def _part(sort: KeySort, name: str, text: str) -> MeetKey:
 
 
 def _prefixes(intervals: Intervals) -> list[str]:
-    """Beginnings, none of which begins another, one of which each string of the intervals has; none where some lack it.
+    """Return beginnings, of which each string of the intervals has exactly one; none if a string has none.
 
-    As long as may be, and shorter where they would be many.
+    They are as long as possible, and shorter if they would be too many.
     """
     for length in range(PREFIX_MAX, 0, -1):
         kept: list[str] = []
@@ -388,7 +388,7 @@ def _prefixes(intervals: Intervals) -> list[str]:
 
 
 def _prefix(interval: Interval, length: int) -> str:
-    """What all strings of an interval begin with, up to a length."""
+    """Return what all strings of an interval begin with, up to a length."""
     low, high = interval.low or "", interval.high
     assert isinstance(low, str)
     if interval.is_point:
@@ -402,7 +402,7 @@ def _prefix(interval: Interval, length: int) -> str:
 
 
 def _grams(pattern: Pattern) -> list[str]:
-    """The longest grams of a pattern's literal runs, in order."""
+    """Return the longest grams of a pattern's literal runs, in order."""
     runs = [run for piece in pattern.pieces for run in piece.split(ANY_CHAR) if run]
     size = min(PREFIX_MAX, max(map(len, runs), default=0))
     grams: list[str] = []
@@ -414,7 +414,7 @@ def _grams(pattern: Pattern) -> list[str]:
 # -- events ------------------------------------------------------------------------------------------------------------
 
 Sizes: TypeAlias = Mapping[tuple[str, str], Sequence[int]]
-"""Which keys to make of an attribute: by sort and kind, the sizes."""
+"""The keys to make of an attribute: by sort and kind, the sizes."""
 
 _EVERY_SIZE: Sizes = {
     (KeySort.THERE, ""): (0,),
@@ -426,7 +426,7 @@ _joined_name = lru_cache(maxsize=16384)(join_name)
 
 
 def walk(attributes: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterator[tuple[str, object]]:
-    """Every attribute of an event that is there, by its canonical name: also each nested object, before its parts."""
+    """Yield every attribute that an event has, by its canonical name; each nested object before its parts."""
     for segment, value in attributes.items():
         if value is None:
             continue
@@ -437,7 +437,7 @@ def walk(attributes: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterat
 
 
 def _keys_of_value(name: str, value: object, sizes: Sizes = _EVERY_SIZE) -> list[MeetKey]:
-    """All keys that a clean value, not NULL, gives an event; only of the classes asked for."""
+    """Return all keys that a clean value, not NULL, gives an event; only of the classes asked for."""
     keys = [MeetKey(KeySort.THERE, name)] if (KeySort.THERE, "") in sizes else []
     kind = kind_of(value)
     if kind is None:
@@ -461,7 +461,7 @@ def _keys_of_value(name: str, value: object, sizes: Sizes = _EVERY_SIZE) -> list
 
 
 def parts_of(sort: KeySort, size: int, text: str) -> Collection[str]:
-    """The prefix, the suffix or the distinct grams of a size in a text; none where it is shorter."""
+    """Return the prefix, the suffix or the distinct grams of a size in a text; none if it is shorter."""
     length = len(text)
     if length < size:
         return ()
@@ -477,7 +477,7 @@ def keys_of_event(
     missing: Mapping[MeetKey, tuple[str, ...]],
     asked: Mapping[str, Sizes] | None = None,
 ) -> frozenset[MeetKey]:
-    """All keys of clean attributes, or those of the classes asked for; MISSING only for the keys named, by path."""
+    """Return all keys of clean attributes, or of the classes asked for; MISSING only for the keys given, by path."""
     keys = [ALWAYS]
     for name, value in walk(attributes):
         if asked is None:
@@ -489,7 +489,7 @@ def keys_of_event(
 
 
 class KeyClasses:
-    """Which classes of keys are in use, for whoever does not know the keys: far fewer, and they hardly change."""
+    """The classes of keys in use, for programs that do not know the keys: they are far fewer, and hardly change."""
 
     __slots__ = ("_asked", "_missing", "classes")
 
@@ -504,5 +504,5 @@ class KeyClasses:
                 self._asked.setdefault(one.attribute, {}).setdefault((one.sort, one.kind), []).append(one.size)
 
     def keys_of_event(self, attributes: Mapping[str, object]) -> frozenset[MeetKey]:
-        """All keys of these classes that clean attributes could satisfy, and ALWAYS."""
+        """Return all keys of these classes that clean attributes could satisfy, and ALWAYS."""
         return keys_of_event(attributes, self._missing, self._asked)

@@ -1,6 +1,6 @@
-"""How many events have a key: what a sample or counts of events say, what a schema says, what is guessed otherwise.
+"""Statistics: the share of events that have a key, by a sample or counts of events, by a schema, or by a guess.
 
-Shares of events are all that a plan decides by. Where they are wrong the work grows, and nothing is missed.
+A plan decides by shares of events alone. A wrong share costs work and misses nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from meetpoint.language.schema.attribute import Attribute
+from meetpoint.language.schema.schema import Attribute
 from meetpoint.language.values import Kind, Type, clean_attributes, kind_of
 from meetpoint.matching.keys.meet_keys import (
     LADDERS,
@@ -45,9 +45,9 @@ __all__ = [
 ]
 
 ROWS_MAX = 4096
-"""Events of a sample that statistics are made from; of more, a fair sample is kept."""
+"""Events of a sample from which statistics are made; of more, a fair sample is kept."""
 ATTRIBUTES_MAX = 1024
-"""Attributes that statistics hold: those most often there."""
+"""Attributes that statistics hold: the most frequent ones."""
 COMMON_MAX = 256
 """Values of an attribute counted one by one."""
 PARTS_MAX = 2048
@@ -76,7 +76,7 @@ class Frequencies(msgspec.Struct, Generic[_T], frozen=True):
 
     @staticmethod
     def of_common(common: Mapping[_T, int], rows: float, rest: int, others: int) -> Frequencies[_T]:
-        """From the counts of common things; of `others` only how often they occur together, the `rest`, is known."""
+        """Return frequencies from the counts of common things; of `others` only their sum, the `rest`, is known."""
         other = rest / others if rest > 0 and others > 0 else 0.5  # never seen is rare, not impossible
         return Frequencies({thing: count / rows for thing, count in common.items()}, other / rows)
 
@@ -85,21 +85,21 @@ class Frequencies(msgspec.Struct, Generic[_T], frozen=True):
 
 
 class LineStatistics(msgspec.Struct, frozen=True):
-    """Of values of one kind that have codes: how common some are, and where some of them lie, in order."""
+    """Statistics of values of one kind that have codes: frequencies of some, and the places of some, in order."""
 
     values: Frequencies[int]
     places: tuple[int, ...]
 
 
 class TextStatistics(msgspec.Struct, frozen=True):
-    """Of strings: how common some are, and their prefixes, suffixes and grams."""
+    """Statistics of strings: frequencies of some, and of their prefixes, suffixes and grams."""
 
     values: Frequencies[str]
     parts: dict[KeySort, Frequencies[str]]
 
 
 class AttributeStatistics(msgspec.Struct, frozen=True):
-    """Of one attribute: the share of events that have it, and have it of a kind, and what those hold."""
+    """Statistics of one attribute: the share of events that have it, by kind, and statistics of its values."""
 
     there: float
     kinds: dict[Kind, float]
@@ -108,12 +108,15 @@ class AttributeStatistics(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of_object(there: float) -> AttributeStatistics:
-        """Of an attribute that holds values of no kind, or none at all."""
+        """Return statistics of an attribute that holds values of no kind, or none at all."""
         return AttributeStatistics(there, {}, {}, None)
 
     @staticmethod
     def of_line(there: float, kind: Kind, values: Frequencies[int], codes: Iterable[int]) -> AttributeStatistics:
-        """Of values of one kind that have codes: `codes` in order, at least one, each stands for as many events."""
+        """Return statistics of values of one kind that have codes.
+
+        `codes` are in order, at least one, and each stands for as many events.
+        """
         places = tuple(place_of(kind, code) for code in codes) if kind in LADDERS else ()
         return AttributeStatistics(there, {kind: there}, {kind: LineStatistics(values, places)}, None)
 
@@ -121,11 +124,11 @@ class AttributeStatistics(msgspec.Struct, frozen=True):
     def of_text(
         there: float, values: Frequencies[str], parts: Mapping[KeySort, Frequencies[str]]
     ) -> AttributeStatistics:
-        """Of strings."""
+        """Return statistics of strings."""
         return AttributeStatistics(there, {Kind.STRING: there}, {}, TextStatistics(values, dict(parts)))
 
     def share(self, keys: Sequence[MeetKey], places: Spans = ()) -> float:
-        """The share of events with one of some keys, as in Statistics; 0 for what was never seen."""
+        """Return the share of events with one of some keys, as in Statistics; 0 for a key never seen."""
         first = keys[0]
         sort, kind = first.sort, first.kind
         if sort is KeySort.THERE:
@@ -149,14 +152,14 @@ class AttributeStatistics(msgspec.Struct, frozen=True):
 
 
 class Statistics(msgspec.Struct, frozen=True):
-    """What a sample of events says about how many events have a key."""
+    """Statistics of a sample of events: how many events have a key."""
 
     rows: int
     attributes: dict[str, AttributeStatistics]
 
     @staticmethod
     def of_events(rows: Iterable[Mapping[str, object]], *, rows_max: int = ROWS_MAX) -> Statistics:
-        """From events' attributes; from a fair sample where they are many. The same rows give the same statistics."""
+        """Return statistics of events' attributes, or of a fair sample of many; equal rows give equal statistics."""
         sample: list[Mapping[str, object]] = []
         chance = random.Random(0)
         for number, row in enumerate(rows):
@@ -172,9 +175,9 @@ class Statistics(msgspec.Struct, frozen=True):
         return Statistics(len(sample), {name: _attribute_statistics(held[name], len(sample)) for name in sorted(kept)})
 
     def share(self, keys: Sequence[MeetKey], places: Spans = ()) -> float:
-        """The share of events expected to have one of some disjoint keys of one sort on one attribute.
+        """Return the share of events expected to have one of some disjoint keys of one sort on one attribute.
 
-        Instead of all cells, one may come with the places in question.
+        One cell may stand for all of them if `places` are given.
         """
         least = 0.5 / max(self.rows, 1)
         held = self.attributes.get(keys[0].attribute)
@@ -202,7 +205,7 @@ def _line_statistics(kind: Kind, codes: list[int], rows: int) -> LineStatistics:
 
 
 def text_statistics(texts: list[str], rows: int) -> TextStatistics:
-    """Of the strings that some of so many events hold; parts are counted until there were enough characters."""
+    """Return statistics of strings, held by some of so many events; parts of enough characters are counted."""
     counts: dict[KeySort, Counter[str]] = {sort: Counter() for sort in PARTS}
     seen = characters = 0
     for text in texts:
@@ -247,7 +250,7 @@ def _places(cells: Sequence[MeetKey]) -> Spans:
 
 
 def guessed_share(keys: Sequence[MeetKey], places: Spans = ()) -> float:
-    """By nothing but what keys are like."""
+    """Return a share by the keys alone."""
     first = keys[0]
     match first.sort:
         case KeySort.VALUE:
@@ -264,7 +267,7 @@ def guessed_share(keys: Sequence[MeetKey], places: Spans = ()) -> float:
 
 
 def _before(spread: Sequence[tuple[int, float]], place: int) -> float:
-    """The share of values before a place."""
+    """Return the share of values before a place."""
     at = bisect_left(spread, place, key=lambda point: point[0])
     if at == 0 or at == len(spread):
         return 1.0 if at else 0.0
@@ -273,7 +276,7 @@ def _before(spread: Sequence[tuple[int, float]], place: int) -> float:
 
 
 def declared_share(attribute: Attribute, keys: Sequence[MeetKey], places: Spans) -> float:
-    """By an attribute's type and bounds, its values taken as even between them."""
+    """Return a share by an attribute's type and bounds, as if its values were even between them."""
     first = keys[0]
     kind = attribute.type.kind
     if first.sort in (KeySort.THERE, KeySort.MISSING) and not first.kind:

@@ -1,8 +1,8 @@
-"""How often values occur in events, counted where the events are, in columns and within bounded memory.
+"""Counts of values in events, made where the events are, in columns and within bounded memory.
 
 Counts of parts of the events add up to those of the whole. Of each part the `KEPT` most common values of an attribute
 are handed on. Their counts are exact as long as the part has no more than `CAPACITY` distinct values; of more, the
-rarest are forgotten from time to time, so that what is common may be counted a little too low.
+rarest are dropped from time to time, so that common values may be counted a little too low.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from meetpoint.language.values import Kind, Type
 from meetpoint.matching.keys.meet_keys import PREFIX_MAX, KeySort, shorten
 from meetpoint.matching.tables.arrow_columns import find_array, read_values
 
-__all__ = ["CAPACITY", "EventTallies", "Tally", "read_value", "show_value"]
+__all__ = ["CAPACITY", "EventValueCounts", "ValueCounts", "read_value", "show_value"]
 
 CAPACITY = 16_384
 """Distinct values of an attribute that are counted at a time."""
 KEPT = 4096
-"""Of these, those that are handed on."""
+"""The most common of these, which are handed on."""
 _SHORT = 64
 """Characters of a text that a key always holds whole."""
 
 
-class Tally:
+class ValueCounts:
     """Counts of the values of arrays of one type."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
@@ -43,23 +43,23 @@ class Tally:
         self._size = 0
 
     def add(self, values: pa.Array) -> None:
-        """Count the values of an array; nulls are none."""
+        """Count the values of an array; nulls are not counted."""
         counted = values.drop_null().value_counts()
         self._values.append(counted.field(0))
         self._counts.append(counted.field(1).to_numpy())
         self._size += len(counted)
         if self._size > 2 * self._capacity:
-            self._settle(self._capacity, self._capacity // 2)
+            self._fold(self._capacity, self._capacity // 2)
 
     def counts(self) -> tuple[pa.Array, list[int]]:
-        """The most common values, each once, and how often each was seen."""
+        """Return the most common values, each once, and how often each was seen."""
         if not self._values:
             return pa.nulls(0), []
-        self._settle(KEPT, KEPT)
+        self._fold(KEPT, KEPT)
         return self._values[0], self._counts[0].tolist()
 
-    def _settle(self, most: int, kept: int) -> None:
-        """Add up; where there are more values than may be, keep the most common ones only."""
+    def _fold(self, most: int, kept: int) -> None:
+        """Add up; if there are more values than `most`, keep the most common ones only."""
         coded = pa.concat_arrays(self._values).dictionary_encode()
         counts = np.zeros(len(coded.dictionary), np.int64)
         np.add.at(counts, coded.indices.to_numpy(), np.concatenate(self._counts))
@@ -70,13 +70,13 @@ class Tally:
         self._values, self._counts, self._size = [values], [counts], len(counts)
 
 
-class EventTallies:
-    """Counts of the values of some attributes, and of the prefixes and suffixes of texts that keys can hold."""
+class EventValueCounts:
+    """Counts of the values of attributes, and of the prefixes and suffixes of texts that keys can hold."""
 
     def __init__(self, types: Mapping[str, Type], capacity: int = CAPACITY) -> None:
         self._types = types
         self._capacity = capacity
-        self._tallies: dict[tuple[str, KeySort, int], Tally] = {}
+        self._tallies: dict[tuple[str, KeySort, int], ValueCounts] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the events of a batch."""
@@ -100,11 +100,11 @@ class EventTallies:
             self._tally(name, KeySort.PREFIX, size).add(pc.utf8_slice_codeunits(long, 0, size))
             self._tally(name, KeySort.SUFFIX, size).add(pc.utf8_slice_codeunits(long, -size))
 
-    def _tally(self, name: str, sort: KeySort, size: int) -> Tally:
-        return self._tallies.setdefault((name, sort, size), Tally(self._capacity))
+    def _tally(self, name: str, sort: KeySort, size: int) -> ValueCounts:
+        return self._tallies.setdefault((name, sort, size), ValueCounts(self._capacity))
 
     def rows(self) -> Iterator[tuple[str, KeySort, str, int]]:
-        """All counts: an attribute, a sort of key, a value as a text, how often."""
+        """Yield all counts: an attribute, a sort of key, a value as a text, how often."""
         for (name, sort, _), tally in self._tallies.items():
             values, counts = tally.counts()
             for value, count in zip(read_values(split_name(name), values), counts, strict=True):
@@ -121,14 +121,14 @@ def _shortened(texts: pa.Array) -> pa.Array:
 
 
 def show_value(value: object) -> str:
-    """A value as a text from which `read_value` reads it again."""
+    """Return a value as a text from which `read_value` reads it again."""
     if isinstance(value, datetime):
         return format_timestamp(value)
     return repr(value) if isinstance(value, float) else str(value)
 
 
 def read_value(text: str, type_: Type) -> Any:
-    """The value of a type that a text of `show_value` says."""
+    """Return the value of a text of `show_value`."""
     match type_:
         case Type.INTEGER:
             return int(text)

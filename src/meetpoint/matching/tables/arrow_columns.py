@@ -1,7 +1,7 @@
-"""Arrow's columns: found by an attribute's name, prepared for constraints, and read as Python's values.
+"""Arrow columns: found by an attribute's name, prepared for constraints, and read as Python objects.
 
-Encodings (dictionary, run ends) are undone first. Naive timestamps are UTC, and a timestamp that no attribute holds,
-finer than a microsecond or outside the years 1 to 9999, refuses its column.
+Encodings (dictionary, run ends) are undone first. Naive timestamps are UTC. A timestamp that no attribute holds, finer
+than a microsecond or outside the years 1 to 9999, refuses its column.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from meetpoint.matching.tables.prepared_columns import (
     WORD,
     Array,
     CodedColumn,
-    Column,
     LineColumn,
     Mask,
+    PreparedColumn,
     float_ranges,
     instant_column,
     ordered_texts,
@@ -46,7 +46,7 @@ _NANOS = 1000
 
 
 def find_array(batch: pa.RecordBatch, name: str) -> Any:
-    """The column of an attribute by its canonical name, its encoding undone; None where there is none."""
+    """Return the column of an attribute by its canonical name, its encoding undone; None if there is none."""
     head, *rest = split_name(name)
     at = batch.schema.get_all_field_indices(head)
     if not at:
@@ -74,10 +74,10 @@ def _decoded(array: Any) -> Any:
 # -- preparation -------------------------------------------------------------------------------------------------------
 
 
-def prepare(name: str, array: Any, length: int) -> Column:
-    """A column ready for constraints; None is one without a value."""
+def prepare(name: str, array: Any, length: int) -> PreparedColumn:
+    """Return a column ready for constraints; None is a column without a value."""
     if array is None:
-        return Column(np.zeros(length, dtype=np.bool_))
+        return PreparedColumn(np.zeros(length, dtype=np.bool_))
     valid = np.asarray(array.is_valid())
     type_ = array.type
     if pa.types.is_boolean(type_):
@@ -96,10 +96,10 @@ def prepare(name: str, array: Any, length: int) -> Column:
         encoded = pc.cast(array, pa.string()).dictionary_encode()
         texts: Any = read_values(split_name(name), encoded.dictionary)
         return ordered_texts(valid, np.asarray(encoded.indices.fill_null(0)), texts)
-    return Column(valid)
+    return PreparedColumn(valid)
 
 
-def _decimals(array: Any, valid: Mask) -> Column:
+def _decimals(array: Any, valid: Mask) -> PreparedColumn:
     type_ = array.type
     if type_.bit_width < 128:  # the kernels do not all know the short ones
         array = pc.cast(array, type_ := pa.decimal128(type_.precision, type_.scale))
@@ -113,7 +113,7 @@ def _decimals(array: Any, valid: Mask) -> Column:
 
 
 def instants_of(path: tuple[str, ...], array: Any) -> Array:
-    """Timestamps as microseconds since 1970, by their integers: a zone only says how to show an instant."""
+    """Return timestamps as microseconds since 1970, by their integers: a zone only says how to show an instant."""
     ticks = np.asarray(array.cast(pa.int64()).fill_null(0))
     unit = array.type.unit
     if unit == "ns":
@@ -134,7 +134,7 @@ def instants_of(path: tuple[str, ...], array: Any) -> Array:
 
 
 def read_batch(batch: pa.RecordBatch) -> list[dict[str, object]]:
-    """The rows of a batch as Python's values; EventError names a column that has none."""
+    """Return the rows of a batch as Python objects; EventError names a column that cannot be read."""
     names = batch.schema.names
     for name in names:
         if names.count(name) > 1:
@@ -146,7 +146,7 @@ def read_batch(batch: pa.RecordBatch) -> list[dict[str, object]]:
 
 
 def read_values(path: tuple[str, ...], array: Any) -> list[object]:
-    """The values of a column, timestamps in UTC."""
+    """Return the values of a column, timestamps in UTC."""
     array = _decoded(array)
     if pa.types.is_timestamp(array.type):
         micros = instants_of(path, array).tolist()
@@ -170,7 +170,7 @@ def read_values(path: tuple[str, ...], array: Any) -> list[object]:
 
 
 def check_arrow_kinds(columns: pa.Schema, schema: Schema | None) -> None:
-    """EventError for a column of another kind than the schema says. Of numbers any type will do, and any bounds."""
+    """Raise EventError for a column of another kind than the schema says; any type and bounds of numbers will do."""
     for attribute in () if schema is None else schema:
         held: Any = pa.struct(list(columns))
         for depth, segment in enumerate(attribute.path):

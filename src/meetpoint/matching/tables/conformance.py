@@ -1,8 +1,8 @@
-"""Arrow columns and JSON texts against a schema: whole columns at a time, and only the rows in doubt one by one.
+"""Conformance of Arrow columns and JSON texts to a schema: whole columns at a time, then suspect rows one by one.
 
 A row conforms if `attributes_to_arrow` takes it: its values are of the types that the schema says, within its bounds,
-on its grid, and fit their columns exactly. That function decides, and words the reason, for every row in doubt; the
-columns here only find out which those are. A doubt may be unfounded, but no row that does not conform is without one.
+on its grid, and fit their columns exactly. That function decides, and words the reason, for every suspect row; the
+columns here only find the suspects. A suspect may conform, but every row that does not conform is a suspect.
 """
 
 from __future__ import annotations
@@ -19,18 +19,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from meetpoint.errors import EventError
-from meetpoint.language.events.arrow import arrow_schema, attributes_from_arrow, attributes_to_arrow
-from meetpoint.language.events.columns import decimal_size, is_long_integer
+from meetpoint.language.events.arrow import (
+    arrow_schema,
+    attributes_from_arrow,
+    attributes_to_arrow,
+    decimal_size,
+    is_long_integer,
+)
 from meetpoint.language.events.json import attributes_from_json, attributes_to_json
-from meetpoint.language.schema.attribute import Attribute
-from meetpoint.language.schema.schema import Schema, Tree
+from meetpoint.language.schema.schema import Attribute, Schema, SchemaTree
 from meetpoint.language.values import DIGITS_MAX, Type, Value
 from meetpoint.matching.tables.prepared_columns import EPOCH, Array, Mask
 
-__all__ = ["Conforming", "Problems", "rows_as_json"]
+__all__ = ["ConformanceChecker", "Problems", "rows_as_json"]
 
 Problems = dict[int, str]
-"""Why a row does not conform, by its number within its batch."""
+"""The reasons why rows do not conform, by their numbers within the batch."""
 
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // _MICROSECOND
@@ -40,14 +44,14 @@ _WORD_MAX = 2**63 - 1
 _WORD_DIGITS = 20
 """Digits of any integer of 64 bits."""
 _FLOAT_DIGITS = 15
-"""Two decimals of so many digits are never the same double."""
+"""Digits of decimals that are never the same double."""
 _FLOAT_WHOLE = 2**53
 """Integers up to this are doubles exactly."""
 _EXACT = Context(prec=DIGITS_MAX)
 
 
-class Conforming:
-    """A schema, ready to be held against batches of events."""
+class ConformanceChecker:
+    """A schema against which batches of events are checked."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -55,21 +59,21 @@ class Conforming:
         """What the conforming rows are given as."""
 
     def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Problems]:
-        """The rows that conform, in the columns of the schema, and the problems of the others.
+        """Return the rows that conform, in the columns of the schema, and the problems of the others.
 
         The batch has a column for every attribute, of its type or of one that is read as it; others are left out.
         """
         held = batch.select(self.columns.names)
-        doubts = self._doubts(held)
+        suspects = self._suspects(held)
         problems: Problems = {}
-        if doubts.any():
-            problems = self._judge_columns(held, np.flatnonzero(doubts))
+        if suspects.any():
+            problems = self._judge_columns(held, np.flatnonzero(suspects))
             held = _without(held, problems)
         typed = [_as_column(array, type_) for array, type_ in zip(held.columns, self.columns.types, strict=True)]
         return pa.RecordBatch.from_arrays(typed, schema=self.columns), problems
 
     def split_json(self, texts: Sequence[bytes | None]) -> tuple[pa.RecordBatch, Problems]:
-        """The same for JSON objects, read as by `attributes_from_json`."""
+        """Return rows and problems of JSON objects, read as `attributes_from_json` does; see `split`."""
         problems: Problems = {}
         rows: list[dict[str, Value]] = []
         numbers: list[int] = []
@@ -81,25 +85,25 @@ class Conforming:
                 numbers.append(number)
             except EventError as error:
                 problems[number] = str(error)
-        batch, doubts = self._columns_of(rows)
-        doubts |= self._doubts(batch)
-        found = {int(at): said for at in np.flatnonzero(doubts) if (said := self._problem(rows[at])) is not None}
+        batch, suspects = self._columns_of(rows)
+        suspects |= self._suspects(batch)
+        found = {int(at): said for at in np.flatnonzero(suspects) if (said := self._problem(rows[at])) is not None}
         problems.update((numbers[at], said) for at, said in found.items())
         return _without(batch, found), problems
 
-    def _doubts(self, batch: pa.RecordBatch) -> Mask:
-        doubts = np.zeros(batch.num_rows, dtype=np.bool_)
-        _doubt_tree(zip(batch.schema.names, batch.columns, strict=True), self._schema.tree, doubts)
-        return doubts
+    def _suspects(self, batch: pa.RecordBatch) -> Mask:
+        suspects = np.zeros(batch.num_rows, dtype=np.bool_)
+        _suspect_tree(zip(batch.schema.names, batch.columns, strict=True), self._schema.tree, suspects)
+        return suspects
 
-    def _judge_columns(self, batch: pa.RecordBatch, doubtful: Array) -> Problems:
-        some = batch.take(pa.array(doubtful))
+    def _judge_columns(self, batch: pa.RecordBatch, suspects: Array) -> Problems:
+        some = batch.take(pa.array(suspects))
         try:
             rows: Iterable[dict[str, Value]] = attributes_from_arrow(some, self._schema)
         except EventError:  # one of them cannot even be read
-            return self._judge_slices(some, doubtful)
+            return self._judge_slices(some, suspects)
         said = map(self._problem, rows)
-        return {int(number): problem for number, problem in zip(doubtful, said, strict=True) if problem is not None}
+        return {int(number): problem for number, problem in zip(suspects, said, strict=True) if problem is not None}
 
     def _judge_slices(self, batch: pa.RecordBatch, numbers: Array) -> Problems:
         problems: Problems = {}
@@ -121,8 +125,8 @@ class Conforming:
         return None
 
     def _columns_of(self, rows: list[dict[str, Value]]) -> tuple[pa.RecordBatch, Mask]:
-        """Rows of the right types as columns; those that say more than the schema, or do not fit, are in doubt."""
-        doubts = np.fromiter((_says_more(row, self._schema.tree) for row in rows), np.bool_, count=len(rows))
+        """Return rows of the right types as columns; rows with other attributes, or that do not fit, are suspects."""
+        suspects = np.fromiter((_says_more(row, self._schema.tree) for row in rows), np.bool_, count=len(rows))
         arrays = []
         for name, type_ in zip(self.columns.names, self.columns.types, strict=True):
             values = [row.get(name) for row in rows]
@@ -131,9 +135,9 @@ class Conforming:
             except (pa.ArrowException, OverflowError):
                 for at, value in enumerate(values):
                     if not _fits(value, type_):
-                        doubts[at], values[at] = True, None
+                        suspects[at], values[at] = True, None
                 arrays.append(pa.array(values, type=type_))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.columns), doubts
+        return pa.RecordBatch.from_arrays(arrays, schema=self.columns), suspects
 
 
 def _of_one_row(error: EventError) -> str:
@@ -156,50 +160,50 @@ def _fits(value: Value, type_: Any) -> bool:
     return True
 
 
-def _says_more(row: Mapping[str, Value], tree: Tree) -> bool:
+def _says_more(row: Mapping[str, Value], tree: SchemaTree) -> bool:
     if not row.keys() <= tree.keys():
         return True
     return any(isinstance(value, dict) and _says_more(value, tree[name]) for name, value in row.items())  # type: ignore[arg-type]
 
 
-# -- doubts ------------------------------------------------------------------------------------------------------------
+# -- suspects ----------------------------------------------------------------------------------------------------------
 
 
-def _doubt_tree(columns: Iterable[tuple[str, Any]], tree: Tree, doubts: Mask) -> None:
+def _suspect_tree(columns: Iterable[tuple[str, Any]], tree: SchemaTree, suspects: Mask) -> None:
     for name, array in columns:
         declared = tree.get(name)
         if pa.types.is_null(array.type) or declared is None:
             continue
         if isinstance(declared, dict):
             names = [field.name for field in array.type]
-            _doubt_tree(zip(names, array.flatten(), strict=True), declared, doubts)
+            _suspect_tree(zip(names, array.flatten(), strict=True), declared, suspects)
             continue
-        doubt = _doubt_of(array, declared)
-        if doubt is not None:
-            doubts |= doubt & np.asarray(array.is_valid())
+        suspect = _suspect_of(array, declared)
+        if suspect is not None:
+            suspects |= suspect & np.asarray(array.is_valid())
 
 
-def _doubt_of(array: Any, attribute: Attribute) -> Mask | None:
-    """Which values may be wrong, whatever it says of nulls; None for none of them."""
+def _suspect_of(array: Any, attribute: Attribute) -> Mask | None:
+    """Return which values may be wrong, anything for nulls; None if none are."""
     types = pa.types
     match attribute.type:
         case Type.BOOLEAN:
             return None
         case Type.STRING:
-            return _doubt_texts(array)
+            return _suspect_texts(array)
         case Type.TIMESTAMP:
-            return _doubt_instants(array, attribute)
+            return _suspect_instants(array, attribute)
         case Type.FLOAT if types.is_integer(array.type):
             values = np.asarray(array.fill_null(0))
             beyond = (values > _FLOAT_WHOLE) | (values < -_FLOAT_WHOLE)
-            doubt = _doubt_floats(values.astype(np.float64), attribute)
-            return beyond if doubt is None else beyond | doubt
+            suspect = _suspect_floats(values.astype(np.float64), attribute)
+            return beyond if suspect is None else beyond | suspect
         case Type.FLOAT:
-            return _doubt_floats(np.asarray(pc.cast(array, pa.float64()).fill_null(0.0)), attribute)
-    return _doubt_exact(array, attribute)
+            return _suspect_floats(np.asarray(pc.cast(array, pa.float64()).fill_null(0.0)), attribute)
+    return _suspect_exact(array, attribute)
 
 
-def _doubt_texts(array: Any) -> Mask | None:
+def _suspect_texts(array: Any) -> Mask | None:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
@@ -216,7 +220,7 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _doubt_instants(array: Any, attribute: Attribute) -> Mask:
+def _suspect_instants(array: Any, attribute: Attribute) -> Mask:
     if array.type.unit != "us":
         return np.ones(len(array), dtype=np.bool_)
     ticks = np.asarray(array.cast(pa.int64()).fill_null(0))
@@ -228,26 +232,27 @@ def _doubt_instants(array: Any, attribute: Attribute) -> Mask:
     return (ticks < least) | (ticks > greatest)
 
 
-def _doubt_floats(values: Array, attribute: Attribute) -> Mask | None:
-    """A float is measured by its shortest spelling, which is on the same side of a bound as the float is of its double.
+def _suspect_floats(values: Array, attribute: Attribute) -> Mask | None:
+    """Return which floats may be out of bounds or off the grid; None if none are.
 
-    That follows from rounding being monotonic. The double of the bound itself may be on either side.
+    A float is measured by its shortest spelling. As rounding is monotonic, that is on the same side of a bound as the
+    float is of the bound's double. The double of the bound itself may be on either side.
     """
     minimum, maximum, precision = attribute.minimum, attribute.maximum, attribute.precision
     if minimum is None and maximum is None and precision is None:
         return None
-    doubt = np.isnan(values)
+    suspect = np.isnan(values)
     if minimum is not None:
         least = float(minimum)  # type: ignore[arg-type]
-        doubt |= (values < least) if Decimal(repr(least)) >= minimum else (values <= least)  # type: ignore[operator]
+        suspect |= (values < least) if Decimal(repr(least)) >= minimum else (values <= least)  # type: ignore[operator]
     if maximum is not None:
         greatest = float(maximum)  # type: ignore[arg-type]
-        doubt |= (values > greatest) if Decimal(repr(greatest)) <= maximum else (values >= greatest)  # type: ignore[operator]
-    return doubt if precision is None else doubt | ~_on_float_grid(values, minimum, precision)
+        suspect |= (values > greatest) if Decimal(repr(greatest)) <= maximum else (values >= greatest)  # type: ignore[operator]
+    return suspect if precision is None else suspect | ~_on_float_grid(values, minimum, precision)
 
 
 def _on_float_grid(values: Array, origin: Any, step: Any) -> Mask:
-    """Which floats surely are a whole number of steps from the origin: those spelled with few digits.
+    """Return which floats surely are a whole number of steps from the origin: those spelled with few digits.
 
     A multiple of 10**-scale of at most 15 digits is the shortest spelling of its double, and dividing gives that.
     """
@@ -266,7 +271,7 @@ def _on_float_grid(values: Array, origin: Any, step: Any) -> Mask:
 
 
 def _scale(bound: Any) -> int:
-    """How many digits after the point a bound has, without trailing zeros."""
+    """Return how many digits after the point a bound has, without trailing zeros."""
     exponent = Decimal(bound).normalize(_EXACT).as_tuple().exponent
     assert isinstance(exponent, int)
     return max(0, -exponent)
@@ -275,22 +280,22 @@ def _scale(bound: Any) -> int:
 # -- exact numbers, as 128 bits in two words ---------------------------------------------------------------------------
 
 
-def _doubt_exact(array: Any, attribute: Attribute) -> Mask | None:
-    """Integers and decimals of an attribute that is an integer or a decimal."""
+def _suspect_exact(array: Any, attribute: Attribute) -> Mask | None:
+    """Return which integers and decimals may be wrong, for an integer or a decimal attribute."""
     scale = array.type.scale if pa.types.is_decimal(array.type) else 0
     fraction = _size(attribute)[1]
     least, greatest = _range(attribute, scale)
-    doubts: list[Mask] = []
+    suspects: list[Mask] = []
     if not _type_is_within(array.type, least, greatest):
         low, high = _words(array)
-        doubts += [_below(low, high, least), ~_below(low, high, greatest + 1)]
+        suspects += [_below(low, high, least), ~_below(low, high, greatest + 1)]
     if scale > fraction:
         shorter = pc.cast(array, pa.decimal128(DIGITS_MAX, fraction), safe=False)
-        doubts.append(np.asarray(pc.not_equal(pc.cast(shorter, array.type, safe=False), array).fill_null(False)))
+        suspects.append(np.asarray(pc.not_equal(pc.cast(shorter, array.type, safe=False), array).fill_null(False)))
         array, scale = shorter, fraction
     if attribute.precision is not None and (off := _off_grid(array, scale, fraction, attribute)) is not None:
-        doubts.append(off)
-    return np.logical_or.reduce(doubts) if doubts else None
+        suspects.append(off)
+    return np.logical_or.reduce(suspects) if suspects else None
 
 
 def _size(attribute: Attribute) -> tuple[int, int]:
@@ -298,7 +303,7 @@ def _size(attribute: Attribute) -> tuple[int, int]:
 
 
 def _range(attribute: Attribute, scale: int) -> tuple[int, int]:
-    """The least and the greatest value that the bounds and the column allow, counted in steps of 10**-scale."""
+    """Return the least and the greatest value that bounds and column allow, in steps of 10**-scale."""
     unit = 10**scale
     if attribute.type is Type.INTEGER and not is_long_integer(attribute):
         least, greatest = -(_WORD_MAX + 1) * unit, _WORD_MAX * unit
@@ -314,7 +319,7 @@ def _range(attribute: Attribute, scale: int) -> tuple[int, int]:
 
 
 def _type_is_within(type_: Any, least: int, greatest: int) -> bool:
-    """Whether no value of a column's type lies outside a range."""
+    """Return whether no value of a column's type lies outside a range."""
     if pa.types.is_decimal(type_):
         held = 10**type_.precision - 1
         return bool(least <= -held and held <= greatest)
@@ -323,7 +328,7 @@ def _type_is_within(type_: Any, least: int, greatest: int) -> bool:
 
 
 def _words(array: Any) -> tuple[Array, Array]:
-    """Numbers as their low words, unsigned, and their high ones, signed. Where there is null they are anything."""
+    """Return numbers as their low words, unsigned, and their high ones, signed; nulls are anything."""
     if pa.types.is_integer(array.type):
         values = np.asarray(array.fill_null(0))
         if pa.types.is_unsigned_integer(array.type):
@@ -339,7 +344,7 @@ def _words(array: Any) -> tuple[Array, Array]:
 
 
 def _below(low: Array, high: Array, bound: int) -> Mask:
-    """Which numbers are below a bound."""
+    """Return which numbers are below a bound."""
     if not -(2 ** (2 * _WORD - 1)) <= bound < 2 ** (2 * _WORD - 1):
         return np.full(len(low), bound > 0)
     top, bottom = bound >> _WORD, np.uint64(bound & (2**_WORD - 1))
@@ -348,7 +353,7 @@ def _below(low: Array, high: Array, bound: int) -> Mask:
 
 
 def _off_grid(array: Any, scale: int, fraction: int, attribute: Attribute) -> Mask | None:
-    """Which numbers, counted in steps of 10**-scale, may not lie on the grid, whose steps are of 10**-fraction."""
+    """Return which numbers, in steps of 10**-scale, may lie off the grid, whose steps are of 10**-fraction."""
     assert attribute.precision is not None
     unit = 10**fraction
     step = int(Fraction(attribute.precision) * unit)
@@ -368,7 +373,7 @@ def _off_grid(array: Any, scale: int, fraction: int, attribute: Attribute) -> Ma
 
 
 def _as_column(array: Any, type_: Any) -> Any:
-    """Values that conform, as a column of the schema."""
+    """Return values that conform as a column of the schema."""
     if array.type == type_:
         return array
     if pa.types.is_null(array.type):
@@ -390,9 +395,9 @@ def _as_column(array: Any, type_: Any) -> Any:
 
 
 def rows_as_json(batch: pa.RecordBatch) -> list[str]:
-    """The rows as JSON objects, to show what was set aside: of any types and any values, so not all can be read back.
+    """Return the rows as JSON objects, to show rejected ones; not all of them can be read back.
 
-    What is no value of an attribute is a text: a list, a date, a time beyond the years, bytes that are not UTF-8.
+    A value that no attribute has becomes a text: a list, a date, a time beyond the years, bytes that are not UTF-8.
     """
     names = batch.schema.names
     columns = [_shown(array) for array in batch.columns]

@@ -1,4 +1,4 @@
-"""Prepared columns: the values of one attribute in a form on which constraints are decided whole columns at a time.
+"""Prepared columns: the values of one attribute, in a form on which constraints are decided whole columns at a time.
 
 Numbers and timestamps are NumPy arrays, strings are codes into a dictionary; a constraint on strings is decided once
 per distinct string. Everything is exact: bounds are brought to the column's own type and rounded to the side that keeps
@@ -27,8 +27,7 @@ from meetpoint.language.filters.constraints import (
     accepts,
 )
 from meetpoint.language.filters.intervals import Bound, Interval, Intervals
-from meetpoint.language.filters.like import Pattern, PatternSort
-from meetpoint.language.filters.patterns import prefix_interval
+from meetpoint.language.filters.like import Pattern, PatternSort, prefix_interval
 from meetpoint.language.values import Kind, kind_of
 
 __all__ = [
@@ -36,9 +35,9 @@ __all__ = [
     "WORD",
     "Array",
     "CodedColumn",
-    "Column",
     "LineColumn",
     "Mask",
+    "PreparedColumn",
     "Rows",
     "float_ranges",
     "instant_column",
@@ -55,15 +54,15 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 WORD = (-(2**63), 2**63 - 1)
 
 
-class Column:
-    """A column whose values satisfy no constraint of any kind: they are there or not."""
+class PreparedColumn:
+    """A column whose values satisfy no constraint of any kind: they are present or absent."""
 
     def __init__(self, valid: Mask) -> None:
         self.valid = valid
         self._valid_rows: Rows = np.flatnonzero(valid)
 
     def select(self, constraint: Constraint, rows: Rows | None) -> Rows:
-        """Of the given rows (None: all), those that satisfy a constraint."""
+        """Return those of the given rows (None: all) that satisfy a constraint."""
         if isinstance(constraint, Absent):
             return np.flatnonzero(~self.valid) if rows is None else rows[~self.valid[rows]]
         valid = self._valid_rows if rows is None else rows[self.valid[rows]]
@@ -72,18 +71,18 @@ class Column:
         return self._satisfying(constraint, valid)
 
     def count(self, kind: Kind) -> int:
-        """How many values are of a kind."""
+        """Return how many values are of a kind."""
         return 0
 
     def instants(self) -> tuple[Array, Mask] | None:
-        """Timestamps as microseconds since 1970, and where there are any; None where the column holds none."""
+        """Return timestamps as microseconds since 1970, and a mask of them; None if the column holds none."""
         return None
 
     def _satisfying(self, constraint: Constraint, rows: Rows) -> Rows:
         return rows[:0]
 
 
-class LineColumn(Column):
+class LineColumn(PreparedColumn):
     """Numbers or timestamps as an array on which intervals are compared."""
 
     def __init__(self, valid: Mask, values: Array, kind: type, view: Callable[[Any], Iterator[_Range]]) -> None:
@@ -114,14 +113,14 @@ class LineColumn(Column):
 
 
 _Range: TypeAlias = "tuple[Any, Any]"
-"""The least value and the greatest, None where unbounded."""
+"""A range: its least and its greatest value, None if unbounded."""
 
 
-class CodedColumn(Column):
+class CodedColumn(PreparedColumn):
     """Values as codes into their distinct values, for which each constraint is decided once.
 
     Rows are also kept in the order of their codes, so that a constraint that accepts few values finds their rows at
-    once, without looking at the others.
+    once, without a look at the others.
     """
 
     def __init__(self, valid: Mask, codes: Array, distinct: list[Any]) -> None:
@@ -154,7 +153,7 @@ class CodedColumn(Column):
         return rows[wanted[codes]] if wanted.any() else rows[:0]
 
     def _wanted(self, constraint: Constraint, asked: Mask | None = None) -> Mask:
-        """Which of the distinct values, or of those asked for, satisfy a constraint."""
+        """Return which of the distinct values, or of those asked for, satisfy a constraint."""
         wanted = np.ones(len(self.distinct), dtype=np.bool_) if asked is None else asked
         wanted[wanted] = [accepts(constraint, self.distinct[code]) for code in np.flatnonzero(wanted)]
         return wanted
@@ -164,7 +163,7 @@ _FEW_CODES = 16
 
 
 class TextColumn(CodedColumn):
-    """Strings; the distinct ones are in order, so that an interval, a prefix or a suffix is a stretch of them."""
+    """Strings, the distinct ones in order, so that an interval, a prefix or a suffix is a stretch of them."""
 
     def __init__(self, valid: Mask, codes: Array, distinct: list[str]) -> None:
         super().__init__(valid, codes, distinct)
@@ -190,7 +189,7 @@ class TextColumn(CodedColumn):
         return wanted
 
     def _fitting(self, pattern: Pattern, among: Mask) -> Mask:
-        """Which distinct strings fit a pattern, as far as they are `among` those asked."""
+        """Return which of the distinct strings `among` those asked for fit a pattern."""
         fitting = np.zeros(len(self.distinct), dtype=np.bool_)
         sort = pattern.sort
         if sort is PatternSort.PREFIX:
@@ -215,17 +214,17 @@ class TextColumn(CodedColumn):
 
 
 def ordered_texts(valid: Mask, codes: Array, distinct: list[str]) -> TextColumn:
-    """A column of strings whose distinct values are not in order yet."""
+    """Return a column of strings whose distinct values are not in order yet."""
     order = sorted(range(len(distinct)), key=distinct.__getitem__)
     place = np.zeros(max(len(distinct), 1), dtype=np.int64)
     place[order] = np.arange(len(order))
     return TextColumn(valid, place[codes], [distinct[code] for code in order])
 
 
-class MixedColumn(Column):
-    """Values of several classes, each class a column of its own with the others absent."""
+class MixedColumn(PreparedColumn):
+    """Values of several classes: a column for each class, with the other classes absent."""
 
-    def __init__(self, valid: Mask, parts: list[Column]) -> None:
+    def __init__(self, valid: Mask, parts: list[PreparedColumn]) -> None:
         super().__init__(valid)
         self._parts = parts
 
@@ -242,7 +241,7 @@ class MixedColumn(Column):
 # -- preparation from rows ---------------------------------------------------------------------------------------------
 
 
-def of_values(values: Sequence[object]) -> Column:
+def of_values(values: Sequence[object]) -> PreparedColumn:
     classes = [type(value) for value in values]
     parts = []
     for cls in sorted({*classes} - {type(None)}, key=lambda c: c.__name__):
@@ -254,7 +253,7 @@ def of_values(values: Sequence[object]) -> Column:
     return parts[0] if len(parts) == 1 and parts[0].valid.sum() == valid.sum() else MixedColumn(valid, parts)
 
 
-def _of_class(cls: type, values: list[Any], valid: Mask) -> Column | None:
+def _of_class(cls: type, values: list[Any], valid: Mask) -> PreparedColumn | None:
     if cls is float:
         return LineColumn(valid, np.array([0.0 if v is None else v for v in values]), NumberSet, float_ranges)
     if cls is int and all(v is None or -(2**63) <= v < 2**63 for v in values):
@@ -274,7 +273,7 @@ def _of_class(cls: type, values: list[Any], valid: Mask) -> Column | None:
 
 
 def instant_column(valid: Mask, micros: Array) -> LineColumn:
-    """Timestamps as microseconds since 1970."""
+    """Return a column of timestamps, given as microseconds since 1970."""
     return LineColumn(valid, micros, TimestampSet, lambda c: whole(_as_micros(c.intervals), Fraction(1), *WORD))
 
 
@@ -286,7 +285,7 @@ def _as_micros(intervals: Intervals) -> Intervals:
 
 
 def whole(intervals: Intervals, unit: Fraction, least: int, greatest: int) -> Iterator[_Range]:
-    """Intervals as ranges of whole multiples of a unit, within the column's own type."""
+    """Yield intervals as ranges of whole multiples of a unit, within the column's own type."""
     for interval in intervals:
         low: int | None = None
         high: int | None = None
@@ -312,7 +311,7 @@ def _fraction(bound: Bound) -> Fraction:
 
 
 def float_ranges(constraint: NumberSet) -> Iterator[_Range]:
-    """Intervals as closed ranges of doubles."""
+    """Yield intervals as closed ranges of doubles."""
     for interval in constraint.for_floats():
         low = high = None
         if interval.low is not None:

@@ -14,8 +14,7 @@ from meetpoint.api.requests import SubscriptionOptions, Update
 from meetpoint.language.events.event import Event
 from meetpoint.language.events.msgpack import from_msgpack
 from meetpoint.language.filters.filter import Filter
-from meetpoint.matching.matcher import Matcher, can_index
-from meetpoint.matching.small import SmallMatcher
+from meetpoint.matching.matcher import Matcher, SmallMatcher, can_index
 
 __all__ = ["Subscription", "SubscriptionInfo", "SubscriptionTable", "attributes_of", "event_of"]
 

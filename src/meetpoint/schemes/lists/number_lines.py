@@ -23,8 +23,8 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 
 from meetpoint.api.ids import Key
 from meetpoint.language.filters.constraints import Constraint, NumberSet, TimestampSet, both
-from meetpoint.language.filters.intervals import Bound, Interval, Intervals, settle
-from meetpoint.language.schema.attribute import Attribute
+from meetpoint.language.filters.intervals import Bound, Interval, Intervals, normalize
+from meetpoint.language.schema.schema import Attribute
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import WHOLE_FLOATS, Real, Scale, measure, moment, nearest_double, step_of, whole_parts
 
@@ -124,8 +124,8 @@ def _ends(interval: Interval) -> tuple[Real, Real]:
 def _measured(constraint: Ordered) -> Intervals:
     """The measures of all values that a constraint accepts, of whichever class they are."""
     if isinstance(constraint, TimestampSet):
-        return settle(map(_measured_interval, constraint.intervals))
-    return settle(map(_measured_interval, (*constraint.exact, *constraint.for_floats())))
+        return normalize(map(_measured_interval, constraint.intervals))
+    return normalize(map(_measured_interval, (*constraint.exact, *constraint.for_floats())))
 
 
 def _measured_interval(interval: Interval) -> Interval:

@@ -40,8 +40,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from meetpoint.api.ids import Key
-from meetpoint.language.schema.attribute import Attribute
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.values import Kind, Type
 from meetpoint.matching.keys.feedback import Line
 from meetpoint.node.runtime.ring import Ring

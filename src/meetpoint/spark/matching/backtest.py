@@ -220,7 +220,9 @@ class _BacktestPartition:
             batch = placed.rename_columns(self._names)
             rows = range(first, first + batch.num_rows)
             try:
-                found = backtest_batch(self._filter, Batch(rows, Columns.of_batch(batch)), self._time, self._width)
+                found = backtest_batch(
+                    self._filter, ColumnBatch(rows, Columns.of_batch(batch)), self._time, self._width
+                )
             except MeetpointError as error:
                 yield _Part(Backtest(self._filter.text), {}, str(error))
                 return

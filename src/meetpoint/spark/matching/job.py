@@ -23,7 +23,7 @@ import msgspec
 
 from meetpoint.errors import FilterError, MeetpointError
 from meetpoint.language.filters.filter import parse_filter
-from meetpoint.language.schema.attribute import show_value
+from meetpoint.language.schema.schema import show_value
 from meetpoint.language.syntax.tree import Predicate, kind_compared, predicates
 from meetpoint.spark.columns import check_choice, check_filter, check_frame, schema_from_spark, unusable_columns
 from meetpoint.spark.subscriptions.store import Use, Version

@@ -34,13 +34,13 @@ from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.language.names import split_name
 from meetpoint.language.values import Kind, kind_of
 from meetpoint.matching.index import Index
-from meetpoint.matching.index.kernels.results import group_by_event
+from meetpoint.matching.index.kernels.bucket_scan import group_by_event
 from meetpoint.matching.io.rejects import SourceError
 from meetpoint.matching.keys.key_filters import filter_of_key
 from meetpoint.matching.keys.key_plan import KeyPlan
 from meetpoint.matching.keys.meet_keys import KeySort, MeetKey, double_of, place_of
 from meetpoint.matching.keys.statistics import Statistics
-from meetpoint.matching.tables.column_match import Columns
+from meetpoint.matching.tables.columns import Columns
 from meetpoint.spark.subscriptions.store import Version, add_part
 
 __all__ = ["Meeting", "keys_of_events", "meeting_of", "wanted_tasks"]

@@ -158,7 +158,7 @@ def _shard_name(shard: int) -> str:
 
 def _write(folder: Path, version: Version, meeting: Meeting, count: int) -> None:
     """Split a compiled index."""
-    from meetpoint.matching.index.compile.rows import keep, merge
+    from meetpoint.matching.index.rank_form import keep, merge
     from meetpoint.matching.index.segment import Segment
     from meetpoint.matching.index.storage import load, save
 

@@ -231,7 +231,7 @@ def _declared(event: Event, schema: Schema, grown: _Grown) -> Event:
     return msgspec.structs.replace(event, attributes=_within(event.attributes, schema.tree))
 
 
-def _within(attributes: Mapping[str, Value], tree: Tree) -> dict[str, Value]:
+def _within(attributes: Mapping[str, Value], tree: SchemaTree) -> dict[str, Value]:
     return {
         name: _within(value, below)
         if isinstance(value, Mapping) and isinstance(below := tree[name], Mapping)

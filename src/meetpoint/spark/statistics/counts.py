@@ -93,7 +93,7 @@ class TallyRows(msgspec.Struct, frozen=True):
         context: Any = TaskContext.get()
         part = 0 if context is None else context.partitionId()
         rng = np.random.default_rng([0, part])
-        tallies = EventTallies(self.types)
+        tallies = EventValueCounts(self.types)
         taken: list[pa.RecordBatch] = []
         size = 0
         for batch in batches:

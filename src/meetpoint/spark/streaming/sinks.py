@@ -27,7 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as spark
 
 from meetpoint.errors import MeetpointError
-from meetpoint.matching.io.files import SUFFIXES
+from meetpoint.matching.io.events import SUFFIXES
 from meetpoint.matching.io.rejects import SourceError
 from meetpoint.spark.columns import check_choice, check_frame
 from meetpoint.spark.worker_files import is_local

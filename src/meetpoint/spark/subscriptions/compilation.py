@@ -25,11 +25,10 @@ import pyarrow.parquet as pq
 from meetpoint.errors import FilterError
 from meetpoint.language.filters.filter import Filter, FilterParser
 from meetpoint.language.names import split_name
-from meetpoint.language.schema.attribute import show_value
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Schema, show_value
 from meetpoint.language.syntax.tree import kind_compared, predicates
 from meetpoint.matching.io.rejects import RAW_MAX, Reject, reject
-from meetpoint.matching.io.subscriptions import id_repeated, unread_subscriptions
+from meetpoint.matching.io.subscriptions import id_repeated, unparsed_subscriptions
 from meetpoint.spark.subscriptions.store import FILTERS_FILE, INDEX_FILE, REJECTED_FILE, SAMPLE_FILE, Contents, Use
 from meetpoint.spark.worker_files import check_workers
 
@@ -118,8 +117,8 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _parse_chunk(table: pa.Table, parser: _WatchingParser) -> _Part:
-    from meetpoint.matching.index.compile.gather import gather
-    from meetpoint.matching.index.compile.rows import PackedRows
+    from meetpoint.matching.index.filter_reader import gather
+    from meetpoint.matching.index.rank_form import PackedRankForm
 
     table = table.sort_by("place")  # the first of an id is the first of the DataFrame
     readable = pc.is_null(table["broken"])
@@ -130,7 +129,7 @@ def _parse_chunk(table: pa.Table, parser: _WatchingParser) -> _Part:
     good: list[int] = []
     filters: list[Filter] = []
     seen: _Seen = {}
-    for one in unread_subscriptions(table.select(["id", "filter", "subscriber"]), rejects.append):
+    for one in unparsed_subscriptions(table.select(["id", "filter", "subscriber"]), rejects.append):
         try:
             filter_ = parser.parse(one.text)
         except FilterError as error:
@@ -151,7 +150,7 @@ def _parse_chunk(table: pa.Table, parser: _WatchingParser) -> _Part:
         ]
     )
     texts = table.take(pa.array(good, pa.int64())).select(["place", "id", "filter", "subscriber"])
-    return _Part(texts, bad, PackedRows.of(gather(filters)), seen)
+    return _Part(texts, bad, PackedRankForm.of(gather(filters)), seen)
 
 
 def _set_aside(table: pa.Table, raw: str, reasons: list[str], named: list[bool]) -> pa.Table:
@@ -205,7 +204,7 @@ def _tasks(spark: Any) -> int:
 
 
 def _joined(parts: list[_Part], id_type: str) -> Parsed:
-    from meetpoint.matching.index.compile.rows import keep, merge
+    from meetpoint.matching.index.rank_form import keep, merge
 
     ids = ID_TYPES[id_type]
     texts = pa.schema([("place", pa.int64()), ("id", ids), ("filter", pa.string()), ("subscriber", pa.string())])

@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 from meetpoint.client.dialer import Token
 from meetpoint.client.sync import connect_sync
 from meetpoint.errors import MeetpointError, SchemaError
-from meetpoint.language.filters.lint import Oddity, Report
+from meetpoint.language.filters.lint import LintReport, Oddity
 from meetpoint.language.schema.schema import Schema
 from meetpoint.matching import jobs
-from meetpoint.matching.io.files import format_of
+from meetpoint.matching.io.events import format_of
 from meetpoint.matching.io.rejects import Reject, SourceError
 from meetpoint.spark.columns import check_choice, check_frame
 from meetpoint.spark.reader import BROKEN, CSV_OPTIONS, opened
@@ -167,7 +167,7 @@ class Subscriptions:
         """Spark's name of the type of the ids."""
         return self._id_type
 
-    def lint(self) -> Report:
+    def lint(self) -> LintReport:
         """What is odd about the filters: refused, never or always true, duplicate, covered, outside the schema."""
         rejects: list[Reject] = []
         report = jobs.lint(self._frame().drop("broken").toArrow(), schema=self._schema, rejects=rejects)

@@ -14,8 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from meetpoint.api.ids import NodeId
-from meetpoint.language.schema.attribute import Attribute
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.values import Kind
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import Quantiles

@@ -18,8 +18,7 @@ from meetpoint.api.ids import Key
 from meetpoint.language.filters.constraints import NumberSet
 from meetpoint.language.filters.intervals import Interval
 from meetpoint.language.filters.normal_form import Conjunction
-from meetpoint.language.schema.attribute import Attribute
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.values import Type
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.dmm.rules import DmmSettings, HolderLoad, SplitCounts, ask_again_at, should_split, split_counts

@@ -19,8 +19,7 @@ from meetpoint.lab.printed.lists import (
     predicates_of,
 )
 from meetpoint.language.filters.filter import parse_filter
-from meetpoint.language.schema.attribute import Attribute
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.values import Kind, Type
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.entries import difference

@@ -9,7 +9,7 @@ from meetpoint.lab.experiments.cells import Metrics, Parameters
 from meetpoint.lab.experiments.experiment import Claim, Judged
 from meetpoint.lab.experiments.results import Results
 from meetpoint.language.filters.filter import parse_filter
-from meetpoint.language.filters.subid import SubId, SubIdLayout
+from meetpoint.language.filters.papers import SubId, SubIdLayout
 
 __all__ = ["IDENTIFIER_CLAIMS", "run_identifiers"]
 

@@ -23,8 +23,7 @@ from meetpoint.lab.printed.lists import OrderPreservingHash, PlainHash, Predicat
 from meetpoint.lab.sim.families import ChordFamily
 from meetpoint.lab.sim.judge.report import Report
 from meetpoint.lab.sim.scenario import Network, Timing
-from meetpoint.language.schema.attribute import Attribute
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.values import Type
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists import ListsSettings

@@ -16,8 +16,7 @@ import msgspec
 from meetpoint.errors import EventError, FilterError
 from meetpoint.lab.sim.workload import SCHEMA, Workload
 from meetpoint.language.filters.filter import FilterParser
-from meetpoint.language.schema.attribute import show_value
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Schema, show_value
 from meetpoint.language.values import Value, clean_attributes
 
 if TYPE_CHECKING:
@@ -86,10 +85,10 @@ def _first(
 
 def _filters(path: str, schema: Schema | None, rejected: Rejected) -> Iterator[tuple[int, str]]:
     from meetpoint.matching.io.rejects import reject
-    from meetpoint.matching.io.subscriptions import unread_subscriptions
+    from meetpoint.matching.io.subscriptions import unparsed_subscriptions
 
     parser = FilterParser(schema)
-    for one in unread_subscriptions(path, rejected):
+    for one in unparsed_subscriptions(path, rejected):
         try:
             parser.parse(one.text)
         except FilterError as error:
@@ -99,7 +98,7 @@ def _filters(path: str, schema: Schema | None, rejected: Rejected) -> Iterator[t
 
 
 def _events(path: str, schema: Schema | None, rejected: Rejected) -> Iterator[tuple[int, dict[str, Value]]]:
-    from meetpoint.matching.io.files import read_events
+    from meetpoint.matching.io.events import read_events
     from meetpoint.matching.io.rejects import reject
 
     for batch in read_events(path, rejected, schema):

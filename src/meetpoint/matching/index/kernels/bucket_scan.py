@@ -3,6 +3,9 @@
 (bucket, event) pairs are sorted by bucket, so that a bucket is read once for all its events. A test holds where `rank -
 low`, unsigned, is at most `width`. `match_portable` runs anywhere, `match_avx512` with the instructions of `simd`; they
 find the same pairs, in an order of their own.
+
+
+What is done with matches: grouped by event, each once, without those of subscriptions that are gone.
 """
 
 from __future__ import annotations
@@ -11,18 +14,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meetpoint.matching.index.kernels.jit import address_of, inlined, kernel, piece
-from meetpoint.matching.index.kernels.patterns import FEW_FITS
-from meetpoint.matching.index.kernels.simd import (
+from meetpoint.matching.index.kernels.jit import (
+    address_of,
     compress16,
     fetch_test16,
     fetch_wide_test16,
     gather_test16,
+    inlined,
+    kernel,
     lowest,
     permute_test16,
+    piece,
     splat16,
     splat_test16,
 )
+from meetpoint.matching.index.kernels.patterns import FEW_FITS
 
 __all__ = [
     "BLOCK",
@@ -36,12 +42,16 @@ __all__ = [
     "ZONED_MIN",
     "Buckets",
     "Sides",
+    "drop_dead",
+    "drop_doubles",
     "finish",
+    "group_by_event",
     "list_pairs",
     "match_avx512",
     "match_portable",
     "sort_pairs",
 ]
+
 
 Array = Any
 BLOCK = 16
@@ -429,3 +439,48 @@ def finish(
                 out_event[k] = base + e
                 k += 1
     return k, m
+
+
+@kernel
+def group_by_event(events, numbers, starts, grouped):
+    """Numbers in the order of events; starts[e] is where those of event e begin."""
+    starts[:] = 0
+    for i in range(len(events)):
+        starts[events[i] + 1] += 1
+    for e in range(len(starts) - 1):
+        starts[e + 1] += starts[e]
+    for i in range(len(events)):
+        e = events[i]
+        grouped[starts[e]] = numbers[i]
+        starts[e] += 1
+    for e in range(len(starts) - 1, 0, -1):
+        starts[e] = starts[e - 1]
+    starts[0] = 0
+
+
+@kernel
+def drop_doubles(starts, grouped, tried, mark, base, out_event, out_number):
+    """Each number once per event; `tried` holds the mark of the event in which a number was last seen."""
+    k = 0
+    for e in range(len(starts) - 1):
+        stamp = mark + e + 1
+        for i in range(starts[e], starts[e + 1]):
+            number = grouped[i]
+            if tried[number] != stamp:
+                tried[number] = stamp
+                out_event[k] = base + e
+                out_number[k] = number
+                k += 1
+    return k
+
+
+@kernel
+def drop_dead(numbers, events, dead):
+    """Keep, in place, the pairs whose number has no bit in `dead`; how many they are."""
+    k = 0
+    for i in range(len(numbers)):
+        number = numbers[i]
+        numbers[k] = number
+        events[k] = events[i]
+        k += 1 - ((dead[number >> 3] >> (number & 7)) & 1)
+    return k

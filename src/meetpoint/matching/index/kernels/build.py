@@ -1,23 +1,32 @@
-"""Loops over all conjunctions and entries, for `build`."""
+"""Loops over all conjunctions and entries, for `build`.
+
+The constraints of many filters on lines: the cuts of each line in order, and the ranks that each constraint accepts.
+
+What sorting columns by Arrow and NumPy would do in dozens of calls, at each of which another thread may take the
+interpreter, is done by two here, without it.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from meetpoint.matching.index.kernels.bucket_scan import BLOCK, LANES, UNIFORM
-from meetpoint.matching.index.kernels.jit import kernel, piece
+from meetpoint.matching.index.kernels.filter_scan import HIGH, HIGH_AFTER, LOW, LOW_AFTER, NUMBER, SUBSTRING, TEXTS
+from meetpoint.matching.index.kernels.jit import inlined, kernel, piece
 
 __all__ = [
     "choose",
     "fill_sides",
     "fill_tests",
     "fill_zones",
+    "find_lines",
     "first_tests",
     "group",
     "mark_cuts",
     "move_ranks",
     "nest",
     "order_tests",
+    "rank_constraints",
 ]
 
 
@@ -186,3 +195,239 @@ def fill_zones(block, test, slot, low, width, zone_slot, zone_low, zone_width):
             block[b] |= UNIFORM
             if bounded:
                 zone_slot[b], zone_low[b], zone_width[b] = slot[begin], least, most - least
+
+
+_FNV_BASIS, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+_SIGN = np.int64(-(2**63))
+_BYTES = 256
+_RUN = 8
+"""Texts that are sorted by insertion before runs of them are merged."""
+
+
+@piece
+def _hash(data, begin, end):
+    mixed = _FNV_BASIS
+    for i in range(begin, end):
+        mixed = (mixed ^ np.uint64(data[i])) * _FNV_PRIME
+    return np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(0x7FFFFFFF))
+
+
+@piece
+def _same(data, begin, end, other, other_end):
+    if end - begin != other_end - other:
+        return False
+    while begin < end and data[begin] == data[other]:
+        begin += 1
+        other += 1
+    return begin == end
+
+
+@piece
+def _table(count):
+    """A table by hash with room for so many, and as many free places."""
+    size = 16
+    while size < 2 * count:
+        size *= 2
+    return np.full(size, -1, np.int32)
+
+
+@kernel
+def find_lines(sort, offsets, texts, line, first):
+    """The line of each constraint, one for each name and sort, numbered as they are met; how many there are.
+
+    The first constraint on line n is first[n].
+    """
+    table = _table(len(sort))
+    lines = 0
+    for i in range(len(sort)):
+        begin, end = offsets[TEXTS * i], offsets[TEXTS * i + 1]
+        at = (_hash(texts, begin, end) + sort[i]) & (len(table) - 1)
+        while table[at] >= 0:
+            other = first[table[at]]
+            if sort[other] == sort[i] and _same(texts, begin, end, offsets[TEXTS * other], offsets[TEXTS * other + 1]):
+                break
+            at = (at + 1) & (len(table) - 1)
+        if table[at] < 0:
+            table[at] = lines
+            first[lines] = i
+            lines += 1
+        line[i] = table[at]
+    return lines
+
+
+@inlined
+def _sortable(value):
+    """Bits in the order of doubles; -0.0 is 0.0."""
+    bits = np.float64(value + 0.0).view(np.int64)
+    return np.uint64(~bits if bits < 0 else bits | _SIGN)
+
+
+@inlined
+def _pass(digit, order, other, counts):
+    """One pass of sorting `order` by the digits of its members, into `other`; whether anything moved."""
+    counts[:] = 0
+    for i in range(len(order)):
+        counts[digit[order[i]]] += 1
+    if len(order) == 0 or counts[digit[order[0]]] == len(order):
+        return False
+    before = 0
+    for d in range(len(counts)):
+        counts[d], before = before, before + counts[d]
+    for i in range(len(order)):
+        d = digit[order[i]]
+        other[counts[d]] = order[i]
+        counts[d] += 1
+    return True
+
+
+@piece
+def _rank_numbers(cuts, flags, bounds, k, values, after, place):
+    """The cuts of a line of numbers behind the first `k`, and the place of each; how many there are then."""
+    count = len(cuts)
+    key, digit = np.empty(count, np.uint64), np.empty(count, np.int64)
+    order, other, counts = np.arange(count), np.empty(count, np.int64), np.empty(_BYTES, np.int64)
+    for i in range(count):
+        record, side = cuts[i] >> 1, cuts[i] & 1
+        key[i] = _sortable(bounds[record, side])
+        digit[i] = 1 if flags[record] & (HIGH_AFTER if side else LOW_AFTER) else 0
+    lies_after = digit.copy()
+    for byte in range(9):
+        if byte > 0:
+            shift = np.uint64(8 * (byte - 1))
+            for i in range(count):
+                digit[i] = np.int64((key[i] >> shift) & np.uint64(0xFF))
+        if _pass(digit, order, other, counts):
+            order, other = other, order
+    for i in range(count):
+        one = order[i]
+        if i == 0 or key[one] != key[order[i - 1]] or lies_after[one] != lies_after[order[i - 1]]:
+            values[k] = bounds[cuts[one] >> 1, cuts[one] & 1]
+            after[k] = lies_after[one] == 1
+            k += 1
+        place[cuts[one]] = k - 1
+    return k
+
+
+@inlined
+def _text_of(cut, offsets):
+    """Where the text of a cut begins and ends."""
+    at = TEXTS * (cut >> 1) + 1 + (cut & 1)
+    return offsets[at], offsets[at + 1]
+
+
+@piece
+def _is_less(prefix, a, b, cuts, offsets, texts):
+    """Whether one text comes before another; the first eight bytes of both, followed by zeros, most often tell."""
+    if prefix[a] != prefix[b]:
+        return prefix[a] < prefix[b]
+    begin, end = _text_of(cuts[a], offsets)
+    other, other_end = _text_of(cuts[b], offsets)
+    for i in range(min(end - begin, other_end - other)):
+        if texts[begin + i] != texts[other + i]:
+            return texts[begin + i] < texts[other + i]
+    return end - begin < other_end - other
+
+
+@piece
+def _sort_texts(order, prefix, cuts, offsets, texts):
+    """Numbers of texts in the order of these: short runs by insertion, and then they are merged."""
+    count = len(order)
+    for begin in range(0, count, _RUN):
+        for i in range(begin + 1, min(begin + _RUN, count)):
+            one, at = order[i], i
+            while at > begin and _is_less(prefix, one, order[at - 1], cuts, offsets, texts):
+                order[at] = order[at - 1]
+                at -= 1
+            order[at] = one
+    other = np.empty_like(order)
+    width = _RUN
+    while width < count:
+        for begin in range(0, count, 2 * width):
+            middle, end = min(begin + width, count), min(begin + 2 * width, count)
+            a, b = begin, middle
+            for at in range(begin, end):
+                if b == end or (a < middle and not _is_less(prefix, order[b], order[a], cuts, offsets, texts)):
+                    other[at] = order[a]
+                    a += 1
+                else:
+                    other[at] = order[b]
+                    b += 1
+        order, other = other, order
+        width *= 2
+    return order
+
+
+@piece
+def _rank_texts(cuts, offsets, texts, k, cut_offsets, cut_data, place):
+    """The same for texts."""
+    count = len(cuts)
+    table, number = _table(count), np.empty(count, np.int32)
+    distinct = 0
+    order, prefix = np.empty(count, np.int32), np.empty(count, np.uint64)
+    for i in range(count):
+        begin, end = _text_of(cuts[i], offsets)
+        at = _hash(texts, begin, end) & (len(table) - 1)
+        while table[at] >= 0 and not _same(texts, begin, end, *_text_of(cuts[order[table[at]]], offsets)):
+            at = (at + 1) & (len(table) - 1)
+        if table[at] < 0:
+            table[at] = distinct
+            order[distinct] = i
+            distinct += 1
+            prefix[i] = 0
+            for b in range(8):
+                byte = texts[begin + b] if begin + b < end else 0
+                prefix[i] = prefix[i] << np.uint64(8) | np.uint64(byte)
+        number[i] = table[at]
+    met = order[:distinct].copy()
+    in_order = _sort_texts(order[:distinct], prefix, cuts, offsets, texts)
+    rank = np.empty(count, np.int32)
+    filled = cut_offsets[k]
+    for i in range(distinct):
+        rank[in_order[i]] = k
+        begin, end = _text_of(cuts[in_order[i]], offsets)
+        cut_data[filled : filled + end - begin] = texts[begin:end]
+        filled += end - begin
+        k += 1
+        cut_offsets[k] = filled
+    for i in range(count):
+        place[cuts[i]] = rank[met[number[i]]]
+    return k
+
+
+@kernel
+def rank_constraints(
+    starts, order, sort, flags, bounds, offsets, texts, first, last, ends, values, after, cut_offsets, cut_data
+):
+    """The cuts of all lines, those of a line in order and each once, and from which rank to which a constraint goes.
+
+    The constraints on line n are those of `order` from starts[n] on, and its cuts end at ends[n]. Of numbers there are
+    `values` and `after`, of texts `cut_offsets` and `cut_data`. Substrings have no ranks: `first` is the number of one
+    among those of its name.
+    """
+    place, cuts = np.empty(2 * len(sort), np.int32), np.empty(2 * len(sort), np.int64)
+    k = 0
+    cut_offsets[0] = 0
+    for n in range(len(starts) - 1):
+        begin = k
+        line = order[starts[n] : starts[n + 1]]
+        kind = sort[line[0]]
+        count = 0
+        for i in line:
+            if flags[i] & LOW:
+                cuts[count] = 2 * i
+                count += 1
+            if flags[i] & HIGH and kind != SUBSTRING:
+                cuts[count] = 2 * i + 1
+                count += 1
+        if kind == NUMBER:
+            k = _rank_numbers(cuts[:count], flags, bounds, k, values, after, place)
+            cut_offsets[begin : k + 1] = cut_offsets[begin]
+        else:
+            k = _rank_texts(cuts[:count], offsets, texts, k, cut_offsets, cut_data, place)
+        for i in line:
+            if kind == SUBSTRING:
+                first[i] = place[2 * i] - begin
+            else:
+                first[i] = place[2 * i] - begin + 1 if flags[i] & LOW else 0
+                last[i] = place[2 * i + 1] - begin if flags[i] & HIGH else k - begin
+        ends[n] = k

@@ -13,6 +13,7 @@ import numpy as np
 from meetpoint.matching.index.kernels.bucket_scan import (
     Buckets,
     Sides,
+    drop_dead,
     finish,
     list_pairs,
     match_avx512,
@@ -21,7 +22,6 @@ from meetpoint.matching.index.kernels.bucket_scan import (
 from meetpoint.matching.index.kernels.jit import array_at, inlined, kernel, piece
 from meetpoint.matching.index.kernels.patterns import FEW_FITS, Grams, fitting_patterns
 from meetpoint.matching.index.kernels.ranks import STEP_FIELDS, few_ranks
-from meetpoint.matching.index.kernels.results import drop_dead
 
 __all__ = ["FIELDS", "GRAM_TYPES", "LAYOUT", "TABLE", "few_avx512", "few_portable"]
 

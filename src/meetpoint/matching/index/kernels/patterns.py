@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meetpoint.matching.index.kernels.jit import address_of, inlined, kernel, long_at, piece
-from meetpoint.matching.index.kernels.simd import ones
+from meetpoint.matching.index.kernels.jit import address_of, inlined, kernel, long_at, ones, piece
 
 __all__ = [
     "ANY_CHAR",

@@ -9,6 +9,7 @@ import numpy as np
 from meetpoint.matching.index.kernels.jit import (
     address_of,
     array_at,
+    at_most8,
     byte_at,
     inlined,
     kernel,
@@ -16,7 +17,6 @@ from meetpoint.matching.index.kernels.jit import (
     piece,
     word_at,
 )
-from meetpoint.matching.index.kernels.simd import at_most8
 
 __all__ = [
     "BACK_STEP",

@@ -1,4 +1,4 @@
-"""Schemas as YAML.
+"""Schemas from YAML, and schemas from the events themselves.
 
     name: trades                 # optional
     attributes:
@@ -8,27 +8,49 @@
 
 Only the structure is YAML's: every name, type and number is read from its text as written. So `no` and `on` are names,
 1.10 is exactly 1.10, and a number may stand in quotes or not. Anchors, aliases and tags are refused, and every error
-carries its line and column. PyYAML is imported only when a schema is read or written.
+has its line and column. PyYAML is imported only when a schema is read or written.
+
+Inference finds the narrowest schema that every row conforms to:
+
+- The type is the one that all values have. Integers among floats are floats if each equals one exactly, integers among
+  decimals are decimals; any other mixture is refused with the attribute, both types and the row.
+- The bounds are the least and the greatest value seen. A float that was once NaN or infinite has no bounds, since those
+  would refuse it.
+- The precision is 1 for integers, the finest step seen for decimals (0.01 for 8.30), none for floats.
+- NULL says nothing: an attribute that is only NULL is left out. Attributes come in the order of their first value.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from meetpoint.errors import SchemaError
-from meetpoint.language.schema.attribute import Attribute, read_bound, show_value, write_bound
-from meetpoint.language.schema.schema import Schema, Tree, plant
-from meetpoint.language.values import Type
+from meetpoint.errors import EventError, SchemaError
+from meetpoint.language.names import join_name, show_name
+from meetpoint.language.schema.schema import (
+    Attribute,
+    Bound,
+    Schema,
+    SchemaTree,
+    add_to_tree,
+    read_bound,
+    show_value,
+    write_bound,
+)
+from meetpoint.language.values import Scalar, Type, Value, clean_attributes, type_of
 
 if TYPE_CHECKING:
     import yaml
 
-__all__ = ["read_schema", "write_schema"]
+__all__ = ["infer_schema", "read_schema", "write_schema"]
+
 
 _NESTING_MAX = 8
 _TOP_KEYS = ("name", "attributes")
@@ -45,9 +67,9 @@ _OTHER_NAMES = {
 
 
 def read_schema(source: str | os.PathLike[str]) -> Schema:
-    """A schema from a text (str) or a file (Path); SchemaError with line and column."""
+    """Return a schema from a text (str) or a file (Path); SchemaError with line and column."""
     if isinstance(source, str):
-        return _Reader("schema").read(source)
+        return _YamlReader("schema").read(source)
     where = f"schema {os.fspath(source)}"
     try:
         text = Path(source).read_text(encoding="utf-8-sig")
@@ -55,10 +77,10 @@ def read_schema(source: str | os.PathLike[str]) -> Schema:
         raise SchemaError(f"{where}: cannot be read: {error.strerror}; check the path") from None
     except UnicodeDecodeError as error:
         raise SchemaError(f"{where}: is not UTF-8 at byte {error.start}; save it as UTF-8") from None
-    return _Reader(where).read(text)
+    return _YamlReader(where).read(text)
 
 
-class _Reader:
+class _YamlReader:
     def __init__(self, where: str) -> None:
         self.where = where
 
@@ -68,11 +90,11 @@ class _Reader:
             self.refuse(None, "there is no key `attributes`", "write `attributes:` and below it a name and type a line")
         name = self.text(top["name"][1], "name") if "name" in top else None
         attributes: list[Attribute] = []
-        tree: Tree = {}
+        tree: SchemaTree = {}
         for key, (key_node, value) in self.mapping(top["attributes"][1], "`attributes`", None).items():
             attributes.append(self.attribute(key, key_node, value))
             try:  # the schema would find this too, but without the position
-                plant(tree, attributes[-1])
+                add_to_tree(tree, attributes[-1])
             except SchemaError as error:
                 self.refuse(key_node, str(error).removeprefix("schema: "))
         try:
@@ -86,7 +108,7 @@ class _Reader:
         reader = self
 
         class PlainLoader(yaml.SafeLoader):
-            """Composes nodes; refuses what would make a node mean more than its text."""
+            """A loader that composes nodes, and refuses all that would make a node mean more than its text."""
 
             depth = 0
 
@@ -123,7 +145,7 @@ class _Reader:
     def mapping(
         self, node: yaml.Node, what: str, known: tuple[str, ...] | None
     ) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        """The keys of a mapping with the nodes of key and value; refuses duplicates and keys that are not known."""
+        """Return the keys of a mapping with the nodes of key and value; refuse duplicate and unknown keys."""
         import yaml
 
         if not isinstance(node, yaml.MappingNode):
@@ -193,7 +215,7 @@ class _Reader:
 
 
 def write_schema(schema: Schema) -> str:
-    """The YAML of a schema, an attribute a line; `read_schema` gives an equal schema back."""
+    """Return the YAML of a schema, one line for each attribute: the inverse of `read_schema`."""
     lines = [] if schema.name is None else [f"name: {_quote(schema.name)}"]
     if not schema.attributes:
         return "\n".join([*lines, "attributes: {}", ""])
@@ -211,7 +233,7 @@ def write_schema(schema: Schema) -> str:
 
 
 def _quote(text: str) -> str:
-    """A text as a YAML scalar on one line, in quotes unless it is plain words."""
+    """Return a text as a YAML scalar on one line, in quotes unless it is plain words."""
     if _PLAIN.fullmatch(text):
         return text
     import yaml
@@ -219,3 +241,110 @@ def _quote(text: str) -> str:
     quoted = yaml.safe_dump(text, default_style='"', allow_unicode=False, width=float("inf"))
     assert isinstance(quoted, str)
     return quoted.removesuffix("\n")
+
+
+_Path = tuple[str, ...]
+_WIDER = {
+    frozenset({Type.INTEGER, Type.FLOAT}): Type.FLOAT,
+    frozenset({Type.INTEGER, Type.DECIMAL}): Type.DECIMAL,
+}
+
+
+def infer_schema(rows: Iterable[Mapping[str, object]]) -> Schema:
+    """Return the narrowest schema that the rows conform to. Errors count rows from 1."""
+    columns: dict[_Path, _Column] = {}
+    objects: dict[_Path, int] = {}
+    for row, attributes in enumerate(rows, 1):
+        try:
+            clean = clean_attributes(attributes)
+        except EventError as error:
+            raise EventError(f"row {row}: {error}") from None
+        _observe(clean, (), row, columns, objects)
+    return Schema(tuple(column.attribute(path) for path, column in columns.items()))
+
+
+def _observe(
+    attributes: Mapping[str, Value], path: _Path, row: int, columns: dict[_Path, _Column], objects: dict[_Path, int]
+) -> None:
+    for name, value in attributes.items():
+        here = (*path, name)
+        if value is None:
+            continue
+        if isinstance(value, Mapping):
+            if here in columns:
+                raise _mixture(here, columns[here].type, columns[here].row, "object", row)
+            objects.setdefault(here, row)
+            _observe(value, here, row, columns, objects)
+            continue
+        type_ = type_of(value)
+        assert type_ is not None
+        if here in objects:
+            raise _mixture(here, "object", objects[here], type_, row)
+        column = columns.get(here)
+        if column is None:
+            column = columns[here] = _Column(type_, row)
+        column.observe(value, type_, here, row)
+
+
+class _Column:
+    """The values seen of one attribute so far."""
+
+    def __init__(self, type_: Type, row: int) -> None:
+        self.type = type_
+        self.row = row
+        self.least: Scalar = None
+        self.greatest: Scalar = None
+        self.unbounded = False
+        self.scale = 0
+        self.no_float: int | None = None
+        """The row of an integer that no float equals."""
+
+    def observe(self, value: Scalar, type_: Type, path: _Path, row: int) -> None:
+        if type_ is not self.type:
+            wider = _WIDER.get(frozenset({type_, self.type}))
+            if wider is None:
+                raise _mixture(path, self.type, self.row, type_, row)
+            self.type = wider
+        if isinstance(value, str | bool):
+            return
+        if isinstance(value, int) and self.no_float is None and float(value) != value:
+            self.no_float = row
+        if self.type is Type.FLOAT and self.no_float is not None:
+            raise SchemaError(
+                f"schema: attribute {show_name(path)} has floats, and in row {self.no_float} an integer that no float "
+                "equals; make them all decimals"
+            )
+        if isinstance(value, float) and not math.isfinite(value):
+            self.unbounded = True
+            return
+        if isinstance(value, Decimal):
+            exponent = value.as_tuple().exponent
+            assert isinstance(exponent, int)
+            self.scale = max(self.scale, -exponent)
+        if self.least is None or value < self.least:  # type: ignore[operator]
+            self.least = value
+        if self.greatest is None or value > self.greatest:  # type: ignore[operator]
+            self.greatest = value
+
+    def attribute(self, path: _Path) -> Attribute:
+        precision: int | Decimal | None = None
+        if self.type is Type.INTEGER:
+            precision = 1
+        elif self.type is Type.DECIMAL:
+            precision = Decimal((0, (1,), -self.scale))
+        least = None if self.unbounded else self._bound(self.least)
+        greatest = None if self.unbounded else self._bound(self.greatest)
+        return Attribute(join_name(path), self.type, least, greatest, precision)
+
+    def _bound(self, value: Scalar) -> Bound | None:
+        if self.type is Type.FLOAT and value is not None:
+            return Decimal(repr(float(value) + 0.0))  # type: ignore[arg-type]  # + 0.0 makes -0.0 a plain zero
+        assert value is None or isinstance(value, int | Decimal | datetime)
+        return value
+
+
+def _mixture(path: _Path, before: str, before_row: int, now: str, row: int) -> SchemaError:
+    return SchemaError(
+        f"schema: attribute {show_name(path)} is of type {before} in row {before_row} and {now} in row {row}; "
+        "convert one of them, or give the schema"
+    )

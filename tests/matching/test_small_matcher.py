@@ -11,7 +11,7 @@ import pytest
 from meetpoint.errors import LimitError
 from meetpoint.language import Filter, clean_attributes, parse_filter
 from meetpoint.matching import Scan
-from meetpoint.matching.small import POINTS_MAX, SmallMatcher
+from meetpoint.matching.matcher import POINTS_MAX, SmallMatcher
 from tests.workloads import TYPES, random_events, random_filter
 
 

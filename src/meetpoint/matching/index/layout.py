@@ -1,10 +1,10 @@
-"""From rank form to buckets: which constraint a conjunction is filed under, and the layout that the kernels scan.
+"""The layout of a segment: from rank form to buckets, as the kernels scan them.
 
-A conjunction is filed under one *access* constraint, the one that the fewest events lead to: a value or a prefix has a
-bucket of its own, which contains or excludes any other of its line; a range is filed under the cells that it overlaps,
-of some 256 that equally many events fall into, or sixteen of them at once; a pattern has a bucket; and what nothing of
-this suits (`a != 1`) is filed under "there is a value on this line". What is left of the conjunction is tested when an
-event comes to the bucket, the most selective test first.
+A conjunction is filed under one *access* constraint, the one that the fewest events satisfy. A value or a prefix has a
+bucket of its own, which contains or excludes any other of its line. A range is filed under the cells that it overlaps,
+of some 256 that equally many events fall into, or sixteen of them at once. A pattern has a bucket. A conjunction
+without any of these (`a != 1`) is filed under "there is a value on this line". The other tests of the conjunction run
+when an event comes to the bucket, the most selective test first.
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meetpoint.matching.index.compile.cells import CELLS, COARSE, Cells, Statistics
-from meetpoint.matching.index.compile.grams import is_substring
-from meetpoint.matching.index.compile.rows import NESTED, Rows, grouped, runs
-from meetpoint.matching.index.encode import Encoded
+from meetpoint.matching.index.encoder import Encoded, is_substring
 from meetpoint.matching.index.kernels.bucket_scan import BLOCK, MULTIPLE, SIDE_FITS, SIDED, Buckets, Sides
 from meetpoint.matching.index.kernels.build import (
     choose,
@@ -27,30 +24,103 @@ from meetpoint.matching.index.kernels.build import (
     nest,
     order_tests,
 )
-from meetpoint.matching.index.kernels.simd import PADDING
+from meetpoint.matching.index.kernels.jit import PADDING
 from meetpoint.matching.index.lines import Array
+from meetpoint.matching.index.rank_form import NESTED, RankForm, grouped, runs
 
-__all__ = ["Access", "Layout", "build", "build_flat"]
+__all__ = ["CELLS", "COARSE", "BucketTables", "Cells", "Layout", "SampleStatistics", "build", "build_flat"]
+
+
+CELLS = 256
+"""Cells of a line of ranges, with equally many events in each as far as the sample tells."""
+COARSE = 16
+"""Cells that make a coarse one."""
+
+
+class SampleStatistics(NamedTuple):
+    """Statistics of sample events: the ranks on each line, sorted, of those that have a value there."""
+
+    ranks: list[Array]
+    fits: Array  # float64[patterns] part of the events
+    events: list[int]  # of how many events the ranks of each line are
+    seen: bool  # whether they are of real events
+
+
+class Cells:
+    """Cells of the lines that have ranges: `starts[slot]` are the ranks at which cells begin, 0 first.
+
+    Sixteen neighbouring cells make a coarse one, whose number follows those of the fine ones. A range is filed under
+    the coarse cells that it covers whole, so that it has at most some forty entries however wide it is.
+    """
+
+    def __init__(self, rows: RankForm, line: Array, statistics: SampleStatistics) -> None:
+        self.starts: list[Array] = []
+        self.chance: list[Array] = []
+        self._cuts = [one.cuts for one in rows.lines]
+        self.coarse = COARSE
+        ranged = np.bincount(line[(rows.line & NESTED == 0) & (rows.first <= rows.last)], minlength=len(rows.lines))
+        for slot, held in enumerate(statistics.ranks):
+            if not ranged[slot] or not len(held):
+                self.starts.append(np.zeros(1, np.int32))
+                self.chance.append(np.ones(1))
+                continue
+            wanted = int(min(CELLS, max(16, ranged[slot] // 4)))
+            starts = np.unique(np.concatenate([[0], held[np.arange(1, wanted) * len(held) // wanted]])).astype(np.int32)
+            counts = np.diff(np.searchsorted(held, np.append(starts, rows.lines[slot].cuts + 1)))
+            self.starts.append(starts)
+            self.chance.append((counts + 1.0 / len(starts)) / (statistics.events[slot] + 1))
+
+    def count(self, slot: int) -> int:
+        """Return how many cells a line has, fine and coarse."""
+        fine = len(self.starts[slot])
+        return fine + -(-fine // self.coarse)
+
+    def of(self, slot: int, ranks: Array) -> Array:
+        """Return the fine cell that each rank is in."""
+        return (np.searchsorted(self.starts[slot], ranks, "right") - 1).astype(np.int64)
+
+    def cover(self, slot: int, first: Array, last: Array) -> tuple[Array, Array, Array]:
+        """Return the cells of ranges: which range, its cell, and whether the cell is only partly in the range."""
+        bounds = np.append(self.starts[slot], self._cuts[slot] + 1)
+        begin, end = self.of(slot, first), self.of(slot, last)
+        whole_begin = begin + (bounds[begin] < first)
+        whole_end = end + 1 - (bounds[end + 1] - 1 > last)
+        coarse_begin, coarse_end = -(-whole_begin // self.coarse), whole_end // self.coarse
+        none = coarse_begin >= coarse_end
+        left_end = np.where(none, end + 1, coarse_begin * self.coarse)
+        right_begin = np.where(none, end + 1, coarse_end * self.coarse)
+        fine = len(self.starts[slot])
+        which, cell = zip(
+            runs(begin, left_end),
+            runs(right_begin, end + 1),
+            runs(np.where(none, 0, fine + coarse_begin), np.where(none, 0, fine + coarse_end)),
+            strict=True,
+        )
+        ranges, cells = np.concatenate(which), np.concatenate(cell)
+        inside = np.minimum(cells, fine - 1)  # a coarse cell is always covered
+        partly = (bounds[inside] < first[ranges]) | (bounds[inside + 1] - 1 > last[ranges])
+        return ranges, cells, partly & (cells < fine)
+
 
 FLAT_MAX = 600_000
 """Entries up to which there are no coarse cells: a few more entries, and fewer buckets for an event."""
 _PATTERN_SHARE = 1e-3
-"""The part of the events that a pattern is believed to fit where nothing is known of them."""
+"""The part of the events that a pattern is expected to fit if there is no sample."""
 _CROWD = 0.003
-"""The part of the events that has to have a rank for it to get a bucket of its own."""
+"""The part of the events that must have a rank for it to get a bucket of its own."""
 _CROWDS = 0.1, 0.02
-"""How many more entries there may be for such buckets, as a part of all: where there is room, and where not."""
+"""More entries that such buckets may cost, as a part of all: with room, and without."""
 _MEETING = 50
-"""Entries that can be tested in the time that it takes an event to come to a bucket."""
+"""Entries that can be tested in the time that an event takes to come to a bucket."""
 _BYTE_SLOTS = 256
 """Slots that a byte can name."""
 _FLAG_BITS = SIDED.bit_length() - 1
 _COPY_COST = 2e-6
-"""What one more entry of a conjunction costs, as a part of the events: so much memory has to pay for itself."""
+"""Cost of one more entry of a conjunction, as a part of the events: memory must pay for itself."""
 
 
-class Access(NamedTuple):
-    """How ranks and patterns lead to buckets: slot by slot through `head`, and from a bucket to the one around it."""
+class BucketTables(NamedTuple):
+    """Tables from ranks and patterns to buckets: by slot through `head`, then to the enclosing bucket by `parent`."""
 
     slots: Array  # int32
     offsets: Array  # int64 where the ranks of a slot begin in head
@@ -60,15 +130,15 @@ class Access(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """All that the kernels need to match events."""
+    """The arrays that the kernels need to match events."""
 
-    access: Access
+    access: BucketTables
     buckets: Buckets
     sides: Sides
 
 
-def build(rows: Rows, sample: Encoded | None, guessed: bool = False) -> Layout:
-    """The layout for rows; `sample` is some events that are like those to come, None if nothing is known of them.
+def build(rows: RankForm, sample: Encoded | None, guessed: bool = False) -> Layout:
+    """Return the layout for rows; `sample` are events like those to come, None if nothing is known of them.
 
     They may be `guessed`, from a schema: then attributes that they lack are unknown, not rare.
     """
@@ -88,10 +158,10 @@ def build(rows: Rows, sample: Encoded | None, guessed: bool = False) -> Layout:
     return Layout(_access(rows, cells, nodes, places, bucket_of), buckets, sides)
 
 
-def build_flat(rows: Rows, always: int) -> Layout:
-    """A layout with one bucket, which all events come to: `always` is the slot that leads there.
+def build_flat(rows: RankForm, always: int) -> Layout:
+    """Return a layout with one bucket, to which all events come: `always` is the slot that leads there.
 
-    It is made in a fraction of the time, and for a few thousand subscriptions zones say no to most of the blocks.
+    It is made in a fraction of the time, and for a few thousand subscriptions zones rule out most of the blocks.
     """
     line = (rows.line & ~np.uint32(NESTED)).astype(np.int64)
     ranks = np.array([one.cuts + 1 for one in rows.lines], np.int64)[line]
@@ -101,7 +171,7 @@ def build_flat(rows: Rows, always: int) -> Layout:
     none = np.full(count, -1)
     whole = _Entries(np.zeros(count, np.int64), np.arange(count, dtype=np.int32), none, np.zeros(count, np.bool_), none)
     buckets, sides, bucket_of = _lay_out(rows, line, share, whole, 1)
-    access = Access(
+    access = BucketTables(
         np.array([always], np.int32),
         np.zeros(1, np.int64),
         np.array([bucket_of[0], -1], np.int32),
@@ -114,8 +184,8 @@ def build_flat(rows: Rows, always: int) -> Layout:
 # -- statistics --------------------------------------------------------------------------------------------------------
 
 
-def _statistics(rows: Rows, sample: Encoded | None, guessed: bool) -> Statistics:
-    """By the sample; of what a guess leaves open, as if bounds were like values."""
+def _statistics(rows: RankForm, sample: Encoded | None, guessed: bool) -> SampleStatistics:
+    """Return statistics of the sample; where a guess says nothing, bounds count as values."""
     ranks = []
     events = []
     for slot, line in enumerate(rows.lines):
@@ -127,11 +197,11 @@ def _statistics(rows: Rows, sample: Encoded | None, guessed: bool) -> Statistics
     fits = np.full(len(rows.patterns), _PATTERN_SHARE)
     if sample is not None and not guessed:
         fits = (np.bincount(sample.fit, minlength=len(rows.patterns)) + 0.1) / (len(sample.ranks) + 1)
-    return Statistics(ranks, fits, events, sample is not None and not guessed)
+    return SampleStatistics(ranks, fits, events, sample is not None and not guessed)
 
 
-def _shares(rows: Rows, line: Array, statistics: Statistics) -> Array:
-    """What part of the events satisfies each test; where the sample has none, by the number of bounds within."""
+def _shares(rows: RankForm, line: Array, statistics: SampleStatistics) -> Array:
+    """Return the part of the events that satisfies each test; without a sample, by the number of bounds within."""
     share = np.zeros(len(line))
     tests_of = grouped(line, len(rows.lines))
     for slot, held in enumerate(statistics.ranks):
@@ -148,8 +218,10 @@ def _shares(rows: Rows, line: Array, statistics: Statistics) -> Array:
     return share
 
 
-def _costs(rows: Rows, line: Array, share: Array, cells: Cells, statistics: Statistics) -> tuple[Array, Array]:
-    """The part of the events that each test leads to its conjunction; and which tests would only ask for a value."""
+def _costs(
+    rows: RankForm, line: Array, share: Array, cells: Cells, statistics: SampleStatistics
+) -> tuple[Array, Array]:
+    """Return the part of the events that each test leads to its conjunction, and which tests only ask for a value."""
     cost = share.copy()
     nested = rows.line & NESTED != 0
     root = ~nested
@@ -171,9 +243,9 @@ def _costs(rows: Rows, line: Array, share: Array, cells: Cells, statistics: Stat
 
 
 class _Nodes:
-    """The nested ranges that conjunctions are filed under, outer ones before inner ones; each is a bucket."""
+    """The nested ranges under which conjunctions are filed, outer ones before inner ones; each is a bucket."""
 
-    def __init__(self, rows: Rows, line: Array, root: Array, chosen: Array) -> None:
+    def __init__(self, rows: RankForm, line: Array, root: Array, chosen: Array) -> None:
         cuts = np.array([one.cuts for one in rows.lines], np.int64)
         self.offsets = np.concatenate([[0], np.cumsum(cuts + 1)])
         test = chosen[chosen >= 0]
@@ -193,11 +265,11 @@ class _Nodes:
         self.head = np.full(int(self.offsets[-1]), -1, np.int32)
         nest(self.begin, self.width, self.head, self.parent)
 
-    def crowded(self, statistics: Statistics, budget: int) -> tuple[Array, list[Array]]:
-        """Ranks that many events have and that lie within several nodes, and the nodes of each.
+    def crowded(self, statistics: SampleStatistics, budget: int) -> tuple[Array, list[Array]]:
+        """Return ranks that many events have and that lie within several nodes, and the nodes of each.
 
-        An event that comes to one bucket is quicker than one that comes to five, so these ranks get buckets of their
-        own with all entries of their nodes, as long as those are not more than `budget`: the most useful first.
+        One bucket is quicker for an event than five, so these ranks get buckets of their own with all entries of their
+        nodes. The entries are at most `budget`: the most useful ranks first.
         """
         if not statistics.seen:
             return np.zeros(0, np.int64), []
@@ -236,8 +308,8 @@ class _Entries(NamedTuple):
     side: Array  # the side test that leads here, -1
 
 
-class _Places(NamedTuple):
-    """Numbers of buckets: those of nodes begin at 0."""
+class _BucketNumbers(NamedTuple):
+    """The numbers of buckets: those of nodes begin at 0."""
 
     cells: Array  # [lines] where those of the line's cells begin, -1
     patterns: Array  # [patterns] that of each pattern, -1
@@ -247,16 +319,16 @@ class _Places(NamedTuple):
 
 
 def _entries(
-    rows: Rows,
+    rows: RankForm,
     line: Array,
-    statistics: Statistics,
+    statistics: SampleStatistics,
     cells: Cells,
     nodes: _Nodes,
     root: Array,
     chosen: Array,
     chosen_side: Array,
-) -> tuple[_Entries, _Places]:
-    """One entry for each bucket of each conjunction."""
+) -> tuple[_Entries, _BucketNumbers]:
+    """Return an entry for each bucket of each conjunction."""
     conj = np.arange(len(chosen), dtype=np.int32)
     by_test = chosen >= 0
     is_node = by_test.copy()
@@ -286,7 +358,7 @@ def _entries(
         count += cells.count(slot)
     by_side = np.flatnonzero(chosen_side >= 0)
     pattern = rows.side[chosen_side[by_side]] >> 2
-    home = _homes(rows, statistics, np.bincount(pattern, minlength=len(rows.patterns)))[pattern]
+    home = _filing_patterns(rows, statistics, np.bincount(pattern, minlength=len(rows.patterns)))[pattern]
     asked, which = np.unique(home, return_inverse=True)
     fit_bucket = np.full(len(rows.patterns), -1, np.int32)
     fit_bucket[asked] = count + np.arange(len(asked))
@@ -303,15 +375,15 @@ def _entries(
     of = np.repeat(np.arange(len(chains)), [len(chain) for chain in chains])
     copied = _Entries(*(column[by_node[at]] for column in pieces[0]))
     pieces.append(copied._replace(bucket=count + of[which]))
-    places = _Places(cell_base, fit_bucket, crowded, count, count + len(chains))
+    places = _BucketNumbers(cell_base, fit_bucket, crowded, count, count + len(chains))
     return _Entries(*(np.concatenate(column) for column in zip(*pieces, strict=True))), places
 
 
-def _homes(rows: Rows, statistics: Statistics, sizes: Array) -> Array:
-    """Under which pattern's bucket the conjunctions of each pattern are filed.
+def _filing_patterns(rows: RankForm, statistics: SampleStatistics, sizes: Array) -> Array:
+    """Return for each pattern the pattern under whose bucket its conjunctions are filed.
 
-    A text that contains `abcde` contains `abc` as well. Where few other texts do, the conjunctions of the first are
-    filed under the second, and the first is a side test: an event comes to one bucket rather than to two.
+    A text that contains `abcde` contains `abc` as well. If few other texts do, the conjunctions of the first are filed
+    under the second, and the first is a side test: an event comes to one bucket rather than to two.
     """
     numbers: dict[str, dict[str, int]] = {}
     for n in np.flatnonzero(sizes).tolist():
@@ -331,8 +403,8 @@ def _homes(rows: Rows, statistics: Statistics, sizes: Array) -> Array:
     return home
 
 
-def _lay_out(rows: Rows, line: Array, share: Array, entries: _Entries, total: int) -> tuple[Buckets, Sides, Array]:
-    """The buckets with their entries, and the number of each of `total` of them: -1 where it has none."""
+def _lay_out(rows: RankForm, line: Array, share: Array, entries: _Entries, total: int) -> tuple[Buckets, Sides, Array]:
+    """Return the buckets with their entries, and the number of each of `total` of them: -1 if it has none."""
     order = np.arange(len(rows.line), dtype=np.int32)
     order_tests(rows.start, share, order)
     test_count = np.diff(rows.start)[entries.conj] - (entries.access >= 0) + entries.again
@@ -377,14 +449,14 @@ def _lay_out(rows: Rows, line: Array, share: Array, entries: _Entries, total: in
 
 
 def _fresh(keys: Array) -> Array:
-    """Which of some keys differ from the one before."""
+    """Return which keys differ from the one before."""
     fresh: Array = np.ones(len(keys), np.bool_)
     fresh[1:] = keys[1:] != keys[:-1]
     return fresh
 
 
 def _arrange(
-    rows: Rows,
+    rows: RankForm,
     line: Array,
     share: Array,
     order: Array,
@@ -393,7 +465,7 @@ def _arrange(
     flags: Array,
     side_count: Array,
 ) -> tuple[_Entries, Array, Array, Array]:
-    """Entries by bucket, flags and number of tests, and then by their first test, so that zones are narrow.
+    """Return entries by bucket, flags and number of tests, and then by their first test, so that zones are narrow.
 
     Sixteen neighbours should have first tests of one slot with bounds that lie together: sorted by the lower bound, cut
     into slabs of about as many entries as the square root allows, and within a slab sorted by the upper bound.
@@ -422,8 +494,8 @@ def _arrange(
     )
 
 
-def _access(rows: Rows, cells: Cells, nodes: _Nodes, places: _Places, bucket_of: Array) -> Access:
-    """The tables from ranks to buckets."""
+def _access(rows: RankForm, cells: Cells, nodes: _Nodes, places: _BucketNumbers, bucket_of: Array) -> BucketTables:
+    """Return the tables from ranks to buckets."""
     new_parent = np.full(int((bucket_of >= 0).sum()) + 1, -1, np.int32)
     has = nodes.parent >= 0
     new_parent[: len(has)][has] = bucket_of[nodes.parent[has]]  # every node has an entry, and nodes come first
@@ -442,4 +514,4 @@ def _access(rows: Rows, cells: Cells, nodes: _Nodes, places: _Places, bucket_of:
     offsets = np.concatenate([[0], np.cumsum([len(table) for table in tables])])[: len(tables)].astype(np.int64)
     whole = np.concatenate([np.zeros(0, np.int32), *tables]).astype(np.int32)
     found = np.where(places.patterns >= 0, bucket_of[np.maximum(places.patterns, 0)], -1).astype(np.int32)
-    return Access(np.array(slots, np.int32), offsets, whole, new_parent, found)
+    return BucketTables(np.array(slots, np.int32), offsets, whole, new_parent, found)

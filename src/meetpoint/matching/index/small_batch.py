@@ -1,8 +1,8 @@
-"""A few events, which are matched against all segments by one call.
+"""Small batches: a few events are matched with all segments by one call of a kernel.
 
-An event that is matched alone takes less time to look up than Python takes to hand its parts to a kernel, and there are
-a dozen kernels to a segment, and dozens of segments while subscriptions change. So the parts of the events are laid
-side by side once, and each segment keeps a table of where its arrays are.
+To look up a single event takes less time than Python takes to hand its parts to a kernel. A segment has a dozen
+kernels, and there are dozens of segments while subscriptions change. So the parts of the events are laid side by side
+once, and each segment keeps a table of the addresses of its arrays.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ from meetpoint.matching.index.kernels.ranks import (
     ZERO_STEP,
 )
 from meetpoint.matching.index.lines import Array, Line, LineSort
-from meetpoint.matching.tables.column_parts import Parts, PartSort
+from meetpoint.matching.tables.columns import ColumnParts, PartSort
 from meetpoint.matching.tables.prepared_columns import EPOCH, WORD
 
 if TYPE_CHECKING:
-    from meetpoint.matching.index.state import Held
+    from meetpoint.matching.index.snapshot import LiveSegment
 
-__all__ = ["Card", "Few", "Found", "Key", "Together", "match_few"]
+__all__ = ["AddressTable", "PartKey", "SegmentGroup", "SmallBatch", "SmallBatchMatches", "match_small_batch"]
+
 
 _BYTES_MAX = 1 << 16
-"""Bytes of texts that are laid side by side; a few events may be some of many, with the texts of others between."""
+"""Bytes of texts that are laid side by side; the texts of other events may lie between those of a few."""
 _NUMBERS = LineSort.NUMBER, LineSort.ODD_NUMBER
 _OF_PART = {
     PartSort.FLOAT: tuple((sort, NUMBER_STEP) for sort in _NUMBERS),
@@ -55,26 +56,26 @@ _OF_PART = {
     PartSort.TEXT: ((LineSort.TEXT, TEXT_STEP), (LineSort.TEXT_BACK, BACK_STEP)),
     PartSort.OTHER: (),
 }
-"""On which lines the values of a part have ranks, and how they are found."""
+"""The lines on which the values of a part have ranks, and how these are found."""
 _MICROSECOND = timedelta(microseconds=1)
 _WHOLE = 1 << 53
 """Integers up to here are doubles."""
 _ROOM, _ROOM_MAX = 1 << 14, 1 << 21
 """Room for matches, to begin with and at most."""
-_FREE_MAX = 2
+_WORKSPACES_MAX = 2
 _TABLES_MAX = 16
 """Combinations of parts of events whose tables are kept."""
 
-Key = tuple[tuple[str, PartSort, int], ...]
-"""Of each row of a few events the attribute, the class of its values, and the scale of decimals."""
+PartKey = tuple[tuple[str, PartSort, int], ...]
+"""The attribute, the class of values, and the scale of decimals, of each row of a small batch."""
 Lines = Mapping[str, Mapping[LineSort, tuple[int, Line]]]
 """The lines of each attribute of a segment, and their slots."""
 
 
-class Few(NamedTuple):
+class SmallBatch(NamedTuple):
     """The parts of a few events as rows of arrays."""
 
-    key: Key
+    key: PartKey
     valid: Array  # bool[parts, events]
     values: Array  # float64[parts, events]: doubles
     keys: Array  # int64[parts, events]: all else that is compared as a number
@@ -83,8 +84,8 @@ class Few(NamedTuple):
     ends: Array
 
     @staticmethod
-    def of(parts: Parts, events: int) -> Few | None:
-        """None where they have to be matched as many are."""
+    def of(parts: ColumnParts, events: int) -> SmallBatch | None:
+        """Return a small batch of parts; None if the events must be matched as a large batch."""
         rows = [(name, part) for name in sorted(parts) for part in parts[name]]
         if events >= FEW_EVENTS or any(part.sort not in _OF_PART for _, part in rows):
             return None
@@ -113,24 +114,24 @@ class Few(NamedTuple):
             if before > _BYTES_MAX:
                 return None
         key = tuple((name, part.sort, part.scale) for name, part in rows)
-        return Few(key, valid, values, keys, np.concatenate(texts), starts, ends)
+        return SmallBatch(key, valid, values, keys, np.concatenate(texts), starts, ends)
 
     @staticmethod
-    def of_one(event: Mapping[str, object], together: Together) -> Few | None:
-        """The same of one event of plain values, without a detour; None where it has others.
+    def of_one(event: Mapping[str, object], group: SegmentGroup) -> SmallBatch | None:
+        """Return a small batch of one event, without a detour over parts; None if it has other than plain values.
 
-        Otherwise events would be of as many keys as there are ways to lack something and to leave out a fraction: so an
-        attribute that it lacks is as if of the class that it was last seen of, and an integer is a double where that
-        lies between the same cuts.
+        A missing attribute gets the class that it last had, and an integer is a double if that lies between the same
+        cuts. Else events would have as many keys, each with its own tables, as there are ways to lack something and to
+        leave out a fraction.
         """
-        sorts, odd = together.sorts, together.odd
+        sorts, odd = group.sorts, group.odd
         key: list[tuple[str, PartSort, int]] = []
         values: list[float] = []
         keys: list[int] = []
         ends: list[int] = []
         text = b""
         valid: list[bool] = []
-        for name, path in together.paths:
+        for name, path in group.paths:
             value = event.get(path[0]) if len(path) == 1 else find(event, path)
             double, whole = 0.0, 0
             valid.append(value is not None)
@@ -161,7 +162,7 @@ class Few(NamedTuple):
             ends.append(len(text))
         count = len(key)
         places = np.array([0, *ends], np.int64).reshape(-1, 1)
-        return Few(
+        return SmallBatch(
             tuple(key),
             np.array(valid, np.bool_).reshape(-1, 1),
             np.array(values, np.float64).reshape(-1, 1),
@@ -175,20 +176,22 @@ class Few(NamedTuple):
 _NOTHING = np.zeros(0, np.uint8)
 
 
-class Card:
-    """A table of the arrays of one segment, for events with certain parts; it keeps the arrays."""
+class AddressTable:
+    """A table of the addresses of one segment's arrays, for events with certain parts; it keeps the arrays."""
 
     def __init__(self, slots: int) -> None:
-        self.table = np.zeros(TABLE, np.int64)
-        self.table[-1] = slots
+        self.numbers = np.zeros(TABLE, np.int64)
+        self.numbers[-1] = slots
         self._kept: list[Array] = []
 
-    def of(self, key: Key, lines: Lines, always: Sequence[int], grams: Mapping[str, Grams], hurried: bool) -> Card:
-        """The same table with what events of these parts need; `hurried` does without a grid."""
-        made = Card(int(self.table[-1]))
-        made.table[:] = self.table
+    def of(
+        self, key: PartKey, lines: Lines, always: Sequence[int], grams: Mapping[str, Grams], flat: bool
+    ) -> AddressTable:
+        """Return the table with what events of these parts need; `flat` segments do without a grid."""
+        made = AddressTable(int(self.numbers[-1]))
+        made.numbers[:] = self.numbers
         made._kept = [*self._kept]
-        made._set_steps(key, lines, always, hurried)
+        made._set_steps(key, lines, always, flat)
         tables: list[int] = []
         for row, (name, sort, _) in enumerate(key):
             if sort is PartSort.TEXT and name in grams:
@@ -201,14 +204,14 @@ class Card:
     def put(self, name: str, array: Array) -> None:
         """Note where an array of the segment is."""
         at = _PLACE[name]
-        self.table[at : at + 2] = self._place(array, FIELDS[name])
+        self.numbers[at : at + 2] = self._place(array, FIELDS[name])
 
     def _place(self, array: Array, dtype: Any) -> tuple[int, int]:
-        """Where an array is and how long, which must be of this type without gaps, or is copied into one."""
+        """Return an array's address and length; it is copied unless it has this type and no gaps."""
         self._kept.append(np.ascontiguousarray(array, dtype))
         return int(self._kept[-1].ctypes.data), array.size
 
-    def _set_steps(self, key: Key, lines: Lines, always: Sequence[int], hurried: bool) -> None:
+    def _set_steps(self, key: PartKey, lines: Lines, always: Sequence[int], flat: bool) -> None:
         present = [(name, held[LineSort.PRESENCE][0]) for name, held in lines.items() if LineSort.PRESENCE in held]
         steps = [(ZERO_STEP, 0, slot, *_NO_FIELDS) for slot in (*always, *(slot for _, slot in present))]
         scales = [(0.0, 0.0)] * len(steps)
@@ -221,21 +224,21 @@ class Card:
             for sort, found in _OF_PART[part]:
                 if sort in of_sort:
                     slot, line = of_sort[sort]
-                    fields, wide = self._cuts(found, line, scale, hurried)
+                    fields, wide = self._cuts(found, line, scale, flat)
                     steps.append((found, row, slot, *fields))
                     scales.append(wide)
         self.put("steps", np.array(steps, np.int64).reshape(-1, STEP_FIELDS))
         self.put("scales", np.array(scales, np.float64))
 
-    def _cuts(self, found: int, line: Line, scale: int, hurried: bool) -> tuple[tuple[int, ...], tuple[float, float]]:
-        """Where the cuts of a line are, as fields of a step, and the scale of its grid."""
+    def _cuts(self, found: int, line: Line, scale: int, flat: bool) -> tuple[tuple[int, ...], tuple[float, float]]:
+        """Return where the cuts of a line are, as fields of a step, and the scale of its grid."""
         if found == TRUTH_STEP:
             return _NO_FIELDS, (0.0, 0.0)
         if found in (TEXT_STEP, BACK_STEP):
             offsets, data = self._place(line.offsets, np.int64), self._place(line.data, np.uint8)
             return (offsets[0], line.cuts, *data, 0, 0, 0), (0.0, 0.0)
         if found == NUMBER_STEP:
-            cuts = line.hurried_floats if hurried else line.floats
+            cuts = line.floats_without_grid if flat else line.floats
         else:
             cuts = line.instants if line.key.sort is LineSort.INSTANT else line.scaled(scale)
         keys, grid = self._place(cuts.keys, np.int64), self._place(cuts.grid, np.int32)
@@ -245,44 +248,44 @@ class Card:
 _NO_FIELDS = (0,) * (STEP_FIELDS - 3)
 _PLACE = {name: 2 * at for at, name in enumerate(FIELDS)}
 _OWN = _PLACE["dead"]
-"""Where that begins which is not the segment's but its holder's."""
+"""Where the addresses of the LiveSegment begin, after those of its segment."""
 
 
-class Together:
-    """The segments of one moment."""
+class SegmentGroup:
+    """The segments of one snapshot, with their address tables."""
 
-    def __init__(self, held: Sequence[Held]) -> None:
-        self._held = held
-        self._tables: dict[Key, tuple[Array, list[Card]]] = {}
-        names: set[str] = set().union(*(one.segment.encoder.names for one in held))
+    def __init__(self, segments: Sequence[LiveSegment]) -> None:
+        self._segments = segments
+        self._tables: dict[PartKey, tuple[Array, list[AddressTable]]] = {}
+        names: set[str] = set().union(*(live.segment.encoder.names for live in segments))
         self.paths = [(name, split_name(name)) for name in sorted(names)]
         self.sorts: dict[str, PartSort] = {}
-        self.odd = frozenset().union(*(one.segment.encoder.odd_names for one in held))
-        self.has_ids = all(one.plain is not None for one in held)
+        self.odd = frozenset().union(*(live.segment.encoder.odd_names for live in segments))
+        self.has_ids = all(live.integer_ids is not None for live in segments)
 
-    def prepare_as(self, before: Together) -> None:
-        """Make the tables that others had, if events still have the same parts."""
+    def prepare_as(self, before: SegmentGroup) -> None:
+        """Make the tables that another group had, if events still have the same parts."""
         self.sorts = before.sorts
         if self.paths == before.paths:
             for key in list(before._tables):
                 self.tables(key)
 
-    def tables(self, key: Key) -> Array | None:
-        """The tables of all segments for events with certain parts; None where one of them has none."""
+    def tables(self, key: PartKey) -> Array | None:
+        """Return the tables of all segments for events with certain parts; None if a segment has none."""
         made = self._tables.get(key)
         if made is None:
             if len(self._tables) >= _TABLES_MAX:
                 self._tables.clear()
-            cards = [card for held in self._held if (card := held.segment.card(key)) is not None]
-            if len(cards) < len(self._held):
+            found = [table for live in self._segments if (table := live.segment.address_table(key)) is not None]
+            if len(found) < len(self._segments):
                 return None
-            tables = np.stack([card.table for card in cards])
-            tables[:, _OWN : TABLE - 1] = [held.own_places for held in self._held]
-            made = self._tables[key] = tables, cards
+            tables = np.stack([table.numbers for table in found])
+            tables[:, _OWN : TABLE - 1] = [live.own_addresses for live in self._segments]
+            made = self._tables[key] = tables, found
         return made[0]
 
 
-class Found(NamedTuple):
+class SmallBatchMatches(NamedTuple):
     """The matches of a few events, segment by segment."""
 
     numbers: Array
@@ -292,8 +295,8 @@ class Found(NamedTuple):
     ends: list[int]  # where those of each segment end
 
 
-class _Room:
-    """What `few_avx512` writes on, and its results."""
+class _Workspace:
+    """The scratch memory and the results of a kernel for small batches."""
 
     def __init__(self, room: int, ranks: int) -> None:
         self.size = room
@@ -308,29 +311,29 @@ class _Room:
         return self.ranks, fit, buckets, met, *self.held, more, more_of, *self.pairs, *self.told
 
 
-_free: list[_Room] = []
+_workspaces: list[_Workspace] = []
 
 
-def match_few(together: Together, few: Few, base: int, vector: bool) -> Found | None:
-    """All matches of a few events; None where they have to be matched as many are."""
-    tables = together.tables(few.key)
+def match_small_batch(group: SegmentGroup, batch: SmallBatch, base: int, vector: bool) -> SmallBatchMatches | None:
+    """Return all matches of a few events; None if they must be matched as a large batch."""
+    tables = group.tables(batch.key)
     if tables is None:
         return None
-    ranks = max(few.valid.shape[1], 1) * int(tables[:, -1].max())
+    ranks = max(batch.valid.shape[1], 1) * int(tables[:, -1].max())
     match = (few_avx512 if vector else few_portable).brief  # type: ignore[attr-defined]
     ends = np.empty(len(tables), np.int64)
     try:
-        room = _free.pop()
+        workspace = _workspaces.pop()
     except IndexError:
-        room = _Room(_ROOM, ranks)
-    if len(room.ranks) < ranks:
-        room.ranks = np.empty(ranks, np.int32)
-    while (found := match(tables, base, *few[1:], *room.arrays, ends)) < 0:
-        if room.size >= _ROOM_MAX:
+        workspace = _Workspace(_ROOM, ranks)
+    if len(workspace.ranks) < ranks:
+        workspace.ranks = np.empty(ranks, np.int32)
+    while (found := match(tables, base, *batch[1:], *workspace.arrays, ends)) < 0:
+        if workspace.size >= _ROOM_MAX:
             return None
-        room = _Room(2 * room.size, ranks)
-    numbers, events = room.pairs[:, :found].copy()
-    orders, ids = room.told[:, :found].copy()
-    if len(_free) < _FREE_MAX:
-        _free.append(room)
-    return Found(numbers, events, orders, ids if together.has_ids else _NOTHING, ends.tolist())
+        workspace = _Workspace(2 * workspace.size, ranks)
+    numbers, events = workspace.pairs[:, :found].copy()
+    orders, ids = workspace.told[:, :found].copy()
+    if len(_workspaces) < _WORKSPACES_MAX:
+        _workspaces.append(workspace)
+    return SmallBatchMatches(numbers, events, orders, ids if group.has_ids else _NOTHING, ends.tolist())

@@ -1,33 +1,196 @@
-"""From filters to rank form: the plain ones all at once, by `gather_plain`, and the others one by one, here.
+"""Filters to rank form: plain ones all at once, by `gather_plain`, and the others one by one.
 
-What a conjunction says of an attribute becomes tests: a range of one line, a pattern, or a set of ranges. A set of
-values (`symbol IN (...)`) is multiplied out where nothing else of the conjunction leads to few events, since each value
-then has a bucket of its own; the alternatives exclude one another, so no event is found twice by them.
+A constraint becomes tests: ranges of cuts on a line, and patterns. A test is a range of one line, a pattern, or a set
+of ranges. A set of values (`symbol IN (...)`) is multiplied out if nothing else of the conjunction leads to few events:
+then each value has a bucket of its own. The alternatives exclude one another, so no event is found twice by them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from time import sleep
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from meetpoint.language.filters.constraints import (
+    EVERY_TEXT,
+    Absent,
+    BooleanSet,
+    Constraint,
+    NumberSet,
+    Present,
+    TextSet,
+    TimestampSet,
+)
 from meetpoint.language.filters.filter import Filter
-from meetpoint.language.filters.like import Pattern
+from meetpoint.language.filters.intervals import Intervals, complement, intersect
+from meetpoint.language.filters.like import ANY_CHAR, Pattern, PatternSort, prefix_interval
 from meetpoint.language.filters.normal_form import Conjunction
-from meetpoint.matching.index.compile.bulk import gather_plain
-from meetpoint.matching.index.compile.readers import MIDDLE, READERS, Range, Test
-from meetpoint.matching.index.compile.rows import NESTED, Rows, grouped, interleaved, starts_of
-from meetpoint.matching.index.kernels.bucket_scan import SIDE_FITS, SIDE_IN_SET
-from meetpoint.matching.index.lines import Line, LineKey, LineSort, text_line
+from meetpoint.matching.index.bulk_reader import gather_plain
+from meetpoint.matching.index.kernels.bucket_scan import SIDE_FITS, SIDE_FITS_NOT, SIDE_IN_SET
+from meetpoint.matching.index.lines import Line, LineKey, LineSort, is_plain, text_line
+from meetpoint.matching.index.rank_form import NESTED, RankForm, grouped, interleaved, starts_of
+from meetpoint.matching.tables.prepared_columns import EPOCH
 
-__all__ = ["gather"]
+__all__ = ["MIDDLE", "READERS", "Range", "Test", "gather"]
+
+
+Range: TypeAlias = tuple[Any, Any, bool]
+"""The low cut, the high cut, and whether the range nests (a prefix or one value).
+
+A cut is a value and 0 before or 1 after it; None is the end of the line. Bytes stand for the cut before them.
+"""
+Test: TypeAlias = tuple[LineKey, list[Range]]
+
+_MICROSECOND = timedelta(microseconds=1)
+MIDDLE = (0, 0)
+"""The cut between the two stretches of the line of odd numbers."""
+
+
+def _absent(attribute: str, _: Absent, tests: list[Test], patterns: list[Any]) -> bool:
+    tests.append((LineKey(attribute, LineSort.PRESENCE), [(None, (0, 0), True)]))
+    return True
+
+
+def _present(attribute: str, _: Present, tests: list[Test], patterns: list[Any]) -> bool:
+    tests.append((LineKey(attribute, LineSort.PRESENCE), [((0, 0), None, True)]))
+    return True
+
+
+def _boolean(attribute: str, constraint: BooleanSet, tests: list[Test], patterns: list[Any]) -> bool:
+    low = (0, 0) if constraint.values == (True,) else None
+    high = (0, 0) if constraint.values == (False,) else None
+    tests.append((LineKey(attribute, LineSort.BOOLEAN), [(low, high, True)]))
+    return True
+
+
+def _number(attribute: str, constraint: NumberSet, tests: list[Test], patterns: list[Any]) -> bool:
+    exact = constraint.exact
+    if constraint.doubles is None and all(
+        bound is None or is_plain(bound, float(bound))  # type: ignore[arg-type]
+        for i in exact
+        for bound in (i.low, i.high)
+    ):
+        ranges = [
+            (
+                None if i.low is None else (float(i.low), int(i.low_open)),  # type: ignore[arg-type]
+                None if i.high is None else (float(i.high), int(not i.high_open)),  # type: ignore[arg-type]
+                i.is_point or (i.low is None and i.high is None),
+            )
+            for i in exact
+        ]
+        tests.append((LineKey(attribute, LineSort.NUMBER), ranges))
+        return True
+    odd: list[Range] = [
+        (
+            None if i.low is None else ("exact", i.low, int(i.low_open)),
+            MIDDLE if i.high is None else ("exact", i.high, int(not i.high_open)),
+            i.is_point,
+        )
+        for i in exact
+    ]
+    odd += [
+        (
+            MIDDLE if i.low is None else ("float", i.low, int(i.low_open)),
+            None if i.high is None else ("float", i.high, int(not i.high_open)),
+            i.is_point,
+        )
+        for i in constraint.for_floats()
+    ]
+    tests.append((LineKey(attribute, LineSort.ODD_NUMBER), odd))
+    return True
+
+
+def _instant(attribute: str, constraint: TimestampSet, tests: list[Test], patterns: list[Any]) -> bool:
+    ranges: list[Range] = []
+    for i in constraint.intervals:
+        low = None if i.low is None else _micros(i.low) + i.low_open
+        high = None if i.high is None else _micros(i.high) + (not i.high_open)
+        if low is None or high is None or low < high:
+            ranges.append((low, high, i.is_point or (low is None and high is None)))
+    tests.append((LineKey(attribute, LineSort.INSTANT), ranges))
+    return bool(ranges)
+
+
+def _micros(bound: Any) -> int:
+    assert isinstance(bound, datetime)
+    return (bound - EPOCH) // _MICROSECOND
+
+
+def _text(attribute: str, constraint: TextSet, tests: list[Test], patterns: list[Any]) -> bool:
+    forward = constraint.intervals
+    if not constraint.like and not constraint.unlike:
+        ranges = _text_ranges(forward)
+        tests.append((LineKey(attribute, LineSort.TEXT), ranges))
+        return bool(ranges)
+    backward: Intervals = EVERY_TEXT
+    prefix = suffix = ""
+    fits = 0
+    for pattern in constraint.like:
+        sort = pattern.sort
+        head = pattern.pieces[0].partition(ANY_CHAR)[0]
+        tail = pattern.pieces[-1].rpartition(ANY_CHAR)[2] if len(pattern.pieces) > 1 else ""
+        if head:
+            forward, prefix = intersect(forward, prefix_interval(head)), max(prefix, head, key=len)
+        if tail:
+            backward, suffix = intersect(backward, prefix_interval(tail[::-1])), max(suffix, tail, key=len)
+        if sort not in (PatternSort.PREFIX, PatternSort.SUFFIX) and not (
+            sort is PatternSort.AFFIX and not _may_overlap(head, tail)
+        ):
+            patterns.append((SIDE_FITS, attribute, pattern))
+            fits += 1
+    for pattern in constraint.unlike:
+        if pattern.sort is PatternSort.PREFIX:
+            forward = intersect(forward, complement(prefix_interval(pattern.pieces[0])))
+        elif pattern.sort is PatternSort.SUFFIX:
+            backward = intersect(backward, complement(prefix_interval(pattern.pieces[1][::-1])))
+        else:
+            patterns.append((SIDE_FITS_NOT, attribute, pattern))
+    ranges = _text_ranges(forward, forward == prefix_interval(prefix))
+    back_ranges = _text_ranges(backward, backward == prefix_interval(suffix[::-1]))
+    if forward != EVERY_TEXT or (backward == EVERY_TEXT and not fits):
+        tests.append((LineKey(attribute, LineSort.TEXT), ranges))
+    if backward != EVERY_TEXT:
+        tests.append((LineKey(attribute, LineSort.TEXT_BACK), back_ranges))
+    return bool(ranges and back_ranges)
+
+
+def _may_overlap(head: str, tail: str) -> bool:
+    """Return whether a text shorter than both together can begin with one and end with the other."""
+    return any(head.endswith(tail[:n]) for n in range(1, min(len(head), len(tail)) + 1)) or tail in head or head in tail
+
+
+def _text_ranges(intervals: Intervals, prefix: bool = False) -> list[Range]:
+    """Return intervals as ranges of bytes, without intervals between a text and the next one, which hold nothing."""
+    ranges: list[Range] = []
+    for i in intervals:
+        low = None if not i.low else str(i.low).encode()
+        if i.low_open:
+            low = (low or b"") + b"\0"
+        high = None
+        if i.high is not None:
+            high = str(i.high).encode() + (b"" if i.high_open else b"\0")
+        if low is None or high is None or low < high:
+            ranges.append((low, high, prefix or i.is_point or (low is None and high is None)))
+    return ranges
+
+
+READERS: dict[type[Constraint], Any] = {
+    Absent: _absent,
+    Present: _present,
+    BooleanSet: _boolean,
+    NumberSet: _number,
+    TimestampSet: _instant,
+    TextSet: _text,
+}
+
 
 _MULTIPLIED_MAX = 4096
 """Values of a set that is multiplied out."""
 _BREATH = 256
-"""Filters after which other threads get their turn."""
+"""Filters after which other threads may run."""
 
 
 class _Cuts:
@@ -109,8 +272,8 @@ class _Gatherer:
             cuts = self.cuts[key] = _Cuts(len(self.cuts))
         return cuts
 
-    def rows(self, subscriptions: int) -> Rows:
-        """All that was added, in rank form."""
+    def rows(self, subscriptions: int) -> RankForm:
+        """Return all that was added, in rank form."""
         lines = [_line(key, cuts.ids) for key, cuts in self.cuts.items()]
         tests = np.array(self.tests, np.int64).reshape(-1, 4)
         tests = tests[np.argsort(tests[:, 0], kind="stable")]
@@ -120,7 +283,7 @@ class _Gatherer:
         first, last = _ranks(tests, lines)
         set_first, set_last = _ranks(sets, lines)
         conjunctions = len(self.owner)
-        return Rows(
+        return RankForm(
             subscriptions=subscriptions,
             lines=tuple(line for line, _ in lines),
             patterns=tuple(self.patterns),
@@ -139,8 +302,8 @@ class _Gatherer:
         )
 
 
-def gather(filters: Iterable[Filter]) -> Rows:
-    """The filters in rank form, numbered in their order."""
+def gather(filters: Iterable[Filter]) -> RankForm:
+    """Return the filters in rank form, numbered in their order."""
     rows, odd = gather_plain(filters)
     if not odd:
         return rows
@@ -153,7 +316,7 @@ def gather(filters: Iterable[Filter]) -> Rows:
 
 
 def _ranks(tests: Any, lines: list[tuple[Line, Any]]) -> tuple[Any, Any]:
-    """Numbers of cuts, as they were met, as ranks."""
+    """Return numbers of cuts, as they were met, as ranks."""
     number = tests[:, 1] & ~NESTED
     first = np.zeros(len(tests), np.int32)
     last = np.zeros(len(tests), np.int32)
@@ -166,7 +329,7 @@ def _ranks(tests: Any, lines: list[tuple[Line, Any]]) -> tuple[Any, Any]:
 
 
 def _line(key: LineKey, ids: dict[Any, int]) -> tuple[Line, Any]:
-    """A line, and for each cut as it was met its place."""
+    """Return a line, and for each cut, as it was met, its place."""
     place = np.zeros(len(ids), np.int32)
     match key.sort:
         case LineSort.ALWAYS | LineSort.PRESENCE | LineSort.BOOLEAN:
@@ -205,7 +368,7 @@ def _odd_line(key: LineKey, ids: dict[Any, int], place: Any) -> tuple[Line, Any]
 
 
 def _to_multiply(tests: list[Test], patterns: list[tuple[int, str, Pattern]]) -> int | None:
-    """Which test to multiply out: the set of values with the fewest, if nothing else singles out events as well."""
+    """Return which test to multiply out: the smallest set of values, unless another test leads to few events."""
     best: int | None = None
     for at, (key, ranges) in enumerate(tests):
         if len(ranges) == 1:

@@ -1,4 +1,8 @@
-"""Events as ranks: the first step of matching, for one segment."""
+"""The encoder of events for one segment: ranks on its lines, and the patterns that fit.
+
+That is the first step of a match. The patterns on an attribute are found by tables of grams: three, two or one of their
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +12,104 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from meetpoint.matching.index.few import Card, Key
+from meetpoint.language.filters.like import ANY_CHAR, Pattern
 from meetpoint.matching.index.kernels.jit import suited
-from meetpoint.matching.index.kernels.patterns import FEW_FITS, Grams, fitting_patterns, sort_runs
+from meetpoint.matching.index.kernels.patterns import ANY_CHAR as ANY_SYMBOL
+from meetpoint.matching.index.kernels.patterns import (
+    FEW_FITS,
+    GRAMS,
+    GRAMS3,
+    PERCENT,
+    Grams,
+    file_patterns,
+    fitting_patterns,
+    sort_runs,
+)
 from meetpoint.matching.index.kernels.ranks import TextCache, double_ranks, line_ranks, text_ranks
 from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort, Thresholds, read_only
-from meetpoint.matching.tables.column_parts import Part, Parts, PartSort
+from meetpoint.matching.index.rank_form import runs, starts_of
+from meetpoint.matching.index.small_batch import AddressTable, PartKey
+from meetpoint.matching.tables.columns import ColumnPart, ColumnParts, PartSort
 
-__all__ = ["Encoded", "Encoder", "Scratch", "read_only", "ready"]
+__all__ = ["Encoded", "Encoder", "Scratch", "build_grams", "is_substring", "read_only", "ready"]
+
+
+_ANY_BYTE, _PERCENT_BYTE = b"\xff", b"\xfe"
+"""Bytes that no text has in UTF-8."""
+_ANY_CHAR = ANY_CHAR.encode("utf-8", "surrogatepass")
+_WORD_BITS = 64
+
+
+def is_substring(pattern: Pattern) -> bool:
+    """Return whether a pattern is of the sort SUBSTRING; that is quicker than `pattern.sort`."""
+    pieces = pattern.pieces
+    return len(pieces) == 3 and not pieces[0] and not pieces[2] and ANY_CHAR not in pieces[1]
+
+
+def build_grams(patterns: Sequence[tuple[str, Pattern]]) -> dict[str, Grams]:
+    """Return the tables of grams for each attribute."""
+    by_attribute: dict[str, list[int]] = {}
+    for number, (attribute, _) in enumerate(patterns):
+        by_attribute.setdefault(attribute, []).append(number)
+    return {
+        attribute: _tables([patterns[n][1] for n in numbers], numbers) for attribute, numbers in by_attribute.items()
+    }
+
+
+def _tables(patterns: list[Pattern], numbers: list[int]) -> Grams:
+    plain = np.fromiter(map(is_substring, patterns), np.bool_, count=len(patterns))
+    start, symbol = _symbols(patterns, plain)
+    place = np.zeros(len(patterns), np.int64)
+    record = np.zeros((len(patterns), 4), np.uint64)
+    has_size = np.zeros(4, np.bool_)
+    file_patterns(
+        start, symbol, plain, np.array(numbers, np.int64), np.zeros(GRAMS3, np.int32), place, record, has_size
+    )
+    order = np.argsort(place, kind="stable")
+    found, begin = np.unique(place[order], return_index=True)
+    found, begin = found[found < GRAMS], np.append(begin, len(place))[: (found < GRAMS).sum() + 1]
+    words = -(-GRAMS // _WORD_BITS)
+    seen = np.zeros(words, np.uint64)
+    np.bitwise_or.at(seen, found // _WORD_BITS, np.uint64(1) << (found % _WORD_BITS).astype(np.uint64))
+    in_word = np.bincount(found // _WORD_BITS, minlength=words)
+    return Grams(
+        starts_of(np.diff(start)[order]),
+        symbol[runs(start[:-1][order], start[1:][order])[1]],
+        record[order],
+        np.flatnonzero(has_size[1:]) + 1,
+        seen,
+        np.cumsum(in_word) - in_word,
+        begin,
+    )
+
+
+def _symbols(patterns: list[Pattern], plain: Array) -> tuple[Array, Array]:
+    """Return the symbols of all patterns, one pattern after the other, and where each pattern begins."""
+    spelled = [
+        pattern.pieces[1].encode() if is_plain else _spelled(pattern)
+        for pattern, is_plain in zip(patterns, plain.tolist(), strict=True)
+    ]
+    symbol = np.frombuffer(b"".join(spelled), np.uint8).astype(np.uint16)
+    symbol[symbol == ord(_ANY_BYTE)] = ANY_SYMBOL
+    symbol[symbol == ord(_PERCENT_BYTE)] = PERCENT
+    return starts_of(np.fromiter(map(len, spelled), np.int64, count=len(spelled))), symbol
+
+
+def _spelled(pattern: Pattern) -> bytes:
+    pieces = (piece.encode("utf-8", "surrogatepass") for piece in pattern.pieces)
+    return _PERCENT_BYTE.join(pieces).replace(_ANY_CHAR, _ANY_BYTE)
+
 
 _CACHE_TEXTS = 1 << 15
 _CACHE_BYTES = 1 << 20
 _OUTPUTS_MAX = 8
 _ROOM = 64
-"""Room for this many fitting patterns of an event, to begin with, over a batch."""
+"""Room for fitting patterns of an event, to begin with, over a batch."""
 
 
 _NO_LINE = Line(LineKey("", LineSort.TEXT))
 _TextCuts: TypeAlias = tuple[int, int, tuple[Array, ...]]
-"""The slots of a line of texts and of one backwards, -1 where there is none, and the offsets and data of both."""
+"""The slots of a line of texts and of one backwards (-1: none), and the offsets and data of both."""
 
 
 class Encoded(NamedTuple):
@@ -38,7 +121,7 @@ class Encoded(NamedTuple):
 
 
 class Scratch:
-    """What is kept between batches of one segment: caches and buffers. One match uses it at a time."""
+    """Caches and buffers that one segment keeps between batches. One match uses them at a time."""
 
     def __init__(self, patterns: int) -> None:
         self.texts: dict[str, TextCache] = {}
@@ -48,16 +131,16 @@ class Scratch:
         self._outputs: list[Array] = []
 
     def array(self, name: str, length: int, dtype: Any) -> Array:
-        """An array of at least this length, whose contents mean nothing; the same one as long as it suffices."""
+        """Return an array of at least this length, with any contents; it is the same one as long as it suffices."""
         held = self.arrays.get(name)
         if held is None or len(held) < length:
             held = self.arrays[name] = np.empty(max(length, 64) * 5 // 4, dtype)
         return held
 
     def output(self, length: int) -> Array:
-        """An array of this length for results, which belongs to whoever holds a part of it.
+        """Return an array of this length for results; it belongs to the holders of its parts.
 
-        One that nobody holds is used again.
+        An array that nobody holds is used again.
         """
         for held in self._outputs:
             if len(held) >= length and getrefcount(held) == _UNHELD:
@@ -69,7 +152,7 @@ class Scratch:
 
 
 class Encoder:
-    """Turns events into ranks on the lines of one segment; a line's slot is its number."""
+    """An encoder of events into ranks on the lines of one segment; a line's slot is its number."""
 
     def __init__(self, lines: Sequence[Line], grams: dict[str, Grams], patterns: int) -> None:
         self.slots = max(-(-len(lines) // 16) * 16, 16)
@@ -97,12 +180,12 @@ class Encoder:
     def scratch(self) -> Scratch:
         return Scratch(self._patterns)
 
-    def card(self, plain: Card, key: Key, hurried: bool) -> Card:
-        """The card of a segment for events with certain parts."""
-        return plain.of(key, self._lines, self._always, self._grams, hurried)
+    def address_table(self, common: AddressTable, key: PartKey, flat: bool) -> AddressTable:
+        """Return the address table of a segment for events with certain parts."""
+        return common.of(key, self._lines, self._always, self._grams, flat)
 
-    def encode(self, parts: Parts, events: int, scratch: Scratch) -> Encoded:
-        """The ranks of events, and the patterns that fit them."""
+    def encode(self, parts: ColumnParts, events: int, scratch: Scratch) -> Encoded:
+        """Return the ranks of events, and the patterns that fit them."""
         ranks = scratch.array("ranks", events * self.slots, np.int32)[: events * self.slots].reshape(events, self.slots)
         ranks.fill(-1)
         for slot in self._always:
@@ -112,8 +195,8 @@ class Encoder:
             suited(sort_runs, events)(starts, fit)
         return Encoded(ranks, starts, fit)
 
-    def _find(self, parts: Parts, ranks: Array, scratch: Scratch) -> list[tuple[Array, Array]]:
-        """Ranks line by line; the patterns that fit by attribute."""
+    def _find(self, parts: ColumnParts, ranks: Array, scratch: Scratch) -> list[tuple[Array, Array]]:
+        """Set the ranks line by line; return the patterns that fit by attribute."""
         fits: list[tuple[Array, Array]] = []
         for attribute, lines in self._lines.items():
             held = parts.get(attribute, ())
@@ -135,7 +218,7 @@ class Encoder:
     def _encode_text(
         self,
         attribute: str,
-        part: Part,
+        part: ColumnPart,
         valid: Array,
         ranks: Array,
         scratch: Scratch,
@@ -150,8 +233,10 @@ class Encoder:
         grams = self._grams.get(attribute)
         return None if grams is None else self._fitting(attribute, grams, part, valid, scratch)
 
-    def _fitting(self, attribute: str, grams: Grams, part: Part, valid: Array, scratch: Scratch) -> tuple[Array, Array]:
-        """How many patterns fit each event, and which."""
+    def _fitting(
+        self, attribute: str, grams: Grams, part: ColumnPart, valid: Array, scratch: Scratch
+    ) -> tuple[Array, Array]:
+        """Return how many patterns fit each event, and which."""
         texts = _texts_of(part)
         counts = np.zeros(len(valid), np.int64)
         out = scratch.array(f"fits {attribute}", _ROOM + 4 * len(valid), np.int32)
@@ -163,7 +248,7 @@ class Encoder:
             out = scratch.array(f"fits {attribute}", found, np.int32)
 
 
-def _encode_line(lines: dict[LineSort, tuple[int, Line]], part: Part, valid: Array, ranks: Array) -> None:
+def _encode_line(lines: dict[LineSort, tuple[int, Line]], part: ColumnPart, valid: Array, ranks: Array) -> None:
     match part.sort:
         case PartSort.BOOLEAN:
             if (found := lines.get(LineSort.BOOLEAN)) is not None:
@@ -177,7 +262,7 @@ def _encode_line(lines: dict[LineSort, tuple[int, Line]], part: Part, valid: Arr
                     _encode_number(part, valid, *found, ranks)
 
 
-def _encode_number(part: Part, valid: Array, slot: int, line: Line, ranks: Array) -> None:
+def _encode_number(part: ColumnPart, valid: Array, slot: int, line: Line, ranks: Array) -> None:
     if part.sort is PartSort.FLOAT:
         cuts = line.floats
         suited(double_ranks, len(valid))(
@@ -197,20 +282,20 @@ def _rank(keys: Array, valid: Array, cuts: Thresholds, ranks: Array, slot: int) 
     )  # fmt: skip
 
 
-def _texts_of(part: Part) -> tuple[Array, Array, Array]:
+def _texts_of(part: ColumnPart) -> tuple[Array, Array, Array]:
     assert part.starts is not None
     assert part.ends is not None
     return read_only(part.values), read_only(part.starts), read_only(part.ends)
 
 
-def ready(parts: Parts, events: int) -> Parts:
-    """The same parts as every encoder wants them, so that not each of several segments has to see to it."""
+def ready(parts: ColumnParts, events: int) -> ColumnParts:
+    """Return the same parts as every encoder wants them, so that they are converted once for all segments."""
     every = read_only(np.ones(events, np.bool_))
     return {name: [_ready(part, every) for part in some] for name, some in parts.items()}
 
 
-def _ready(part: Part, every: Array) -> Part:
-    return Part(
+def _ready(part: ColumnPart, every: Array) -> ColumnPart:
+    return ColumnPart(
         part.sort,
         every if part.valid is None else read_only(part.valid),
         read_only(part.values),
@@ -221,7 +306,7 @@ def _ready(part: Part, every: Array) -> Part:
 
 
 def _join(fits: list[tuple[Array, Array]], events: int) -> tuple[Array, Array]:
-    """Several attributes' fitting patterns as one run per event."""
+    """Return several attributes' fitting patterns as one run per event."""
     starts = np.zeros(events + 1, np.int64)
     if not fits:
         return starts, np.zeros(0, np.int32)
@@ -238,7 +323,7 @@ def _new_cache() -> TextCache:
 
 
 def _unheld() -> int:
-    """References to an array in a list, and nowhere else, while a loop looks at it: versions of Python differ."""
+    """Return the references to an array that is held by one list only; versions of Python differ."""
     arrays = [np.empty(1)]
     for held in arrays:
         return getrefcount(held)

@@ -1,8 +1,8 @@
-"""Conjunctions in rank form: what a segment is built from, and what two segments are merged by.
+"""The rank form of conjunctions: segments are built from it, and merged by it.
 
 A conjunction is a run of tests and a run of side tests. A test accepts the ranks of one line from `first` up to `last`,
-going around where `first` is the larger. What is no such range is a side test: a pattern, or a set of three or more
-ranges. Subscriptions are numbered from 0 within the segment, and conjunctions are in the order of their subscriptions.
+going around where `first` is the larger. Other constraints are side tests: a pattern, or a set of three or more ranges.
+Subscriptions are numbered from 0 within the segment, and conjunctions are in the order of their subscriptions.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from meetpoint.matching.index.lines import Array, Line, LineKey, merge_lines, re
 __all__ = [
     "LINES_MAX",
     "NESTED",
-    "PackedRows",
-    "Rows",
+    "PackedRankForm",
+    "RankForm",
     "group_starts",
     "grouped",
     "interleaved",
@@ -35,13 +35,14 @@ __all__ = [
     "starts_of",
 ]
 
+
 LINES_MAX = 1 << 16
 """Lines of one segment."""
 NESTED = 1 << 31
-"""Bit of a test's line: its range is a prefix or one value, so that any two such ranges nest or are disjoint."""
+"""A bit of a test's line: its range is a prefix or one value, so any two such ranges nest or are disjoint."""
 
 
-class Rows(msgspec.Struct, frozen=True):
+class RankForm(msgspec.Struct, frozen=True):
     """All conjunctions of some subscriptions; LimitError for more lines than a slot can name."""
 
     subscriptions: int
@@ -78,11 +79,11 @@ _PACKED = (
 )  # fmt: skip
 _RISING = ("owner", "start", "side_start", "set_start")
 _WIDTHS = {"last": "first", "set_last": "set_first"}
-"""Packed as distances, which are small, since many ranges are one value."""
+"""Columns packed as distances, which are small, since many ranges are one value."""
 
 
-class PackedRows(msgspec.Struct, frozen=True):
-    """Rows at rest, compressed unless they will not be at rest for long: only a merge asks for them."""
+class PackedRankForm(msgspec.Struct, frozen=True):
+    """A rank form at rest, which only a merge reads; compressed unless it will be merged soon."""
 
     subscriptions: int
     lines: tuple[Line, ...]
@@ -93,7 +94,7 @@ class PackedRows(msgspec.Struct, frozen=True):
     compressed: bool = True
 
     @staticmethod
-    def of(rows: Rows) -> PackedRows:
+    def of(rows: RankForm) -> PackedRankForm:
         types: dict[str, tuple[str, int]] = {}
         data: dict[str, Array] = {}
         for name in _PACKED:
@@ -105,17 +106,17 @@ class PackedRows(msgspec.Struct, frozen=True):
                 array = array - getattr(rows, _WIDTHS[name])
             planes = array.view(np.uint8).reshape(len(array), array.itemsize).T  # equal bytes side by side
             data[name] = np.frombuffer(pa.compress(planes.tobytes(), codec="zstd", asbytes=True), np.uint8)
-        return PackedRows(rows.subscriptions, rows.lines, rows.patterns, bool(rows.multiple.any()), types, data)
+        return PackedRankForm(rows.subscriptions, rows.lines, rows.patterns, bool(rows.multiple.any()), types, data)
 
     @staticmethod
-    def lightly(rows: Rows) -> PackedRows:
-        """For rows that are merged soon: nothing is compressed."""
+    def lightly(rows: RankForm) -> PackedRankForm:
+        """Return a rank form that is merged soon, without compression."""
         data = {name: getattr(rows, name) for name in _PACKED}
-        return PackedRows(rows.subscriptions, rows.lines, rows.patterns, bool(rows.multiple.any()), {}, data, False)
+        return PackedRankForm(rows.subscriptions, rows.lines, rows.patterns, bool(rows.multiple.any()), {}, data, False)
 
-    def unpacked(self) -> Rows:
+    def unpacked(self) -> RankForm:
         if not self.compressed:
-            return Rows(subscriptions=self.subscriptions, lines=self.lines, patterns=self.patterns, **self.data)
+            return RankForm(subscriptions=self.subscriptions, lines=self.lines, patterns=self.patterns, **self.data)
         arrays: dict[str, Array] = {}
         for name, (type_, length) in self.types.items():
             dtype = np.dtype(type_)
@@ -125,15 +126,15 @@ class PackedRows(msgspec.Struct, frozen=True):
             arrays[name] = np.cumsum(array, dtype=dtype) if name in _RISING else array
         for name, first in _WIDTHS.items():
             arrays[name] = arrays[name] + arrays[first]
-        return Rows(subscriptions=self.subscriptions, lines=self.lines, patterns=self.patterns, **arrays)
+        return RankForm(subscriptions=self.subscriptions, lines=self.lines, patterns=self.patterns, **arrays)
 
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.data.values()) + sum(line.nbytes for line in self.lines)
 
 
-def keep(rows: Rows, kept: Array) -> Rows:
-    """The rows of those subscriptions that are marked, renumbered; lines and patterns stay as they are."""
+def keep(rows: RankForm, kept: Array) -> RankForm:
+    """Return the rows of the marked subscriptions, renumbered; lines and patterns stay as they are."""
     number = np.cumsum(kept, dtype=np.int32) - 1
     conjunctions = kept[rows.owner]
     tests = np.repeat(conjunctions, np.diff(rows.start))
@@ -153,27 +154,27 @@ def keep(rows: Rows, kept: Array) -> Rows:
 
 
 def starts_of(counts: Array) -> Array:
-    """Where each of several runs begins, and the last one ends."""
+    """Return where each of several runs begins, and the last one ends."""
     starts = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=starts[1:])
     return starts
 
 
 def group_starts(line: Array, count: int) -> tuple[Array, Array]:
-    """Where those of each line begin, and the places of all, in an array of numbers of lines."""
+    """Return where the members of each line begin, and all places in that order, for an array of line numbers."""
     starts, order = np.empty(count + 1, np.int64), np.empty(len(line), np.int64)
     group(read_only(line.astype(np.int64, copy=False)), starts, order)
     return starts, order
 
 
 def grouped(line: Array, count: int) -> list[Array]:
-    """The places of each line's number in an array of such numbers."""
+    """Return the places of each line's number in an array of such numbers."""
     starts, order = group_starts(line, count)
     return [order[begin:end] for begin, end in pairwise(starts.tolist())]
 
 
-def merge(parts: Sequence[Rows]) -> Rows:
-    """All subscriptions of several rows, those of the first before those of the second; nothing unused remains."""
+def merge(parts: Sequence[RankForm]) -> RankForm:
+    """Return all subscriptions of several parts, in the order of the parts, without unused cuts and patterns."""
     line_keys = list(dict.fromkeys(line.key for rows in parts for line in rows.lines))
     used = [_used_cuts(rows) for rows in parts]
     lines: list[Line] = []
@@ -204,7 +205,7 @@ def merge(parts: Sequence[Rows]) -> Rows:
         columns.setdefault("multiple", []).append(rows.multiple)
         subscriptions += rows.subscriptions
     joined = {name: np.concatenate(some) for name, some in columns.items()}
-    return Rows(
+    return RankForm(
         subscriptions=subscriptions,
         lines=tuple(lines),
         patterns=tuple(patterns),
@@ -215,8 +216,8 @@ def merge(parts: Sequence[Rows]) -> Rows:
     )
 
 
-def interleaved(some: Rows, others: Rows) -> Rows:
-    """The conjunctions of two parts of the same subscriptions, in the order of the subscriptions."""
+def interleaved(some: RankForm, others: RankForm) -> RankForm:
+    """Return the conjunctions of two parts of the same subscriptions, in the order of the subscriptions."""
     rows = merge([some, others])
     owner = rows.owner % np.int32(max(some.subscriptions, 1))
     order = np.argsort(owner, kind="stable")
@@ -238,14 +239,14 @@ def interleaved(some: Rows, others: Rows) -> Rows:
 
 
 def runs(begin: Array, end: Array) -> tuple[Array, Array]:
-    """Every number of several ranges, and which range it is of."""
+    """Return every number of several ranges, and which range it is of."""
     counts = end - begin
     which = np.repeat(np.arange(len(begin)), counts)
     return which, begin[which] + np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-class _Asked(NamedTuple):
-    """Tests and ranges of sets of some rows, and where the cuts of each line begin among those of all lines."""
+class _RangeTests(NamedTuple):
+    """Tests, or ranges of sets, of some rows; `begin` is where the cuts of each line begin among all cuts."""
 
     line: Array
     first: Array
@@ -253,12 +254,12 @@ class _Asked(NamedTuple):
     begin: Array
 
     @staticmethod
-    def of(rows: Rows) -> tuple[_Asked, _Asked]:
+    def of(rows: RankForm) -> tuple[_RangeTests, _RangeTests]:
         begin = read_only(np.cumsum([0, *(line.cuts for line in rows.lines)]))
         lines = read_only(rows.line & ~np.uint32(NESTED)), read_only(np.repeat(rows.set_line, np.diff(rows.set_start)))
         return (
-            _Asked(lines[0], read_only(rows.first), read_only(rows.last), begin),
-            _Asked(lines[1], read_only(rows.set_first), read_only(rows.set_last), begin),
+            _RangeTests(lines[0], read_only(rows.first), read_only(rows.last), begin),
+            _RangeTests(lines[1], read_only(rows.set_first), read_only(rows.set_last), begin),
         )
 
     def moved(self, place: Array, most: Array) -> tuple[Array, Array]:
@@ -267,9 +268,9 @@ class _Asked(NamedTuple):
         return first, last
 
 
-def _used_cuts(rows: Rows) -> list[Array | None]:
-    """For each line which cuts bound a test or a set; None for a line that nothing asks."""
-    of_tests, of_sets = _Asked.of(rows)
+def _used_cuts(rows: RankForm) -> list[Array | None]:
+    """Return for each line which cuts bound a test or a set; None for a line without tests."""
+    of_tests, of_sets = _RangeTests.of(rows)
     asked, used = np.zeros(len(rows.lines), np.bool_), np.zeros(of_tests.begin[-1], np.bool_)
     mark_cuts(*of_tests, asked, used)
     mark_cuts(*of_sets, asked, used)
@@ -278,14 +279,14 @@ def _used_cuts(rows: Rows) -> list[Array | None]:
 
 
 def _renumber(
-    rows: Rows,
+    rows: RankForm,
     lines: Sequence[Line],
     number: dict[LineKey, int],
     places: dict[LineKey, Array],
     patterns: dict[tuple[str, Pattern], int],
     sets: int,
 ) -> dict[str, Array]:
-    """The tests and side tests of one part in the numbers of the whole."""
+    """Return the tests and side tests of one part in the numbers of the whole."""
     new_line, most = np.zeros(max(len(rows.lines), 1), np.uint32), np.zeros(max(len(rows.lines), 1), np.int32)
     place = [np.zeros(0, np.int32)]
     for old, line in enumerate(rows.lines):
@@ -294,7 +295,7 @@ def _renumber(
         if new >= 0:
             new_line[old], most[old] = new, lines[new].cuts
     whole_place = np.concatenate(place)
-    of_tests, of_sets = _Asked.of(rows)
+    of_tests, of_sets = _RangeTests.of(rows)
     first, last = of_tests.moved(whole_place, most)
     set_first, set_last = of_sets.moved(whole_place, most)
     is_set = rows.side & 3 == SIDE_IN_SET
@@ -317,6 +318,6 @@ def _renumber(
     }
 
 
-def _used_patterns(rows: Rows) -> list[tuple[str, Pattern]]:
+def _used_patterns(rows: RankForm) -> list[tuple[str, Pattern]]:
     asked = np.unique(rows.side[rows.side & 3 != SIDE_IN_SET] >> 2)
     return [rows.patterns[number] for number in asked.tolist()]

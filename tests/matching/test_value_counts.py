@@ -13,12 +13,12 @@ import pytest
 
 from meetpoint.language.values import Type
 from meetpoint.matching.keys.meet_keys import PARTS, KeySort, parts_of, shorten
-from meetpoint.matching.keys.value_counts import EventTallies, Tally, read_value, show_value
+from meetpoint.matching.keys.value_counts import EventValueCounts, ValueCounts, read_value, show_value
 
 TEXTS = ["", "a", "ab", "abc", "abcd", "🙂", "🙂ä🙂", "x" * 64, "x" * 65, "x" * 66, None]
 
 
-def counted(tallies: EventTallies) -> dict[tuple[str, KeySort], Counter[str]]:
+def counted(tallies: EventValueCounts) -> dict[tuple[str, KeySort], Counter[str]]:
     found: dict[tuple[str, KeySort], Counter[str]] = {}
     for name, sort, text, count in tallies.rows():
         found.setdefault((name, sort), Counter())[text] += count
@@ -27,7 +27,7 @@ def counted(tallies: EventTallies) -> dict[tuple[str, KeySort], Counter[str]]:
 
 def test_texts_are_counted_with_their_prefixes_and_suffixes() -> None:
     texts = [text for text in TEXTS for _ in range(3)]
-    tallies = EventTallies({"s": Type.STRING})
+    tallies = EventValueCounts({"s": Type.STRING})
     for at in range(0, len(texts), 7):
         tallies.add(pa.record_batch([pa.array(texts[at : at + 7], pa.string())], names=["s"]))
     there = [text for text in texts if text is not None]
@@ -57,7 +57,7 @@ def test_texts_are_counted_with_their_prefixes_and_suffixes() -> None:
 )
 def test_values_of_every_type_are_counted_and_read_again(type_: Type, arrow: Any, values: list[Any]) -> None:
     rows = [value for number, value in enumerate(values) for _ in range(number + 1)] + [None]
-    tallies = EventTallies({"o.x": type_, "none": Type.STRING})
+    tallies = EventValueCounts({"o.x": type_, "none": Type.STRING})
     for some in (rows, rows[::-1], [None]):
         inner = pa.StructArray.from_arrays([pa.array(some, arrow)], names=["x"])
         tallies.add(pa.record_batch([inner, pa.nulls(len(some), pa.string())], names=["o", "none"]))
@@ -68,13 +68,13 @@ def test_values_of_every_type_are_counted_and_read_again(type_: Type, arrow: Any
 
 
 def test_zero_has_one_sign_and_nan_is_one_value() -> None:
-    tallies = EventTallies({"f": Type.FLOAT})
+    tallies = EventValueCounts({"f": Type.FLOAT})
     tallies.add(pa.record_batch([pa.array([0.0, -0.0, math.nan, -math.nan, None])], names=["f"]))
     assert sorted((text, count) for _, _, text, count in tallies.rows()) == [("0.0", 2), ("nan", 2)]
 
 
 def test_what_is_common_is_kept_where_memory_is_short() -> None:
-    tally = Tally(capacity=16)
+    tally = ValueCounts(capacity=16)
     for batch in range(50):
         rare = [f"rare {batch} {number}" for number in range(10)]
         tally.add(pa.array(["common"] * 5 + ["usual"] * 3 + rare))
@@ -85,8 +85,8 @@ def test_what_is_common_is_kept_where_memory_is_short() -> None:
 
 
 def test_nothing_counted_is_nothing() -> None:
-    assert list(EventTallies({"a": Type.INTEGER}).rows()) == []
-    tally = Tally()
+    assert list(EventValueCounts({"a": Type.INTEGER}).rows()) == []
+    tally = ValueCounts()
     assert tally.counts()[1] == []
     tally.add(pa.array([None], pa.string()))
     assert tally.counts()[1] == []

@@ -17,7 +17,7 @@ from meetpoint.errors import EventError, SchemaError
 from meetpoint.language import Attribute, Schema, Type
 from meetpoint.language.events.arrow import attributes_from_arrow, attributes_to_arrow
 from meetpoint.language.events.json import attributes_from_json, attributes_to_json
-from meetpoint.matching.tables.conformance import Conforming, rows_as_json
+from meetpoint.matching.tables.conformance import ConformanceChecker, rows_as_json
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
@@ -94,7 +94,7 @@ def declared(rng: random.Random, type_: Type, bounds: Sequence[Any], steps: Sequ
         step = rng.choice(steps) if steps and rng.random() < 0.4 else None
         try:
             attribute = Attribute("x", type_, low, high, step)
-            Conforming(Schema((attribute,)))  # not all bounds fit a column
+            ConformanceChecker(Schema((attribute,)))  # not all bounds fit a column
         except SchemaError:
             continue
         return attribute
@@ -120,7 +120,7 @@ def test_columns_get_the_verdicts_of_their_rows(kind: Any) -> None:
                 wanted += attributes_from_arrow(attributes_to_arrow([row], schema), schema)
             except EventError as error:
                 reasons[number] = str(error).removeprefix("row 1: ")
-        conforming, problems = Conforming(schema).split(batch)
+        conforming, problems = ConformanceChecker(schema).split(batch)
         assert problems == reasons, (schema, batch.to_pydict())
         assert repr(attributes_from_arrow(conforming, schema)) == repr(wanted), (schema, batch.to_pydict())
         good, bad = good + len(wanted), bad + len(reasons)
@@ -146,7 +146,7 @@ def test_only_rows_in_doubt_are_looked_at_one_by_one(monkeypatch: pytest.MonkeyP
             "y": pa.array([n / 1000 for n in range(count)]),
         }
     )
-    conforming, problems = Conforming(Schema((price, ratio))).split(batch)
+    conforming, problems = ConformanceChecker(Schema((price, ratio))).split(batch)
     assert (conforming.num_rows, problems) == (count, {})
 
 
@@ -170,7 +170,7 @@ def test_json_gets_the_verdicts_of_its_rows() -> None:
             rows += attributes_from_arrow(attributes_to_arrow([attributes_from_json(line, schema)], schema), schema)
         except EventError as error:
             reasons[number] = str(error).removeprefix("row 1: ")
-    conforming, problems = Conforming(schema).split_json([line.encode() for line in lines])
+    conforming, problems = ConformanceChecker(schema).split_json([line.encode() for line in lines])
     assert problems == reasons
     assert attributes_from_arrow(conforming, schema) == rows
     assert (len(rows), len(reasons)) == (7, 10)
