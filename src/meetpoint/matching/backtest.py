@@ -220,7 +220,7 @@ def _buckets(columns: Columns, time: str, width: timedelta, hits: Any) -> tuple[
         return {}, len(columns)
     micros, valid = found
     step = width // timedelta(microseconds=1)
-    starts = micros // step
+    starts = micros // step  # rounded down, so that times before 1970 fall into the right bucket too
     was_hit = np.zeros(len(micros), dtype=np.bool_)
     was_hit[hits] = True
     distinct, inverse = np.unique(starts[valid], return_inverse=True)

@@ -138,6 +138,7 @@ class SmallMatcher(Generic[Id]):
         tried = self._everywhere
         for path in self._paths:
             value = find(attributes, path)
+            # Not isinstance: a dict finds True under 1, and no filter on numbers accepts True.
             if type(value) in _POINTED and (some := self._under.get((path, value))):
                 tried = tried | some
         filters = self._filters

@@ -176,7 +176,7 @@ def test_more_lines_than_registers_and_than_bytes(path: str) -> None:
 
 
 def test_outputs_of_two_sizes_are_not_mixed_up() -> None:
-    """Whoever keeps only one half of earlier results leaves a large array and a small one to be used again."""
+    """A caller that keeps one half of earlier results leaves a large array and a small one to be used again."""
     index = Index.from_filters((n, parse_filter(f"a{n % 40} = 7")) for n in range(20_000))
     event = {f"a{n}": 7 for n in range(40)}
     kept = list(index.pairs(pa.Table.from_pylist([event, event])))
@@ -322,7 +322,7 @@ TestChanges.settings = settings(max_examples=12, stateful_step_count=12, deadlin
 @pytest.mark.slow
 @pytest.mark.parametrize("joined", [100, 2], ids=["one by one", "joined"])
 @pytest.mark.parametrize("sampled", [False, True], ids=["unknown events", "sampled events"])
-def test_what_was_compiled_in_a_hurry_is_matched_at_once(
+def test_flat_segments_match_like_any_other(
     sampled: bool, joined: int, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any filters, those that ask nothing, and those that nothing satisfies; also after some are gone again."""
@@ -351,7 +351,7 @@ def test_what_was_compiled_in_a_hurry_is_matched_at_once(
     assert index.match_batch(events) == scan.match_batch(events)
 
 
-def test_many_at_once_and_the_first_ones_are_compiled_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_filters_and_the_first_are_flushed_to_a_compiled_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lsm, "pick_compaction", lambda held: ())
     monkeypatch.setattr(lsm, "FLAT_MAX", 50)
     some = filters(4, 151)
@@ -361,8 +361,8 @@ def test_many_at_once_and_the_first_ones_are_compiled_well(monkeypatch: pytest.M
     assert [(len(one), one.segment.flat) for one in index._snapshot.segments] == [(50, False), (50, True), (51, False)]
 
 
-class _Part:
-    """What `pick_compaction` looks at."""
+class _FakeSegment:
+    """The attributes of a LiveSegment that compaction reads."""
 
     def __init__(self, length: int, flat: bool = False, dead: int = 0, lines: int = 1) -> None:
         self.length, self.tombstone_count = length, dead
@@ -376,20 +376,20 @@ class _Part:
 @pytest.mark.parametrize(
     ("parts", "merged"),
     [
-        ([_Part(100), _Part(40)], []),
-        ([_Part(100), _Part(40), _Part(41)], [1, 2]),
-        ([_Part(100), _Part(50), _Part(50)], [0, 1, 2]),
-        ([_Part(1000), _Part(10, flat=True)], [1]),
-        ([_Part(1000), _Part(20), _Part(10, flat=True), _Part(10, flat=True)], [1, 2, 3]),
-        ([_Part(1000), _Part(20), _Part(10, flat=True), _Part(9, flat=True)], [2, 3]),
-        ([_Part(80, dead=20), _Part(10)], []),
-        ([_Part(79, dead=21), _Part(10)], [0]),
-        ([_Part(10, lines=60_000), _Part(10, lines=6_000)], []),
-        ([_Part(10, lines=60_000), _Part(10, flat=True, lines=6_000)], [1]),
+        ([_FakeSegment(100), _FakeSegment(40)], []),
+        ([_FakeSegment(100), _FakeSegment(40), _FakeSegment(41)], [1, 2]),
+        ([_FakeSegment(100), _FakeSegment(50), _FakeSegment(50)], [0, 1, 2]),
+        ([_FakeSegment(1000), _FakeSegment(10, flat=True)], [1]),
+        ([_FakeSegment(1000), _FakeSegment(20), _FakeSegment(10, flat=True), _FakeSegment(10, flat=True)], [1, 2, 3]),
+        ([_FakeSegment(1000), _FakeSegment(20), _FakeSegment(10, flat=True), _FakeSegment(9, flat=True)], [2, 3]),
+        ([_FakeSegment(80, dead=20), _FakeSegment(10)], []),
+        ([_FakeSegment(79, dead=21), _FakeSegment(10)], [0]),
+        ([_FakeSegment(10, lines=60_000), _FakeSegment(10, lines=6_000)], []),
+        ([_FakeSegment(10, lines=60_000), _FakeSegment(10, flat=True, lines=6_000)], [1]),
         ([], []),
     ],
 )
-def test_what_is_merged(parts: list[Any], merged: list[int]) -> None:
+def test_segments_to_compact(parts: list[Any], merged: list[int]) -> None:
     found = snapshot.pick_compaction(tuple(parts))
     assert [parts.index(one) for one in found] == merged
 
@@ -409,15 +409,15 @@ def test_what_is_merged(parts: list[Any], merged: list[int]) -> None:
         ([], 0, 0),
     ],
 )
-def test_what_is_joined(sizes: list[int], busy: int, joined: int) -> None:
-    """The youngest of about one size, up to one that is being merged, and no more than a hurry is good for."""
-    parts: list[Any] = [_Part(5), *(_Part(size, flat=True) for size in sizes)]
+def test_flat_segments_to_merge(sizes: list[int], busy: int, joined: int) -> None:
+    """The youngest of about one size, up to one under compaction, and no more than fit a flat segment."""
+    parts: list[Any] = [_FakeSegment(5), *(_FakeSegment(size, flat=True) for size in sizes)]
     found = snapshot.pick_flat_merge(tuple(parts), frozenset(id(one.segment) for one in parts[: busy + 1]))
     assert list(found) == parts[len(parts) - joined :]
 
 
-def test_what_is_being_merged_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Filters come while a merge runs, until they are joined, and some of those that are merged go."""
+def test_segments_under_compaction_are_not_merged_flat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """During a compaction, filters are added until flat segments are merged, and compacted ones are removed."""
     monkeypatch.setattr(snapshot, "_FLAT_MERGE_COUNT", 2)
     monkeypatch.setattr(lsm, "_QUIET_S", 0.0)
     held = list(enumerate(filters(5, 200)))
@@ -448,8 +448,8 @@ def test_what_is_being_merged_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(index) == len(scan)
 
 
-def test_filters_that_a_merge_misses_while_it_runs_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the beginning of a merge and its end some of its subscriptions go, change, or all of a segment go."""
+def test_changes_during_compaction_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While segments are compacted, subscriptions are removed and updated, or all of a segment are removed."""
     monkeypatch.setattr(lsm, "pick_compaction", lambda held: ())
     one = parse_filter("a = 1")
     index = Index.from_filters((n, one) for n in range(10))
@@ -487,7 +487,7 @@ def test_ids_are_those_that_are_equal() -> None:
 
 
 @pytest.mark.slow
-def test_a_process_may_end_while_segments_are_merged() -> None:
+def test_a_process_may_end_during_compaction() -> None:
     """Python ends threads that it does not wait for wherever they are, and C++ takes that for an error."""
     code = """
 import threading, time

@@ -74,7 +74,7 @@ from meetpoint.matching.index.kernels.filter_scan import (
 from meetpoint.matching.index.kernels.jit import PADDING, has_avx512
 from meetpoint.matching.index.kernels.patterns import FEW_FITS
 from meetpoint.matching.index.kernels.ranks import EIGHT
-from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort, Thresholds, text_line
+from meetpoint.matching.index.lines import Array, LineKey, LineSort, RankLine, Thresholds, text_line
 from meetpoint.matching.index.rank_form import group_starts
 from meetpoint.matching.index.small_batch import (
     AddressTable,
@@ -182,9 +182,7 @@ def few_ranks(
             out[valid[part], slot] = keys[part][valid[part]] if sort == ranks.TRUTH_STEP else 1
 
 
-def match_few_plainly(
-    together: SegmentGroup, current: dict[int, Filter], events: Sequence[dict[str, Any]]
-) -> list[Any]:
+def match_few_plainly(group: SegmentGroup, current: dict[int, Filter], events: Sequence[dict[str, Any]]) -> list[Any]:
     """For each segment the pairs of an event and a number whose filter, if it is the id's, accepts it."""
     scan: Scan[int] = Scan()
     for id_, filter_ in current.items():
@@ -199,7 +197,7 @@ def match_few_plainly(
             )
             if not gone and id_ in accepted[e]
         ]
-        for held in together._segments
+        for held in group._segments
     ]
 
 
@@ -738,11 +736,11 @@ NEAR: list[Callable[[float], float]] = [
 ]
 
 
-def number_line(cut_at: set[float], sort: LineSort = LineSort.NUMBER) -> tuple[Line, list[tuple[float, bool]]]:
+def number_line(cut_at: set[float], sort: LineSort = LineSort.NUMBER) -> tuple[RankLine, list[tuple[float, bool]]]:
     """A line cut before and after doubles, and its cuts."""
     cuts = [(value, after) for value in sorted(cut_at) for after in (False, True)]
     values, after = np.array([v for v, _ in cuts], np.float64), np.array([a for _, a in cuts], np.bool_)
-    return Line(LineKey("a", sort), values, after), cuts
+    return RankLine(LineKey("a", sort), values, after), cuts
 
 
 def value_cell(value: float, least: float, scale: float, cells: int) -> int:
@@ -863,7 +861,7 @@ class Packed(NamedTuple):
         return Packed(*(read_only(array) for array in (np.frombuffer(bytearray(data), np.uint8), starts, ends, valid)))
 
 
-def cuts_of(texts: Sequence[str], *, sort: LineSort = LineSort.TEXT) -> Line:
+def cuts_of(texts: Sequence[str], *, sort: LineSort = LineSort.TEXT) -> RankLine:
     """A line cut before and just behind texts, which are turned for the line of texts read backwards."""
     turned = [text[::-1] if sort is LineSort.TEXT_BACK else text for text in texts]
     return text_line(
@@ -876,7 +874,9 @@ def new_cache(capacity: int, size: int) -> ranks.TextCache:
     return ranks.TextCache(np.zeros(2, np.int64), np.zeros((capacity, 4), np.uint64), np.zeros(size, np.uint8))
 
 
-def rank_texts(texts: Sequence[str | None], line: Line, back_line: Line, cache: ranks.TextCache, *slots: int) -> None:
+def rank_texts(
+    texts: Sequence[str | None], line: RankLine, back_line: RankLine, cache: ranks.TextCache, *slots: int
+) -> None:
     cuts = map(read_only, (line.offsets, line.data, back_line.offsets, back_line.data))
     shared = (*Packed.of(texts), *cuts, cache)
     found, expected = (untouched(len(texts) * 16).reshape(-1, 16) for _ in range(2))
@@ -979,18 +979,22 @@ def test_a_few_events_are_ranked_on_all_lines(
     assert some is not None
     of_texts = {LineSort.TEXT: (2, cuts_of(cuts)), LineSort.TEXT_BACK: (3, cuts_of(cuts, sort=LineSort.TEXT_BACK))}
     odd = {sort: (int(sort), number_line(cut_at, sort)[0]) for sort in (LineSort.NUMBER, LineSort.ODD_NUMBER)}
-    instants = Line(LineKey("i", LineSort.INSTANT), np.array([1, 4]), np.zeros(2, np.bool_))
-    small = Line(LineKey("w", LineSort.NUMBER), np.array([0.01, 1.0, 2.0]), np.array([False, True, False]))
+    instants = RankLine(LineKey("i", LineSort.INSTANT), np.array([1, 4]), np.zeros(2, np.bool_))
+    small = RankLine(LineKey("w", LineSort.NUMBER), np.array([0.01, 1.0, 2.0]), np.array([False, True, False]))
     lines = {
         "t": of_texts,
-        "a": {**odd, LineSort.TEXT: (5, cuts_of(cuts)), LineSort.BOOLEAN: (6, Line(LineKey("a", LineSort.BOOLEAN)))},
-        "w": {LineSort.NUMBER: (7, small), LineSort.PRESENCE: (8, Line(LineKey("w", LineSort.PRESENCE)))},
+        "a": {
+            **odd,
+            LineSort.TEXT: (5, cuts_of(cuts)),
+            LineSort.BOOLEAN: (6, RankLine(LineKey("a", LineSort.BOOLEAN))),
+        },
+        "w": {LineSort.NUMBER: (7, small), LineSort.PRESENCE: (8, RankLine(LineKey("w", LineSort.PRESENCE)))},
         "i": {LineSort.INSTANT: (9, instants)},
-        "none": {**of_texts, LineSort.PRESENCE: (10, Line(LineKey("none", LineSort.PRESENCE)))},
+        "none": {**of_texts, LineSort.PRESENCE: (10, RankLine(LineKey("none", LineSort.PRESENCE)))},
     }
-    for hurried in (True, False):
-        card = AddressTable(16).of(some.key, lines, [11], {}, hurried)
-        at, count, scales_at, scale_count = card.numbers[:4].tolist()
+    for flat in (True, False):
+        table = AddressTable(16).of(some.key, lines, [11], {}, flat)
+        at, count, scales_at, scale_count = table.numbers[:4].tolist()
         steps, scales = array_at(at, count, np.int64), array_at(scales_at, scale_count, np.float64)
         found, expected = (untouched(len(events) * 16).reshape(-1, 16) for _ in range(2))
         for rank, out in ((ranks.few_ranks, found), (few_ranks, expected)):
@@ -1008,7 +1012,7 @@ def test_a_few_events_are_ranked_on_all_lines(
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_few_events_meet_all_segments(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments that were compiled well and in a hurry, with subscriptions gone; one event or several, any values."""
+    """Compiled and flat segments with tombstones; one event or several, any values."""
     monkeypatch.setattr(lsm, "MEMTABLE_MAX_ALONE", 10)
     monkeypatch.setattr(lsm, "MEMTABLE_MAX", 10)
     monkeypatch.setattr(small_batch, "_ROOM", 64)
@@ -1029,7 +1033,7 @@ def test_a_few_events_meet_all_segments(seed: int, monkeypatch: pytest.MonkeyPat
         del current[id_]
     snapshot = index._snapshot
     assert len(snapshot.segments) > 3
-    together = SegmentGroup(snapshot.segments)
+    group = SegmentGroup(snapshot.segments)
     paths = ["few_portable", *(["few_avx512"] if has_avx512() else [])]
     events = [dict(clean_attributes(event)) for event in random_events(rng, 60)]
     for event in events[:30]:
@@ -1038,9 +1042,9 @@ def test_a_few_events_meet_all_segments(seed: int, monkeypatch: pytest.MonkeyPat
     alone = 0
     for begin, count in [*((n, 1) for n in range(40)), (40, 2), (42, 7), (49, 11), (60, 0)]:
         some = events[begin : begin + count]
-        batches = [SmallBatch.of(parts_of_rows(some, [name for name, _ in together.paths]), count)]
+        batches = [SmallBatch.of(parts_of_rows(some, [name for name, _ in group.paths]), count)]
         if count == 1:
-            batches.append(SmallBatch.of_one(some[0], together))
+            batches.append(SmallBatch.of_one(some[0], group))
             alone += batches[-1] is not None
         for batch in batches:
             if batch is None:
@@ -1048,9 +1052,9 @@ def test_a_few_events_meet_all_segments(seed: int, monkeypatch: pytest.MonkeyPat
                            for event in some for value in event.values())  # fmt: skip
                 continue
             for name in paths:
-                found = match_small_batch(together, batch, 7, name == "few_avx512")
+                found = match_small_batch(group, batch, 7, name == "few_avx512")
                 assert found is not None
-                expected = TWINS[name](together, current, some)
+                expected = TWINS[name](group, current, some)
                 assert [sorted(rows) for rows in rows_of(found, 7)] == expected
     assert alone > 5
 
@@ -1081,16 +1085,16 @@ def rows_of(found: SmallBatchMatches, base: int) -> list[list[tuple[int, ...]]]:
 
 def test_what_is_too_much_for_a_few_events_is_matched_as_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
     index: Index[int] = Index.from_filters((n, parse_filter("a >= 0")) for n in range(400))
-    together = SegmentGroup(index._snapshot.segments)
-    batch = SmallBatch.of_one({"a": 1}, together)
+    group = SegmentGroup(index._snapshot.segments)
+    batch = SmallBatch.of_one({"a": 1}, group)
     assert batch is not None
     monkeypatch.setattr(small_batch, "_workspaces", [])
     monkeypatch.setattr(small_batch, "_ROOM", 64)
     monkeypatch.setattr(small_batch, "_ROOM_MAX", 256)
-    assert match_small_batch(together, batch, 0, vector=False) is None
+    assert match_small_batch(group, batch, 0, vector=False) is None
     assert index.match({"a": 1}) == list(range(400))
     monkeypatch.setattr(small_batch, "_ROOM_MAX", 512)
-    found = match_small_batch(together, batch, 0, vector=False)
+    found = match_small_batch(group, batch, 0, vector=False)
     assert found is not None
     assert sorted(found.ids.tolist()) == list(range(400))
 

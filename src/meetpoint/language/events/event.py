@@ -55,6 +55,7 @@ class Event(msgspec.Struct, frozen=True):
             raise EventError(f"event: time {error}") from None
         if not isinstance(self.attributes, Mapping):
             raise EventError(f"event: attributes is of class {type(self.attributes).__name__}; it must be a dict")
+        # An event is frozen, and its clean values replace those given.
         msgspec.structs.force_setattr(self, "time", time)
         msgspec.structs.force_setattr(self, "attributes", clean_attributes(self.attributes))
 

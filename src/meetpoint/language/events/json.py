@@ -143,7 +143,7 @@ class _DuplicateKeyError(Exception):
 
 
 def _read_integer(text: str) -> int | _LongInteger | _MinusZero:
-    if len(text) > DIGITS_MAX + 1:
+    if len(text) > DIGITS_MAX + 1:  # int() raises a ValueError of its own at 4,300 digits
         return _LongInteger(text)
     return int(text) or (_MinusZero(text) if text == "-0" else 0)
 

@@ -158,7 +158,7 @@ class _Budget:
 
     def spend(self, a: _Residue, b: _Residue) -> None:
         """Pay for a comparison or union of two constraints; `_BudgetError` if the budget does not suffice."""
-        if type(a) is type(b):
+        if type(a) is type(b):  # different kinds are told apart by their class, which costs nothing
             self._left -= _cost(a, b)
             if self._left < 0:
                 raise _BudgetError

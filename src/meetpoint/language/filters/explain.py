@@ -97,7 +97,7 @@ def _verdict(predicate: Predicate, value: object) -> bool | None:
         constraint = make_atom(predicate, negated).make(slots)
         if constraint is not None and accepts(constraint, value):
             return not negated
-    return None
+    return None  # NULL satisfies neither a predicate nor its NOT
 
 
 def _fact(predicate: Predicate, value: object) -> Fact:

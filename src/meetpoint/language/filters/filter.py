@@ -127,6 +127,7 @@ class FilterParser:
             literals = parts[1::2]
             between = (*parts[::2],)
         key = (*between, *[literal[0] < "." for literal in literals])  # a quote, or the beginning of a number
+        # A text with an open string has the key of one with a closed string, and would be filled instead of refused.
         cached = None if not parts[-1] and _is_open(literals) else self._shapes.get(key)
         if cached is not None:
             conjunctions = cached.fill(literals, text)
@@ -156,7 +157,7 @@ class FilterParser:
         self._shapes[key] = shape
         self._weight += shape.weight
         while self._shapes and (len(self._shapes) > self._shapes_max or self._weight > SHAPES_WEIGHT_MAX):
-            oldest = self._shapes.pop(next(iter(self._shapes)), None)
+            oldest = self._shapes.pop(next(iter(self._shapes)), None)  # another thread may have dropped it just now
             self._weight -= oldest.weight if oldest is not None else 0
 
 

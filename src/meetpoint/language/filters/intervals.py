@@ -155,6 +155,7 @@ def complement(a: Intervals) -> Intervals:
 
 
 _SCAN_MAX = 8
+"""Intervals that are tried one by one; a longer set is searched by bisection."""
 
 
 def contains(a: Intervals, value: Bound) -> bool:

@@ -138,7 +138,7 @@ def _search(piece: str, text: str, at: int, stop: int) -> int:
 
 @lru_cache(maxsize=256)
 def _places(piece: str) -> tuple[dict[str, int], int]:
-    """Return for each character of a piece a bit for every place where it may stand, and the bits for any other one."""
+    """Return for each character of a piece a bit for every place where it may stand, and the others' bits."""
     anywhere = _bits([n for n, c in enumerate(piece) if c == ANY_CHAR], len(piece))
     numbers: dict[str, list[int]] = {}
     for number, character in enumerate(piece):
@@ -218,14 +218,14 @@ def _normalize(pieces: list[str]) -> tuple[str, ...]:
 
     Empty middle pieces go (`%%` is `%`), and `_` moves left over `%`.
     """
-    settled = [pieces[0]]
+    spelt = [pieces[0]]
     for piece in pieces[1:]:
         plain = piece.lstrip(ANY_CHAR)
-        if len(settled) > 1 and not settled[-1]:
-            settled.pop()
-        settled[-1] += ANY_CHAR * (len(piece) - len(plain))
-        settled.append(plain)
-    return tuple(settled)
+        if len(spelt) > 1 and not spelt[-1]:
+            spelt.pop()
+        spelt[-1] += ANY_CHAR * (len(piece) - len(plain))
+        spelt.append(plain)
+    return tuple(spelt)
 
 
 _PRODUCT_MAX = 4096
@@ -262,7 +262,7 @@ def implies(a: Pattern, b: Pattern) -> bool:
 
 @lru_cache(maxsize=16384)
 def _implies(a: Pattern, b: Pattern) -> bool:
-    """Return whether a implies b, with a bit for each place in b that the symbols of a read so far may have reached."""
+    """Return whether a implies b: a bit for each place in b that the symbols of a may have reached."""
     wanted = _symbols(b)
     places: dict[str, int] = {}
     for number, symbol in enumerate(wanted):

@@ -316,7 +316,7 @@ def _intervals(constraint: Constraint) -> Intervals:
 
 
 def _hull(intervals: Intervals) -> tuple[int, int]:
-    """Return the first and last place of a set on a line of 2**64 places in the order of its values."""
+    """Return the first and last place of a set, on a line of 2**64 places in the values' order."""
     low, high = intervals[0].low, intervals[-1].high
     return (0 if low is None else _place(low)), (2**64 - 1 if high is None else _place(high))
 

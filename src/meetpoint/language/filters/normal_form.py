@@ -342,7 +342,7 @@ class Shape:
         """Return the conjunctions for the literals of one text, by slot, without those that nothing satisfies."""
         if self._patterns:
             self._check_patterns(values, text)
-        known: _Known | None = {} if len(self._plans) > 1 else None
+        known: _Known | None = {} if len(self._plans) > 1 else None  # a single alternative shares nothing
         made = [c for plan in self._plans if (c := _fill(plan, values, known)) is not None]
         return tuple(dict.fromkeys(made)) if len(made) > 1 else tuple(made)
 

@@ -368,6 +368,7 @@ class Schema:
             if declared is None:
                 if _holds_nothing(value):  # NULL is the same as missing, declared or not
                     continue
+                # Brokers add it to events that publishers' schemas do not know of; a refusal would refuse every event.
                 if here == (TENANT,):
                     conforming[name] = value
                     continue

@@ -114,7 +114,7 @@ class _Parser:
     def _enter(self, token: Token) -> None:
         self._next()
         self._depth += 1
-        if self._depth > NESTING_MAX:
+        if self._depth > NESTING_MAX:  # else a text of parentheses would exhaust Python's stack
             raise LimitError(
                 f"conditions nest deeper than {NESTING_MAX}",
                 "remove parentheses, or split the filter into several subscriptions",
@@ -371,6 +371,7 @@ class _Parser:
     # -- tokens ----------------------------------------------------------------------------------------------------
 
     def _peek(self, ahead: int = 0) -> Token:
+        # The end token repeats, so that no look-ahead has to ask whether there is another token.
         return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
 
     def _next(self) -> Token:

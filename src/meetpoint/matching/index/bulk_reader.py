@@ -31,7 +31,7 @@ from meetpoint.matching.index.kernels.filter_scan import (
     TEXTS,
     read_filters,
 )
-from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort, text_line
+from meetpoint.matching.index.lines import Array, LineKey, LineSort, RankLine, text_line
 from meetpoint.matching.index.rank_form import NESTED, RankForm, group_starts, grouped, starts_of
 
 __all__ = ["gather_columns", "gather_plain", "read_chunk"]
@@ -89,9 +89,9 @@ class _Lines(NamedTuple):
         names = [texts[begin:end].decode() for begin, end in zip(begins, name_ends, strict=True)]
         return _Lines(line, names, read.sort[met].tolist(), ends.tolist(), first, last, values, after, offsets, data)
 
-    def made(self) -> tuple[list[Line], list[tuple[str, Pattern]], Array]:
+    def made(self) -> tuple[list[RankLine], list[tuple[str, Pattern]], Array]:
         """Return lines and patterns; for each line here its number among those, or that of its first pattern."""
-        lines: list[Line] = []
+        lines: list[RankLine] = []
         patterns: list[tuple[str, Pattern]] = []
         number = np.zeros(len(self.names), np.int64)
         for at, (name, sort, begin, end) in enumerate(
@@ -100,7 +100,7 @@ class _Lines(NamedTuple):
             number[at] = len(patterns if sort == SUBSTRING else lines)
             if sort == NUMBER:
                 key = LineKey(name, LineSort.NUMBER)
-                lines.append(Line(key, self.values[begin:end].copy(), self.after[begin:end].copy()))
+                lines.append(RankLine(key, self.values[begin:end].copy(), self.after[begin:end].copy()))
                 continue
             offsets = self.offsets[begin : end + 1] - self.offsets[begin]
             data = self.data[self.offsets[begin] : self.offsets[end]].copy()
@@ -108,7 +108,7 @@ class _Lines(NamedTuple):
                 whole, ends = data.tobytes(), offsets.tolist()
                 patterns += [(name, Pattern(("", whole[a:b].decode(), ""))) for a, b in pairwise(ends)]
             else:
-                lines.append(Line(LineKey(name, _SORTS[sort]), offsets=offsets, data=data))
+                lines.append(RankLine(LineKey(name, _SORTS[sort]), offsets=offsets, data=data))
         return lines, patterns, number
 
 
@@ -235,7 +235,7 @@ def gather_columns(table: pa.Table) -> tuple[RankForm, pa.Array]:
     has_text = np.asarray(text.is_valid())
     _check_rows(which, op_names, low, high, has_text)
     tests = _Tests(table.num_rows)
-    lines: list[Line] = []
+    lines: list[RankLine] = []
     patterns: dict[tuple[str, Pattern], int] = {}
     for name, mine in zip(names, grouped(code, len(names)), strict=True):
         _numbers(name, mine[~has_text[mine]], low, high, tests, lines)
@@ -243,7 +243,7 @@ def gather_columns(table: pa.Table) -> tuple[RankForm, pa.Array]:
     never = np.flatnonzero(~has_text & (low > high))
     if len(never):
         tests.line[never], tests.first[never], tests.last[never] = len(lines), 1, 1
-        lines.append(Line(LineKey("", LineSort.ALWAYS)))
+        lines.append(RankLine(LineKey("", LineSort.ALWAYS)))
     is_pattern = tests.pattern >= 0
     owner_of_row = np.cumsum(fresh) - 1
     side_counts = np.bincount(owner_of_row[is_pattern], minlength=len(begins))
@@ -325,7 +325,7 @@ def _check_rows(which: dict[str, Array], op_names: list[str], low: Array, high: 
             raise MeetpointError(f"constraints, row {int(np.flatnonzero(wrong)[0])}: {problem}")
 
 
-def _numbers(name: str, rows: Array, low: Array, high: Array, tests: _Tests, lines: list[Line]) -> None:
+def _numbers(name: str, rows: Array, low: Array, high: Array, tests: _Tests, lines: list[RankLine]) -> None:
     """Add closed ranges: a cut before each lower bound and one after each upper bound, none at infinity."""
     if not len(rows):
         return
@@ -344,11 +344,17 @@ def _numbers(name: str, rows: Array, low: Array, high: Array, tests: _Tests, lin
     tests.line[rows] = len(lines) | nested
     tests.first[rows] = np.append(low_place + 1, 0)[at_low]  # -1, for no cut, is the last one
     tests.last[rows] = np.append(high_place, len(values))[at_high]
-    lines.append(Line(LineKey(name, LineSort.NUMBER), values, is_after))
+    lines.append(RankLine(LineKey(name, LineSort.NUMBER), values, is_after))
 
 
 def _texts(
-    name: str, mine: Array, which: dict[str, Any], text: Any, tests: _Tests, lines: list[Line], patterns: dict[Any, int]
+    name: str,
+    mine: Array,
+    which: dict[str, Any],
+    text: Any,
+    tests: _Tests,
+    lines: list[RankLine],
+    patterns: dict[Any, int],
 ) -> None:
     """Add each distinct text once, for all ops that ask for it."""
     forward: list[tuple[Array, Array, list[bytes | None], list[bytes | None]]] = []
@@ -384,7 +390,7 @@ def _text_line(
     key: LineKey,
     groups: list[tuple[Array, Array, list[bytes | None], list[bytes | None]]],
     tests: _Tests,
-    lines: list[Line],
+    lines: list[RankLine],
 ) -> None:
     cuts = sorted({cut for _, _, lows, highs in groups for cut in (*lows, *highs) if cut is not None})
     place = {cut: at for at, cut in enumerate(cuts)}

@@ -26,7 +26,7 @@ from meetpoint.matching.index.kernels.patterns import (
     sort_runs,
 )
 from meetpoint.matching.index.kernels.ranks import TextCache, double_ranks, line_ranks, text_ranks
-from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort, Thresholds, read_only
+from meetpoint.matching.index.lines import Array, LineKey, LineSort, RankLine, Thresholds, read_only
 from meetpoint.matching.index.rank_form import runs, starts_of
 from meetpoint.matching.index.small_batch import AddressTable, PartKey
 from meetpoint.matching.tables.columns import ColumnPart, ColumnParts, PartSort
@@ -107,7 +107,7 @@ _ROOM = 64
 """Room for fitting patterns of an event, to begin with, over a batch."""
 
 
-_NO_LINE = Line(LineKey("", LineSort.TEXT))
+_NO_LINE = RankLine(LineKey("", LineSort.TEXT))
 _TextCuts: TypeAlias = tuple[int, int, tuple[Array, ...]]
 """The slots of a line of texts and of one backwards (-1: none), and the offsets and data of both."""
 
@@ -154,11 +154,11 @@ class Scratch:
 class Encoder:
     """An encoder of events into ranks on the lines of one segment; a line's slot is its number."""
 
-    def __init__(self, lines: Sequence[Line], grams: dict[str, Grams], patterns: int) -> None:
+    def __init__(self, lines: Sequence[RankLine], grams: dict[str, Grams], patterns: int) -> None:
         self.slots = max(-(-len(lines) // 16) * 16, 16)
         self._patterns = patterns
         self._grams = grams
-        self._lines: dict[str, dict[LineSort, tuple[int, Line]]] = {}
+        self._lines: dict[str, dict[LineSort, tuple[int, RankLine]]] = {}
         self._always: list[int] = []
         for slot, line in enumerate(lines):
             if line.key.sort is LineSort.ALWAYS:
@@ -248,7 +248,7 @@ class Encoder:
             out = scratch.array(f"fits {attribute}", found, np.int32)
 
 
-def _encode_line(lines: dict[LineSort, tuple[int, Line]], part: ColumnPart, valid: Array, ranks: Array) -> None:
+def _encode_line(lines: dict[LineSort, tuple[int, RankLine]], part: ColumnPart, valid: Array, ranks: Array) -> None:
     match part.sort:
         case PartSort.BOOLEAN:
             if (found := lines.get(LineSort.BOOLEAN)) is not None:
@@ -262,7 +262,7 @@ def _encode_line(lines: dict[LineSort, tuple[int, Line]], part: ColumnPart, vali
                     _encode_number(part, valid, *found, ranks)
 
 
-def _encode_number(part: ColumnPart, valid: Array, slot: int, line: Line, ranks: Array) -> None:
+def _encode_number(part: ColumnPart, valid: Array, slot: int, line: RankLine, ranks: Array) -> None:
     if part.sort is PartSort.FLOAT:
         cuts = line.floats
         suited(double_ranks, len(valid))(

@@ -128,7 +128,7 @@ class _JsonBatch(EventBatch):
         from meetpoint.matching.index.json_lines import LineReader
 
         if self._read is None or not set(names) <= self._read.parts.keys():
-            again = self._read is not None
+            again = self._read is not None  # for more names: its rejects were reported the first time
             self._read = LineReader(names, self._events.schema).read(self._data, self._line)
             for row, reason in () if again else self._read.rejects:
                 begin, end = self._read.bounds[row].tolist()

@@ -30,7 +30,7 @@ from meetpoint.language.filters.like import ANY_CHAR, Pattern, PatternSort, pref
 from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.matching.index.bulk_reader import gather_plain
 from meetpoint.matching.index.kernels.bucket_scan import SIDE_FITS, SIDE_FITS_NOT, SIDE_IN_SET
-from meetpoint.matching.index.lines import Line, LineKey, LineSort, is_plain, text_line
+from meetpoint.matching.index.lines import LineKey, LineSort, RankLine, is_plain, text_line
 from meetpoint.matching.index.rank_form import NESTED, RankForm, grouped, interleaved, starts_of
 from meetpoint.matching.tables.prepared_columns import EPOCH
 
@@ -189,7 +189,7 @@ READERS: dict[type[Constraint], Any] = {
 
 _MULTIPLIED_MAX = 4096
 """Values of a set that is multiplied out."""
-_BREATH = 256
+_YIELD_EVERY = 256
 """Filters after which other threads may run."""
 
 
@@ -310,12 +310,12 @@ def gather(filters: Iterable[Filter]) -> RankForm:
     gatherer = _Gatherer()
     for at, (number, filter_) in enumerate(odd):
         gatherer.add(number, filter_.conjunctions)
-        if at % _BREATH == 0:
+        if at % _YIELD_EVERY == 0:
             sleep(0)  # threads that match need the interpreter many times an event, each time for a moment only
     return interleaved(rows, gatherer.rows(rows.subscriptions))
 
 
-def _ranks(tests: Any, lines: list[tuple[Line, Any]]) -> tuple[Any, Any]:
+def _ranks(tests: Any, lines: list[tuple[RankLine, Any]]) -> tuple[Any, Any]:
     """Return numbers of cuts, as they were met, as ranks."""
     number = tests[:, 1] & ~NESTED
     first = np.zeros(len(tests), np.int32)
@@ -328,27 +328,27 @@ def _ranks(tests: Any, lines: list[tuple[Line, Any]]) -> tuple[Any, Any]:
     return first, last
 
 
-def _line(key: LineKey, ids: dict[Any, int]) -> tuple[Line, Any]:
+def _line(key: LineKey, ids: dict[Any, int]) -> tuple[RankLine, Any]:
     """Return a line, and for each cut, as it was met, its place."""
     place = np.zeros(len(ids), np.int32)
     match key.sort:
         case LineSort.ALWAYS | LineSort.PRESENCE | LineSort.BOOLEAN:
-            return Line(key), place  # the one cut there can be is number 0
+            return RankLine(key), place  # the one cut there can be is number 0
         case LineSort.ODD_NUMBER:
             return _odd_line(key, ids, place)
     if key.sort is LineSort.NUMBER:
         values, after = np.array(list(ids), np.float64).reshape(-1, 2).T
         order = np.lexsort((after, values))
         place[order] = np.arange(len(order))
-        return Line(key, values[order], after[order].astype(np.bool_)), place
+        return RankLine(key, values[order], after[order].astype(np.bool_)), place
     cuts = sorted(ids)
     place[[ids[cut] for cut in cuts]] = np.arange(len(cuts))
     if key.sort is LineSort.INSTANT:
-        return Line(key, np.array(cuts, np.int64), np.zeros(len(cuts), np.bool_)), place
+        return RankLine(key, np.array(cuts, np.int64), np.zeros(len(cuts), np.bool_)), place
     return text_line(key, cuts), place
 
 
-def _odd_line(key: LineKey, ids: dict[Any, int], place: Any) -> tuple[Line, Any]:
+def _odd_line(key: LineKey, ids: dict[Any, int], place: Any) -> tuple[RankLine, Any]:
     exact = sorted((cut for cut in ids if cut[0] == "exact"), key=lambda cut: cut[1:])
     floats = sorted((cut for cut in ids if cut[0] == "float"), key=lambda cut: cut[1:])
     for at, cut in enumerate(exact):
@@ -357,7 +357,7 @@ def _odd_line(key: LineKey, ids: dict[Any, int], place: Any) -> tuple[Line, Any]
         place[ids[cut]] = len(exact) + 1 + at
     if MIDDLE in ids:
         place[ids[MIDDLE]] = len(exact)
-    line = Line(
+    line = RankLine(
         key,
         np.array([v for _, v, _ in floats], np.float64),
         np.array([a for _, _, a in floats], np.bool_),

@@ -25,7 +25,9 @@ def arrow_bits(bits: Any) -> pa.BooleanArray:
 
 Array = Any
 _SHARDS = 64
+"""Dicts of an id table."""
 _SOME_IDS = 1 << 14
+"""Ids that are converted before other threads may run."""
 
 
 class IdTable:

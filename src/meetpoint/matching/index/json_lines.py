@@ -84,7 +84,7 @@ class LineReader:
         self._keys = _plant_keys(columns, {} if schema is None else schema.tree)
 
     def read(self, data: bytes | memoryview | np.ndarray, first_line: int = 1) -> JsonLines:
-        """Read the lines of a file, or of a stretch that ends at a line's end and starts at a numbered line.
+        """Read the lines of a file, or of a stretch from a numbered line to the end of another.
 
         A byte order mark before the first line of a file is skipped.
         """

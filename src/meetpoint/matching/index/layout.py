@@ -221,7 +221,7 @@ def _shares(rows: RankForm, line: Array, statistics: SampleStatistics) -> Array:
 def _costs(
     rows: RankForm, line: Array, share: Array, cells: Cells, statistics: SampleStatistics
 ) -> tuple[Array, Array]:
-    """Return the part of the events that each test leads to its conjunction, and which tests only ask for a value."""
+    """Return the part of the events that each test leads to its conjunction, and which tests are presence only."""
     cost = share.copy()
     nested = rows.line & NESTED != 0
     root = ~nested

@@ -32,9 +32,9 @@ from meetpoint.matching.tables.prepared_columns import WORD
 
 __all__ = [
     "Array",
-    "Line",
     "LineKey",
     "LineSort",
+    "RankLine",
     "Thresholds",
     "binary_array",
     "double_keys",
@@ -129,7 +129,7 @@ class Thresholds(NamedTuple):
 
 
 def _without_outliers(values: Array) -> Array:
-    """Return all but a few on either side, so that the cells of a grid lie where most of the values are."""
+    """Return all but a few values on either side, so that a grid's cells lie where most of them are."""
     few = min(_OUTLIERS, max(len(values) - 1, 0) // 2)
     return values[few : len(values) - few]
 
@@ -152,7 +152,7 @@ def _search(grid: Array) -> float:
     return float((np.diff(grid).astype(np.float64) ** 2).sum())
 
 
-class Line(msgspec.Struct, frozen=True, dict=True):
+class RankLine(msgspec.Struct, frozen=True, dict=True):
     """The cuts of one line, in order.
 
     NUMBER has `values` (doubles, each for the literal that is its shortest spelling) and `after`. ODD_NUMBER has the
@@ -284,21 +284,21 @@ def is_plain(value: int | Decimal, double: float) -> bool:
     return double - double == 0 and Decimal(repr(double)) == value
 
 
-def text_line(key: LineKey, cuts: Sequence[bytes]) -> Line:
+def text_line(key: LineKey, cuts: Sequence[bytes]) -> RankLine:
     """Return a line of texts from its cuts in order."""
     offsets = np.zeros(len(cuts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, cuts), np.int64, count=len(cuts)), out=offsets[1:])
-    return Line(key, offsets=offsets, data=np.frombuffer(b"".join(cuts), np.uint8))
+    return RankLine(key, offsets=offsets, data=np.frombuffer(b"".join(cuts), np.uint8))
 
 
-def sorted_text_line(key: LineKey, cuts: pa.LargeBinaryArray) -> tuple[Line, Array]:
+def sorted_text_line(key: LineKey, cuts: pa.LargeBinaryArray) -> tuple[RankLine, Array]:
     """Return a line of texts from cuts in any order, and the place of each, without the interpreter lock."""
     encoded = cuts.dictionary_encode()
     order = pc.array_sort_indices(encoded.dictionary)
     place = np.empty(len(order), np.int32)
     place[np.asarray(order)] = np.arange(len(order), dtype=np.int32)
     offsets, data = _buffers(encoded.dictionary.take(order))
-    return Line(key, offsets=offsets.copy(), data=data.copy()), place[np.asarray(encoded.indices)]
+    return RankLine(key, offsets=offsets.copy(), data=data.copy()), place[np.asarray(encoded.indices)]
 
 
 def binary_array(offsets: Array, data: Array) -> pa.LargeBinaryArray:
@@ -315,7 +315,7 @@ def _buffers(texts: pa.LargeBinaryArray) -> tuple[Array, Array]:
     return starts, np.frombuffer(data, np.uint8, int(starts[-1])) if data is not None else np.zeros(0, np.uint8)
 
 
-def merge_lines(lines: Sequence[tuple[Line, Array]]) -> tuple[Line, list[Array]]:
+def merge_lines(lines: Sequence[tuple[RankLine, Array]]) -> tuple[RankLine, list[Array]]:
     """Return one line with the used cuts of several, and for each line the new place of its cuts.
 
     The place of a cut that is not used is that of the next one, and nothing reads it.
@@ -332,7 +332,7 @@ def merge_lines(lines: Sequence[tuple[Line, Array]]) -> tuple[Line, list[Array]]
         case LineSort.ODD_NUMBER:
             return _merge_odd(key, lines)
     values, after, places = merge_cuts([(line.values[used], line.after[used]) for line, used in lines])
-    return Line(key, values, after), [_spread(used, place) for (_, used), place in zip(lines, places, strict=True)]
+    return RankLine(key, values, after), [_spread(used, place) for (_, used), place in zip(lines, places, strict=True)]
 
 
 def _spread(used: Array, places: Array) -> Array:
@@ -355,7 +355,7 @@ def merge_cuts(cuts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array, list[
     return values[fresh], after[fresh], np.split(places, ends)
 
 
-def _merge_odd(key: LineKey, lines: Sequence[tuple[Line, Array]]) -> tuple[Line, list[Array]]:
+def _merge_odd(key: LineKey, lines: Sequence[tuple[RankLine, Array]]) -> tuple[RankLine, list[Array]]:
     stretches = [len(line.exact) for line, _ in lines]
     exact_used = [
         [cut for cut, u in zip(line.exact_cuts, used.tolist(), strict=False) if u]
@@ -367,7 +367,7 @@ def _merge_odd(key: LineKey, lines: Sequence[tuple[Line, Array]]) -> tuple[Line,
     values, after, places = merge_cuts(
         [(line.values[u], line.after[u]) for (line, _), u in zip(lines, floats, strict=True)]
     )
-    merged = Line(key, values, after, tuple(v for v, _ in exact), tuple(a for _, a in exact))
+    merged = RankLine(key, values, after, tuple(v for v, _ in exact), tuple(a for _, a in exact))
     whole = []
     for number, (_, used) in enumerate(lines):
         place = np.zeros(len(used), np.int32)

@@ -19,7 +19,7 @@ from meetpoint.errors import LimitError
 from meetpoint.language.filters.like import Pattern
 from meetpoint.matching.index.kernels.bucket_scan import SIDE_IN_SET
 from meetpoint.matching.index.kernels.build import group, mark_cuts, move_ranks
-from meetpoint.matching.index.lines import Array, Line, LineKey, merge_lines, read_only
+from meetpoint.matching.index.lines import Array, LineKey, RankLine, merge_lines, read_only
 
 __all__ = [
     "LINES_MAX",
@@ -46,7 +46,7 @@ class RankForm(msgspec.Struct, frozen=True):
     """All conjunctions of some subscriptions; LimitError for more lines than a slot can name."""
 
     subscriptions: int
-    lines: tuple[Line, ...]
+    lines: tuple[RankLine, ...]
     patterns: tuple[tuple[str, Pattern], ...]
     owner: Array  # int32[conjunctions] the subscription's number
     multiple: Array  # bool[conjunctions] might another conjunction of the subscription accept the same event
@@ -86,7 +86,7 @@ class PackedRankForm(msgspec.Struct, frozen=True):
     """A rank form at rest, which only a merge reads; compressed unless it will be merged soon."""
 
     subscriptions: int
-    lines: tuple[Line, ...]
+    lines: tuple[RankLine, ...]
     patterns: tuple[tuple[str, Pattern], ...]
     multiple: bool  # whether any conjunction is
     types: dict[str, tuple[str, int]]  # of each array its type and length
@@ -177,10 +177,10 @@ def merge(parts: Sequence[RankForm]) -> RankForm:
     """Return all subscriptions of several parts, in the order of the parts, without unused cuts and patterns."""
     line_keys = list(dict.fromkeys(line.key for rows in parts for line in rows.lines))
     used = [_used_cuts(rows) for rows in parts]
-    lines: list[Line] = []
+    lines: list[RankLine] = []
     number: dict[LineKey, int] = {}
     places: list[dict[LineKey, Array]] = [{} for _ in parts]
-    holders_of: dict[LineKey, list[tuple[int, Line, Array]]] = {key: [] for key in line_keys}
+    holders_of: dict[LineKey, list[tuple[int, RankLine, Array]]] = {key: [] for key in line_keys}
     for at, rows in enumerate(parts):
         for line, cuts in zip(rows.lines, used[at], strict=True):
             if cuts is not None:
@@ -280,7 +280,7 @@ def _used_cuts(rows: RankForm) -> list[Array | None]:
 
 def _renumber(
     rows: RankForm,
-    lines: Sequence[Line],
+    lines: Sequence[RankLine],
     number: dict[LineKey, int],
     places: dict[LineKey, Array],
     patterns: dict[tuple[str, Pattern], int],

@@ -24,7 +24,7 @@ from meetpoint.matching.index.kernels.bucket_scan import (
 from meetpoint.matching.index.kernels.few_scan import LAYOUT
 from meetpoint.matching.index.kernels.jit import FEW_EVENTS, PADDING, suited
 from meetpoint.matching.index.layout import Layout, build, build_flat
-from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort
+from meetpoint.matching.index.lines import Array, LineKey, LineSort, RankLine
 from meetpoint.matching.index.rank_form import NESTED, PackedRankForm, RankForm
 from meetpoint.matching.index.small_batch import AddressTable, PartKey
 from meetpoint.matching.tables.columns import ColumnPart, ColumnParts, PartSort
@@ -39,7 +39,7 @@ _TABLES_MAX = 16
 
 _LIGHT = 1 << 15
 """Subscriptions up to which rows are not compressed: a compaction will read them soon."""
-_ALWAYS = Line(LineKey("", LineSort.ALWAYS))
+_ALWAYS = RankLine(LineKey("", LineSort.ALWAYS))
 
 
 class EventSample(NamedTuple):

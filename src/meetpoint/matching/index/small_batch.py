@@ -34,7 +34,7 @@ from meetpoint.matching.index.kernels.ranks import (
     TRUTH_STEP,
     ZERO_STEP,
 )
-from meetpoint.matching.index.lines import Array, Line, LineSort
+from meetpoint.matching.index.lines import Array, LineSort, RankLine
 from meetpoint.matching.tables.columns import ColumnParts, PartSort
 from meetpoint.matching.tables.prepared_columns import EPOCH, WORD
 
@@ -68,7 +68,7 @@ _TABLES_MAX = 16
 
 PartKey = tuple[tuple[str, PartSort, int], ...]
 """The attribute, the class of values, and the scale of decimals, of each row of a small batch."""
-Lines = Mapping[str, Mapping[LineSort, tuple[int, Line]]]
+Lines = Mapping[str, Mapping[LineSort, tuple[int, RankLine]]]
 """The lines of each attribute of a segment, and their slots."""
 
 
@@ -230,7 +230,7 @@ class AddressTable:
         self.put("steps", np.array(steps, np.int64).reshape(-1, STEP_FIELDS))
         self.put("scales", np.array(scales, np.float64))
 
-    def _cuts(self, found: int, line: Line, scale: int, flat: bool) -> tuple[tuple[int, ...], tuple[float, float]]:
+    def _cuts(self, found: int, line: RankLine, scale: int, flat: bool) -> tuple[tuple[int, ...], tuple[float, float]]:
         """Return where the cuts of a line are, as fields of a step, and the scale of its grid."""
         if found == TRUTH_STEP:
             return _NO_FIELDS, (0.0, 0.0)

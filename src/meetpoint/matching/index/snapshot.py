@@ -214,7 +214,7 @@ def orders_of(snapshot: Snapshot, part: int) -> Array:
 
 
 def ids_by_event(snapshot: Snapshot, some: EventBatch, path: str) -> list[list[Any]]:
-    """Return the ids of the matches of each event of a batch, in the order in which they were first added."""
+    """Return the ids of the matches of each event of a batch, in the order of adding."""
     only = some.only
     if only is not None and some.good is None:
         if not snapshot.segments:  # a memtable alone: columns of one event take longer than the event itself

@@ -24,7 +24,7 @@ from meetpoint.matching.index.encoder import Encoder, build_grams
 from meetpoint.matching.index.ids import arrow_ids
 from meetpoint.matching.index.kernels.bucket_scan import Buckets, Sides
 from meetpoint.matching.index.layout import BucketTables, Layout
-from meetpoint.matching.index.lines import Array, Line, LineKey, LineSort
+from meetpoint.matching.index.lines import Array, LineKey, LineSort, RankLine
 from meetpoint.matching.index.rank_form import PackedRankForm
 from meetpoint.matching.index.segment import EventSample, Segment
 from meetpoint.matching.tables.columns import ColumnPart, PartSort
@@ -128,7 +128,7 @@ def save(path: str, held: list[tuple[Segment, Any, Array, Array | None]], sample
             for chunk in writer.chunks():
                 file.write(chunk)
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(file.fileno())  # else a power cut after the rename may leave a file without contents
         os.replace(partial, path)
     except OSError as error:
         raise MeetpointError(f"{path}: {(error.strerror or str(error)).lower()}; check the folder") from None
@@ -237,7 +237,7 @@ def _array(data: Array, place: _ArrayPlace) -> Array:
 
 def _segment(prefix: str, head: _SegmentHead, arrays: dict[str, Array]) -> tuple[Segment, Any, Array, Array | None]:
     lines = tuple(
-        Line(
+        RankLine(
             LineKey(one.attribute, LineSort(one.sort)),
             exact=tuple(Decimal(text) for text in one.exact),
             exact_after=one.exact_after,

@@ -167,7 +167,7 @@ def load_events(events: Events, rejected: Rejected, schema: Schema | None) -> It
         given = "None" if events is None else f"an object of class {type(events).__name__}"
         raise EventError(f"events: given {given}; give a path, a table, a frame, or rows")
     rows = iter(events)
-    first = list(_first(rows))
+    first = list(_first(rows))  # it tells whether they are batches, and `chain` puts it back
     if first and isinstance(first[0], pa.RecordBatch):
         return _arrow_batches(chain(first, rows), schema)
     return _row_batches(chain(first, rows), rejected, schema)

@@ -170,7 +170,7 @@ class Feedback:
             with partial.open("xb") as file:
                 file.write(self.to_bytes())
                 file.flush()
-                os.fsync(file.fileno())
+                os.fsync(file.fileno())  # else a power cut after the rename may leave a file without contents
             partial.replace(where)
         except OSError as error:
             raise MeetpointError(f"{where}: {(error.strerror or str(error)).lower()}; check the folder") from None

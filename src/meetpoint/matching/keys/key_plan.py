@@ -48,7 +48,7 @@ VERSION = 1
 """The version of a plan's bytes and of the meaning of its keys: nodes that differ in it must not share keys."""
 
 _CELLS_WORTH = 0.8
-"""The part of the events of one THERE key, or of fewer cells, that cells must stay below to be worth it."""
+"""The share that cells must stay below, as a part of the share of THERE or of fewer cells."""
 
 _LINES = NumberSet | TimestampSet
 _ORDER = {KeySort.VALUE: 0, KeySort.PREFIX: 1, KeySort.SUFFIX: 1, KeySort.GRAM: 2, KeySort.CELL: 3, KeySort.THERE: 4}
@@ -160,6 +160,7 @@ class KeyPlan:
     @staticmethod
     def from_bytes(data: bytes) -> KeyPlan:
         """Return the plan of bytes: the inverse of `to_bytes`. ValueError for no plan, or another version."""
+        # The version alone first: the other fields of another version may not decode, with an error that says nothing.
         found = msgspec.msgpack.decode(data, type=dict[str, msgspec.Raw]).get("version")
         if found is None or msgspec.msgpack.decode(found) != VERSION:
             raise ValueError(f"this is no key plan of version {VERSION}: make it with the Meetpoint that reads it")

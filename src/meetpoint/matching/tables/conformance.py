@@ -56,7 +56,7 @@ class ConformanceChecker:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self.columns = arrow_schema(schema)
-        """What the conforming rows are given as."""
+        """The columns in which conforming rows are returned."""
 
     def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Problems]:
         """Return the rows that conform, in the columns of the schema, and the problems of the others.

@@ -160,6 +160,7 @@ class CodedColumn(PreparedColumn):
 
 
 _FEW_CODES = 16
+"""Distinct values whose rows are gathered code by code; for more of them one mask over all rows is quicker."""
 
 
 class TextColumn(CodedColumn):

@@ -1,11 +1,10 @@
-"""Events meet the buckets they lead to, and the entries of a bucket are tested.
+"""The scan of buckets: events meet the buckets that they lead to, and the entries of a bucket are tested.
 
 (bucket, event) pairs are sorted by bucket, so that a bucket is read once for all its events. A test holds where `rank -
-low`, unsigned, is at most `width`. `match_portable` runs anywhere, `match_avx512` with the instructions of `simd`; they
-find the same pairs, in an order of their own.
+low`, unsigned, is at most `width`. `match_portable` runs anywhere, `match_avx512` with the AVX-512 instructions of
+`jit`; they find the same pairs, each in an order of its own.
 
-
-What is done with matches: grouped by event, each once, without those of subscriptions that are gone.
+Matches are then grouped by event, made unique, and dropped if their subscription has a tombstone.
 """
 
 from __future__ import annotations
@@ -59,12 +58,15 @@ BLOCK = 16
 LANES = 0xFFFF
 """The bits of a block that say which of its sixteen places hold an entry."""
 UNIFORM, SIDED, MULTIPLE = 1 << 16, 1 << 17, 1 << 18
-"""What else is said of a block: its first tests are all of one slot; its entries have side tests; its subscriptions
-could match an event by several entries."""
+"""Flags of a block.
+
+Its first tests are all of one slot; its entries have side tests; its subscriptions could match an event by several
+entries.
+"""
 ZONED_MIN = 6
-"""Blocks of a bucket from which on its zones are looked at."""
+"""Blocks of a bucket that make its zones worth a look."""
 SIDE_FITS, SIDE_FITS_NOT, SIDE_IN_SET = 0, 1, 2
-"""What a side test asks, in its two lowest bits: a pattern fits, it does not, the rank is in a set."""
+"""Questions of a side test, in its two lowest bits: a pattern fits, it does not, the rank is in a set."""
 
 _BLOCK, _BYTES = np.int64(BLOCK), np.int64(4 * BLOCK)
 _FOUR = np.int64(4)
@@ -72,7 +74,7 @@ _FULL = np.int64(LANES)
 
 
 class Buckets(NamedTuple):
-    """What the buckets hold: blocks of up to sixteen entries, and their tests.
+    """The contents of the buckets: blocks of up to sixteen entries, and their tests.
 
     All entries of a block have equally many tests, some of which always hold. They lie side by side: first all sixteen
     first tests, the most selective of each entry, then all second ones.
@@ -92,7 +94,7 @@ class Buckets(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """Tests that are no interval of one line: each is a number and, in its lowest two bits, what is asked."""
+    """Side tests, which are no interval of one line: each is a number and, in its two lowest bits, the question."""
 
     start: Array  # where the side tests of an entry begin
     test: Array
@@ -104,10 +106,10 @@ class Sides(NamedTuple):
 
 @kernel
 def list_pairs(ranks, slots, offsets, head, parent, fit_start, fit, fit_bucket, buckets, events):
-    """The buckets that each event leads to, slot by slot; how many, which may be more than there is room.
+    """List the buckets that each event leads to, slot by slot; return their number, which may exceed the room.
 
-    One place of the room is written ahead of knowing whether it is used; `parent` ends with a -1, where the way from no
-    bucket leads.
+    One place of the room is written before it is known whether it is used; `parent` ends with a -1, to which no bucket
+    leads.
     """
     k = 0
     room = len(buckets) - 1
@@ -141,7 +143,7 @@ def list_pairs(ranks, slots, offsets, head, parent, fit_start, fit, fit_bucket, 
 
 @kernel
 def sort_pairs(buckets, events, starts, sorted_buckets, sorted_events):
-    """Pairs in the order of buckets; `starts` has a place per bucket and one more, all of them overwritten."""
+    """Sort pairs by bucket; `starts` has a place per bucket and one more, all of them overwritten."""
     starts[:] = 0
     for i in range(len(buckets)):
         starts[buckets[i] + 1] += 1
@@ -157,7 +159,7 @@ def sort_pairs(buckets, events, starts, sorted_buckets, sorted_events):
 
 @piece
 def _sides_hold(start, test, set_start, set_slot, set_first, set_last, q, e, ranks, fit_start, fit):
-    """Whether the side tests of an entry hold for an event."""
+    """Return whether the side tests of an entry hold for an event."""
     for i in range(start[q], start[q + 1]):
         asked = test[i] & 3
         argument = test[i] >> 2
@@ -194,7 +196,7 @@ def _sides_hold(start, test, set_start, set_slot, set_first, set_last, q, e, ran
 
 @inlined
 def _fetch_block(wide, slot, low, width, event, t):
-    """The sixteen tests of number `t`, given the addresses of the arrays; `wide` slots have two bytes."""
+    """Return the sixteen tests of number `t`, given the addresses of the arrays; `wide` slots have two bytes."""
     if wide:
         return fetch_wide_test16(slot + 2 * _BLOCK * t, low + _BYTES * t, width + _BYTES * t, event)
     return fetch_test16(slot + _BLOCK * t, low + _BYTES * t, width + _BYTES * t, event)
@@ -202,9 +204,9 @@ def _fetch_block(wide, slot, low, width, event, t):
 
 @kernel
 def match_portable(buckets, events, start, base, ranks, b, out_number, out_event, held_block, held_event, held_lanes):
-    """Scan the pairs from `start` on; the next pair, how many matches were written, and how many blocks are held back.
+    """Scan the pairs from `start` on; return the next pair, the number of matches, and of blocks held back.
 
-    A pair is begun only where all entries of its bucket, and sixteen more, would fit what is left. Events are numbered
+    A pair is begun only if all entries of its bucket, and sixteen more, would fit the room left. Events are numbered
     from `base` on. Blocks with side tests, and of subscriptions that may match an event twice, are held back for
     `finish`, with the entries whose tests hold.
     """
@@ -253,7 +255,7 @@ def match_portable(buckets, events, start, base, ranks, b, out_number, out_event
 
 @inlined
 def _test_block(narrow, slot, low, width, event, t):
-    """Sixteen tests from `t` on, given the addresses of the arrays."""
+    """Return sixteen tests from `t` on, given the addresses of the arrays."""
     if narrow:
         return permute_test16(slot + t, low + _FOUR * t, width + _FOUR * t, event)
     return gather_test16(slot + t, low + _FOUR * t, width + _FOUR * t, event)
@@ -261,7 +263,7 @@ def _test_block(narrow, slot, low, width, event, t):
 
 @inlined
 def _test_events(narrow, many, slot, low, width, rows, t, hold0, hold1, hold2, hold3):
-    """Sixteen tests for each of up to four events, of which there are `many`."""
+    """Return sixteen tests for each of up to four events, of which there are `many`."""
     row0, row1, row2, row3 = rows
     hold0 &= _test_block(narrow, slot, low, width, row0, t)
     if many > 1:
@@ -277,7 +279,7 @@ def _scan_bucket(
     narrow, many, first, last, named, rows, block_of, test, number, tests, zones, outs, events_out, k,
     held_block, held_event, held_lanes, held, base,
 ):  # fmt: skip
-    """Scan one bucket for four, two or one events: what is loaded for one serves all of them."""
+    """Scan one bucket for four, two or one events: data that is loaded for one serves all of them."""
     slot, low, width = tests
     name0, name1, name2, name3 = named
     for z in range(first, last, BLOCK):
@@ -394,9 +396,9 @@ def _scan(narrow, buckets, events, start, base, ranks, b, out_number, out_event,
 
 @kernel
 def match_avx512(buckets, events, start, base, ranks, b, out_number, out_event, held_block, held_event, held_lanes):
-    """The same pairs as `match_portable` finds, sixteen entries at a time, and up to four events that meet a bucket.
+    """Scan pairs like `match_portable`, sixteen entries at a time, and up to four events that meet a bucket.
 
-    Branches are few, since wrong guesses take the longest.
+    Branches are few, since mispredicted ones take the longest.
     """
     if ranks.shape[1] == BLOCK:
         return _scan(
@@ -412,9 +414,9 @@ def finish(
     base, ranks, fit_start, fit, b, sides, held_block, held_event, held_lanes, k, out_number, out_event, more_number,
     more_event,
 ):  # fmt: skip
-    """Ask the side tests of blocks that were held back; how many matches there are then in the two outputs.
+    """Ask the side tests of blocks that were held back; return the number of matches in each of the two outputs.
 
-    Those that an event may have twice go to the second one, from 0 on, and their events are not numbered from `base`.
+    Matches that an event may have twice go to the second one, from 0 on, and their events are not numbered from `base`.
     """
     block_of, numbers, block_side, side_start, side_test = b.block, b.number, b.side, sides.start, sides.test
     set_start, set_slot, set_first, set_last = sides.set_start, sides.set_slot, sides.set_first, sides.set_last
@@ -443,7 +445,7 @@ def finish(
 
 @kernel
 def group_by_event(events, numbers, starts, grouped):
-    """Numbers in the order of events; starts[e] is where those of event e begin."""
+    """Group numbers by event; those of event e begin at starts[e]."""
     starts[:] = 0
     for i in range(len(events)):
         starts[events[i] + 1] += 1
@@ -460,7 +462,7 @@ def group_by_event(events, numbers, starts, grouped):
 
 @kernel
 def drop_doubles(starts, grouped, tried, mark, base, out_event, out_number):
-    """Each number once per event; `tried` holds the mark of the event in which a number was last seen."""
+    """Keep each number once per event; `tried` holds the mark of the event in which a number was last seen."""
     k = 0
     for e in range(len(starts) - 1):
         stamp = mark + e + 1
@@ -476,7 +478,7 @@ def drop_doubles(starts, grouped, tried, mark, base, out_event, out_number):
 
 @kernel
 def drop_dead(numbers, events, dead):
-    """Keep, in place, the pairs whose number has no bit in `dead`; how many they are."""
+    """Keep, in place, the pairs whose number has no tombstone, a bit in `dead`; return how many they are."""
     k = 0
     for i in range(len(numbers)):
         number = numbers[i]

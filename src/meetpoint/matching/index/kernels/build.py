@@ -1,9 +1,8 @@
-"""Loops over all conjunctions and entries, for `build`.
+"""The kernels that build segments: filters onto lines, and conjunctions into buckets.
 
-The constraints of many filters on lines: the cuts of each line in order, and the ranks that each constraint accepts.
-
-What sorting columns by Arrow and NumPy would do in dozens of calls, at each of which another thread may take the
-interpreter, is done by two here, without it.
+`find_lines` and `rank_constraints` put the constraints of many filters on lines: the cuts of each line in order, and
+the ranks that each constraint accepts. Sorting columns by Arrow and NumPy would take dozens of calls, after each of
+which another thread may take the interpreter; here it is two calls without the interpreter lock.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ __all__ = [
 
 @kernel
 def group(numbers, starts, order):
-    """The places of each number, in order, one number after the other: those of n begin at starts[n]."""
+    """Sort places by their numbers, keeping their order; the places of number n begin at starts[n]."""
     starts[:] = 0
     for i in range(len(numbers)):
         starts[numbers[i] + 1] += 1
@@ -49,7 +48,7 @@ def group(numbers, starts, order):
 
 @kernel
 def mark_cuts(line, first, last, begin, asked, used):
-    """Which lines tests ask, and which cuts bound a test; the cuts of line n begin at begin[n]."""
+    """Mark which lines have tests, and which cuts bound a test; the cuts of line n begin at begin[n]."""
     for t in range(len(line)):
         n = line[t]
         asked[n] = True
@@ -61,7 +60,7 @@ def mark_cuts(line, first, last, begin, asked, used):
 
 @kernel
 def move_ranks(line, first, last, begin, place, most, new_first, new_last):
-    """The ranges of tests on lines whose cuts have new places; most[n] is the highest rank of line n now."""
+    """Move the ranges of tests to lines whose cuts have new places; most[n] is the highest rank of line n now."""
     for t in range(len(line)):
         n = line[t]
         new_first[t] = place[begin[n] + first[t] - 1] + 1 if first[t] > 0 else 0
@@ -70,7 +69,7 @@ def move_ranks(line, first, last, begin, place, most, new_first, new_last):
 
 @kernel
 def choose(start, cost, side_start, side_cost):
-    """For each conjunction the cheapest test, or -1 and the cheapest side test, or -1 twice where it has neither."""
+    """Return each conjunction's cheapest test, or -1 and its cheapest side test, or -1 twice if it has neither."""
     n = len(start) - 1
     chosen = np.full(n, -1, np.int32)
     chosen_side = np.full(n, -1, np.int32)
@@ -90,7 +89,7 @@ def choose(start, cost, side_start, side_cost):
 
 @kernel
 def nest(begin, width, head, parent):
-    """Each rank's innermost node, and each node's next outer one; nodes are in the order of `_Nodes`."""
+    """Set each rank's innermost node, and each node's next outer one; nodes are in the order of `_Nodes`."""
     for node in range(len(begin)):
         parent[node] = head[begin[node]]
         for rank in range(begin[node], begin[node] + width[node] + 1):
@@ -99,7 +98,7 @@ def nest(begin, width, head, parent):
 
 @kernel
 def order_tests(start, share, order):
-    """The tests of each conjunction, the most selective first."""
+    """Order the tests of each conjunction, the most selective first."""
     for c in range(len(start) - 1):
         for t in range(start[c], start[c + 1]):
             at = t
@@ -111,7 +110,10 @@ def order_tests(start, share, order):
 
 @piece
 def _tests_of(c, access, again, start, order, share, found):
-    """The tests of an entry in order, in `found`; how many. One that is asked again holds for every other event."""
+    """Write the tests of an entry in order to `found`; return how many.
+
+    A test that is asked again counts as one that holds for every other event.
+    """
     k = 0
     for j in range(start[c], start[c + 1]):
         t = order[j]
@@ -131,7 +133,7 @@ def _tests_of(c, access, again, start, order, share, found):
 
 @kernel
 def first_tests(entry_conj, entry_access, entry_again, start, order, share, most, first):
-    """The first test of each entry that has one."""
+    """Set the first test of each entry that has one."""
     found = np.zeros(most + 1, np.int32)
     for i in range(len(entry_conj)):
         if _tests_of(entry_conj[i], entry_access[i], entry_again[i], start, order, share, found) > 0:
@@ -142,7 +144,7 @@ def first_tests(entry_conj, entry_access, entry_again, start, order, share, most
 def fill_tests(
     entry_conj, entry_access, entry_again, at, start, order, share, line, first, last, most, slot, low, width
 ):
-    """Write the tests of entries, sixteen apart; where the first goes is given."""
+    """Write the tests of entries, sixteen apart; `at` is the place of the first."""
     found = np.zeros(most + 1, np.int32)
     for i in range(len(entry_conj)):
         place = at[i]
@@ -167,7 +169,7 @@ def fill_sides(entry_conj, entry_side, side_start, side, out_start, out):
 
 @kernel
 def fill_zones(block, test, slot, low, width, zone_slot, zone_low, zone_width):
-    """Bounds around the first tests of each block; where they ask different slots, bounds around everything.
+    """Write bounds around the first tests of each block; if they ask different slots, bounds around everything.
 
     Blocks whose first tests are all of one slot are marked so.
     """
@@ -201,7 +203,7 @@ _FNV_BASIS, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 _SIGN = np.int64(-(2**63))
 _BYTES = 256
 _RUN = 8
-"""Texts that are sorted by insertion before runs of them are merged."""
+"""Texts that are sorted by insertion, before runs of them are merged."""
 
 
 @piece
@@ -224,7 +226,7 @@ def _same(data, begin, end, other, other_end):
 
 @piece
 def _table(count):
-    """A table by hash with room for so many, and as many free places."""
+    """Return a hash table with room for so many, and as many free places."""
     size = 16
     while size < 2 * count:
         size *= 2
@@ -233,7 +235,7 @@ def _table(count):
 
 @kernel
 def find_lines(sort, offsets, texts, line, first):
-    """The line of each constraint, one for each name and sort, numbered as they are met; how many there are.
+    """Set the line of each constraint, one line for each name and sort, numbered as met; return how many there are.
 
     The first constraint on line n is first[n].
     """
@@ -257,14 +259,14 @@ def find_lines(sort, offsets, texts, line, first):
 
 @inlined
 def _sortable(value):
-    """Bits in the order of doubles; -0.0 is 0.0."""
+    """Return bits in the order of doubles; -0.0 is 0.0."""
     bits = np.float64(value + 0.0).view(np.int64)
     return np.uint64(~bits if bits < 0 else bits | _SIGN)
 
 
 @inlined
 def _pass(digit, order, other, counts):
-    """One pass of sorting `order` by the digits of its members, into `other`; whether anything moved."""
+    """Run one pass of a radix sort of `order`, into `other`; return whether anything moved."""
     counts[:] = 0
     for i in range(len(order)):
         counts[digit[order[i]]] += 1
@@ -282,7 +284,7 @@ def _pass(digit, order, other, counts):
 
 @piece
 def _rank_numbers(cuts, flags, bounds, k, values, after, place):
-    """The cuts of a line of numbers behind the first `k`, and the place of each; how many there are then."""
+    """Write the cuts of a line of numbers behind the first `k`, and the place of each; return their number then."""
     count = len(cuts)
     key, digit = np.empty(count, np.uint64), np.empty(count, np.int64)
     order, other, counts = np.arange(count), np.empty(count, np.int64), np.empty(_BYTES, np.int64)
@@ -310,14 +312,14 @@ def _rank_numbers(cuts, flags, bounds, k, values, after, place):
 
 @inlined
 def _text_of(cut, offsets):
-    """Where the text of a cut begins and ends."""
+    """Return where the text of a cut begins and ends."""
     at = TEXTS * (cut >> 1) + 1 + (cut & 1)
     return offsets[at], offsets[at + 1]
 
 
 @piece
 def _is_less(prefix, a, b, cuts, offsets, texts):
-    """Whether one text comes before another; the first eight bytes of both, followed by zeros, most often tell."""
+    """Return whether one text comes before another; the first eight bytes of both mostly decide."""
     if prefix[a] != prefix[b]:
         return prefix[a] < prefix[b]
     begin, end = _text_of(cuts[a], offsets)
@@ -330,7 +332,7 @@ def _is_less(prefix, a, b, cuts, offsets, texts):
 
 @piece
 def _sort_texts(order, prefix, cuts, offsets, texts):
-    """Numbers of texts in the order of these: short runs by insertion, and then they are merged."""
+    """Return numbers of texts in the order of the texts: short runs are sorted by insertion, then merged."""
     count = len(order)
     for begin in range(0, count, _RUN):
         for i in range(begin + 1, min(begin + _RUN, count)):
@@ -359,7 +361,7 @@ def _sort_texts(order, prefix, cuts, offsets, texts):
 
 @piece
 def _rank_texts(cuts, offsets, texts, k, cut_offsets, cut_data, place):
-    """The same for texts."""
+    """Write the cuts of a line of texts behind the first `k`, and the place of each; return how many there are then."""
     count = len(cuts)
     table, number = _table(count), np.empty(count, np.int32)
     distinct = 0
@@ -398,11 +400,11 @@ def _rank_texts(cuts, offsets, texts, k, cut_offsets, cut_data, place):
 def rank_constraints(
     starts, order, sort, flags, bounds, offsets, texts, first, last, ends, values, after, cut_offsets, cut_data
 ):
-    """The cuts of all lines, those of a line in order and each once, and from which rank to which a constraint goes.
+    """Write the cuts of all lines, in order and each once, and the first and last rank of each constraint.
 
-    The constraints on line n are those of `order` from starts[n] on, and its cuts end at ends[n]. Of numbers there are
-    `values` and `after`, of texts `cut_offsets` and `cut_data`. Substrings have no ranks: `first` is the number of one
-    among those of its name.
+    The constraints on line n are those of `order` from starts[n] on, and its cuts end at ends[n]. Numbers have `values`
+    and `after`, texts `cut_offsets` and `cut_data`. Substrings have no ranks: `first` is the number of one among those
+    of its name.
     """
     place, cuts = np.empty(2 * len(sort), np.int32), np.empty(2 * len(sort), np.int64)
     k = 0

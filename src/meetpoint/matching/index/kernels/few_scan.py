@@ -1,7 +1,7 @@
-"""A few events against all segments by one call: to go from one loop to the next takes Python longer than the loops do.
+"""A few events against all segments by one call: Python takes longer between two kernels than the kernels take.
 
-What is known of a segment lies in a table of addresses, made once, so that nothing has to be unpacked for a call. The
-GIL is kept, so that what segments have to write on (the marks of what was tried) is used by one call at a time.
+The addresses of a segment's arrays lie in a table, made once, so that a call has nothing to unpack. The GIL is kept, so
+that one call at a time uses the arrays that segments have to write on (the marks of what was tried).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TABLE = 2 * len(FIELDS) + 1
 GRAM_TYPES = np.int32, np.uint16, np.uint64, np.int64, np.uint64, np.int64, np.int64
 """The types of the arrays of Grams."""
 _GRAM_FIELDS = 1 + 2 * len(GRAM_TYPES)
-"""Of each table of patterns: the part whose texts it is for, then the address and the length of its arrays."""
+"""Numbers for each table of grams: the part whose texts it is for, then address and length of its arrays."""
 (
     _STEPS, _SCALES, _GRAMS, _SLOTS, _OFFSETS, _HEAD, _PARENT, _FIT_BUCKET, _BEGIN, _BLOCK, _TEST, _SIDE, _NUMBER,
     _SLOT, _LOW, _WIDTH, _ZONE_SLOT, _ZONE_LOW, _ZONE_WIDTH, _SIDE_START, _SIDE_TEST, _SET_START, _SET_SLOT,
@@ -79,7 +79,7 @@ def _sides(table):
 
 @piece
 def _fitting(table, e, valid, data, starts, ends, mark, fit, counts):
-    """The patterns of a segment that fit an event, into `fit`: how many, or -1 where there is too little room."""
+    """Write the patterns of a segment that fit an event to `fit`; return how many, or -1 without enough room."""
     tried = _array(table, _FIT_TRIED, np.int64)
     k = 0
     for g in range(0, table[_GRAMS + 1], _GRAM_FIELDS):
@@ -167,11 +167,11 @@ def few_avx512(
     tables, base, valid, values, keys, data, starts, ends, ranks, fit, buckets, met, held_block, held_event, held_lanes,
     more, more_of, numbers, events, orders, ids, ends_of,
 ):  # fmt: skip
-    """All matches of a few events, segment by segment: how many, or -1 where there is too little room for anything.
+    """Write all matches of a few events, segment by segment; return how many, or -1 if there is too little room.
 
     The parts of events are rows, as for `few_ranks`; events are numbered from `base` on. The matches of segment s end
-    at ends_of[s], and of each there is the order, and the id if those of the segment are integers. All between the
-    events and the numbers is there to be written on.
+    at ends_of[s]; each has the order, and the id if those of the segment are integers. All arguments between the events
+    and the numbers are scratch.
     """
     return _match(
         match_avx512, tables, base, valid, values, keys, data, starts, ends, ranks, fit, buckets, met, held_block,
@@ -184,7 +184,7 @@ def few_portable(
     tables, base, valid, values, keys, data, starts, ends, ranks, fit, buckets, met, held_block, held_event, held_lanes,
     more, more_of, numbers, events, orders, ids, ends_of,
 ):  # fmt: skip
-    """The same pairs on any machine."""
+    """Write the same pairs on any machine."""
     return _match(
         match_portable, tables, base, valid, values, keys, data, starts, ends, ranks, fit, buckets, met, held_block,
         held_event, held_lanes, more, more_of, numbers, events, orders, ids, ends_of,

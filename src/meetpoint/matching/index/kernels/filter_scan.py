@@ -1,8 +1,8 @@
-"""Filters as MessagePack, as msgspec writes their normal forms, read many at once.
+"""The reader of many filters at once, from the MessagePack that msgspec writes of their normal forms.
 
-Nothing in Python reads an object in less than some tenths of a microsecond, and a filter is a dozen of them. Msgspec
-writes all of them as bytes in less time than one step of a loop takes, and here the bytes are read. A map begins with
-its tag, and its fields follow in the order in which the class has them, so that their names are passed over.
+Python reads no object in less than some tenths of a microsecond, and a filter is a dozen of them. Msgspec writes all of
+them as bytes in less time than one step of a loop takes, and here the bytes are read. A map begins with its tag, and
+its fields follow in the order in which the class has them, so that their names are skipped.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ __all__ = [
 ]  # fmt: skip
 
 NUMBER, TEXT, BACK, SUBSTRING = range(4)
-"""What a constraint asks: a range of numbers, of texts, of texts read backwards, or that a text contains another."""
+"""Sorts of constraints: a range of numbers, of texts, of texts read backwards, or that a text contains another."""
 LOW, LOW_AFTER, HIGH, HIGH_AFTER, POINT = 1, 2, 4, 8, 16
-"""Of a range: whether it has a lower cut, which lies after its number, and an upper one; whether it nests."""
+"""Flags of a range: it has a lower cut, which lies after its number, and an upper one, likewise; it nests."""
 TEXTS = 3
-"""Texts of a constraint: the attribute's name, then its lower cut, or what is contained, and its upper one."""
+"""Texts of a constraint: the attribute's name, then its lower cut or the contained text, and its upper cut."""
 RECORD_BYTES = 48
-"""A constraint that can be read here takes more bytes than this."""
+"""A lower bound of the bytes of a constraint that can be read here."""
 
 _NIL, _TRUE = 0xC0, 0xC3
 _NUMBER_SET, _TEXT_SET = (0x83, 9, ord("N")), (0x84, 7, ord("T"))
-"""How many fields, how long the tag is, and how it begins."""
+"""The number of fields, the length of the tag, and its first letter."""
 _SURE_DIGITS = 15
 _POWERS = np.array([10.0**n for n in range(_SURE_DIGITS + 1)])
 _WHOLE = 2**53
@@ -43,7 +43,7 @@ def _big_endian(data, at, size):
 
 @piece
 def _sized(data, at):
-    """How long a text, an array or a map is, and where its contents begin."""
+    """Return how long a text, an array or a map is, and where its contents begin."""
     byte = data[at]
     if byte < 0xA0:
         return np.int64(byte & 15), at + 1
@@ -57,13 +57,13 @@ def _sized(data, at):
 
 @inlined
 def _after_name(data, at):
-    """Where the value of a field begins, given where its name does, which is short."""
+    """Return where the value of a field begins, given where its name does, which is short."""
     return at + 1 + (data[at] & 31)
 
 
 @piece
 def _after(data, at):
-    """Where any value ends."""
+    """Return where any value ends."""
     pending = 1
     while pending > 0:
         pending -= 1
@@ -93,7 +93,7 @@ def _after(data, at):
 
 @piece
 def _number(data, at):
-    """A number: whether it is the shortest spelling of a double, which one, and where it ends."""
+    """Read a number: return whether it is the shortest spelling of a double, which one, and where it ends."""
     byte = data[at]
     if byte < 0x80:
         return True, np.float64(byte), at + 1
@@ -130,7 +130,7 @@ def _number(data, at):
 
 @piece
 def _interval(data, at, bounds):
-    """A range of numbers, its bounds into a row of two: its flags or -1, and where it ends."""
+    """Read a range of numbers, its bounds into a row of two; return its flags or -1, and where it ends."""
     flags = np.int64(0)
     for side in range(2):
         at = _after_name(data, at + (side == 0))
@@ -163,7 +163,10 @@ def _copied(data, begin, end, texts, filled):
 
 @piece
 def _text_interval(data, at, texts, offsets, filled):
-    """A range of texts, its cuts behind what is filled: its flags or -1, where it ends, and how much is filled now."""
+    """Read a range of texts, its cuts behind the filled part.
+
+    Returns its flags or -1, where it ends, and how much is filled then.
+    """
     flags = np.int64(0)
     begin = filled
     low_at = low_length = np.int64(-1)
@@ -210,9 +213,9 @@ def _text_interval(data, at, texts, offsets, filled):
 
 @piece
 def _affix(data, begin, end, backwards, texts, offsets, filled):
-    """The cuts around all texts that begin with one, or end with it: how much is filled then, or -1.
+    """Write the cuts around all texts with a beginning, or an end; return how much is filled then, or -1.
 
-    The upper cut has a last byte that is larger by one: where that leads to another character of as many bytes.
+    The last byte of the upper cut is larger by one; -1 if that is no byte of a character of the same length.
     """
     start = filled
     if backwards:
@@ -237,7 +240,7 @@ def _affix(data, begin, end, backwards, texts, offsets, filled):
 
 @piece
 def _like(data, at, texts, offsets, filled):
-    """The only pattern of a constraint: a sort or -1, and how much is filled then."""
+    """Read the only pattern of a constraint; return its sort or -1, and how much is filled then."""
     count, at = _sized(data, _after_name(data, at + 1))
     first, first_at = _sized(data, at)
     second, second_at = _sized(data, first_at + first)
@@ -255,7 +258,7 @@ def _like(data, at, texts, offsets, filled):
 
 @piece
 def _text_set(data, at, texts, offsets, filled):
-    """A constraint on texts: its sort or -1, its flags, where it ends, and how much is filled then."""
+    """Read a constraint on texts; return its sort or -1, its flags, where it ends, and how much is filled then."""
     begin = filled
     count, at = _sized(data, at)
     if count != 1:
@@ -276,7 +279,10 @@ def _text_set(data, at, texts, offsets, filled):
 
 @piece
 def _constraint(data, at, texts, offsets, filled, bounds):
-    """A name and what is asked of its attribute: the sort or -1, the flags, where it ends, and how much is filled."""
+    """Read a name and the constraint on its attribute.
+
+    Returns its sort or -1, its flags, where it ends, and how much is filled then.
+    """
     length, at = _sized(data, at)
     filled = _copied(data, at, at + length, texts, filled)
     offsets[0] = offsets[1] = offsets[2] = filled
@@ -300,11 +306,11 @@ def _constraint(data, at, texts, offsets, filled, bounds):
 
 @kernel
 def read_filters(data, odd, owner, conjunction, sort, flags, bounds, offsets, texts):
-    """The constraints of filters, one after the other, and which filters are odd: none of theirs is read.
+    """Read the constraints of filters, one after the other, and mark odd filters, none of whose constraints are read.
 
-    Those are read that have one conjunction whose constraints are each one range of plain numbers or of texts, one
-    prefix, one suffix or one substring; what nothing satisfies has none. Returns how many conjunctions and constraints
-    there are. Constraint i has the texts from `offsets[TEXTS * i]` on.
+    A filter is not odd if it has one conjunction whose constraints are each one range of plain numbers or of texts, one
+    prefix, one suffix or one substring; a filter that nothing satisfies has no constraints. Returns how many
+    conjunctions and constraints there are. Constraint i has the texts from `offsets[TEXTS * i]` on.
     """
     filters, at = _sized(data, 0)
     conjunctions = records = 0

@@ -1,16 +1,14 @@
-"""How loops are compiled: when they are first called, with the code kept on disk, and the GIL released.
+"""The compiler of kernels, and the vector instructions that they use.
 
-For a few events the GIL is kept: whoever lets go of it waits for its turn again behind every thread that computes, and
-one event takes a dozen loops.
+A kernel is compiled when it is first called; its code is kept on disk, and it releases the GIL. For a few events it
+keeps the GIL: a thread that releases it waits behind every thread that computes, and one event takes a dozen kernels.
 
-Numba binds code on disk to the file of the function that was called. What it calls may lie in other files of this
-package, so that the code is bound to all of them here.
+Numba binds code on disk to the file of the function that was called. That function may call others of this package, so
+the code is bound to all files here.
 
-
-Sixteen entries of a bucket at a time: the AVX-512 instructions that the kernels use, and vectors for any machine.
-
-Addresses are plain integers, since numba's arrays know no vectors. Nothing here checks a bound: arrays that are read
-sixteen at a time are padded by `PADDING` entries, and so are the ones that are written.
+Vectors hold sixteen entries of a bucket: AVX-512 instructions, and vectors for any machine. Addresses are plain
+integers, since numba's arrays know no vectors. Nothing here checks a bound: arrays that are read or written sixteen at
+a time are padded by `PADDING` entries.
 """
 
 from __future__ import annotations
@@ -86,7 +84,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
 
 
 def kernel(function: _Function) -> _Function:
-    """A function that Python calls: compiled when it is first called, and the code is kept on disk if it can be."""
+    """Return a kernel, which Python calls; it is compiled on its first call, its code kept on disk if possible."""
     compiled = _compiled(function, nogil=True)
     compiled.brief = _compiled(function, nogil=False)
     return cast(_Function, compiled)
@@ -100,28 +98,28 @@ def _compiled(function: _Function, *, nogil: bool) -> Any:
 
 
 def suited(compiled: Any, events: int) -> _Function:
-    """A kernel as it suits so many events: for a few of them it keeps the GIL."""
+    """Return a kernel as it suits so many events: for a few of them it keeps the GIL."""
     return cast(_Function, compiled.brief if events < FEW_EVENTS else compiled)
 
 
 def piece(function: _Function) -> _Function:
-    """A function that only kernels call."""
+    """Return a function that only kernels call."""
     return cast(_Function, njit(**_OPTIONS, **_NO_WRAPPERS)(function))
 
 
 def inlined(function: _Function) -> _Function:
-    """One that is compiled into those that call it, since a call would take as long as what it does."""
+    """Return a function that is compiled into its callers, since a call would take as long as its work."""
     return cast(_Function, njit(forceinline=True, **_OPTIONS, **_NO_WRAPPERS)(function))
 
 
 @inlined
 def address_of(array: Any) -> Any:
-    """The address of an array's data; signed, since numba makes a float of a signed and an unsigned word."""
+    """Return the address of an array's data; signed, since numba makes a float of a signed and an unsigned word."""
     return np.int64(array.ctypes.data)
 
 
 def _loader(bits: int) -> Any:
-    """An intrinsic that reads a word of so many bits from any address."""
+    """Return an intrinsic that reads a word of so many bits from any address."""
     word = ir.IntType(bits)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -146,12 +144,12 @@ def _pointer(typing: Any, address: Any) -> Any:
 
 @inlined
 def array_at(address: Any, length: Any, dtype: Any) -> Any:
-    """The array at an address, which somebody else keeps: a kernel takes a table of them sooner than the arrays."""
+    """Return the array at an address; its owner must keep it. A table of addresses is quicker to pass than arrays."""
     return carray(_pointer(address), (length,), dtype)
 
 
 PADDING = 64
-"""Entries by which an array that is read or written sixteen at a time is longer than what it holds."""
+"""Entries by which an array that is read or written sixteen at a time exceeds its contents."""
 
 _BIT, _BYTE, _HALF, _WORD, _LONG = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 _WORDS, _EIGHT, _LONGS = ir.VectorType(_WORD, 16), ir.VectorType(_WORD, 8), ir.VectorType(_LONG, 8)
@@ -161,7 +159,7 @@ _BITS = ir.VectorType(_BIT, 16)
 
 @cache
 def has_avx512() -> bool:
-    """Whether this processor has the instructions."""
+    """Return whether this processor has the instructions."""
     try:
         features = llvm.get_host_cpu_features()
     except RuntimeError:  # LLVM does not know the processor
@@ -186,7 +184,7 @@ def _call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
 
 
 def _within(builder: Any, ranks: Any, low: Any, width: Any) -> Any:
-    """A bit per lane: is the rank within `width` of `low`, counting upwards and around?"""
+    """Return a bit per lane: the rank is within `width` of `low`, counting upwards and around."""
     offset = builder.sub(ranks, _load(builder, low, _WORDS, 4))
     inside = builder.icmp_unsigned("<=", offset, _load(builder, width, _WORDS, 4))
     return builder.zext(builder.bitcast(inside, _HALF), _LONG)
@@ -194,7 +192,7 @@ def _within(builder: Any, ranks: Any, low: Any, width: Any) -> Any:
 
 @intrinsic
 def permute_test16(typing: Any, slot: Any, low: Any, width: Any, event: Any) -> Any:
-    """Sixteen tests of an event that has sixteen slots: one register holds them all."""
+    """Return sixteen tests of an event with sixteen slots: one register holds them all."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         slots = builder.zext(_load(builder, args[0], _BYTES, 1), _WORDS)
@@ -207,7 +205,7 @@ def permute_test16(typing: Any, slot: Any, low: Any, width: Any, event: Any) -> 
 
 @intrinsic
 def gather_test16(typing: Any, slot: Any, low: Any, width: Any, event: Any) -> Any:
-    """Sixteen tests of an event that has any number of slots, up to 256."""
+    """Return sixteen tests of an event with any number of slots, up to 256."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         slots = builder.zext(_load(builder, args[0], _BYTES, 1), _WORDS)
@@ -223,7 +221,7 @@ def gather_test16(typing: Any, slot: Any, low: Any, width: Any, event: Any) -> A
 
 
 def _fetching_test(slot_type: Any) -> Any:
-    """Sixteen tests on any processor: what LLVM makes of vectors there, the ranks fetched one by one."""
+    """Return an intrinsic for sixteen tests on any processor, with ranks fetched one by one."""
     size = slot_type.width // 8
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -246,7 +244,7 @@ fetch_wide_test16 = _fetching_test(_HALF)
 
 @intrinsic
 def splat_test16(typing: Any, rank: Any, low: Any, width: Any) -> Any:
-    """Sixteen tests of one rank, on any processor."""
+    """Return sixteen tests of one rank, on any processor."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _within(builder, _splat(builder, builder.trunc(args[0], _WORD)), args[1], args[2])
@@ -262,7 +260,7 @@ def _splat(builder: Any, word: Any) -> Any:
 
 @intrinsic
 def compress16(typing: Any, source: Any, target: Any, mask: Any) -> Any:
-    """Write those of sixteen words whose bit is set, side by side; how many they are."""
+    """Write those of sixteen words whose bit is set, side by side; return how many they are."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wanted = builder.trunc(args[2], _HALF)
@@ -289,7 +287,7 @@ def splat16(typing: Any, target: Any, word: Any) -> Any:
 
 @intrinsic
 def at_most8(typing: Any, source: Any, key: Any) -> Any:
-    """How many of eight long words are at most a key, on any processor."""
+    """Return how many of eight long words are at most a key, on any processor."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         one = builder.insert_element(ir.Constant(_LONGS, ir.Undefined), args[1], _WORD(0))
@@ -302,7 +300,7 @@ def at_most8(typing: Any, source: Any, key: Any) -> Any:
 
 @intrinsic
 def lowest(typing: Any, mask: Any) -> Any:
-    """The number of the lowest bit that is set; the mask is not 0."""
+    """Return the number of the lowest bit that is set; the mask is not 0."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _call(builder, "llvm.cttz.i64", _LONG, [args[0], _BIT(1)])
@@ -312,7 +310,7 @@ def lowest(typing: Any, mask: Any) -> Any:
 
 @intrinsic
 def ones(typing: Any, word: Any) -> Any:
-    """How many bits of a long word are set."""
+    """Return how many bits of a long word are set."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _call(builder, "llvm.ctpop.i64", _LONG, [args[0]])

@@ -1,11 +1,12 @@
-"""Scans JSON lines in machine code. It says yes only to lines that it has read exactly as `event_json` would.
+"""The scan of JSON lines in machine code. It accepts only lines that it has read exactly as `language.events.json`
+would.
 
-Each line is read once. Whatever is rare (a list, an integer beyond 64 bits, an escape in a key) or wrong makes a line a
-doubtful one, whose columns stay empty: Python reads it from its beginning and finds the words for what is wrong.
+Each line is read once. A rare thing (a list, an integer beyond 64 bits, an escape in a key) or an error makes a line a
+doubtful one, whose columns stay empty: Python reads it from its beginning and words the error.
 
-Keys are the nodes of a tree whose root, node 0, is the event. Wanted and declared ones are there from the start, others
-are learnt as they come, so that a key is one number, and one that comes twice in a line is seen by its stamp. Each node
-remembers which key came after it, since lines written by one program have their keys in one order.
+Keys are the nodes of a tree whose root, node 0, is the event. Wanted and declared keys are there from the start, others
+are learnt as they come, so that a key is one number, and a key that comes twice in a line is seen by its stamp. Each
+node remembers which key came after it, since lines written by one program have their keys in one order.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ MODES = {
     "timestamp": _AS_TIMESTAMP,
     "object": _AS_OBJECT,
 }
-"""Modes by the names of `Type`, and one for what has attributes within it."""
+"""Modes by the names of `Type`, and one for objects with attributes."""
 
 # The fields of a node, one cache line: where its key lies in the texts, its length with the closing quote, mode, column
 # (-1: not wanted), parent, which child came first last time, which sibling came next, the last row that had it.
@@ -98,20 +99,20 @@ class Keys(NamedTuple):
     """The tree of keys, as arrays."""
 
     nodes: Array
-    """int64[nodes, NODE_FIELDS]."""
+    """The fields of all nodes: int64[nodes, NODE_FIELDS]."""
     texts: Array
-    """uint8: the keys with their closing quotes, and PADDING."""
+    """The keys with their closing quotes, and PADDING: uint8."""
     table: Array
-    """int64: nodes by the hash of their keys; its length is a power of two."""
+    """Nodes by the hash of their keys: int64; its length is a power of two."""
     counts: Array
-    """int64[6]: nodes, bytes of keys; how many of each there may be; how many of each are not to be forgotten."""
+    """Nodes and bytes of keys; the room for each; how many of each are not to be forgotten: int64[6]."""
 
 
 class Cells(NamedTuple):
     """A tag, a word and an end for each column and row, in arrays of [columns, rows].
 
-    A float is the word of its bits. A text is where it starts and its end, a decimal is its digits as a word and, as
-    its end, how many of them come after the point.
+    The word of a float is its bits. A text has its start and its end, a decimal its digits as a word and, as its end,
+    how many of them come after the point.
     """
 
     tags: Array
@@ -121,7 +122,7 @@ class Cells(NamedTuple):
 
 @kernel
 def count_lines(buffer: Array, size: int) -> int:
-    """How many lines the first `size` bytes have, the last one with or without its end."""
+    """Return how many lines the first `size` bytes have, the last one with or without its end."""
     count = 0
     at = address_of(buffer)
     end = at + size
@@ -160,7 +161,7 @@ def _is_key(at: int, key: int, length: int) -> bool:
 
 @piece
 def _plant(at: int, length: int, parent: int, tree: _Tree) -> int:
-    """The node of a key with its closing quote, which is made where there is none yet; 0: there is no room for it."""
+    """Return the node of a key with its closing quote, which is made if there is none yet; 0 if there is no room."""
     nodes, texts, table, counts, slots = tree
     code = (_HASH_START ^ np.uint64(parent)) * _HASH_FACTOR
     for place in range(at, at + length - 1):
@@ -195,13 +196,16 @@ def _plant(at: int, length: int, parent: int, tree: _Tree) -> int:
 
 @kernel
 def plant_key(key: Array, length: int, parent: int, keys: Keys) -> int:
-    """The node of a key with its closing quote and PADDING behind it; 0: it cannot be planted."""
+    """Return the node of a key with its closing quote and PADDING behind it; 0 if there is no room for it."""
     return int(_plant(address_of(key), length, parent, _tree_of(keys)))
 
 
 @piece
 def _find_key(at: int, parent: int, tree: _Tree) -> tuple[int, int]:
-    """(node of the key that starts behind its quote, place behind the closing quote); node -1: doubtful, 0: no room."""
+    """Return (node of the key that starts behind its quote, place behind the closing quote).
+
+    The node is -1 for a doubtful key, 0 if there is no room.
+    """
     end, behind = read_text(at)
     if end != behind - 1 or end == at or end - at > KEY_MAX:  # an escape makes the text shorter
         return -1, at
@@ -228,7 +232,7 @@ def _forget(tree: _Tree) -> None:
 
 @piece
 def _read_digits(at: int, length: int) -> int:
-    """A number of so many digits; something far below 0 if one of them is none."""
+    """Return a number of so many digits; a value far below 0 if one of them is none."""
     number = 0
     for place in range(at, at + length):
         digit = byte_at(place) - _ZERO
@@ -238,7 +242,10 @@ def _read_digits(at: int, length: int) -> int:
 
 @piece
 def _read_instant(start: int, end: int) -> tuple[bool, int]:
-    """(whether it is certain, microseconds since 1970) of a date, or a time with seconds and Z, offset or no zone."""
+    """Return (whether it is certain, microseconds since 1970) of a date or a time.
+
+    A time has seconds, and Z, an offset or no zone.
+    """
     length = end - start
     if length < 10 or byte_at(start + 4) != _MINUS or byte_at(start + 7) != _MINUS:
         return False, 0
@@ -299,7 +306,7 @@ def _read_instant(start: int, end: int) -> tuple[bool, int]:
 
 @piece
 def _scan_object(base: int, at: int, row: int, rows: int, tree: _Tree, tags: int, words: int, ends: int) -> int:
-    """The place behind the event that starts behind its brace; -1: doubtful, -2: no room for its keys.
+    """Return the place behind the event that starts behind its brace; -1: doubtful, -2: no room for its keys.
 
     Texts are counted from the base. The arrays of cells have so many rows.
     """
@@ -419,9 +426,9 @@ def _scan_object(base: int, at: int, row: int, rows: int, tree: _Tree, tags: int
 def scan_lines(
     data: Array, buffer: Array, start: int, keys: Keys, cells: Cells, lines: Array, doubtful: Array
 ) -> tuple[int, int]:
-    """(rows, doubtful rows) of the data; `lines` gets the number, the start and the end of each row's line.
+    """Return (rows, doubtful rows) of the data; `lines` gets the number, the start and the end of each row's line.
 
-    The buffer is a padded copy of the data in which texts with escapes become what they mean.
+    The buffer is a padded copy of the data in which texts with escapes are replaced by their meaning.
     """
     tree = _tree_of(keys)
     tags, words, ends = address_of(cells.tags), address_of(cells.words), address_of(cells.ends)

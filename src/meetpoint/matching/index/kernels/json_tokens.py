@@ -1,9 +1,9 @@
 """Tokens of JSON in machine code: blocks of bytes, numbers, texts.
 
-Each reader says yes only where it has read exactly what Python would; everything else is doubtful and left to Python.
+Each reader accepts only what it has read exactly as Python would; everything else is doubtful and left to Python.
 
-Places are addresses, since passing numba's arrays on counts references, which takes longer than reading a token. Data
-ends in `PADDING` line ends, so that 32 bytes can be read from any place of it: no token contains a line end.
+Places are addresses, since numba counts references when arrays are passed on, which takes longer than reading a token.
+Data ends in `PADDING` line ends, so that 32 bytes can be read from any place of it: no token contains a line end.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _YES = ir.Constant(ir.IntType(1), 1)
 
 
 def _operation(signature: Any, operation: Callable[..., Any]) -> Any:
-    """An intrinsic that takes and gives words."""
+    """Return an intrinsic that takes and gives words."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return operation(builder, *args)
@@ -101,7 +101,7 @@ def _mask(builder: Any, lanes: Any) -> Any:
 
 
 def _block_test(test: Callable[[Any, Any], Any]) -> Any:
-    """An intrinsic that gives a bit for each of 32 bytes that passes a test."""
+    """Return an intrinsic that gives a bit for each of 32 bytes that passes a test."""
     return _operation(
         types.int64(types.int64),
         lambda builder, address: _mask(builder, test(builder, _load(builder, address, _BYTES))),
@@ -129,24 +129,24 @@ byte_at: Callable[[int], int] = _operation(
 )
 """The byte at an address."""
 get: Callable[[int, int], int] = _operation(types.int64(types.int64, types.int64), _get)
-"""(address, index): a word of an array of int64."""
+"""A word of an array of int64, by (address, index)."""
 put = _operation(types.int64(types.int64, types.int64, types.int64), _put)
 put_double = _operation(types.float64(types.int64, types.int64, types.float64), _put)
 put_byte = _operation(types.int64(types.int64, types.int64), _put_byte)
 differences: Callable[[int, int], int] = _operation(types.int64(types.int64, types.int64), _differing_lanes)
-"""Which of 32 bytes differ from 32 others."""
+"""A bit for each of 32 bytes that differs from another 32."""
 _stops = _block_test(_stop_lanes)
-"""Which bytes end a run of plain characters: a quote, a backslash, a control character."""
+"""A bit for each byte that ends a run of plain characters: a quote, a backslash, a control character."""
 _uppers = _block_test(lambda builder, block: _compare(builder, ">=", block, 128))
-"""Which bytes are not ASCII."""
+"""A bit for each byte that is not ASCII."""
 newlines: Callable[[int], int] = _block_test(lambda builder, block: _compare(builder, "==", block, _NEWLINE))
-"""Which bytes end a line."""
+"""A bit for each byte that ends a line."""
 _lowest = _operation(types.int64(types.int64), lambda builder, word: builder.cttz(word, _YES))
 """The place of the lowest bit that is set; there must be one."""
 bits: Callable[[int], int] = _operation(types.int64(types.int64), lambda builder, word: builder.ctpop(word))
-"""How many bits are set."""
+"""The number of bits that are set."""
 _leading_zeros = _operation(types.uint64(types.uint64), lambda builder, word: builder.ctlz(word, _YES))
-"""How many bits are clear above the highest that is set; there must be one."""
+"""The number of bits that are clear above the highest that is set; there must be one."""
 _high_product = _operation(types.uint64(types.uint64, types.uint64), _multiply)
 """The upper 64 bits of a product of 128."""
 _double_of = _operation(types.float64(types.uint64), lambda builder, word: builder.bitcast(word, _DOUBLE))
@@ -155,7 +155,7 @@ _double_of = _operation(types.float64(types.uint64), lambda builder, word: build
 
 @inlined
 def skip_space(at: int) -> tuple[int, int]:
-    """(the next byte that is not JSON's space, its place); a line's end is one."""
+    """Return (the next byte that is not JSON's space, its place); a line's end is such a byte."""
     byte = byte_at(at)
     while byte <= _SPACE and _SPACES >> byte & 1:
         at += 1
@@ -175,7 +175,10 @@ _POWERS = np.array([10.0**exponent for exponent in range(23)])
 
 
 def _power_words() -> Array:
-    """The first 128 bits of the powers of ten from -300 to 300, rounded down, as a high and a low word."""
+    """Return the first 128 bits of the powers of ten from -300 to 300, rounded down.
+
+    Each is a high and a low word.
+    """
     words = np.empty((2 * _POWER_MAX + 1, 2), dtype=np.uint64)
     for exponent in range(-_POWER_MAX, _POWER_MAX + 1):
         power = 10 ** abs(exponent)
@@ -190,7 +193,10 @@ _POWER_WORDS = _power_words()
 
 @inlined
 def read_double(digits: Any, exponent: int) -> tuple[bool, float]:
-    """The double nearest to digits * 10**exponent, and whether it is certain (Clinger 1990, Eisel and Lemire 2020)."""
+    """Return whether the nearest double is certain, and the double nearest to digits * 10**exponent.
+
+    The methods are those of Clinger 1990, and Eisel and Lemire 2020.
+    """
     while digits > _EXACT_MAX and exponent < 0 and digits % _U10 == _U0:  # 9007199254740992.0
         digits //= _U10
         exponent += 1
@@ -229,7 +235,7 @@ def read_double(digits: Any, exponent: int) -> tuple[bool, float]:
 
 @inlined
 def _read_run(at: int, before: Any) -> tuple[Any, int]:
-    """(the number that digits before and the digits here make, how many there are here), eight at a time."""
+    """Return (the number that digits before and the digits here make, how many are here), eight at a time."""
     number = before
     start = at
     while True:
@@ -249,7 +255,10 @@ def _read_run(at: int, before: Any) -> tuple[Any, int]:
 
 @inlined
 def read_number(at: int) -> tuple[int, Any, int, int, bool]:
-    """(place behind it, digits, digits after the point, exponent, whether it is an integer); place -1: doubtful."""
+    """Return (place behind it, digits, digits after the point, exponent, whether it is an integer).
+
+    The place is -1 for a doubtful number.
+    """
     first = at
     digits, length = _read_run(at, _U0)
     if length == 0 or (length > 1 and byte_at(at) == _ZERO):
@@ -298,16 +307,16 @@ def read_number(at: int) -> tuple[int, Any, int, int, bool]:
 # -- Texts -------------------------------------------------------------------------------------------------------------
 
 _ESCAPED = np.zeros(256, dtype=np.int64)
-"""What a character means behind a backslash; 0: nothing."""
+"""The meaning of a character behind a backslash; 0: none."""
 for _name, _meant in zip('"\\/bfnrt', '"\\/\b\f\n\r\t', strict=True):
     _ESCAPED[ord(_name)] = ord(_meant)
 
 
 @inlined
 def read_text(start: int) -> tuple[int, int]:
-    """(end of the text that starts behind its quote, place behind the closing quote); end -1: doubtful.
+    """Return (end of the text that starts behind its quote, place behind the closing quote); end -1: doubtful.
 
-    A text with escapes is replaced by what it means, in its place: that is never longer.
+    A text with escapes is replaced by its meaning, in its place: that is never longer.
     """
     at = start
     upper = 0
@@ -333,7 +342,10 @@ def read_text(start: int) -> tuple[int, int]:
 
 @piece
 def _unescape(at: int) -> tuple[int, int]:
-    """(end of what is written, place of the closing quote), from the first backslash of a text on; end -1: doubtful."""
+    """Write a text from its first backslash on, unescaped.
+
+    Returns (end of what is written, place of the closing quote); end -1: doubtful.
+    """
     end = at
     while True:
         byte = byte_at(at)
@@ -359,7 +371,7 @@ def _unescape(at: int) -> tuple[int, int]:
 
 @piece
 def _unescape_code(end: int, at: int) -> tuple[int, int]:
-    """Writes the character whose four hexadecimal digits come next, a surrogate with its other half."""
+    """Write the character of the next four hexadecimal digits, a surrogate with its other half."""
     code = _read_hex(at)
     at += 4
     if 0xD800 <= code < 0xDC00 and byte_at(at) == _BACKSLASH and byte_at(at + 1) == _LOWER_U:

@@ -1,4 +1,4 @@
-"""Which patterns fit a text: found by a few of their bytes, then compared."""
+"""The patterns that fit a text: found by a few of their bytes, then compared."""
 
 from __future__ import annotations
 
@@ -29,21 +29,24 @@ __all__ = [
 
 Array = Any
 FEW_FITS = 16
-"""Fitting patterns of an event up to which they are in no order."""
+"""Fitting patterns of an event that are left unsorted."""
 _HALF, _LOWER = np.uint64(32), np.uint64(0xFFFFFFFF)
 ANY_CHAR, PERCENT = 256, 257
 """Symbols of a pattern besides bytes: any one character, any text."""
 WORD, MASK, PLACE, NUMBER = range(4)
-"""Of a pattern: its first eight bytes, and which of these it has; how long it is and where its gram lies within it, or
-0 and 0 for one that is no plain substring; its number within the segment."""
+"""The numbers of a pattern's record.
+
+Its first eight bytes, and which of these it has; its length and its gram's place within it, or 0 and 0 if it is no
+plain substring; its number within the segment.
+"""
 GRAMS3 = GRAMS2 = 1 << 16
-"""How many grams of three bytes, hashed, and of two bytes there can be."""
+"""Possible grams of three bytes, hashed, and of two bytes."""
 GRAMS = GRAMS3 + GRAMS2 + 256
-"""How many of any length: those of three bytes, then those of two, then those of one."""
+"""Possible grams of any length: those of three bytes, then those of two, then those of one."""
 _TRIED = 12
-"""Places of a pattern that are looked at for its gram."""
+"""Places of a pattern that are tried for its gram."""
 _LONG = 32
-"""From this place of the last gram on, grams that return within the pattern are avoided."""
+"""The place of the last gram from which on grams that return within the pattern are avoided."""
 
 
 class Grams(NamedTuple):
@@ -63,14 +66,14 @@ class Grams(NamedTuple):
 
 @inlined
 def gram_hash(a, b, c):
-    """Sixteen bits of three bytes."""
+    """Return sixteen bits of three bytes."""
     word = np.uint64(a) | (np.uint64(b) << np.uint64(8)) | (np.uint64(c) << np.uint64(16))
     return np.int64(((word * np.uint64(0x9E3779B1)) >> np.uint64(16)) & np.uint64(0xFFFF))
 
 
 @piece
 def _piece_fits(data, at, end, symbol, first, last):
-    """Where a piece that begins at `at` ends, or -1."""
+    """Return where a piece that begins at `at` ends, or -1."""
     for s in range(first, last):
         if at >= end:
             return -1
@@ -88,7 +91,7 @@ def _piece_fits(data, at, end, symbol, first, last):
 
 @kernel
 def like(data, start, end, symbol, first, last):
-    """Whether a text fits a pattern: first piece in front, last at the back, each other as far left as can be."""
+    """Return whether a text fits a pattern: first piece in front, last at the back, others as far left as possible."""
     stop = first
     while stop < last and symbol[stop] != PERCENT:
         stop += 1
@@ -132,7 +135,7 @@ def like(data, start, end, symbol, first, last):
 
 @piece
 def _longest_run(symbol, begin, end):
-    """Where the longest run of bytes begins, the first of several, and how long it is."""
+    """Return where the longest run of bytes begins, the first of several, and how long it is."""
     best = length = 0
     first = begin
     for s in range(begin, end + 1):
@@ -145,7 +148,7 @@ def _longest_run(symbol, begin, end):
 
 @piece
 def _times(symbol, begin, end, at):
-    """How often the three bytes at a place occur in a run, none of them twice."""
+    """Return how often the three bytes at a place occur in a run, without overlaps."""
     count = 0
     s = begin
     while s + 3 <= end:
@@ -157,9 +160,9 @@ def _times(symbol, begin, end, at):
 
 @piece
 def _rarest(symbol, begin, end, load):
-    """Where in a run of bytes the three begin that the fewest patterns were filed under so far.
+    """Return where in a run of bytes the three begin that the fewest patterns were filed under so far.
 
-    Many patterns may begin alike, and what they have in common would lead to all of them.
+    Many patterns may begin alike, and their common beginning would lead to all of them.
     """
     last = end - 3
     best, least, often = begin, np.int64(1 << 62), np.int64(0)
@@ -178,7 +181,7 @@ def _rarest(symbol, begin, end, load):
 
 @kernel
 def file_patterns(symbol_start, symbol, plain, number, load, place, record, has_size):
-    """The gram that each pattern is filed under, or GRAMS where it has no byte, and its record.
+    """Write the gram under which each pattern is filed, or GRAMS if it has no byte, and its record.
 
     `plain` says which are substrings; `load` counts the patterns of each gram of three bytes; `has_size` is set for the
     lengths of grams that occur.
@@ -210,10 +213,10 @@ def file_patterns(symbol_start, symbol, plain, number, load, place, record, has_
 
 @kernel
 def fitting_patterns(data, starts, ends, valid, grams, tried, mark, out, counts):
-    """The numbers of the patterns that fit each text, one after the other; `counts` says how many fit each.
+    """Write the numbers of the patterns that fit each text, one after the other; `counts` says how many fit each.
 
-    `tried` holds the mark of the last event for which a pattern was found or refused; marks begin after `mark`.
-    Returns how many numbers there are, which may be more than `out` holds: then nothing after its end was written.
+    `tried` holds the mark of the last event for which a pattern was found or refused; marks begin after `mark`. Returns
+    how many numbers there are, which may be more than `out` holds: then nothing after its end was written.
     """
     symbol_start, symbol, record = grams.symbol_start, grams.symbol, grams.record
     sizes, seen, before_word, begin_of = grams.sizes, grams.seen, grams.before, grams.begin
@@ -296,7 +299,7 @@ def fitting_patterns(data, starts, ends, valid, grams, tried, mark, out, counts)
 
 @kernel
 def sort_runs(starts, numbers):
-    """Each run of more than a few numbers in order; those of a few are looked through one by one."""
+    """Sort each run of more than a few numbers; shorter runs are searched one by one."""
     for r in range(len(starts) - 1):
         if starts[r + 1] - starts[r] > FEW_FITS:
             numbers[starts[r] : starts[r + 1]].sort()

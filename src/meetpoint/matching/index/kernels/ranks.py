@@ -1,4 +1,4 @@
-"""Values as ranks: how many cuts of a line lie below each."""
+"""Ranks of values: how many cuts of a line lie below each."""
 
 from __future__ import annotations
 
@@ -40,11 +40,17 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 EIGHT = 8
 """Thresholds that are compared at once: so many follow behind the last."""
 NUMBER_STEP, TEXT_STEP, BACK_STEP, KEY_STEP, TRUTH_STEP, THERE_STEP, ZERO_STEP = range(7)
-"""What a step of `few_ranks` finds: the rank of a double, of a text, of a text backwards, of a key; a key that is a
-rank; 1 where there is a value; 0 for every event."""
+"""Sorts of steps of `few_ranks`.
+
+The rank of a double, of a text, of a text backwards, of a key; a key that is a rank; 1 where there is a value; 0 for
+every event.
+"""
 STEP_FIELDS = 10
-"""Of a step: what it finds, for which part, in which slot; the address and number of cuts; the address and length of
-the grid or of the bytes of texts; for a double or a key `first`, `shift` and `base`."""
+"""Numbers of a step.
+
+Its sort, its part, its slot; the address and number of cuts; the address and length of the grid or of the bytes of
+texts; for a double or a key `first`, `shift` and `base`.
+"""
 _PROBES = 16
 _LARGEST = np.int64(2**63 - 1)
 _MINUS_ZERO = np.int64(-(2**63))
@@ -53,7 +59,7 @@ _INFINITY = np.int64(0x7FF0000000000000)
 
 @inlined
 def _rank_between(key, keys, thresholds, count, low, high):
-    """How many of the first `count` thresholds are at most a key, where it is known to be between two numbers.
+    """Return how many of the first `count` thresholds are at most a key, a number between `low` and `high`.
 
     `keys` is the address of the thresholds. Behind `count` there are eight more, so that eight can be counted at once,
     which is quicker than guessing which half.
@@ -69,9 +75,9 @@ def _rank_between(key, keys, thresholds, count, low, high):
 
 @inlined
 def _rank(key, keys, thresholds, count, grid, first, shift):
-    """How many thresholds are at most a key; `grid` narrows the search by the key's distance from `first`.
+    """Return how many thresholds are at most a key; `grid` narrows the search by the key's distance from `first`.
 
-    The first and the last cell go on to either side.
+    The first and the last cell are open on their outer side.
     """
     cell = np.int64(0)
     if key > first:
@@ -82,7 +88,7 @@ def _rank(key, keys, thresholds, count, grid, first, shift):
 
 @kernel
 def line_ranks(values, valid, thresholds, count, grid, first, shift, base, ranks, slot):
-    """The rank of each valid key, counted from `base`: how many of `count` thresholds are at most the key."""
+    """Write the rank of each valid key, counted from `base`: how many of `count` thresholds are at most the key."""
     keys = address_of(thresholds)
     for e in range(len(values)):
         if valid[e]:
@@ -91,7 +97,7 @@ def line_ranks(values, valid, thresholds, count, grid, first, shift, base, ranks
 
 @inlined
 def _double_key(bits):
-    """An integer of the same order as doubles; -0.0 is 0.0, NaN the largest."""
+    """Return an integer of the same order as doubles; -0.0 is 0.0, NaN the largest."""
     if bits & _LARGEST > _INFINITY:
         return _LARGEST
     if bits < 0:
@@ -115,9 +121,9 @@ def _double_rank(value, keys, thresholds, count, grid, cells, first, shift, leas
 
 @kernel
 def double_ranks(values, valid, thresholds, count, grid, first, shift, least, scale, base, ranks, slot):
-    """The same for doubles, by their keys.
+    """Write the ranks of doubles, by their keys.
 
-    The grid is even either on the keys, or, where `scale` is not 0, on the values: `scale` cells for 1 from `least` on.
+    The grid is even either on the keys or, if `scale` is not 0, on the values: `scale` cells for 1 from `least` on.
     """
     keys = address_of(thresholds)
     cells = np.int64(len(grid) - 1)
@@ -129,7 +135,7 @@ def double_ranks(values, valid, thresholds, count, grid, first, shift, least, sc
 
 
 class TextCache(NamedTuple):
-    """Ranks of texts seen before, in a table by hash: two words of the text, its length and place, its two ranks.
+    """Ranks of texts seen before, in a hash table: two words of the text, its length and place, its two ranks.
 
     A text of up to sixteen bytes is its length and its two words; longer ones are compared byte by byte. `filled` holds
     how many there are and how many of the bytes are used.
@@ -142,7 +148,7 @@ class TextCache(NamedTuple):
 
 @inlined
 def _words(data, length):
-    """The first and the last eight bytes at an address, or all of them where there are fewer."""
+    """Return the first and the last eight bytes at an address, or all of them if there are fewer."""
     if length >= 8:
         return long_at(data), long_at(data + length - 8)
     if length >= 4:
@@ -157,7 +163,7 @@ def _words(data, length):
 
 @piece
 def _compare(data, start, end, cut_start, cut_end, cuts, backwards):
-    """Whether a cut is at most a text, byte by byte; backwards is by characters, and the cut is turned already."""
+    """Return whether a cut is at most a text, byte by byte; backwards, by characters and with a reversed cut."""
     if not backwards:
         shared = min(end - start, cut_end - cut_start)
         for i in range(shared):
@@ -195,7 +201,7 @@ def _text_rank(data, start, end, offsets, cuts, backwards):
 
 @kernel
 def text_ranks(data, starts, ends, valid, offsets, cuts, back_offsets, back_cuts, cache, ranks, slot, back_slot):
-    """Ranks of texts forwards and backwards (a slot of -1: not wanted), by the cache or by search."""
+    """Write ranks of texts forwards and backwards (a slot of -1: not wanted), by the cache or by search."""
     filled, table, held = cache.filled, cache.table, cache.data
     address = address_of(data)
     capacity = len(table)
@@ -257,7 +263,7 @@ def text_ranks(data, starts, ends, valid, offsets, cuts, back_offsets, back_cuts
 
 @inlined
 def _few_numbers(step, scales, valid, values, keys, ranks):
-    """One step of `few_ranks` for doubles or keys."""
+    """Run one step of `few_ranks` for doubles or keys."""
     sort, part, slot, thresholds_at, count, cells = step[0], step[1], step[2], step[3], step[4], step[6] - 1
     first, shift, base = step[7], step[8], step[9]
     thresholds = array_at(thresholds_at, count + EIGHT, np.int64)
@@ -276,10 +282,10 @@ def _few_numbers(step, scales, valid, values, keys, ranks):
 
 @kernel
 def few_ranks(steps, scales, valid, values, keys, data, starts, ends, ranks):
-    """The ranks of a few events on all lines of a segment at once: to call a kernel takes longer than to find them.
+    """Write the ranks of a few events on all lines of a segment: calls of kernels would take longer than the search.
 
     `steps` says by STEP_FIELDS where the cuts of each line are, `scales` has `least` and `scale` of those of doubles;
-    the parts of events are rows. No cache is asked for texts, which a few events do not repeat. A rank that no step
+    the parts of events are rows. Texts go without a cache, since a few events do not repeat them. A rank that no step
     finds is -1.
     """
     ranks[:] = -1
