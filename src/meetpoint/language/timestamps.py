@@ -15,7 +15,10 @@ import re
 from calendar import monthrange
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["TimestampError", "format_timestamp", "parse_timestamp"]
+__all__ = ["EPOCH", "MICROSECOND", "TimestampError", "format_timestamp", "parse_timestamp"]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 
 _TIMESTAMP = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})"

@@ -23,6 +23,7 @@ from meetpoint.errors import EventError
 from meetpoint.language.filters.filter import Filter
 from meetpoint.language.names import split_name
 from meetpoint.language.syntax.render import render_constraint
+from meetpoint.language.timestamps import EPOCH, MICROSECOND
 from meetpoint.matching.tables.columns import BATCH_ROWS, ColumnBatch, Columns
 
 __all__ = [
@@ -43,7 +44,6 @@ WIDTH_MAX = timedelta(days=3_650_000)
 """The widest bucket: longer than all years that timestamps have."""
 _WIDTH = re.compile(r"([0-9]{1,15})([smhdw])", re.ASCII | re.IGNORECASE)
 _WIDTHS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -219,7 +219,7 @@ def _buckets(columns: Columns, time: str, width: timedelta, hits: Any) -> tuple[
     if found is None:
         return {}, len(columns)
     micros, valid = found
-    step = width // timedelta(microseconds=1)
+    step = width // MICROSECOND
     starts = micros // step  # rounded down, so that times before 1970 fall into the right bucket too
     was_hit = np.zeros(len(micros), dtype=np.bool_)
     was_hit[hits] = True
@@ -236,7 +236,7 @@ def _buckets(columns: Columns, time: str, width: timedelta, hits: Any) -> tuple[
 def _bucket_start(micros: int) -> datetime:
     """Return the start of a bucket; the first of all starts with the year 1, though its width may reach before it."""
     try:
-        return _EPOCH + timedelta(microseconds=micros)
+        return EPOCH + timedelta(microseconds=micros)
     except OverflowError:
         return _FIRST
 

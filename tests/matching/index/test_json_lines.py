@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from meetpoint.language import Attribute, Schema, Type
 from meetpoint.language.events.json import attributes_from_json, attributes_to_json
 from meetpoint.language.names import find, split_name
+from meetpoint.language.timestamps import EPOCH
 from meetpoint.matching.index import json_lines
-from meetpoint.matching.index.json_lines import JsonLines, LineReader, parse_lines
+from meetpoint.matching.index.json_lines import JsonLines, LineReader
 from meetpoint.matching.io import events as sources
 from meetpoint.matching.io.rejects import Reject, reject
 from meetpoint.matching.tables.columns import ColumnPart, PartSort
-from meetpoint.matching.tables.prepared_columns import EPOCH
 from tests.workloads import random_events
 
 NAMES = [
@@ -393,7 +393,7 @@ def test_more_keys_than_can_be_learnt() -> None:
 
 
 def test_decimals_of_one_scale() -> None:
-    (part,) = parse_lines(b'{"d":1}\n{"d":1.50}\n{}\n{"d":-0.125}\n{"d":2e1}', ["d"], SCHEMA).parts["d"]
+    (part,) = LineReader(["d"], SCHEMA).read(b'{"d":1}\n{"d":1.50}\n{}\n{"d":-0.125}\n{"d":2e1}').parts["d"]
     assert (part.sort, part.scale, part.values.tolist()) == (PartSort.DECIMAL, 3, [1000, 1500, 0, -125, 20000])
     assert part.valid is not None
     assert part.valid.tolist() == [True, True, False, True, True]
@@ -402,7 +402,7 @@ def test_decimals_of_one_scale() -> None:
 def test_decimals_beyond_64_bits_are_exact() -> None:
     data = b'{"d":1000000000000}\n{"d":0.000000000000000001}\n{"d":5}\n{"d":12345678901234567890123456789}'
     check(data, SCHEMA)
-    scaled, exact = parse_lines(data, ["d"], SCHEMA).parts["d"]
+    scaled, exact = LineReader(["d"], SCHEMA).read(data).parts["d"]
     assert (scaled.scale, scaled.values.tolist()) == (18, [0, 1, 5 * 10**18, 0])
     assert exact.values.tolist() == [Decimal(10**12), 0, 0, Decimal("12345678901234567890123456789")]
 
@@ -427,11 +427,11 @@ def test_a_stretch_of_a_file() -> None:
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, dtype=np.uint8)])
 def test_kinds_of_buffers(kind: Any) -> None:
     data = b'{"a":"\\u00e9","b":[]}\n{"a":"\\u00e9"}\n'
-    (part,) = parse_lines(kind(data), ["a"]).parts["a"]
+    (part,) = LineReader(["a"]).read(kind(data)).parts["a"]
     assert value_of(part, 1) == "é"
     assert data == b'{"a":"\\u00e9","b":[]}\n{"a":"\\u00e9"}\n'
 
 
 def test_nothing_wanted() -> None:
-    read = parse_lines(b'{"a":1}\n{', [])
+    read = LineReader([]).read(b'{"a":1}\n{')
     assert (read.rows, read.parts, read.good.tolist()) == (2, {}, [True, False])

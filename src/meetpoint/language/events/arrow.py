@@ -20,7 +20,7 @@ pyarrow is imported only when a function here is called.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
@@ -28,6 +28,7 @@ from meetpoint.errors import EventError, SchemaError, SetupError
 from meetpoint.language.events.event import Event
 from meetpoint.language.names import join_name, show_name
 from meetpoint.language.schema.schema import Attribute, Schema, SchemaTree, read_bound, show_value, write_bound
+from meetpoint.language.timestamps import EPOCH
 from meetpoint.language.values import DIGITS_MAX, NESTING_MAX, Type, Value, clean_attributes, fits_decimal
 
 __all__ = [
@@ -37,12 +38,12 @@ __all__ = [
     "attributes_from_pandas",
     "attributes_to_arrow",
     "decimal_size",
+    "digits_after_point",
     "events_from_arrow",
     "events_to_arrow",
     "is_long_integer",
     "notes_of",
     "schema_from_arrow",
-    "step_of_scale",
 ]
 
 
@@ -65,7 +66,7 @@ def decimal_size(attribute: Attribute) -> tuple[int, int]:
     """Return precision and scale of the column for a decimal; SchemaError if no column of 38 digits holds it."""
     if attribute.precision is None:
         return DIGITS_MAX, DEFAULT_SCALE
-    scale = max(_scale(attribute.precision), 0 if attribute.minimum is None else _scale(attribute.minimum))
+    scale = max(map(digits_after_point, (attribute.precision, attribute.minimum or 0)))
     if attribute.minimum is None or attribute.maximum is None:
         return DIGITS_MAX, scale
     assert isinstance(attribute.minimum, Decimal)
@@ -110,16 +111,14 @@ def attribute_from_column(path: tuple[str, ...], type_: Type, scale: int | None,
     return Attribute(name, type_, **bounds)  # type: ignore[arg-type]
 
 
-def _scale(bound: object) -> int:
+def digits_after_point(bound: Any) -> int:
     """Return how many digits after the point a bound has, without trailing zeros."""
-    assert isinstance(bound, Decimal)
-    exponent = bound.normalize(_NORMALIZED).as_tuple().exponent
+    exponent = Decimal(bound).normalize(_NORMALIZED).as_tuple().exponent
     assert isinstance(exponent, int)
     return max(0, -exponent)
 
 
 _Path = tuple[str, ...]
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICKS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EXACT = Context(prec=80, traps=[Inexact, InvalidOperation])
 
@@ -477,7 +476,7 @@ def _read_timestamps(array: Any) -> list[Value]:
         if rest:
             raise _CellError(row, "has nanoseconds, and timestamps hold microseconds; cast the column to microseconds")
         try:
-            values.append(_EPOCH + timedelta(microseconds=microseconds))
+            values.append(EPOCH + timedelta(microseconds=microseconds))
         except OverflowError:
             raise _CellError(row, "is outside the years 1 to 9999; use a time within them") from None
     return values

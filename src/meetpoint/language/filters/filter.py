@@ -47,7 +47,7 @@ from meetpoint.language.syntax.tree import (
 )
 from meetpoint.language.values import Kind
 
-__all__ = ["Filter", "FilterParser", "check_kinds", "on_one_line", "parse_filter"]
+__all__ = ["Filter", "FilterParser", "on_one_line", "parse_filter"]
 
 
 SHAPES_MAX = 4096

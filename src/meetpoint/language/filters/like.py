@@ -28,7 +28,6 @@ from meetpoint.language.syntax.lexer import BadLiteralError, read_string
 
 __all__ = [
     "ANY_CHAR",
-    "WILD_LENGTH_MAX",
     "Pattern",
     "PatternSort",
     "check_escapes",

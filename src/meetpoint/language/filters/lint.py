@@ -13,7 +13,7 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from time import monotonic
@@ -31,6 +31,7 @@ from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.language.filters.papers import grid_count
 from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.syntax.render import literal_text, render_constraint
+from meetpoint.language.timestamps import EPOCH
 
 __all__ = ["LintFinding", "LintItem", "LintReport", "Oddity", "lint"]
 
@@ -322,12 +323,9 @@ def _hull(intervals: Intervals) -> tuple[int, int]:
 
 
 def _place(bound: object) -> int:
-    seconds = (bound - _EPOCH).total_seconds() if isinstance(bound, datetime) else float(bound)  # type: ignore[arg-type]
+    seconds = (bound - EPOCH).total_seconds() if isinstance(bound, datetime) else float(bound)  # type: ignore[arg-type]
     (bits,) = struct.unpack(">q", struct.pack(">d", seconds + 0.0))
     return int(bits + 2**63 if bits >= 0 else -1 - (bits & 2**63 - 1) + 2**63)
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 # -- the schema --------------------------------------------------------------------------------------------------------

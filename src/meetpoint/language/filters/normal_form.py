@@ -61,20 +61,7 @@ from meetpoint.language.syntax.tree import (
 )
 from meetpoint.language.values import Kind
 
-__all__ = [
-    "CONJUNCTIONS_MAX",
-    "CONSTRAINTS_MAX",
-    "PATTERNS_MAX",
-    "TRIED_MAX",
-    "Atom",
-    "Conjunction",
-    "End",
-    "Maker",
-    "Shape",
-    "all_of",
-    "any_of",
-    "make_atom",
-]
+__all__ = ["CONJUNCTIONS_MAX", "CONSTRAINTS_MAX", "Conjunction", "Shape", "make_atom"]
 
 
 Values: TypeAlias = Sequence[LiteralValue]

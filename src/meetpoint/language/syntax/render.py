@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal, localcontext
 
 from meetpoint.language.filters.constraints import (
@@ -23,11 +23,10 @@ from meetpoint.language.filters.constraints import (
 )
 from meetpoint.language.filters.intervals import Bound, Interval, Intervals, complement, intersect
 from meetpoint.language.filters.normal_form import Conjunction
-from meetpoint.language.timestamps import format_timestamp
+from meetpoint.language.timestamps import EPOCH, format_timestamp
 
 __all__ = ["literal_text", "render", "render_constraint"]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN_DIGITS_MAX = 38
 
 
@@ -54,7 +53,7 @@ def render_constraint(name: str, constraint: Constraint) -> str:
                 return name if values[0] else f"NOT {name}"
             return f"{name} IN (FALSE, TRUE)"
         case TimestampSet(intervals):
-            return _line(name, intervals, _EPOCH)
+            return _line(name, intervals, EPOCH)
         case NumberSet():
             return _numbers(name, constraint)
         case TextSet(intervals, like, unlike):

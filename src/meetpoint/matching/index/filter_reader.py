@@ -8,7 +8,7 @@ then each value has a bucket of its own. The alternatives exclude one another, s
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from time import sleep
 from typing import Any, TypeAlias
 
@@ -28,13 +28,13 @@ from meetpoint.language.filters.filter import Filter
 from meetpoint.language.filters.intervals import Intervals, complement, intersect
 from meetpoint.language.filters.like import ANY_CHAR, Pattern, PatternSort, prefix_interval
 from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.language.timestamps import EPOCH, MICROSECOND
 from meetpoint.matching.index.bulk_reader import gather_plain
 from meetpoint.matching.index.kernels.bucket_scan import SIDE_FITS, SIDE_FITS_NOT, SIDE_IN_SET
 from meetpoint.matching.index.lines import LineKey, LineSort, RankLine, is_plain, text_line
 from meetpoint.matching.index.rank_form import NESTED, RankForm, grouped, interleaved, starts_of
-from meetpoint.matching.tables.prepared_columns import EPOCH
 
-__all__ = ["MIDDLE", "READERS", "Range", "Test", "gather"]
+__all__ = ["gather"]
 
 
 Range: TypeAlias = tuple[Any, Any, bool]
@@ -44,7 +44,6 @@ A cut is a value and 0 before or 1 after it; None is the end of the line. Bytes 
 """
 Test: TypeAlias = tuple[LineKey, list[Range]]
 
-_MICROSECOND = timedelta(microseconds=1)
 MIDDLE = (0, 0)
 """The cut between the two stretches of the line of odd numbers."""
 
@@ -116,7 +115,7 @@ def _instant(attribute: str, constraint: TimestampSet, tests: list[Test], patter
 
 def _micros(bound: Any) -> int:
     assert isinstance(bound, datetime)
-    return (bound - EPOCH) // _MICROSECOND
+    return (bound - EPOCH) // MICROSECOND
 
 
 def _text(attribute: str, constraint: TextSet, tests: list[Test], patterns: list[Any]) -> bool:

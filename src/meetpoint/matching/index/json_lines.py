@@ -11,7 +11,7 @@ Those that 64 bits do not hold at that scale come as they are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple, TypeAlias
 
@@ -22,6 +22,7 @@ from meetpoint.errors import EventError
 from meetpoint.language.events.json import attributes_from_json
 from meetpoint.language.names import find, split_name
 from meetpoint.language.schema.schema import Attribute, Schema, SchemaTree
+from meetpoint.language.timestamps import EPOCH, MICROSECOND
 from meetpoint.matching.index.kernels.json_scan import (
     COLUMN,
     KEY_MAX,
@@ -37,9 +38,9 @@ from meetpoint.matching.index.kernels.json_scan import (
     scan_lines,
 )
 from meetpoint.matching.tables.columns import ColumnPart, PartSort
-from meetpoint.matching.tables.prepared_columns import EPOCH, WORD, Array, Mask
+from meetpoint.matching.tables.prepared_columns import WORD, Array, Mask
 
-__all__ = ["JsonLines", "LineReader", "parse_lines"]
+__all__ = ["JsonLines", "LineReader"]
 
 _Path: TypeAlias = tuple[str, ...]
 
@@ -47,7 +48,6 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LEARNT_KEYS_MAX = 512
 _LEARNT_BYTES_MAX = 16_384
 _SCALE_MAX = 18
-_MICROSECOND = timedelta(microseconds=1)
 _SORTS = {tag: PartSort[name] for name, tag in TAGS.items()}
 _TAGS = {sort: tag for tag, sort in _SORTS.items()}
 
@@ -66,11 +66,6 @@ class JsonLines(msgspec.Struct, frozen=True):
     """The number of lines, blank ones too."""
     bounds: Array
     """The start and the end, before the line end, of each row's line in the data: int64[rows, 2]."""
-
-
-def parse_lines(data: bytes | memoryview | np.ndarray, names: Sequence[str], schema: Schema | None = None) -> JsonLines:
-    """Read lines once. For many batches keep a `LineReader`."""
-    return LineReader(names, schema).read(data)
 
 
 class LineReader:
@@ -215,7 +210,7 @@ class _Table(NamedTuple):
                     self.buffer[word:place] = np.frombuffer(text, dtype=np.uint8)
                     self.cells.ends[column, row] = place
                 case datetime():
-                    sort, word = PartSort.INSTANT, (value - EPOCH) // _MICROSECOND
+                    sort, word = PartSort.INSTANT, (value - EPOCH) // MICROSECOND
                 case Decimal():
                     word, scale = _unscaled(value)
                     fits = WORD[0] < word <= WORD[1] and scale <= _SCALE_MAX

@@ -28,7 +28,7 @@ from meetpoint.matching.index.kernels.jit import PADDING
 from meetpoint.matching.index.lines import Array
 from meetpoint.matching.index.rank_form import NESTED, RankForm, grouped, runs
 
-__all__ = ["CELLS", "COARSE", "BucketTables", "Cells", "Layout", "SampleStatistics", "build", "build_flat"]
+__all__ = ["BucketTables", "Layout", "build", "build_flat"]
 
 
 CELLS = 256

@@ -36,13 +36,9 @@ __all__ = [
     "LineSort",
     "RankLine",
     "Thresholds",
-    "binary_array",
-    "double_keys",
     "is_plain",
-    "merge_cuts",
     "merge_lines",
     "read_only",
-    "sorted_text_line",
     "text_line",
 ]
 

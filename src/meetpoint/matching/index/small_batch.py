@@ -8,12 +8,13 @@ once, and each segment keeps a table of the addresses of its arrays.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from meetpoint.language.names import find, split_name
+from meetpoint.language.timestamps import EPOCH, MICROSECOND
 from meetpoint.matching.index.kernels.bucket_scan import BLOCK
 from meetpoint.matching.index.kernels.few_scan import (
     FIELDS,
@@ -36,7 +37,7 @@ from meetpoint.matching.index.kernels.ranks import (
 )
 from meetpoint.matching.index.lines import Array, LineSort, RankLine
 from meetpoint.matching.tables.columns import ColumnParts, PartSort
-from meetpoint.matching.tables.prepared_columns import EPOCH, WORD
+from meetpoint.matching.tables.prepared_columns import WORD
 
 if TYPE_CHECKING:
     from meetpoint.matching.index.snapshot import LiveSegment
@@ -57,7 +58,6 @@ _OF_PART = {
     PartSort.OTHER: (),
 }
 """The lines on which the values of a part have ranks, and how these are found."""
-_MICROSECOND = timedelta(microseconds=1)
 _WHOLE = 1 << 53
 """Integers up to here are doubles."""
 _ROOM, _ROOM_MAX = 1 << 14, 1 << 21
@@ -150,7 +150,7 @@ class SmallBatch(NamedTuple):
             elif type(value) is bool:
                 sort, whole = PartSort.BOOLEAN, int(value)
             elif type(value) is datetime:
-                sort, whole = PartSort.INSTANT, (value - EPOCH) // _MICROSECOND
+                sort, whole = PartSort.INSTANT, (value - EPOCH) // MICROSECOND
             elif value is None:
                 sort = sorts.get(name, PartSort.FLOAT)
             else:

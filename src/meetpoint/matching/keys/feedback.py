@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -22,6 +22,7 @@ from uuid import uuid4
 import msgspec
 
 from meetpoint.errors import MeetpointError
+from meetpoint.language.timestamps import EPOCH
 from meetpoint.language.values import Kind
 from meetpoint.matching.keys.meet_keys import canonical_name
 from meetpoint.matching.keys.statistics import AttributeStatistics, Frequencies, Statistics
@@ -36,7 +37,6 @@ PARTS_MAX = 1024
 """Parts of equally many values into which quantiles cut an attribute."""
 _MAGIC = b"meetpoint feedback\n"
 _HEAD = len(_MAGIC) + 24
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MeasuredQuantiles(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ class Feedback:
             )
         cuts = list(_cut(line.values, parts))
         if line.kind is Kind.TIMESTAMP:
-            return [_EPOCH + timedelta(microseconds=cut) for cut in cuts]
+            return [EPOCH + timedelta(microseconds=cut) for cut in cuts]
         return cuts
 
     def cuts(self, parts: int) -> dict[str, MeasuredQuantiles]:

@@ -8,7 +8,7 @@ double before it. If a text is too long for a key (`shorten`), the filter accept
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal, localcontext
 
 from meetpoint.language.filters.constraints import (
@@ -25,12 +25,12 @@ from meetpoint.language.filters.filter import Filter
 from meetpoint.language.filters.intervals import EVERYTHING, Interval, point
 from meetpoint.language.filters.like import Pattern
 from meetpoint.language.filters.normal_form import Conjunction
+from meetpoint.language.timestamps import EPOCH
 from meetpoint.language.values import Kind
 from meetpoint.matching.keys.meet_keys import KeySort, MeetKey, double_of, edge_of, shorten
 
 __all__ = ["filter_of_key"]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DIGITS = 1100
 """Digits that suffice for the exact value half-way between any two doubles."""
 _LONG = shorten("a" * 1000)
@@ -124,4 +124,4 @@ def _wins_ties(double: float) -> bool:
 
 
 def _instant(micros: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=micros)
+    return EPOCH + timedelta(microseconds=micros)

@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
@@ -51,7 +51,7 @@ from meetpoint.language.filters.constraints import (
 from meetpoint.language.filters.intervals import Interval, Intervals
 from meetpoint.language.filters.like import ANY_CHAR, Pattern, prefix_interval
 from meetpoint.language.names import find, join_name, split_name
-from meetpoint.language.timestamps import format_timestamp
+from meetpoint.language.timestamps import EPOCH, MICROSECOND, format_timestamp
 from meetpoint.language.values import Kind, kind_of
 
 __all__ = ["ALWAYS", "CELLS_MAX", "PREFIX_MAX", "KeyClass", "KeyClasses", "KeySort", "MeetKey", "candidates", "code_of"]
@@ -76,8 +76,6 @@ ENDS: dict[str, tuple[int, int]] = {Kind.NUMBER: (-(2**59), 2**59 - 1), Kind.TIM
 """The first place and the last."""
 _SLACK_MAX: dict[str, int] = {Kind.NUMBER: 2**50, Kind.TIMESTAMP: 2**42}  # a quarter of a binade, 51 days
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _DOUBLE = Layout("<d")
 _LONG = Layout("<q")
 _INFINITY = 0x7FF0_0000_0000_0000
@@ -173,7 +171,7 @@ Ways: TypeAlias = list[tuple[MeetKey, ...]]
 def code_of(value: object) -> int:
     """Return the code of a number, a boolean or a timestamp: a signed 64-bit integer, in the order of the values."""
     if isinstance(value, datetime):
-        return (value - _EPOCH) // _MICROSECOND
+        return (value - EPOCH) // MICROSECOND
     if isinstance(value, bool):
         return int(value)
     double = float(value)  # type: ignore[arg-type]
@@ -212,7 +210,7 @@ def _show(kind: str, value: float) -> str:
         return repr(value)
     if kind == Kind.BOOLEAN:
         return "TRUE" if value else "FALSE"
-    return "…" if math.isinf(value) else format_timestamp(_EPOCH + int(value) * _MICROSECOND)
+    return "…" if math.isinf(value) else format_timestamp(EPOCH + int(value) * MICROSECOND)
 
 
 def shorten(text: str) -> str:

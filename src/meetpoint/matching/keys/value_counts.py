@@ -23,7 +23,7 @@ from meetpoint.language.values import Kind, Type
 from meetpoint.matching.keys.meet_keys import PREFIX_MAX, KeySort, shorten
 from meetpoint.matching.tables.arrow_columns import find_array, read_values
 
-__all__ = ["CAPACITY", "EventValueCounts", "ValueCounts", "read_value", "show_value"]
+__all__ = ["EventValueCounts", "ValueCounts", "read_value", "show_value"]
 
 CAPACITY = 16_384
 """Distinct values of an attribute that are counted at a time."""

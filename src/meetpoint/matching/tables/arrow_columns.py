@@ -7,7 +7,7 @@ than a microsecond or outside the years 1 to 9999, refuses its column.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -19,9 +19,9 @@ from meetpoint.errors import EventError
 from meetpoint.language.filters.constraints import NumberSet
 from meetpoint.language.names import show_name, split_name
 from meetpoint.language.schema.schema import Schema
+from meetpoint.language.timestamps import EPOCH, MICROSECOND
 from meetpoint.language.values import Kind
 from meetpoint.matching.tables.prepared_columns import (
-    EPOCH,
     WORD,
     Array,
     CodedColumn,
@@ -34,13 +34,21 @@ from meetpoint.matching.tables.prepared_columns import (
     whole,
 )
 
-__all__ = ["WORD_DIGITS", "check_arrow_kinds", "find_array", "instants_of", "prepare", "read_batch", "read_values"]
+__all__ = [
+    "INSTANTS",
+    "WORD_DIGITS",
+    "check_arrow_kinds",
+    "find_array",
+    "instants_of",
+    "prepare",
+    "read_batch",
+    "read_values",
+]
 
 WORD_DIGITS = 18
 """Digits of a decimal column that surely fit 64 bits."""
-_MICROSECOND = timedelta(microseconds=1)
-_FIRST = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // _MICROSECOND
-_LAST = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC) - EPOCH) // _MICROSECOND
+INSTANTS = tuple((each.replace(tzinfo=UTC) - EPOCH) // MICROSECOND for each in (datetime.min, datetime.max))
+"""The first and the last microsecond of the years 1 to 9999."""
 _TICK_MICROS = {"s": 10**6, "ms": 10**3, "us": 1}
 _NANOS = 1000
 
@@ -123,7 +131,7 @@ def instants_of(path: tuple[str, ...], array: Any) -> Array:
             )
         return ticks // _NANOS  # 64 bits of nanoseconds lie within the years
     size = _TICK_MICROS[unit]
-    if len(ticks) and (ticks.min() < -(-_FIRST // size) or ticks.max() > _LAST // size):
+    if len(ticks) and (ticks.min() < -(-INSTANTS[0] // size) or ticks.max() > INSTANTS[1] // size):
         raise EventError(
             f"events: column {show_name(path)} has timestamps outside the years 1 to 9999; use times within them"
         )
@@ -151,7 +159,7 @@ def read_values(path: tuple[str, ...], array: Any) -> list[object]:
     if pa.types.is_timestamp(array.type):
         micros = instants_of(path, array).tolist()
         valid = array.is_valid().to_pylist()
-        return [EPOCH + m * _MICROSECOND if there else None for m, there in zip(micros, valid, strict=True)]
+        return [EPOCH + m * MICROSECOND if there else None for m, there in zip(micros, valid, strict=True)]
     if pa.types.is_struct(array.type):
         names = [field.name for field in array.type]
         fields = [read_values((*path, n), f) for n, f in zip(names, array.flatten(), strict=True)]

@@ -27,6 +27,7 @@ from meetpoint.language.filters.constraints import Constraint, NumberSet, TextSe
 from meetpoint.language.filters.filter import Filter
 from meetpoint.language.filters.normal_form import Conjunction
 from meetpoint.language.names import find, split_name
+from meetpoint.language.timestamps import EPOCH
 from meetpoint.language.values import Kind
 from meetpoint.matching.tables.arrow_columns import (
     WORD_DIGITS,
@@ -36,7 +37,7 @@ from meetpoint.matching.tables.arrow_columns import (
     read_batch,
     read_values,
 )
-from meetpoint.matching.tables.prepared_columns import EPOCH, WORD, Array, Mask, PreparedColumn, Rows, of_values
+from meetpoint.matching.tables.prepared_columns import WORD, Array, Mask, PreparedColumn, Rows, of_values
 
 __all__ = [
     "BATCH_ROWS",

@@ -8,8 +8,8 @@ columns here only find the suspects. A suspect may conform, but every row that d
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from decimal import Context, Decimal
+from datetime import datetime
+from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor
 from typing import Any
@@ -24,21 +24,21 @@ from meetpoint.language.events.arrow import (
     attributes_from_arrow,
     attributes_to_arrow,
     decimal_size,
+    digits_after_point,
     is_long_integer,
 )
 from meetpoint.language.events.json import attributes_from_json, attributes_to_json
 from meetpoint.language.schema.schema import Attribute, Schema, SchemaTree
+from meetpoint.language.timestamps import EPOCH, MICROSECOND
 from meetpoint.language.values import DIGITS_MAX, Type, Value
-from meetpoint.matching.tables.prepared_columns import EPOCH, Array, Mask
+from meetpoint.matching.tables.arrow_columns import INSTANTS
+from meetpoint.matching.tables.prepared_columns import Array, Mask
 
 __all__ = ["ConformanceChecker", "Problems", "rows_as_json"]
 
 Problems = dict[int, str]
 """The reasons why rows do not conform, by their numbers within the batch."""
 
-_MICROSECOND = timedelta(microseconds=1)
-_FIRST = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // _MICROSECOND
-_LAST = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC) - EPOCH) // _MICROSECOND
 _WORD = 64
 _WORD_MAX = 2**63 - 1
 _WORD_DIGITS = 20
@@ -47,7 +47,6 @@ _FLOAT_DIGITS = 15
 """Digits of decimals that are never the same double."""
 _FLOAT_WHOLE = 2**53
 """Integers up to this are doubles exactly."""
-_EXACT = Context(prec=DIGITS_MAX)
 
 
 class ConformanceChecker:
@@ -224,11 +223,11 @@ def _suspect_instants(array: Any, attribute: Attribute) -> Mask:
     if array.type.unit != "us":
         return np.ones(len(array), dtype=np.bool_)
     ticks = np.asarray(array.cast(pa.int64()).fill_null(0))
-    least, greatest = _FIRST, _LAST
+    least, greatest = INSTANTS
     if isinstance(attribute.minimum, datetime):
-        least = (attribute.minimum - EPOCH) // _MICROSECOND
+        least = (attribute.minimum - EPOCH) // MICROSECOND
     if isinstance(attribute.maximum, datetime):
-        greatest = (attribute.maximum - EPOCH) // _MICROSECOND
+        greatest = (attribute.maximum - EPOCH) // MICROSECOND
     return (ticks < least) | (ticks > greatest)
 
 
@@ -256,7 +255,7 @@ def _on_float_grid(values: Array, origin: Any, step: Any) -> Mask:
 
     A multiple of 10**-scale of at most 15 digits is the shortest spelling of its double, and dividing gives that.
     """
-    scale = max(_scale(step), 0 if origin is None else _scale(origin))
+    scale = max(map(digits_after_point, (step, origin or 0)))
     unit = 10**scale
     size = int(Fraction(step) * unit)
     if scale > _FLOAT_DIGITS or size >= 10**_FLOAT_DIGITS:
@@ -268,13 +267,6 @@ def _on_float_grid(values: Array, origin: Any, step: Any) -> Mask:
     first = 0 if origin is None else int(Fraction(origin) * unit) % size
     whole: Mask = exact & (np.where(exact, counted, 0.0).astype(np.int64) % size == first)
     return whole
-
-
-def _scale(bound: Any) -> int:
-    """Return how many digits after the point a bound has, without trailing zeros."""
-    exponent = Decimal(bound).normalize(_EXACT).as_tuple().exponent
-    assert isinstance(exponent, int)
-    return max(0, -exponent)
 
 
 # -- exact numbers, as 128 bits in two words ---------------------------------------------------------------------------
@@ -433,6 +425,6 @@ def _shown(array: Any) -> list[Value]:
 
 def _shown_instant(micros: int) -> Value:
     try:
-        return EPOCH + micros * _MICROSECOND
+        return EPOCH + micros * MICROSECOND
     except OverflowError:
         return f"{micros} microseconds since 1970"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor, inf, nextafter
@@ -28,10 +28,10 @@ from meetpoint.language.filters.constraints import (
 )
 from meetpoint.language.filters.intervals import Bound, Interval, Intervals
 from meetpoint.language.filters.like import Pattern, PatternSort, prefix_interval
+from meetpoint.language.timestamps import EPOCH, MICROSECOND
 from meetpoint.language.values import Kind, kind_of
 
 __all__ = [
-    "EPOCH",
     "WORD",
     "Array",
     "CodedColumn",
@@ -50,7 +50,6 @@ Rows: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 WORD = (-(2**63), 2**63 - 1)
 
 
@@ -261,7 +260,7 @@ def _of_class(cls: type, values: list[Any], valid: Mask) -> PreparedColumn | Non
         numbers = np.array([0 if v is None else v for v in values], dtype=np.int64)
         return LineColumn(valid, numbers, NumberSet, lambda c: whole(c.exact, Fraction(1), *WORD))
     if cls is datetime:
-        micros = [0 if v is None else (v - EPOCH) // timedelta(microseconds=1) for v in values]
+        micros = [0 if v is None else (v - EPOCH) // MICROSECOND for v in values]
         return instant_column(valid, np.array(micros, dtype=np.int64))
     if cls in (int, str, bool, Decimal):
         code_of: dict[object, int] = {}
@@ -280,7 +279,7 @@ def instant_column(valid: Mask, micros: Array) -> LineColumn:
 
 def _as_micros(intervals: Intervals) -> Intervals:
     def micros(bound: Bound | None) -> int | None:
-        return (bound - EPOCH) // timedelta(microseconds=1) if isinstance(bound, datetime) else None
+        return (bound - EPOCH) // MICROSECOND if isinstance(bound, datetime) else None
 
     return tuple(Interval(micros(i.low), i.low_open, micros(i.high), i.high_open) for i in intervals)
 
