@@ -52,7 +52,7 @@ def match(
     need_arrow()
     from meetpoint.cli.output.files import RejectFile, TableFile, refuse_overlap
     from meetpoint.cli.output.streams import progress
-    from meetpoint.matching.jobs import Mismatch, load_events, load_subscriptions, matches, watched
+    from meetpoint.matching.jobs import Mismatch, count_mismatches, load_events, load_subscriptions, matches
 
     refuse_overlap({"--out": out, "--rejects": rejects}, {"EVENTS": events, "--subs": subs, "--schema": schema})
     declared = read_schema(schema)
@@ -60,7 +60,9 @@ def match(
     mismatches: Counter[Mismatch] = Counter()
     with RejectFile(rejects) as reject_file:
         subscriptions = load_subscriptions(subs, reject_file.add, declared)
-        batches = watched(load_events(events, reject_file.add, declared), [s.filter for s in subscriptions], mismatches)
+        batches = count_mismatches(
+            load_events(events, reject_file.add, declared), [s.filter for s in subscriptions], mismatches
+        )
         with TableFile(out) as sink, progress(f"matching with {len(subscriptions):,} subscriptions") as step:
             for count, table in matches(batches, subscriptions, event_id, reject_file.add):
                 sink.write(table)
@@ -141,7 +143,7 @@ def backtest(
     from meetpoint.language.filters.filter import parse_filter
     from meetpoint.matching.backtest import backtest as run
     from meetpoint.matching.backtest import read_width
-    from meetpoint.matching.jobs import Mismatch, load_events, watched
+    from meetpoint.matching.jobs import Mismatch, count_mismatches, load_events
 
     refuse_overlap({_REPORT: "-", "--rejects": rejects}, {"--events": events, "--schema": schema})
     mismatches: Counter[Mismatch] = Counter()
@@ -154,7 +156,7 @@ def backtest(
         else:
             with progress("backtesting") as step:
                 history = read_archive(events) if is_archive(events) else events
-                batches = watched(load_events(history, reject_file.add, declared), [wanted], mismatches)
+                batches = count_mismatches(load_events(history, reject_file.add, declared), [wanted], mismatches)
                 result = run(wanted, (step(len(b.rows)) or b for b in batches), time=time, width=width)
     _report_mismatches(mismatches)
     if as_json:
@@ -196,7 +198,7 @@ def schema_infer(events: EventFile, out: OutFile = "-", rejects: RejectsFile = N
     from meetpoint.archive import is_archive, read_archive
     from meetpoint.cli.output.files import RejectFile, refuse_overlap, write_text
     from meetpoint.language import Schema
-    from meetpoint.matching.io.files import clean_rows
+    from meetpoint.matching.io.events import clean_rows
     from meetpoint.matching.jobs import load_events
 
     refuse_overlap({"--out": out, "--rejects": rejects}, {"EVENTS": events})

@@ -20,10 +20,9 @@ from pyspark.sql import types as spark
 
 from meetpoint.errors import FilterError, MeetpointError, SchemaError
 from meetpoint.language import Filter, parse_filter
-from meetpoint.language.events.columns import attribute_from_column, decimal_size, is_long_integer, notes_of
+from meetpoint.language.events.arrow import attribute_from_column, decimal_size, is_long_integer, notes_of
 from meetpoint.language.names import join_name, show_name
-from meetpoint.language.schema.attribute import Attribute
-from meetpoint.language.schema.schema import Schema, Tree
+from meetpoint.language.schema.schema import Attribute, Schema, SchemaTree
 from meetpoint.language.syntax.tree import predicates
 from meetpoint.language.values import Type
 

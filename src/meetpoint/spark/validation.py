@@ -32,7 +32,7 @@ from meetpoint.language.names import show_name
 from meetpoint.language.schema.schema import Attribute, Schema, SchemaTree
 from meetpoint.language.values import Type
 from meetpoint.matching.io.rejects import RAW_MAX, reject
-from meetpoint.matching.tables.conformance import Conforming, rows_as_json
+from meetpoint.matching.tables.conformance import ConformanceChecker, rows_as_json
 from meetpoint.spark.columns import check_frame, schema_from_spark, spark_schema
 from meetpoint.spark.worker_files import check_workers
 

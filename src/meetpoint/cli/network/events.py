@@ -221,7 +221,7 @@ def pub(
 
 def _check_source(events: str) -> None:
     """Refuse a text that is neither an event nor the name of a file, with a hint at both."""
-    from meetpoint.matching.io.files import format_of
+    from meetpoint.matching.io.events import format_of
     from meetpoint.matching.io.rejects import SourceError
 
     try:

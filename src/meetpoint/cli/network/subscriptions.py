@@ -296,9 +296,9 @@ def _read(file: str, rejected: Rejected, schema: Schema | None) -> Iterator[_Imp
 
 def _table(file: str, rejected: Rejected) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the rows of a file as `meetpoint match --subs` reads it."""
-    from meetpoint.matching.io.subscriptions import unread_subscriptions
+    from meetpoint.matching.io.subscriptions import unparsed_subscriptions
 
-    for broker in unread_subscriptions(file, rejected):
+    for broker in unparsed_subscriptions(file, rejected):
         yield (
             broker.row,
             {

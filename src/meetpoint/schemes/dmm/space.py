@@ -43,12 +43,10 @@ from meetpoint.language.filters.constraints import (
     kind_accepted,
 )
 from meetpoint.language.filters.intervals import Interval, Intervals, intersect
-from meetpoint.language.filters.like import ANY_CHAR
+from meetpoint.language.filters.like import ANY_CHAR, prefix_interval
 from meetpoint.language.filters.normal_form import Conjunction
-from meetpoint.language.filters.patterns import prefix_interval
 from meetpoint.language.names import find
-from meetpoint.language.schema.attribute import Attribute
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.values import Kind, kind_of
 from meetpoint.matching.keys.meet_keys import joined
 from meetpoint.placement.scales import WHOLE_FLOATS, Codes, Linear, Real, measure, step_of, whole_parts

@@ -35,8 +35,7 @@ from typing import NamedTuple, TypeAlias
 
 from meetpoint.api.ids import HomeId, Key
 from meetpoint.language.filters.constraints import Constraint, accepts
-from meetpoint.language.schema.attribute import Attribute
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.values import Kind, Type, kind_of
 from meetpoint.schemes.lists.entries import EVERY_EVENT, ListEntry, ListSort
 from meetpoint.schemes.lists.number_lines import Grid, Span, contains

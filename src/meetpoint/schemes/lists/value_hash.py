@@ -42,7 +42,7 @@ import msgspec
 from meetpoint.api.ids import Key
 from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.values import Kind, Type
-from meetpoint.matching.keys.feedback import Line
+from meetpoint.matching.keys.feedback import MeasuredQuantiles
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.placement.scales import Codes, Linear, Quantiles, Scale, crowding
 from meetpoint.schemes.lists.number_lines import Grid, NumberLine, OrderedLine, PlainLine
@@ -211,7 +211,7 @@ class HashingVersions:
         made = (each for each in self._made.values() if each.mark(attribute) == mark)
         return next(made, self.base) if mark else self.base
 
-    def improved(self, body: bytes, measured: Mapping[str, Line]) -> bytes | None:
+    def improved(self, body: bytes, measured: Mapping[str, MeasuredQuantiles]) -> bytes | None:
         """A version with better cuts than another, as events were measured; None where that is not worth it."""
         now = self._of(body)
         gains: list[tuple[float, str]] = []

@@ -28,7 +28,7 @@ from meetpoint.language.syntax.render import render_constraint
 from meetpoint.language.values import Type
 from meetpoint.matching.backtest import Backtest, Sample, backtest_batch, check_name, check_width, no_timestamps
 from meetpoint.matching.tables.arrow_columns import read_batch
-from meetpoint.matching.tables.column_match import Batch, Columns
+from meetpoint.matching.tables.columns import ColumnBatch, Columns
 from meetpoint.spark.columns import check_filter, check_frame, schema_from_spark, unusable_columns
 from meetpoint.spark.validation import refuse_type
 from meetpoint.spark.worker_files import check_workers

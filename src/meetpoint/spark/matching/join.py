@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from meetpoint.language.filters.filter import Filter, FilterParser
-from meetpoint.matching.tables.column_match import Columns
+from meetpoint.matching.tables.columns import Columns
 from meetpoint.spark.matching import match_lists
 from meetpoint.spark.matching.key_routes import Meeting, keys_of_events, meeting_of, wanted_tasks
 from meetpoint.spark.matching.match_lists import (

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from meetpoint.matching.index import Index, Pairs
-from meetpoint.matching.index.kernels.results import group_by_event
+from meetpoint.matching.index.kernels.bucket_scan import group_by_event
 
 __all__ = [
     "anonymous",

@@ -33,8 +33,8 @@ from meetpoint.language.events.event import Event
 from meetpoint.language.events.json import attributes_to_json
 from meetpoint.language.events.msgpack import from_msgpack
 from meetpoint.language.filters.filter import parse_filter
-from meetpoint.language.schema.schema import Schema, Tree
-from meetpoint.language.schema.yaml import read_schema
+from meetpoint.language.schema.schema import Schema, SchemaTree
+from meetpoint.language.schema.sources import read_schema
 from meetpoint.language.values import Value
 from meetpoint.spark.columns import spark_schema
 from meetpoint.spark.network.options import Client, Options

@@ -27,12 +27,11 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from meetpoint.errors import FilterError
 from meetpoint.language.filters.filter import Filter, FilterParser
 from meetpoint.language.names import join_name, split_name
-from meetpoint.language.schema.attribute import Attribute
-from meetpoint.language.schema.schema import Schema
+from meetpoint.language.schema.schema import Attribute, Schema
 from meetpoint.language.syntax.render import render_constraint
 from meetpoint.language.values import Kind, Type
 from meetpoint.matching.index import Index
-from meetpoint.matching.keys.feedback import Line
+from meetpoint.matching.keys.feedback import MeasuredQuantiles
 from meetpoint.matching.keys.key_filters import filter_of_key
 from meetpoint.matching.keys.key_plan import KeyPlan
 from meetpoint.matching.keys.meet_keys import PARTS, KeySort, MeetKey, canonical_name, code_of
@@ -46,7 +45,7 @@ from meetpoint.matching.keys.statistics import (
     Statistics,
     text_statistics,
 )
-from meetpoint.matching.keys.value_counts import EventTallies, read_value
+from meetpoint.matching.keys.value_counts import EventValueCounts, read_value
 from meetpoint.matching.tables.arrow_columns import find_array
 from meetpoint.spark.columns import unusable_columns
 
@@ -252,7 +251,7 @@ class Column(msgspec.Struct, frozen=True):
     there: int
     distinct: int = 0
     quartiles: tuple[Any, ...] = ()
-    line: Line | None = None
+    line: MeasuredQuantiles | None = None
     nans: int = 0
 
 
@@ -320,7 +319,7 @@ def _column(attribute: Attribute | None, shown: str, said: Mapping[str, Any]) ->
         quartiles, evenly = [_utc(value) for value in quartiles], [_micros(_utc(value)) for value in evenly]
     elif attribute.type is Type.INTEGER:
         quartiles = [int(value) for value in quartiles]
-    line = Line(kind, tuple(map(float, evenly)))
+    line = MeasuredQuantiles(kind, tuple(map(float, evenly)))
     return Column(attribute, shown, said["there"], said["distinct"], tuple(quartiles), line, said["nans"] or 0)
 
 
