@@ -66,6 +66,11 @@ def _filter_error(kind: type[FilterError], problem: str, hint: str, text: str, s
 class LimitError(FilterError):
     """A filter that is well formed but larger than a limit allows."""
 
+    @staticmethod
+    def of_whole(problem: str, hint: str, text: str) -> LimitError:
+        """Return an error about a whole text."""
+        return LimitError(problem, hint, text=text, start=0, end=len(text))
+
 
 class EventError(MeetpointError):
     """An event, or one attribute of it, was refused."""

@@ -56,14 +56,14 @@ def test_it_says_what_the_oracle_says_whatever_comes_and_goes(seed: int) -> None
             found = small.match(event)
             assert found == scan.match(event), (seed, number, event)
             matched += len(found)
-        pointed += len(small._places)
+        pointed += len(small._points_of)
     assert len(small) == len(held)
     assert small.match_batch(events) == [scan.match(event) for event in events]
     assert matched > 1000
-    assert pointed > 1000, "many lie under values"
+    assert pointed > 1000, "many are filed under values"
     for number in held:
         small.remove(number)
-    left = [small._under, small._paths, small._everywhere, small._places, small._orders]
+    left = [small._filed, small._paths, small._unfiled, small._points_of, small._orders]
     assert not any(left)
 
 
@@ -98,14 +98,14 @@ def test_what_names_values_is_tried_only_where_an_event_has_one() -> None:
     small = SmallMatcher((number, parse_filter(f"k = {number} AND n > 0")) for number in range(100))
     small.add(-1, parse_filter(f"k IN ({', '.join(map(str, range(POINTS_MAX + 1)))})"))
     small.add(-2, parse_filter("k = 5 OR n > 7"))
-    assert sorted(small._everywhere) == [-2, -1]
+    assert sorted(small._unfiled) == [-2, -1]
     assert small.match({"k": 5, "n": 1}) == [5, -1, -2]
     assert small.match({"k": {"k": 5}, "n": 8}) == [-2]
 
 
-def test_it_lies_where_fewest_do() -> None:
+def test_a_conjunction_is_filed_where_fewest_are() -> None:
     small = SmallMatcher((at, parse_filter(f"market = 'NYSE' AND symbol = 'S{at}'")) for at in range(50))
-    assert max(map(len, small._under.values())) <= 2
+    assert max(map(len, small._filed.values())) <= 2
 
 
 def test_ids_are_taken_once_and_known() -> None:

@@ -56,16 +56,7 @@ def parse_timestamp(text: str) -> datetime:
     *fields, fraction, sign, offset_hours, offset_minutes = match.groups("0")
     year, month, day, hour, minute, second = map(int, fields)
     try:
-        local = datetime(
-            int(year),
-            int(month),
-            int(day),
-            int(hour),
-            int(minute),
-            int(second),
-            int(fraction.ljust(6, "0")),
-            tzinfo=UTC,
-        )
+        local = datetime(year, month, day, hour, minute, second, int(fraction.ljust(6, "0")), tzinfo=UTC)
     except ValueError:
         raise _explain_field(text, match) from None
     if sign == "0":

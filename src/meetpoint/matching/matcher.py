@@ -105,10 +105,10 @@ class SmallMatcher(Generic[Id]):
         self._filters: dict[Id, Filter] = {}
         self._orders: dict[Id, int] = {}
         self._next = 0
-        self._places: dict[Id, frozenset[Point]] = {}
-        self._under: dict[Point, dict[Id, None]] = {}
+        self._points_of: dict[Id, frozenset[Point]] = {}
+        self._filed: dict[Point, dict[Id, None]] = {}
         self._paths: Counter[Path] = Counter()
-        self._everywhere: dict[Id, None] = {}
+        self._unfiled: dict[Id, None] = {}
         for id_, filter_ in filters:
             self.add(id_, filter_)
 
@@ -121,25 +121,25 @@ class SmallMatcher(Generic[Id]):
             raise KeyError(subscription)
         self._orders[subscription] = self._next
         self._next += 1
-        self._put(subscription, filter_)
+        self._file(subscription, filter_)
 
     def remove(self, subscription: Id) -> None:
         """Remove an id without a trace; KeyError if it is unknown."""
-        self._take(subscription)
+        self._unfile(subscription)
         del self._orders[subscription]
 
     def update(self, subscription: Id, filter_: Filter) -> None:
         """Replace the filter of an id; KeyError if it is unknown."""
-        self._take(subscription)
-        self._put(subscription, filter_)
+        self._unfile(subscription)
+        self._file(subscription, filter_)
 
     def match(self, attributes: Mapping[str, object]) -> list[Id]:
         """Return the ids of all filters that accept one event, in the order in which they were first added."""
-        tried = self._everywhere
+        tried = self._unfiled
         for path in self._paths:
             value = find(attributes, path)
-            # Not isinstance: a dict finds True under 1, and no filter on numbers accepts True.
-            if type(value) in _POINTED and (some := self._under.get((path, value))):
+            # Nothing is filed under values of other classes, and a nested object has no hash to look it up by.
+            if type(value) in _POINTED and (some := self._filed.get((path, value))):
                 tried = tried | some
         filters = self._filters
         return sorted((id_ for id_ in tried if filters[id_].accepts(attributes)), key=self._orders.__getitem__)
@@ -148,35 +148,35 @@ class SmallMatcher(Generic[Id]):
         """Return the ids for each of several events, as `match` does."""
         return [self.match(attributes) for attributes in events]
 
-    def _put(self, id_: Id, filter_: Filter) -> None:
+    def _file(self, id_: Id, filter_: Filter) -> None:
         self._filters[id_] = filter_
-        places: set[Point] = set()
+        points: set[Point] = set()
         for conjunction in filter_.conjunctions:
             ways = _ways(conjunction)
             if not ways:
-                self._everywhere[id_] = None
+                self._unfiled[id_] = None
                 return
-            places |= min(ways, key=lambda points: (len(points), self._crowd(points)))
-        self._places[id_] = frozenset(places)
-        for place in places:
-            if place not in self._under:
-                self._under[place] = {}
-                self._paths[place[0]] += 1
-            self._under[place][id_] = None
+            points |= min(ways, key=lambda way: (len(way), self._count(way)))
+        self._points_of[id_] = frozenset(points)
+        for point in points:
+            if point not in self._filed:
+                self._filed[point] = {}
+                self._paths[point[0]] += 1
+            self._filed[point][id_] = None
 
-    def _take(self, id_: Id) -> None:
+    def _unfile(self, id_: Id) -> None:
         del self._filters[id_]
-        self._everywhere.pop(id_, None)
-        for place in self._places.pop(id_, ()):
-            del self._under[place][id_]
-            if not self._under[place]:
-                del self._under[place]
-                self._paths[place[0]] -= 1
-                if not self._paths[place[0]]:
-                    del self._paths[place[0]]
+        self._unfiled.pop(id_, None)
+        for point in self._points_of.pop(id_, ()):
+            del self._filed[point][id_]
+            if not self._filed[point]:
+                del self._filed[point]
+                self._paths[point[0]] -= 1
+                if not self._paths[point[0]]:
+                    del self._paths[point[0]]
 
-    def _crowd(self, points: Iterable[Point]) -> int:
-        return sum(len(self._under.get(point, ())) for point in points)
+    def _count(self, points: Iterable[Point]) -> int:
+        return sum(len(self._filed.get(point, ())) for point in points)
 
 
 _POINTED: Final = frozenset((str, int, float, Decimal))

@@ -104,7 +104,7 @@ def intersect(f: Filter, g: Filter) -> Filter:
 
 
 def _apart(problem: str, g: Filter) -> LimitError:
-    return LimitError(problem, "keep the two filters apart", text=g.text, start=0, end=len(g.text))
+    return LimitError.of_whole(problem, "keep the two filters apart", g.text)
 
 
 def canonical(f: Filter) -> Filter:
@@ -139,7 +139,7 @@ def _filter(conjunctions: Sequence[Conjunction]) -> Filter:
     elif len(text) > TEXT_LENGTH_MAX:
         problem = f"the filter has {len(text)} characters, and the limit is {TEXT_LENGTH_MAX}"
     if problem is not None:
-        raise LimitError(problem, "keep the two filters apart", text=text, start=0, end=len(text))
+        raise LimitError.of_whole(problem, "keep the two filters apart", text)
     return Filter(text, tuple(conjunctions))
 
 

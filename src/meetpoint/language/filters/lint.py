@@ -14,7 +14,6 @@ import struct
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from datetime import datetime
-from decimal import Decimal
 from enum import StrEnum
 from time import monotonic
 from typing import Any, TypeAlias
@@ -355,9 +354,5 @@ def _within_schema(attribute: Attribute, constraint: Constraint) -> bool:
 
 def _described(attribute: Attribute) -> str:
     bounds = {"minimum": attribute.minimum, "maximum": attribute.maximum, "precision": attribute.precision}
-    said = [f"{field} {_bound_text(bound)}" for field, bound in bounds.items() if bound is not None]
+    said = [f"{field} {literal_text(bound)}" for field, bound in bounds.items() if bound is not None]
     return f"{attribute.name} has {', '.join(said)}"
-
-
-def _bound_text(bound: int | Decimal | datetime) -> str:
-    return literal_text(bound)

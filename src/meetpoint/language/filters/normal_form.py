@@ -336,13 +336,11 @@ class Shape:
     def _check_patterns(self, values: Sequence[LiteralValue], text: str) -> None:
         characters = sum(len(value) for value in values if isinstance(value, str))
         if self._patterns * characters > TRIED_MAX:
-            raise LimitError(
+            raise LimitError.of_whole(
                 f"the filter has {self._patterns} patterns when its ORs are multiplied out, beside strings of "
                 f"{characters} characters, and the limit is {TRIED_MAX} for the one times the other",
                 "split the filter into several subscriptions",
-                text=text,
-                start=0,
-                end=len(text),
+                text,
             )
 
 
@@ -427,12 +425,10 @@ def _expand(node: _Positive, text: str) -> list[tuple[Atom, ...]]:
 
 def _check_count(count: int, text: str) -> None:
     if count > CONJUNCTIONS_MAX:
-        raise LimitError(
+        raise LimitError.of_whole(
             f"the filter has more than {CONJUNCTIONS_MAX} alternatives when its ORs are multiplied out",
             "write IN for many values of one attribute, or split the filter into several subscriptions",
-            text=text,
-            start=0,
-            end=len(text),
+            text,
         )
 
 
@@ -440,20 +436,16 @@ def _plan(atoms: tuple[Atom, ...], text: str) -> _Plan:
     groups = _by_attribute(atoms)
     for group in groups:
         if (count := sum(atom.patterns for atom in group)) > PATTERNS_MAX:
-            raise LimitError(
+            raise LimitError.of_whole(
                 f"the filter has {count} patterns on {group[0].attribute} at once, and the limit is {PATTERNS_MAX}",
                 "split the filter into several subscriptions",
-                text=text,
-                start=0,
-                end=len(text),
+                text,
             )
     if len(groups) > CONSTRAINTS_MAX:
-        raise LimitError(
+        raise LimitError.of_whole(
             f"the filter constrains {len(groups)} attributes at once, and the limit is {CONSTRAINTS_MAX}",
             "split the filter into several subscriptions",
-            text=text,
-            start=0,
-            end=len(text),
+            text,
         )
     return tuple((group[0].attribute, group[0].make, tuple(atom.make for atom in group[1:])) for group in groups)
 
