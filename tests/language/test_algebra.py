@@ -1,4 +1,4 @@
-"""What filters mean to each other, against brute force on sampled events and on enumerated small domains."""
+"""The algebra of filters, against brute force on sampled events and on enumerated small domains."""
 
 from __future__ import annotations
 

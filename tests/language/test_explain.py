@@ -53,7 +53,7 @@ def steps(step: Step) -> Iterator[Step]:
 
 
 def fits_as_told(step: Step, event: Mapping[str, object]) -> bool:
-    """Whether the oracle, given a step's own text, says that the value fits where the fact says so."""
+    """Return whether the oracle, given a step's own text, says that the value fits where the fact says so."""
     if step.fact is None or step.fact.relation not in (Relation.FITS, Relation.UNFIT):
         return True
     tree = parse_tree(step.label)
@@ -90,7 +90,7 @@ def is_true(fact: Fact) -> bool:
 
 
 def follows(told: Explanation) -> bool:
-    """Whether the verdict (TRUE, or not TRUE) follows from the named facts whatever the other predicates say."""
+    """Return whether the verdict (TRUE, or not TRUE) follows from the named facts whatever the other predicates say."""
     named = {id(fact) for fact in told.facts}
 
     def possible(step: Step) -> set[bool | None]:

@@ -1,4 +1,4 @@
-"""What a filter's text says: the tree, and every refusal with its place, its piece and the way out."""
+"""The tree of a filter's text, and every refusal with its place, its piece and the way out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One strict reader of timestamps: what it reads, what it refuses and with which words."""
+"""The strict reader of timestamps: texts that it reads, and texts that it refuses, with the words."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_other_processes_make_the_same_keys() -> None:
 
 
 def fingerprint(data: bytes) -> str:
-    """One hash of all keys of a workload under a plan, and of statistics made here."""
+    """Return a hash of all keys of a workload under a plan, and of statistics made here."""
     plan = KeyPlan.from_bytes(data)
     rng = random.Random(3)
     digests = [key.digest() for f in random_filters(rng, 100) for key in plan.keys_of_filter(f)]

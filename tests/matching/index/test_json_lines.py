@@ -182,7 +182,7 @@ def value_of(part: ColumnPart, row: int) -> object:
 
 
 def exactly(value: object) -> tuple[str, object]:
-    """What two values share that are the same: -0.0 is not 0.0, 1 is not 1.0; but decimals are numbers."""
+    """Return what equal values share: -0.0 is not 0.0, 1 is not 1.0; but decimals are numbers."""
     if isinstance(value, float):
         return "float", value.hex()
     return type(value).__name__, {} if isinstance(value, dict) else value

@@ -96,7 +96,7 @@ CHARACTERS = "ab\0\x7f\x80é\u07ff\u0800€\ud7ff\ue000\uffff\U00010000🙂\U001
 
 
 def copies(arguments: tuple[Any, ...]) -> list[Any]:
-    """What is read-only cannot be changed, and a copy of it would be of another type to numba."""
+    """Read-only arrays cannot be changed, and a copy of one would be of another type to numba."""
     return [a.copy() if isinstance(a, np.ndarray) and a.flags.writeable else a for a in arguments]
 
 
@@ -235,7 +235,7 @@ def list_pairs(
     ranks: Array, slots: Array, offsets: Array, head: Array, parent: Array, fit_start: Array, fit: Array,
     fit_bucket: Array, buckets: Array, events: Array,
 ) -> int:  # fmt: skip
-    """One place is left: there the kernel may write ahead, of which the twin knows nothing."""
+    """Leave out one place: the kernel may write ahead there, which the twin does not."""
     found: list[tuple[int, int]] = []
     for slot, offset in zip(slots, offsets, strict=True):
         for e, rank in enumerate(ranks[:, slot].tolist()):
@@ -257,7 +257,7 @@ def sort_pairs(buckets: Array, events: Array, starts: Array, sorted_buckets: Arr
 
 
 class Scanned(NamedTuple):
-    """What a scan finds: where it ends, numbers with their events, and blocks held back, with event and entries."""
+    """The result of a scan: its end, numbers with their events, and blocks held back, with event and entries."""
 
     end: int
     found: list[tuple[int, int]]
@@ -346,7 +346,7 @@ def sort_runs(starts: Array, numbers: Array) -> None:
 
 
 def drop_dead(numbers: Array, events: Array, dead: Array) -> tuple[Array, Array]:
-    """What is kept; what the kernel leaves behind it means nothing."""
+    """Return the pairs that are kept; the kernel leaves anything behind them."""
     alive = np.unpackbits(dead, bitorder="little")[numbers] == 0
     return numbers[alive], events[alive]
 
@@ -870,7 +870,7 @@ def cuts_of(texts: Sequence[str], *, sort: LineSort = LineSort.TEXT) -> RankLine
 
 
 def new_cache(capacity: int, size: int) -> ranks.TextCache:
-    """One with room for half as many texts as its capacity, and so many bytes of long ones."""
+    """Return a cache with room for half as many texts as its capacity, and so many bytes of long ones."""
     return ranks.TextCache(np.zeros(2, np.int64), np.zeros((capacity, 4), np.uint64), np.zeros(size, np.uint8))
 
 
@@ -935,7 +935,7 @@ def test_no_texts_are_ranked() -> None:
 
 
 def test_a_text_seen_before_is_not_searched_again() -> None:
-    """It has the ranks that it had on other lines, as long as the cache has room for it."""
+    """A text in the cache has the ranks that it had on other lines, as long as the cache has room for it."""
     long = "long" * 9
     texts = ["", "aé", long, "b"]
     lines = cuts_of(["a", "c", "n"]), cuts_of(["", "é"], sort=LineSort.TEXT_BACK)
@@ -1077,7 +1077,7 @@ def value_is_large(value: Any) -> bool:
 
 
 def rows_of(found: SmallBatchMatches, base: int) -> list[list[tuple[int, ...]]]:
-    """What was found for each segment."""
+    """Return the matches of each segment."""
     columns = [column.tolist() for column in (found.events - base, found.numbers, found.orders, found.ids)]
     rows = list(zip(*columns, strict=True))
     return [rows[begin:end] for begin, end in zip([0, *found.ends], found.ends, strict=False)]
@@ -1164,7 +1164,7 @@ def test_like_of_each_sort() -> None:
 
 
 def test_gram_hash() -> None:
-    """It has no way from Python, so that a loop compiled here calls it."""
+    """Python cannot call it, so a loop that is compiled here does."""
     hashed = patterns.gram_hash
     grams = np.random.default_rng(2).integers(0, 256, (5000, 3)).astype(np.uint8)
     grams[:3] = [[0, 0, 0], [255, 255, 255], [0, 0, 255]]
@@ -1347,7 +1347,7 @@ def test_pairs_are_sorted(pairs: list[tuple[int, int]], count: int) -> None:
 
 
 class BlockSpec(NamedTuple):
-    """What a block shall be like; the entries of a mixed one do not all have as many tests."""
+    """The specification of a block; the entries of a mixed one do not all have as many tests."""
 
     entries: int
     tests: int
@@ -1793,7 +1793,7 @@ def test_side_tests_are_written(held: Conjunctions) -> None:
 @example([], 16, 0)
 @example([BlockSpec(16, 0)], 16, 0)
 def test_zones_are_bounds_around_a_block(specs: list[BlockSpec], slots: int, seed: int) -> None:
-    """Those of one slot are marked; behind the last block nothing is written."""
+    """Blocks of one slot are marked; behind the last block nothing is written."""
     scene = Scene([specs], slots, 0, seed)
     b = scene.buckets
     zones = (np.full(len(zone), 77, zone.dtype) for zone in b[-3:])
@@ -2007,7 +2007,7 @@ def check_ranked(filters: list[Filter]) -> int:
 
 
 def run(code: str, **environment: str) -> str:
-    """What another Python prints."""
+    """Return what another Python prints."""
     inherited = {name: value for name, value in os.environ.items() if name != "MEETPOINT_KERNEL"}
     command = [sys.executable, "-c", code]
     told = subprocess.run(command, capture_output=True, text=True, check=False, env={**inherited, **environment})
@@ -2050,7 +2050,7 @@ assert index.match_batch([{"a": 0, "s": "0"}, {}]) == [[0], []]
 )
 @pytest.mark.slow
 def test_numba_is_not_imported_by(code: str) -> None:
-    """It takes longer than all else together, and few subscriptions need no compiled code."""
+    """Numba takes longer to import than all else together, and few subscriptions need no compiled code."""
     assert run(f"import sys\n{code}\nprint('numba' in sys.modules)") == "False"
 
 

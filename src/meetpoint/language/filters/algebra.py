@@ -65,7 +65,10 @@ def satisfiable(f: Filter) -> bool:
 
 
 def covers(f: Filter, g: Filter) -> bool:
-    """Return whether f accepts every event that g accepts; True is certain."""
+    """Return whether f accepts every event that g accepts; True is certain.
+
+    covers(parse_filter("price > 8"), parse_filter("price > 9 AND volume > 1"))  # True
+    """
     wide, work = f.conjunctions, _Budget()
     try:
         return all(_covered(narrow, wide, work) for narrow in g.conjunctions)

@@ -303,7 +303,10 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def explain(filter_: Filter | str, event: Event | Mapping[str, object]) -> Explanation:
-    """Return why a filter accepts an event or its attributes, or why not."""
+    """Return why a filter accepts an event or its attributes, or why not; FilterError if a text is refused.
+
+    explain("price > 8 AND symbol = 'OTE'", {"price": 7, "symbol": "OTE"}).reason  # 'price 7 is below 8'
+    """
     wanted = parse_filter(filter_) if isinstance(filter_, str) else filter_
     attributes: Attributes = event.attributes if isinstance(event, Event) else clean_attributes(event)
     tree = _walk(wanted.tree, wanted.text, attributes)

@@ -240,7 +240,12 @@ def _parser_for(schema: Schema | None) -> FilterParser:
 
 
 def parse_filter(text: str, schema: Schema | None = None) -> Filter:
-    """Return the filter of a text, checked against a schema if there is one. For many filters keep a FilterParser."""
+    """Return the filter of a text, checked against a schema if there is one; FilterError if it is refused.
+
+    For many filters keep a FilterParser.
+
+        parse_filter("price > 8.30 AND symbol LIKE 'OT%'").accepts({"price": 8.5, "symbol": "OTE"})  # True
+    """
     return _parser_for(schema).parse(text)
 
 

@@ -98,6 +98,8 @@ def lint(
     """Return the findings on a set of filters: a mapping of id to text, (id, text) pairs or LintItems.
 
     `compare_s` bounds the time for comparing the filters of one subscriber, once they are read.
+
+        print(lint({"ann": "price > 8", "bob": "price > 9"}))  # 2 filters: 1 covered
     """
     if isinstance(subscriptions, Mapping):
         subscriptions = subscriptions.items()
