@@ -5,16 +5,6 @@ from meetpoint.broker.config import BrokerConfig, BrokerError, ConfigError, Limi
 from meetpoint.broker.main import new_event_loop, run, run_broker, serve
 
 __all__ = [
-    "Broker",
-    "BrokerConfig",
-    "BrokerError",
-    "ConfigError",
-    "Limits",
-    "Logging",
-    "make_config",
-    "new_event_loop",
-    "read_config",
-    "run",
-    "run_broker",
-    "serve",
-]
+    "Broker", "BrokerConfig", "BrokerError", "ConfigError", "Limits", "Logging", "make_config", "new_event_loop",
+    "read_config", "run", "run_broker", "serve",
+]  # fmt: skip

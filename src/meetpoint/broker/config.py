@@ -35,19 +35,9 @@ from meetpoint.schemes.reach.scheme import ReachSettings, ids_of
 from meetpoint.schemes.rebeca.settings import RebecaSettings
 
 __all__ = [
-    "Access",
-    "Address",
-    "Archiving",
-    "BrokerConfig",
-    "BrokerError",
-    "ConfigError",
-    "Limits",
-    "Logging",
-    "Tls",
-    "is_loopback",
-    "parse_address",
-    "read_config",
-]
+    "Access", "Address", "Archiving", "BrokerConfig", "BrokerError", "ConfigError", "Limits", "Logging", "Tls",
+    "is_loopback", "parse_address", "read_config",
+]  # fmt: skip
 
 
 class BrokerError(MeetpointError):

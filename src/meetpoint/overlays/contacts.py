@@ -21,7 +21,7 @@ from meetpoint.api.ids import Peer
 from meetpoint.node.runtime.inputs import Instant
 
 if TYPE_CHECKING:
-    from meetpoint.api.ids import Key, Peer
+    from meetpoint.api.ids import Key
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.routing import Router
 

@@ -38,15 +38,8 @@ from meetpoint.node.runtime.inputs import ClientRequest, Input, Received
 from meetpoint.placement.messages import Done, KeyedRequest, NotOwner
 
 __all__ = [
-    "FOLLOWED_MAX",
-    "SECONDS_MAX",
-    "SEEN_MAX",
-    "EventTracer",
-    "RecentEvents",
-    "StepHook",
-    "StepHooks",
-    "TracingError",
-]
+    "FOLLOWED_MAX", "SECONDS_MAX", "SEEN_MAX", "EventTracer", "RecentEvents", "StepHook", "StepHooks", "TracingError",
+]  # fmt: skip
 
 StepHook: TypeAlias = Callable[[Input, Sequence[Effect], int], None]
 """Takes an input, the effects that the node wants, and the time."""

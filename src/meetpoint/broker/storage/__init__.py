@@ -6,12 +6,5 @@ from meetpoint.broker.storage.journal import JournalLine
 from meetpoint.broker.storage.store import LATENCY_BOUNDS_S, Identity, Store, StoreMeasures, StoreState
 
 __all__ = [
-    "LATENCY_BOUNDS_S",
-    "Identity",
-    "JournalLine",
-    "Recovered",
-    "Store",
-    "StoreError",
-    "StoreMeasures",
-    "StoreState",
-]
+    "LATENCY_BOUNDS_S", "Identity", "JournalLine", "Recovered", "Store", "StoreError", "StoreMeasures", "StoreState",
+]  # fmt: skip

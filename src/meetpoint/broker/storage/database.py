@@ -51,25 +51,10 @@ from meetpoint.node.node import INCARNATION
 from meetpoint.node.runtime.records import LOCAL, Record
 
 __all__ = [
-    "BUSY_S",
-    "WAYS_OUT",
-    "Recovered",
-    "check_header",
-    "connect",
-    "damage_in_log",
-    "drop_completeness_notes",
-    "explained",
-    "is_completeness_note",
-    "is_full",
-    "open_file",
-    "open_memory",
-    "read_only",
-    "recover",
-    "refuse_damage",
-    "refuse_foreign_file",
-    "standby_connection",
-    "structural_damage",
-]
+    "BUSY_S", "WAYS_OUT", "Recovered", "check_header", "connect", "damage_in_log", "drop_completeness_notes",
+    "explained", "is_completeness_note", "is_full", "open_file", "open_memory", "read_only", "recover",
+    "refuse_damage", "refuse_foreign_file", "standby_connection", "structural_damage",
+]  # fmt: skip
 
 BUSY_S = 30
 """Time to wait for another process that has the file locked, such as someone's SQLite shell."""

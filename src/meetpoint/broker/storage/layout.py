@@ -38,25 +38,10 @@ from meetpoint.broker.storage.folder import StoreError
 from meetpoint.node.runtime.records import Record
 
 __all__ = [
-    "APPLICATION",
-    "MIGRATIONS",
-    "STATEMENTS",
-    "Changes",
-    "Identity",
-    "Migration",
-    "Row",
-    "checksum",
-    "commit",
-    "migrate",
-    "read_identity",
-    "read_records",
-    "read_row",
-    "row_of",
-    "schema_of",
-    "schema_wanted",
-    "set_aside",
+    "APPLICATION", "MIGRATIONS", "STATEMENTS", "Changes", "Identity", "Migration", "Row", "checksum", "commit",
+    "migrate", "read_identity", "read_records", "read_row", "row_of", "schema_of", "schema_wanted", "set_aside",
     "write_identity",
-]
+]  # fmt: skip
 
 APPLICATION = int.from_bytes(b"MeeP")
 """SQLite's `application_id`, by which a database is a store of ours."""

@@ -46,19 +46,9 @@ class Chord(OverlayBase):
     places: Places | None = None
 
     __slots__ = (
-        "_fingers",
-        "_left",
-        "_maintenance",
-        "_membership",
-        "_ring_merge",
-        "_router",
-        "_rules",
-        "_runtime",
-        "_settings",
-        "_table",
-        "_upcalls",
-        "view",
-    )
+        "_fingers", "_left", "_maintenance", "_membership", "_ring_merge", "_router", "_rules", "_runtime",
+        "_settings", "_table", "_upcalls", "view",
+    )  # fmt: skip
 
     def __init__(
         self,

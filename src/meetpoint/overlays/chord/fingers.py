@@ -34,18 +34,9 @@ class Fingers:
     """Maintenance of one member's fingers."""
 
     __slots__ = (
-        "_complete",
-        "_looking",
-        "_router",
-        "_runtime",
-        "_seen",
-        "_settings",
-        "_suspect",
-        "_table",
-        "_ticks",
-        "_unquiet",
-        "_verified",
-    )
+        "_complete", "_looking", "_router", "_runtime", "_seen", "_settings", "_suspect", "_table", "_ticks",
+        "_unquiet", "_verified",
+    )  # fmt: skip
 
     def __init__(
         self,

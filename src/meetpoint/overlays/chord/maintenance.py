@@ -41,20 +41,9 @@ class ChordMaintenance:
     """Stabilise and rectify of one member."""
 
     __slots__ = (
-        "_asked",
-        "_next_candidate",
-        "_on_adopted",
-        "_pendings",
-        "_pinged",
-        "_question",
-        "_rules",
-        "_runtime",
-        "_settings",
-        "_steady",
-        "_steps_taken",
-        "_table",
-        "_tries",
-    )
+        "_asked", "_next_candidate", "_on_adopted", "_pendings", "_pinged", "_question", "_rules", "_runtime",
+        "_settings", "_steady", "_steps_taken", "_table", "_tries",
+    )  # fmt: skip
 
     def __init__(
         self, runtime: Runtime, table: ChordTable, rules: ChordRules, settings: ChordSettings, met: SuccessorAdopted

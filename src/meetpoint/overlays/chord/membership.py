@@ -48,18 +48,9 @@ class ChordMembership:
     """Joining and leaving of one node, and the help it gives to joiners."""
 
     __slots__ = (
-        "_become",
-        "_contact",
-        "_first",
-        "_maintenance",
-        "_numbers",
-        "_rules",
-        "_runtime",
-        "_settings",
-        "_table",
-        "_timer",
-        "_waiting",
-    )
+        "_become", "_contact", "_first", "_maintenance", "_numbers", "_rules", "_runtime", "_settings", "_table",
+        "_timer", "_waiting",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -222,16 +213,8 @@ class RingMerge:
     """The part of one member in merging rings."""
 
     __slots__ = (
-        "_agreed",
-        "_asking",
-        "_quiet_ticks",
-        "_router",
-        "_runtime",
-        "_settings",
-        "_table",
-        "_version",
-        "maintenance",
-    )
+        "_agreed", "_asking", "_quiet_ticks", "_router", "_runtime", "_settings", "_table", "_version", "maintenance",
+    )  # fmt: skip
 
     maintenance: ChordMaintenance
 

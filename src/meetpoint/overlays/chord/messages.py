@@ -7,22 +7,9 @@ from meetpoint.api.messages import Message, Query, Reply
 from meetpoint.overlays.routing import FindOwner, OwnerFound, RoutedMessage
 
 __all__ = [
-    "MESSAGES",
-    "Busy",
-    "ChordFind",
-    "ChordFound",
-    "ChordJoin",
-    "ChordJoinReply",
-    "ChordLeaving",
-    "ChordRouted",
-    "GetState",
-    "NotMember",
-    "NotifySuccessor",
-    "Ping",
-    "Pong",
-    "StateReply",
-    "SuccessorHint",
-]
+    "MESSAGES", "Busy", "ChordFind", "ChordFound", "ChordJoin", "ChordJoinReply", "ChordLeaving", "ChordRouted",
+    "GetState", "NotMember", "NotifySuccessor", "Ping", "Pong", "StateReply", "SuccessorHint",
+]  # fmt: skip
 
 
 class GetState(Query, frozen=True, array_like=True, gc=False, tag="c.as"):

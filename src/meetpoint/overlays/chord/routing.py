@@ -18,22 +18,22 @@ Any other node that gets a message for a key that is not its own passes it on, a
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from meetpoint.api.codec import WireError
 from meetpoint.api.ids import NodeId, Peer
-from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.ring import Ring, between
+from meetpoint.overlays.base import RingTable
 from meetpoint.overlays.chord.messages import ChordFind, ChordFound, ChordRouted
 from meetpoint.overlays.chord.rules import ChordState
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.overlays.routing import KeyLookups
 
 if TYPE_CHECKING:
-    from meetpoint.api.ids import Key, Peer
+    from meetpoint.api.ids import Key
     from meetpoint.api.messages import Message
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.chord.settings import ChordSettings
@@ -54,56 +54,25 @@ class ChordView:
     version: int
 
 
-class ChordTable:
+class ChordTable(RingTable):
     """The pointers of one node."""
 
-    __slots__ = (
-        "_changed",
-        "_checked",
-        "_clockwise",
-        "_cuts",
-        "_first",
-        "_head",
-        "_hops",
-        "_ids",
-        "_on_change",
-        "_order",
-        "_parts",
-        "_routes",
-        "_shortcuts",
-        "_stale",
-        "_view",
-        "contacts",
-        "fingers",
-        "id",
-        "ring",
-        "state",
-        "version",
-    )
+    __slots__ = ("_checked", "_cuts", "_head", "_hops", "_ids", "_routes", "_shortcuts", "fingers", "state")
+
+    _view: ChordView | None
 
     def __init__(
-        self, me: NodeId, ring: Ring, contacts: Contacts, shortcuts: bool, tell_changes: Callable[[], None]
+        self, me: NodeId, ring: Ring, contacts: Contacts, shortcuts: bool, on_change: Callable[[], None]
     ) -> None:
-        self.id = me
-        self.ring = ring
-        self.contacts = contacts
+        super().__init__(me, ring, contacts, on_change)
         self.state: ChordState | None = None
         self.fingers: dict[int, bytes] = {}
-        self.version = 0
         self._shortcuts = shortcuts
-        self._on_change = tell_changes
-        self._changed = False
-        self._stale = True
         self._ids: list[bytes] = []  # the links to route over and this node, sorted
         self._hops: list[Peer | None] = []  # the peers of these ids; None is this node
         self._cuts: list[bytes] = []  # these ids and the predecessor, sorted: where the arcs begin
         self._routes: list[tuple[Peer | None, bool] | None] = []  # where the keys of each arc go, once that was asked
-        self._order: list[bytes] = []  # the ids of all links, sorted
-        self._first = 0  # where among them the first one after this node is
-        self._clockwise: list[Peer] = []  # all links, clockwise from this node
-        self._parts: list[tuple[Peer, bytes]] = []  # the same, each with the id of the next; the last with this node's
         self._head: Peer | None = None
-        self._view: ChordView | None = None
         self._checked: ChordState | None = None
 
     # -- changes -------------------------------------------------------------------------------------------------------
@@ -138,35 +107,12 @@ class ChordTable:
                 self.fingers[exponent] = node
             self._invalidate()
 
-    def suspect(self, peer: Peer, now: Instant) -> bool:
-        """Drop a peer from the links that was silent or has left; return whether that is news."""
-        if not self.contacts.suspect(peer, now):
-            return False
-        for exponent in [k for k, node in self.fingers.items() if node == peer.id]:
-            del self.fingers[exponent]
-        self._invalidate()
-        self._changed = self._changed or self._names(peer.id)
-        return True
-
-    def heard(self, peer: Peer) -> None:
-        """Note that a peer spoke as a member."""
-        if self.contacts.heard(peer):
-            self._invalidate()
-            self._changed = self._changed or self._names(peer.id)
-
-    def tell_changes(self) -> None:
-        """Report changed neighbours, if there are any; called when a step is complete."""
-        if self._changed:
-            self._changed = False
-            self._on_change()
-
-    def _names(self, node: bytes) -> bool:
+    def _is_neighbour(self, node: bytes) -> bool:
         return self.state is not None and (node == self.state.prdc or node in self.state.succ)
 
-    def _invalidate(self) -> None:
-        self.version += 1
-        self._stale = True
-        self._view = None
+    def _drop(self, node: bytes) -> None:
+        for exponent in [k for k, finger in self.fingers.items() if finger == node]:
+            del self.fingers[exponent]
 
     # -- routing -------------------------------------------------------------------------------------------------------
 
@@ -180,7 +126,7 @@ class ChordTable:
 
     def route_of(self, key: bytes) -> tuple[Peer | None, bool]:
         """Return where a message for a key goes from here, and whether as final; None is this node."""
-        if self._stale:
+        if self._is_stale:
             self._sort()
         at = bisect_right(self._cuts, key) - 1
         route = self._routes[at]
@@ -195,7 +141,7 @@ class ChordTable:
 
         With `attempt`, one of the links before that: a repeated lookup takes other routes.
         """
-        if self._stale:
+        if self._is_stale:
             self._sort()
         at = bisect_right(self._ids, key) - 1
         peer = self._hops[at]
@@ -210,13 +156,13 @@ class ChordTable:
 
     def next_after(self, node: bytes) -> Peer | None:
         """Return the first link after an id; None where this node comes first."""
-        if self._stale:
+        if self._is_stale:
             self._sort()
         return self._hops[bisect_right(self._ids, node) % len(self._ids)]
 
     def head(self) -> Peer | None:
         """Return the first live successor; None where this node knows no other."""
-        if self._stale:
+        if self._is_stale:
             self._sort()
         return self._head
 
@@ -232,12 +178,6 @@ class ChordTable:
                 if peer is not None:
                     yield peer
 
-    def clockwise(self) -> Sequence[Peer]:
-        """Return all live links, clockwise from this node."""
-        if self._stale:
-            self._sort()
-        return self._clockwise
-
     def _sort(self) -> None:
         """Rebuild what is kept sorted."""
         successors = list(self.successors())
@@ -252,30 +192,10 @@ class ChordTable:
         self._cuts = self._ids if self.state is None else sorted({*self._ids, self.state.prdc})
         self._routes = [None] * len(self._cuts)
         links.update((peer.id, peer) for peer in successors)
-        order = self._order = sorted(links)
-        at = self._first = bisect_right(order, self.id)
-        self._clockwise = [links[node] for node in order[at:] + order[:at]]
-        ends = [*(peer.id for peer in self._clockwise[1:]), self.id]
-        self._parts = list(zip(self._clockwise, ends, strict=True)) if self._clockwise else []
-        self._stale = False
+        self._cut(links)
+        self._is_stale = False
 
     # -- what others see -----------------------------------------------------------------------------------------------
-
-    def split(self, scope: bytes | None) -> list[tuple[Peer, bytes]]:
-        """Return the links before the end of a scope, each with the end of its own part."""
-        if self._stale:
-            self._sort()
-        if scope is None:
-            return list(self._parts)
-        if scope == self.id:
-            return []  # nothing lies between; from a node to itself only an origin has the whole circle
-        count = bisect_left(self._order, scope) - self._first
-        if scope < self.id:  # the scope goes round past zero
-            count += len(self._order)
-        parts = self._parts[:count]
-        if parts:
-            parts[-1] = (parts[-1][0], scope)
-        return parts
 
     def peers(self) -> tuple[Peer, ...]:
         """Return all live links and the predecessor, ordered by id."""

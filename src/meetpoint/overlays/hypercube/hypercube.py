@@ -73,19 +73,8 @@ class Hypercube(OverlayBase):
     """The hypercube as an `Overlay`."""
 
     __slots__ = (
-        "_healing",
-        "_left",
-        "_maintenance",
-        "_membership",
-        "_region_merge",
-        "_router",
-        "_runtime",
-        "_settings",
-        "_table",
-
-        "_upcalls",
-        "places",
-        "view",
+        "_healing", "_left", "_maintenance", "_membership", "_region_merge", "_router", "_runtime", "_settings",
+        "_table", "_upcalls", "places", "view",
     )  # fmt: skip
 
     def __init__(

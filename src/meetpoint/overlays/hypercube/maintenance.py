@@ -43,20 +43,8 @@ class HypercubeMaintenance:
     """Heartbeats and claims of one node."""
 
     __slots__ = (
-        "_acked",
-        "_announce",
-        "_failure_detector",
-        "_greeted_at",
-        "_heard",
-        "_runtime",
-        "_settings",
-        "_table",
-        "_takeover",
-        "life",
-        "look",
-        "lost",
-        "on_placeless",
-        "on_step",
+        "_acked", "_announce", "_failure_detector", "_greeted_at", "_heard", "_runtime", "_settings", "_table",
+        "_takeover", "life", "look", "lost", "on_placeless", "on_step",
     )  # fmt: skip
 
     def __init__(self, runtime: Runtime, table: HypercubeTable, settings: HypercubeSettings) -> None:

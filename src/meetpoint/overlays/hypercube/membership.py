@@ -34,7 +34,7 @@ from meetpoint.overlays.hypercube.rules import (
 )
 
 if TYPE_CHECKING:
-    from meetpoint.api.ids import Key, Peer
+    from meetpoint.api.ids import Peer
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.hypercube.maintenance import HypercubeMaintenance
     from meetpoint.overlays.hypercube.routing import HypercubeRouter, HypercubeTable, PeerState
@@ -67,21 +67,8 @@ class HypercubeMembership:
     """Joining of one node, and the help it gives to joiners."""
 
     __slots__ = (
-        "_announced",
-        "_contacts",
-        "_is_slow_retry",
-        "_last",
-        "_maintenance",
-        "_next_contact",
-        "_offered",
-        "_reservations",
-        "_restart_at",
-        "_retry_timer",
-        "_runtime",
-        "_settings",
-        "_table",
-        "_ticks",
-        "_tries",
+        "_announced", "_contacts", "_is_slow_retry", "_last", "_maintenance", "_next_contact", "_offered",
+        "_reservations", "_restart_at", "_retry_timer", "_runtime", "_settings", "_table", "_ticks", "_tries",
         "_waiting",
     )  # fmt: skip
 

@@ -15,20 +15,8 @@ from meetpoint.api.messages import Message
 from meetpoint.overlays.routing import FindOwner, OwnerFound, RoutedMessage
 
 __all__ = [
-    "MESSAGES",
-    "Heartbeat",
-    "HostSearch",
-    "HostedRegion",
-    "HypercubeFind",
-    "HypercubeFound",
-    "HypercubeJoin",
-    "HypercubeLeaving",
-    "HypercubeRouted",
-    "JoinRefused",
-    "Life",
-    "NeighbourRegion",
-    "Offer",
-    "RegionReserved",
+    "MESSAGES", "Heartbeat", "HostSearch", "HostedRegion", "HypercubeFind", "HypercubeFound", "HypercubeJoin",
+    "HypercubeLeaving", "HypercubeRouted", "JoinRefused", "Life", "NeighbourRegion", "Offer", "RegionReserved",
     "StandBy",
 ]  # fmt: skip
 

@@ -22,18 +22,9 @@ from meetpoint.node.overlay import Span
 from meetpoint.node.runtime.ring import Ring
 
 __all__ = [
-    "DIMENSIONS_MAX",
-    "WHOLE",
-    "Region",
-    "apart",
-    "are_neighbours",
-    "distance",
-    "key_of",
-    "packed",
-    "point_of",
-    "span_of",
-    "unpacked",
-]
+    "DIMENSIONS_MAX", "WHOLE", "Region", "apart", "are_neighbours", "distance", "key_of", "packed", "point_of",
+    "span_of", "unpacked",
+]  # fmt: skip
 
 DIMENSIONS_MAX: Final = 4096
 """Bits of an id: as many as a schema has attributes. No path has more hops, and no node more than twice the links."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from meetpoint.api.ids import Key, NodeId, Peer
+from meetpoint.overlays.base import LinkTable
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.overlays.hypercube.messages import HypercubeFind, HypercubeFound, HypercubeRouted, Life
 from meetpoint.overlays.hypercube.regions import (
@@ -31,17 +32,12 @@ from meetpoint.overlays.hypercube.regions import (
     unpacked,
 )
 from meetpoint.overlays.hypercube.rules import Claim, Link, next_hop, overlap, resolved
+from meetpoint.overlays.routing import Deliver, FindOwner, OwnerFound, Router
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from meetpoint.api.ids import Key, Peer
     from meetpoint.node.overlay import Span
     from meetpoint.node.runtime.runtime import Runtime
-    from meetpoint.overlays.hypercube.regions import Region
     from meetpoint.overlays.hypercube.settings import HypercubeSettings
-
-from meetpoint.overlays.routing import Deliver, FindOwner, OwnerFound, Router
 
 __all__ = ["HypercubeRouter", "HypercubeTable", "HypercubeView", "PeerState", "Piece"]
 
@@ -93,32 +89,20 @@ class PeerState(msgspec.Struct):
     """Whether the node has not spoken itself."""
 
 
-class HypercubeTable:
+class HypercubeTable(LinkTable):
     """The pieces, partners and links of one node."""
 
     __slots__ = (
-        "_changed",
-        "_hosts",
-        "_is_stale",
-        "_on_change",
-        "_shape",
-        "_view",
-        "contacts",
-        "dimensions",
-        "id",
-        "joined",
-        "links",
-        "peer_states",
-        "pieces",
-        "sponsor",
-        "standbys",
-        "version",
+        "_hosts", "_shape", "dimensions", "joined", "links", "peer_states", "pieces", "sponsor", "standbys",
     )  # fmt: skip
 
-    def __init__(self, me: NodeId, dimensions: int, contacts: Contacts, tell_changes: Callable[[], None]) -> None:
-        self.id = me
+    _view: HypercubeView | None
+
+    def __init__(self, me: NodeId, dimensions: int, contacts: Contacts, on_change: Callable[[], None]) -> None:
+        super().__init__(me, contacts, on_change)
+        self.version = 1  # 0 is the version of links that were never told
+        self._is_stale = False
         self.dimensions = dimensions
-        self.contacts = contacts
         self.joined = False
         """Whether this node has had a place and has not left; one that looks for another is still a member."""
         self.pieces: dict[Region, Piece] = {}
@@ -129,12 +113,7 @@ class HypercubeTable:
         self._hosts: dict[Region, bytes] = {}  # the same
         self.sponsor: NodeId | None = None
         self.standbys: dict[bytes, Life] = {}
-        self.version = 1
-        self._on_change = tell_changes
-        self._changed = False
-        self._is_stale = False
         self._shape: object = None
-        self._view: HypercubeView | None = None
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
@@ -164,12 +143,6 @@ class HypercubeTable:
         self._view = None
         self._changed = True
         return True
-
-    def tell_changes(self) -> None:
-        """Report changes to the node, once a step."""
-        if self._changed:
-            self._changed = False
-            self._on_change()
 
     # -- questions -----------------------------------------------------------------------------------------------------
 

@@ -56,24 +56,10 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from meetpoint.overlays.hypercube.regions import Region, apart, distance
 
 __all__ = [
-    "EPOCH_MAX",
-    "FIRST_EPOCH",
-    "STANDBYS_MAX",
-    "TAKEOVER_EPOCHS",
-    "UNHEARD_EPOCH",
-    "Claim",
-    "Link",
-    "founding_regions",
-    "mirror_regions",
-    "next_hop",
-    "overlap",
-    "pass_join",
-    "pass_leave",
-    "resolved",
-    "subtract",
-    "takeover_point",
-    "uncovered",
-]
+    "EPOCH_MAX", "FIRST_EPOCH", "STANDBYS_MAX", "TAKEOVER_EPOCHS", "UNHEARD_EPOCH", "Claim", "Link",
+    "founding_regions", "mirror_regions", "next_hop", "overlap", "pass_join", "pass_leave", "resolved", "subtract",
+    "takeover_point", "uncovered",
+]  # fmt: skip
 
 FIRST_EPOCH: Final = 1
 """The epoch of the founders of a network."""

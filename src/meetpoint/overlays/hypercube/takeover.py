@@ -27,8 +27,6 @@ from meetpoint.overlays.hypercube.rules import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.hypercube.maintenance import HypercubeMaintenance
     from meetpoint.overlays.hypercube.routing import HypercubeTable, PeerState

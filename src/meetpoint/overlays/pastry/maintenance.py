@@ -52,27 +52,9 @@ class PastryMaintenance:
     """Greetings, leases and leaves of one node; it calls `ready` and `lost` when it gains or loses its place."""
 
     __slots__ = (
-        "_asked_at",
-        "_due",
-        "_greeting",
-        "_heard_at",
-        "_leases",
-        "_lives",
-        "_lost",
-        "_owed",
-        "_ready",
-        "_retiring",
-        "_rules",
-        "_runtime",
-        "_seen",
-        "_settings",
-        "_table",
-        "_ticks",
-        "_unanswered",
-        "_unready_timeout",
-        "_watches_left",
-        "joiner_ready",
-        "life",
+        "_asked_at", "_due", "_greeting", "_heard_at", "_leases", "_lives", "_lost", "_owed", "_ready", "_retiring",
+        "_rules", "_runtime", "_seen", "_settings", "_table", "_ticks", "_unanswered", "_unready_timeout",
+        "_watches_left", "joiner_ready", "life",
     )  # fmt: skip
 
     def __init__(

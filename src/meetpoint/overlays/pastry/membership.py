@@ -37,17 +37,8 @@ class PastryMembership:
     """Joining of one node, and the help it gives to joiners."""
 
     __slots__ = (
-        "_contacts",
-        "_first",
-        "_maintenance",
-        "_next_contact",
-        "_numbers",
-        "_retry_timer",
-        "_rules",
-        "_runtime",
-        "_settings",
-        "_table",
-        "_waiting",
+        "_contacts", "_first", "_maintenance", "_next_contact", "_numbers", "_retry_timer", "_rules", "_runtime",
+        "_settings", "_table", "_waiting",
     )  # fmt: skip
 
     def __init__(

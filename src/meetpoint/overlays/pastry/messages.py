@@ -17,20 +17,9 @@ from meetpoint.overlays.pastry.rules import LEFT, PastryState, PeerStatus
 from meetpoint.overlays.routing import FindOwner, OwnerFound, RoutedMessage
 
 __all__ = [
-    "MESSAGES",
-    "Greet",
-    "GreetReply",
-    "Life",
-    "NotMember",
-    "PastryFind",
-    "PastryFound",
-    "PastryJoin",
-    "PastryJoinReply",
-    "PastryLeaving",
-    "PastryRouted",
-    "decode_status",
-    "encode_status",
-]
+    "MESSAGES", "Greet", "GreetReply", "Life", "NotMember", "PastryFind", "PastryFound", "PastryJoin",
+    "PastryJoinReply", "PastryLeaving", "PastryRouted", "decode_status", "encode_status",
+]  # fmt: skip
 
 # -- leaves ------------------------------------------------------------------------------------------------------------
 

@@ -42,21 +42,9 @@ class Pastry(OverlayBase):
     places: Places | None = None
 
     __slots__ = (
-        "_founds",
-        "_healing",
-        "_left",
-        "_maintenance",
-        "_membership",
-        "_router",
-        "_rules",
-        "_runtime",
-        "_settings",
-        "_table",
-        "_ticks",
-        "_upcalls",
-        "_version",
-        "view",
-    )
+        "_founds", "_healing", "_left", "_maintenance", "_membership", "_router", "_rules", "_runtime", "_settings",
+        "_table", "_ticks", "_upcalls", "_version", "view",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -25,19 +25,16 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from meetpoint.api.ids import Key, NodeId, Peer
-from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.ring import Ring
+from meetpoint.overlays.base import RingTable
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.overlays.pastry.messages import PastryFind, PastryFound, PastryRouted
 from meetpoint.overlays.pastry.rules import LEFT, RIGHT, PastryState, is_ready
 from meetpoint.overlays.pastry.settings import PastrySettings
+from meetpoint.overlays.routing import Deliver, FindOwner, Router
 
 if TYPE_CHECKING:
-    from meetpoint.api.ids import Peer
     from meetpoint.node.runtime.runtime import Runtime
-    from meetpoint.overlays.pastry.settings import PastrySettings
-
-from meetpoint.overlays.routing import Deliver, FindOwner, Router
 
 __all__ = ["PastryRouter", "PastryTable", "PastryView"]
 
@@ -56,56 +53,28 @@ class PastryView:
     version: int
 
 
-class PastryTable:
+class PastryTable(RingTable):
     """The links of one node."""
 
-    __slots__ = (
-        "_cache",
-        "_changed",
-        "_checked",
-        "_clockwise",
-        "_covered",
-        "_ids",
-        "_leaves",
-        "_on_change",
-        "_parts",
-        "_peers",
-        "_rows",
-        "_settings",
-        "_stale",
-        "_view",
-        "contacts",
-        "id",
-        "joined",
-        "ring",
-        "state",
-        "version",
-    )
+    __slots__ = ("_cache", "_checked", "_covered", "_ids", "_leaves", "_peers", "_rows", "_settings", "joined", "state")
+
+    _view: PastryView | None
 
     def __init__(
-        self, me: NodeId, ring: Ring, contacts: Contacts, settings: PastrySettings, tell_changes: Callable[[], None]
+        self, me: NodeId, ring: Ring, contacts: Contacts, settings: PastrySettings, on_change: Callable[[], None]
     ) -> None:
-        self.id = me
-        self.ring = ring
-        self.contacts = contacts
+        super().__init__(me, ring, contacts, on_change)
         self.state: PastryState | None = None
-        self.version = 0
         self.joined = False
         """Whether this node has been ready and has not left; one that looks for another place is still a member."""
         self._settings = settings
-        self._on_change = tell_changes
-        self._changed = False
         self._checked = -1  # the version that was found good
-        self._stale = True
         self._rows: dict[tuple[int, int], bytes] = {}
         self._cache: dict[bytes, None] = {}  # the one met last comes last
         self._covered: tuple[int, int] = (0, 0)  # how far before and beyond this node its keys go
         self._ids: list[bytes] = []  # all live links, sorted
         self._peers: dict[bytes, Peer] = {}
         self._leaves: list[bytes] = []  # live leaves and this node, sorted
-        self._clockwise: list[Peer] = []  # live leaves and rows, clockwise from this node
-        self._parts: list[tuple[Peer, bytes]] = []  # the same, each with the id of the next; the last with this node's
-        self._view: PastryView | None = None
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
@@ -166,36 +135,13 @@ class PastryTable:
                 del self._cache[next(iter(self._cache))]
         self._cache[peer.id] = None
 
-    def suspect(self, peer: Peer, now: Instant) -> bool:
-        """Drop a peer from the links that was silent or has left; return whether that is news."""
-        if not self.contacts.suspect(peer, now):
-            return False
-        for slot in [slot for slot, node in self._rows.items() if node == peer.id]:
-            del self._rows[slot]
-        self._cache.pop(peer.id, None)
-        self._invalidate()
-        self._changed = self._changed or self._is_leaf(peer.id)
-        return True
-
-    def heard(self, peer: Peer) -> None:
-        """Note that a peer spoke as a member."""
-        if self.contacts.heard(peer):
-            self._invalidate()
-            self._changed = self._changed or self._is_leaf(peer.id)
-
-    def tell_changes(self) -> None:
-        """Report changed neighbours, if there are any; called when a step is complete."""
-        if self._changed:
-            self._changed = False
-            self._on_change()
-
-    def _is_leaf(self, node: bytes) -> bool:
+    def _is_neighbour(self, node: bytes) -> bool:
         return self.state is not None and node in self.state.leaves
 
-    def _invalidate(self) -> None:
-        self.version += 1
-        self._stale = True
-        self._view = None
+    def _drop(self, node: bytes) -> None:
+        for slot in [slot for slot, held in self._rows.items() if held == node]:
+            del self._rows[slot]
+        self._cache.pop(node, None)
 
     # -- digits --------------------------------------------------------------------------------------------------------
 
@@ -214,7 +160,7 @@ class PastryTable:
 
     def vacant(self, random: Random) -> Key | None:
         """Return a key whose owner would fill a free place in the routing table, or None."""
-        if self._stale:
+        if self._is_stale:
             self._sort()
         if not self._ids:
             return None
@@ -242,7 +188,7 @@ class PastryTable:
             return False
         if self.state.near[RIGHT] == self.id:
             return True
-        if self._stale:
+        if self._is_stale:
             self._sort()
         before, beyond = self._covered
         return self.ring.distance(self.id, key) <= beyond or self.ring.distance(key, self.id) <= before
@@ -253,7 +199,7 @@ class PastryTable:
         With `attempt`, one of the links after the best: a repeated lookup takes other routes, until it comes among
         leaves.
         """
-        if self._stale:
+        if self._is_stale:
             self._sort()
         if self._is_among_leaves(key):
             node = self._closest(self._leaves, key)
@@ -274,7 +220,7 @@ class PastryTable:
 
     def next_hop_beside(self, node: bytes) -> Peer | None:
         """Return the link nearest to a node's own id, except that node; None where this node is nearer than all."""
-        if self._stale:
+        if self._is_stale:
             self._sort()
         others = [each for each in self._ids if each != node]
         best = min(others, key=lambda each: self._apart(each, node), default=self.id)
@@ -334,16 +280,12 @@ class PastryTable:
         self._peers.update(links)
         self._ids = sorted(self._peers)
         self._leaves = sorted([*leaves, self.id])
-        order = sorted(links)
-        at = bisect_right(order, self.id)
-        self._clockwise = [links[node] for node in order[at:] + order[:at]]
-        ends = [*(peer.id for peer in self._clockwise[1:]), self.id]
-        self._parts = list(zip(self._clockwise, ends, strict=True)) if self._clockwise else []
+        self._cut(links)
         if self.state is not None:
             left, right = self.state.near
             before = (self.ring.distance(left, self.id) - 1) // 2
             self._covered = (before, self.ring.distance(self.id, right) // 2)
-        self._stale = False
+        self._is_stale = False
 
     def _live(self, nodes: Iterable[bytes]) -> dict[bytes, Peer]:
         found: dict[bytes, Peer] = {}
@@ -355,23 +297,9 @@ class PastryTable:
 
     # -- what others see -----------------------------------------------------------------------------------------------
 
-    def split(self, scope: bytes | None) -> list[tuple[Peer, bytes]]:
-        """Return the leaves and rows before the end of a scope, each with the end of its own part."""
-        if self._stale:
-            self._sort()
-        if scope is None:
-            return list(self._parts)
-        if scope == self.id:
-            return []  # nothing lies between; from a node to itself only an origin has the whole circle
-        span = self.ring.distance(self.id, scope)
-        parts = [part for part in self._parts if self.ring.distance(self.id, part[0].id) < span]
-        if parts:
-            parts[-1] = (parts[-1][0], scope)
-        return parts
-
     def peers(self) -> tuple[Peer, ...]:
         """Return all live links, ordered by id."""
-        if self._stale:
+        if self._is_stale:
             self._sort()
         return tuple(self._peers[node] for node in self._ids)
 
