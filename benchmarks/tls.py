@@ -28,7 +28,7 @@ import msgspec
 from meetpoint import connect
 from meetpoint.broker import run
 from meetpoint.broker.config import BrokerConfig, Tls
-from meetpoint.broker.transport.tls import Guard, Pipe
+from meetpoint.broker.transport.tls import TlsPipe, TlsPolicy
 from meetpoint.client import Network, Subscription
 from meetpoint.lab.bench.brokers.ours import BROKER, wait_ready
 from meetpoint.lab.bench.brokers.servers import HOST, free_port, running
@@ -157,9 +157,9 @@ async def measure(plain: Started, secured: Started, ca: Path, events: int, round
         return cells
 
 
-def handshake(guard: Guard) -> tuple[Pipe, Pipe]:
+def handshake(tls_policy: TlsPolicy) -> tuple[TlsPipe, TlsPipe]:
     """A dialler and whom it dials, who have come to know each other."""
-    dialler, dialled = guard.dial(), guard.accept()
+    dialler, dialled = tls_policy.dial(), tls_policy.accept()
     assert dialler is not None, "there are certificates"
     assert dialled is not None, "there are certificates"
     said = dialler.begin()
@@ -174,8 +174,8 @@ def alone(folder: Path, authority: Authority, rounds: int) -> str:
     """What TLS itself takes."""
     own = authority.issue("alone", (HOST,)).write_to(folder / "alone")
     files = Tls(certificate=str(own / "certificate.pem"), key=str(own / "key.pem"), ca=str(own / "ca.pem"))
-    guard = Guard(BrokerConfig(name="alone", tls=files))
-    dialler, dialled = handshake(guard)
+    tls_policy = TlsPolicy(BrokerConfig(name="alone", tls=files))
+    dialler, dialled = handshake(tls_policy)
 
     def median_us(work: Callable[[], object], times: int) -> float:
         found = []
@@ -186,7 +186,7 @@ def alone(folder: Path, authority: Authority, rounds: int) -> str:
             found.append((time.process_time() - begun) / times)
         return 1e6 * statistics.median(found)
 
-    parts = [f"a handshake {median_us(lambda: handshake(guard), 100) / 1000:.1f} ms"]
+    parts = [f"a handshake {median_us(lambda: handshake(tls_policy), 100) / 1000:.1f} ms"]
     for size in (100, 2_000, 65_536):
         data = bytes(size)
         took = median_us(lambda data=data: dialled.feed(dialler.wrap(data)), 2_000)  # type: ignore[misc]

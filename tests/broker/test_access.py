@@ -1,4 +1,4 @@
-"""Tokens at the door and behind it: who comes in, what it may do, and that nobody reaches what is another's."""
+"""Tokens in the handshake and after it: who may connect, what it may do, and that nobody reaches what is another's."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def is_refused(client: Caller, what: Question, says: str, *, retry: bool =
     assert isinstance(await client.get(SchemaOf()), SchemaIs)
 
 
-# -- the door ----------------------------------------------------------------------------------------------------------
+# -- the handshake -----------------------------------------------------------------------------------------------------
 
 
 def _forged(one: TestAuthority, other: TestAuthority) -> str:
@@ -118,11 +118,11 @@ def test_a_bad_token_is_refused_with_its_reason_counted_and_nothing_is_lost_for_
     made = [(kind, make(one, other), says) for kind, make, says in BAD_TOKENS]
 
     async def main() -> None:
-        async with broker(access=access(one)) as door, calling(door.address, token=one.token("ann")) as good:
+        async with broker(access=access(one)) as guarded, calling(guarded.address, token=one.token("ann")) as good:
             await good.subscribe("s", "x > 0")
             for number, (kind, token, says) in enumerate(made):
-                async with raw(door.address) as caller:
-                    before = door.counts.refusals[kind]
+                async with raw(guarded.address) as caller:
+                    before = guarded.counts.refusals[kind]
                     caller.send(Hello((1, 2), "", None, "", token))
                     no = await caller.next(HelloRejected)
                     assert says in no.reason
@@ -130,7 +130,7 @@ def test_a_bad_token_is_refused_with_its_reason_counted_and_nothing_is_lost_for_
                     assert "\n" not in no.reason
                     assert not no.retry
                     assert await caller.ended()
-                    assert door.counts.refusals[kind] == before + 1
+                    assert guarded.counts.refusals[kind] == before + 1
                 (word,) = await good.publish(event(number, x=1))
                 assert isinstance(word, Published)
                 await good.notified(1)
@@ -608,7 +608,7 @@ def test_who_operates_acts_on_everything_and_takes_nobodys_events(authority: Tes
     run(main())
 
 
-def test_a_badge_knows_every_question(authority: TestAuthority) -> None:
+def test_a_policy_knows_every_question(authority: TestAuthority) -> None:
     """What a client can ask and nobody has thought of here would be asked by everybody."""
     verifier = Verifier(authority.access["keys"], None, authority.network)
     policy = SessionPolicy(verifier.read(authority.token("ann"), time.time()))

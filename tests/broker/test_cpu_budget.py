@@ -1,4 +1,4 @@
-"""Whoever is in doubt has the time that others leave, and a small part of the rest."""
+"""Penalized connections have the time that others leave, and a small part of the rest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from meetpoint.broker.transport.cpu_budget import (
 from tests.broker.talking import broker, calling, event, raw, run, until
 
 
-def test_a_newcomer_is_in_doubt_until_a_few_things_it_said_were_good() -> None:
+def test_a_newcomer_has_a_penalty_until_a_few_things_it_said_were_good() -> None:
     assert NEWCOMER_PENALTY >= PENALIZED_FROM
     assert penalty_after(NEWCOMER_PENALTY, 1, 0) >= PENALIZED_FROM
     assert penalty_after(NEWCOMER_PENALTY, 3, 0) < PENALIZED_FROM
@@ -35,7 +35,7 @@ def test_a_newcomer_is_in_doubt_until_a_few_things_it_said_were_good() -> None:
 @pytest.mark.parametrize(
     ("refused_of_ten", "is_penalized"), [(0, False), (1, False), (2, False), (4, True), (10, True)]
 )
-def test_doubt_is_about_the_part_that_was_refused(refused_of_ten: int, is_penalized: bool) -> None:
+def test_the_penalty_is_about_the_part_that_was_refused(refused_of_ten: int, is_penalized: bool) -> None:
     for penalty in (0.0, 1.0):
         for _ in range(30):
             for number in range(10):
@@ -175,12 +175,12 @@ def test_what_was_said_before_a_connection_broke_counts() -> None:
                 client.writer.transport.abort()
             assert len(await other.notified(1500)) == 1500
             await until(lambda: len(one._clients.sessions) == 1, "the one that broke off is gone")
-            assert one._scheduler.leaving == 0
+            assert one._scheduler.finishing == 0
 
     run(main())
 
 
-def test_what_whoever_is_in_doubt_had_said_is_dropped_with_the_connection() -> None:
+def test_what_a_penalized_peer_had_said_is_dropped_with_the_connection() -> None:
     async def main() -> None:
         async with broker() as one:
             for _ in range(100):
@@ -189,6 +189,6 @@ def test_what_whoever_is_in_doubt_had_said_is_dropped_with_the_connection() -> N
             async with calling(one.address) as client:
                 assert isinstance((await client.publish(event(1, x=1)))[0], Published)
                 await until(lambda: not one._listener._waiting, "all others are gone")
-            assert one._scheduler.leaving == 0
+            assert one._scheduler.finishing == 0
 
     run(main())

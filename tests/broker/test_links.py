@@ -15,7 +15,7 @@ from meetpoint.broker.observe.logs import Log, Refusals
 from meetpoint.broker.observe.metrics import Counts
 from meetpoint.broker.peers.links import PeerLinks
 from meetpoint.broker.transport.connection import FlushScheduler
-from meetpoint.broker.transport.tls import Guard
+from meetpoint.broker.transport.tls import TlsPolicy
 from meetpoint.catalog import make_link_codec
 from meetpoint.node.cluster.directory import Sync
 from meetpoint.node.runtime.inputs import Input, PeerUnreachable
@@ -35,7 +35,7 @@ class Here:
         self.counts = Counts()
         self.links = PeerLinks(
             config(**said),
-            Guard(config(**said)),
+            TlsPolicy(config(**said)),
             FlushScheduler(asyncio.get_running_loop()),
             CODEC,
             self.counts,

@@ -11,7 +11,7 @@ from meetpoint.broker import Broker, BrokerConfig
 from meetpoint.broker.config import BrokerError, ConfigError
 from meetpoint.broker.startup import advice, advice_on_tls
 from meetpoint.broker.storage import StoreError
-from meetpoint.broker.transport.tls import Guard
+from meetpoint.broker.transport.tls import TlsPolicy
 from meetpoint.schemes.dmm.rules import DmmSettings
 from meetpoint.schemes.reach import ReachSettings
 from tests.broker.securing import tls_of
@@ -101,12 +101,12 @@ def test_a_certificate_that_ends_or_names_another_host_is_warned_of(tmp_path: Pa
         (("elsewhere.example.org",), 15, ["does not name 127.0.0.1, where this broker is reached"]),
     ):
         said = BrokerConfig(tls=tls_of(ours.broker("a", *hosts, days=days)))
-        found = advice_on_tls(said, Guard(said), "127.0.0.1:7400")
+        found = advice_on_tls(said, TlsPolicy(said), "127.0.0.1:7400")
         assert len(found) == len(says)
         assert all(part in each.problem for part, each in zip(says, found, strict=True))
-    assert not advice_on_tls(BrokerConfig(), Guard(BrokerConfig()), "127.0.0.1:7400")
+    assert not advice_on_tls(BrokerConfig(), TlsPolicy(BrokerConfig()), "127.0.0.1:7400")
     said = BrokerConfig(tls=tls_of(ours.broker("a", "Broker.Example.org")))
-    assert not advice_on_tls(said, Guard(said), "broker.EXAMPLE.org:7400")
+    assert not advice_on_tls(said, TlsPolicy(said), "broker.EXAMPLE.org:7400")
 
 
 def test_a_schema_that_reach_can_do_nothing_with_is_refused() -> None:

@@ -96,7 +96,7 @@ def test_a_broker_is_called_as_its_certificate_says(ours: TestAuthority) -> None
     run(main())
 
 
-# -- strangers at the door ---------------------------------------------------------------------------------------------
+# -- strangers at the port ---------------------------------------------------------------------------------------------
 
 
 async def turned_away(one: Broker, context: ssl.SSLContext | None, hello: Hello) -> str:

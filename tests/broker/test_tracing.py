@@ -335,7 +335,7 @@ def test_questions_that_name_no_event_are_known_by_their_step_and_by_their_answe
     answered = codec.encode(ListReply(()))
     arc = KeyRange(b"k" * 20, b"k" * 20)
 
-    def errand(number: int) -> Send:
+    def keyed(number: int) -> Send:
         return Send(A, KeyedRequest(b"k" * 20, b"k" * 20, Standing.me, number, 0, asked))
 
     def done(number: int) -> Received:
@@ -345,10 +345,10 @@ def test_questions_that_name_no_event_are_known_by_their_step_and_by_their_answe
     published = [Trace(KEY, "published", content=event(1)), Trace(other, "published", content=event(2))]
     tracer.on_step(ClientRequest(1, Publish(event(1))), published, 1)
     beside = Send(A, DeliverToHome(9, HomeId(b"h" * 20), other, 0, (), event(2)))
-    both: list[Effect] = [Answer(1, Published(KEY)), errand(1), beside, Answer(2, Published(other)), errand(2)]
+    both: list[Effect] = [Answer(1, Published(KEY)), keyed(1), beside, Answer(2, Published(other)), keyed(2)]
     tracer.on_step(Persisted(1), both, 2)
-    tracer.on_step(done(2), [errand(3)], 3)
-    tracer.on_step(done(1), [errand(4)], 4)
+    tracer.on_step(done(2), [keyed(3)], 3)
+    tracer.on_step(done(1), [keyed(4)], 4)
     told = tracer.followed("e1", (), 5)
     assert told is not None
     assert told.event == KEY

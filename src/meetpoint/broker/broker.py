@@ -40,7 +40,7 @@ from meetpoint.broker.startup import Bootstrap, advice, advice_on_tls, check_rec
 from meetpoint.broker.storage import Store, StoreState
 from meetpoint.broker.transport.connection import FlushScheduler
 from meetpoint.broker.transport.sockets import listen_at
-from meetpoint.broker.transport.tls import Guard
+from meetpoint.broker.transport.tls import TlsPolicy
 from meetpoint.catalog import make_codec, make_node
 from meetpoint.errors import MeetpointError
 from meetpoint.language.schema.schema import Schema
@@ -113,7 +113,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         self._stopped: asyncio.Future[int] = loop.create_future()
         schema = _read_schema(config.schema)
-        self._guard = Guard(config)
+        self._tls_policy = TlsPolicy(config)
         self._access = Authorizer(config, self.log)
         with contextlib.ExitStack() as undo:
             sock = listen_at(parse_address(config.listen, "listen"), "listen")
@@ -125,9 +125,9 @@ class Broker:
             self.address = config.advertise or str(
                 parse_address(config.listen, "listen")._replace(port=sock.getsockname()[1])
             )
-            names = [known.name for known in (self._guard.identity, store.identity) if known is not None]
+            names = [known.name for known in (self._tls_policy.identity, store.identity) if known is not None]
             self.name = config.name or next(iter(names), self.address)
-            self._guard.check_name(self.name)
+            self._tls_policy.check_name(self.name)
             self.log.broker = self.name
             store.set_identity(self.name, config.network, config.network_config().scheme)
             check_records(config, store.recovered.records)
@@ -168,10 +168,10 @@ class Broker:
             self.node, self._clock, self._store, scheduler, self.counts, self.log, self._on_left, self._fail
         )  # fmt: skip
         self._links = PeerLinks(
-            config, self._guard, scheduler, codec, self.counts, self.log, self.refusals, me, self._driver.submit
+            config, self._tls_policy, scheduler, codec, self.counts, self.log, self.refusals, me, self._driver.submit
         )  # fmt: skip
         self._bootstrap = Bootstrap(
-            config, self._guard, scheduler, self.refusals, self.log, me, self._knows_others(me), self._say_why_not
+            config, self._tls_policy, scheduler, self.refusals, self.log, me, self._knows_others(me), self._say_why_not
         )  # fmt: skip
         self._clients = ClientRegistry(
             self.node, config.limits, self.counts, self.log, self.refusals, self._access, self._driver.submit
@@ -193,7 +193,7 @@ class Broker:
         )
         self._queries.state = introspection.state = lambda: self.state
         self._listener = Listener(
-            config, self._guard, scheduler, self.counts, self._links, self._clients, lambda: self.node.me
+            config, self._tls_policy, scheduler, self.counts, self._links, self._clients, lambda: self.node.me
         )
         if config.feedback is not None:
             self._feedback = FeedbackLoader(config.feedback, self.counts, self.log, self._driver.submit)
@@ -233,7 +233,7 @@ class Broker:
         """Read certificates, keys of tokens and revocations again; open connections stay unless revoked."""
         if not self._is_built:
             return  # it reads them in a moment
-        parts: list[Callable[[], None]] = [self._guard.reload, self._clients.access.reload]
+        parts: list[Callable[[], None]] = [self._tls_policy.reload, self._clients.access.reload]
         if self._admin is not None:
             parts.append(self._admin.reload)
         for part in parts:
@@ -248,7 +248,7 @@ class Broker:
         self._say_advice()
 
     def _say_advice(self) -> None:
-        for said in (*advice(self.config), *advice_on_tls(self.config, self._guard, self.address)):
+        for said in (*advice(self.config), *advice_on_tls(self.config, self._tls_policy, self.address)):
             self.log.say(logging.WARNING, "settings", **said._asdict())
 
     # -- finding the network -------------------------------------------------------------------------------------------
@@ -471,7 +471,7 @@ class Broker:
             "disk_full": measures.full,
             "clock_off_seconds": self._clock.off_s,
             "unarchived_events": 0 if self._archiver is None else self._archiver.waiting,
-            "certificate_expires_seconds": self._guard.expires,
+            "certificate_expires_seconds": self._tls_policy.expires,
         }
         return {name: float(value) for name, value in found.items()}
 

@@ -20,7 +20,7 @@ from meetpoint.broker.peers.links import InboundLink, PeerLinks
 from meetpoint.broker.transport.connection import HANDSHAKE, Connection, FlushScheduler, Role
 from meetpoint.broker.transport.cpu_budget import NEWCOMER_PENALTY
 from meetpoint.broker.transport.sockets import BACKLOG, handles
-from meetpoint.broker.transport.tls import Guard, TlsError
+from meetpoint.broker.transport.tls import TlsError, TlsPolicy
 from meetpoint.catalog import make_link_codec, signature_difference
 
 __all__ = ["Listener"]
@@ -34,7 +34,7 @@ class Listener:
     def __init__(
         self,
         config: BrokerConfig,
-        guard: Guard,
+        tls_policy: TlsPolicy,
         scheduler: FlushScheduler,
         counts: Counts,
         links: PeerLinks,
@@ -42,7 +42,7 @@ class Listener:
         me: Callable[[], Peer],
     ) -> None:
         self.config = config
-        self.guard = guard
+        self.tls_policy = tls_policy
         self.scheduler = scheduler
         self.counts = counts
         self.links = links
@@ -57,7 +57,7 @@ class Listener:
         self._server = await self.scheduler.loop.create_server(self._connection, sock=sock, backlog=BACKLOG)
 
     def _connection(self) -> Connection:
-        connection = Connection(self.scheduler, self.config.limits, self._handshake, self.guard.accept())
+        connection = Connection(self.scheduler, self.config.limits, self._handshake, self.tls_policy.accept())
         connection.penalty = NEWCOMER_PENALTY
         return connection
 
@@ -139,7 +139,7 @@ class _Handshake:
         if self._listener.is_closing:
             return Rejection("stopping", "this broker stops; ask another", retry=True)
         shown, id_ = self._connection.certificate, None if hello.peer is None else hello.peer.id
-        if (shown or id_) and (untrue := self._listener.guard.why_not(shown, id_)) is not None:
+        if (shown or id_) and (untrue := self._listener.tls_policy.why_not(shown, id_)) is not None:
             return Rejection(*untrue)
         return self._why_no_client(hello) if hello.peer is None else self._why_no_broker(hello.peer, hello.way)
 

@@ -32,7 +32,7 @@ from meetpoint.broker.config import BrokerConfig, BrokerError, parse_address
 from meetpoint.broker.observe.logs import Log, Refusals
 from meetpoint.broker.peers.dialer import Refusal, dial
 from meetpoint.broker.transport.connection import Connection, FlushScheduler
-from meetpoint.broker.transport.tls import Guard
+from meetpoint.broker.transport.tls import TlsPolicy
 from meetpoint.matching.matcher import postponed_index
 from meetpoint.node.runtime.records import Record
 
@@ -48,7 +48,7 @@ class Bootstrap:
     def __init__(
         self,
         config: BrokerConfig,
-        guard: Guard,
+        tls_policy: TlsPolicy,
         scheduler: FlushScheduler,
         refusals: Refusals,
         log: Log,
@@ -57,7 +57,7 @@ class Bootstrap:
         say: Callable[[str], None],
     ) -> None:
         self._config = config
-        self._guard = guard
+        self._tls_policy = tls_policy
         self._scheduler = scheduler
         self._refusals = refusals
         self._log = log
@@ -108,7 +108,7 @@ class Bootstrap:
 
         hello = Hello(self._config.wire_versions, self._config.network, self._me, way=self._config.way)
         try:
-            connection = await dial(self._config, self._guard, self._scheduler, address, hello, welcomed)
+            connection = await dial(self._config, self._tls_policy, self._scheduler, address, hello, welcomed)
             connection.close("it was only a question")
         except Refusal as refusal:
             if refusal.kind:  # it is not believed: whoever sits at an address cannot keep this broker from starting
@@ -162,17 +162,17 @@ def advice(config: BrokerConfig) -> list[Advice]:
     return found
 
 
-def advice_on_tls(config: BrokerConfig, guard: Guard, address: str) -> list[Advice]:
+def advice_on_tls(config: BrokerConfig, tls_policy: TlsPolicy, address: str) -> list[Advice]:
     """Return the warnings for a certificate, at the start and after it was read again."""
     found: list[Advice] = []
-    if guard.identity is None:
+    if tls_policy.identity is None:
         return found
     certificate, host = config.tls.certificate, parse_address(address, "address").host
-    left_s = guard.expires - time.time()
+    left_s = tls_policy.expires - time.time()
     if left_s < CERTIFICATE_S_MIN:
         problem = f"tls.certificate {certificate} ends in {max(0.0, left_s / 86_400):.1f} days"
         found.append(Advice(problem, "have another issued (meetpoint ca issue), copy it there, and send SIGHUP"))
-    if not guard.names(host):
+    if not tls_policy.names(host):
         problem = f"tls.certificate {certificate} does not name {host}, where this broker is reached: clients refuse it"
         found.append(Advice(problem, f"have one issued with --address {host} (meetpoint ca issue), and send SIGHUP"))
     return found

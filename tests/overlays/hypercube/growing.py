@@ -37,10 +37,10 @@ __all__ = [
     "broken",
     "even",
     "grown",
-    "heir",
     "lopsided",
     "path",
     "seen",
+    "taker",
 ]
 
 
@@ -285,6 +285,6 @@ def path(cube: Cube, start: Region, target: int, avoid: frozenset[Region] = froz
     return way
 
 
-def heir(cube: Cube, region: Region) -> Region:
+def taker(cube: Cube, region: Region) -> Region:
     """Who sees to a region whose host is silent, as found by routing from any of its neighbours."""
     return path(cube, cube.links(region)[0], takeover_point(region), frozenset((region,)))[-1]

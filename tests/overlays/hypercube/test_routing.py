@@ -9,7 +9,7 @@ import pytest
 
 from meetpoint.overlays.hypercube.regions import Region, apart, distance
 from meetpoint.overlays.hypercube.rules import next_hop
-from tests.overlays.hypercube.growing import Cube, Made, even, grown, heir, lopsided, path
+from tests.overlays.hypercube.growing import Cube, Made, even, grown, lopsided, path, taker
 
 SIZES = [1, 2, 3, 5, 7, 11, 16, 23, 40, 63]
 
@@ -80,7 +80,7 @@ def test_a_message_for_a_node_that_is_down_stops_beside_it() -> None:
 def test_who_sees_to_a_silent_region_is_found_by_routing_round_it(count: int) -> None:
     cube = churned(6, count, random.Random(count))
     for silent in cube.members:
-        assert silent.sibling.holds(heir(cube, silent))
+        assert silent.sibling.holds(taker(cube, silent))
 
 
 def test_any_step_that_leads_nearer_will_do_where_the_right_links_are_missing() -> None:

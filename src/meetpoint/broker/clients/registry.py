@@ -247,9 +247,9 @@ class ClientRegistry:
         if session in self.sessions:
             del self.sessions[session]
             self.quotas.disconnected(session.key)
-        if session.connection.gave_up is not None:
+        if session.connection.closed_for is not None:
             self.counts.totals["stalls"] += 1
-            session.refuse(*session.connection.gave_up)
+            session.refuse(*session.connection.closed_for)
         self._waiting.pop(session, None)
         if session in self._paused:
             self._paused.pop(session).cancel()

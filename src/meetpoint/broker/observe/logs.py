@@ -94,7 +94,7 @@ FIELD_CHARS: Final = 500
 """Length to which any other field is cut."""
 
 KINDS: Final = {
-    # the door
+    # handshakes
     "handshake_late": "A connection did not say who it is in time",
     "handshakes_full": "Too many connections had not said who they are",
     "handshake": "The first words were no hello, or one that makes no sense",

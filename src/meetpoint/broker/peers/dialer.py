@@ -12,7 +12,7 @@ from meetpoint.api.handshake import Hello, HelloRejected, Welcome
 from meetpoint.api.messages import Message
 from meetpoint.broker.config import Address, BrokerConfig, parse_address
 from meetpoint.broker.transport.connection import HANDSHAKE, Connection, FlushScheduler
-from meetpoint.broker.transport.tls import Guard, TlsError
+from meetpoint.broker.transport.tls import TlsError, TlsPolicy
 
 __all__ = ["Refusal", "dial"]
 
@@ -31,7 +31,7 @@ class Refusal(Exception):  # noqa: N818 - it is no error of anybody's here
 
 async def dial(
     config: BrokerConfig,
-    guard: Guard,
+    tls_policy: TlsPolicy,
     scheduler: FlushScheduler,
     address: str,
     hello: Hello,
@@ -40,11 +40,11 @@ async def dial(
     """Connect to a broker, check who it is, and shake hands; raise OSError, TimeoutError or Refusal."""
     loop = scheduler.loop
     answer: asyncio.Future[None] = loop.create_future()
-    role = _DialHandshake(guard, answer, welcomed)
+    role = _DialHandshake(tls_policy, answer, welcomed)
     sock = await asyncio.wait_for(_connect(loop, parse_address(address, "address"), config), config.limits.dial_s)
     try:
         _, connection = await loop.create_connection(
-            lambda: Connection(scheduler, config.limits, role.on, guard.dial()), sock=sock
+            lambda: Connection(scheduler, config.limits, role.on, tls_policy.dial()), sock=sock
         )
     except BaseException:
         sock.close()
@@ -100,9 +100,9 @@ class _DialHandshake:
     """The dialler's side of a handshake."""
 
     def __init__(
-        self, guard: Guard, answer: asyncio.Future[None], welcomed: Callable[[Connection, Welcome], None]
+        self, tls_policy: TlsPolicy, answer: asyncio.Future[None], welcomed: Callable[[Connection, Welcome], None]
     ) -> None:
-        self._guard = guard
+        self._tls_policy = tls_policy
         self._answer = answer
         self._welcomed = welcomed
         self._connection: Connection
@@ -116,7 +116,7 @@ class _DialHandshake:
             return
         if isinstance(message, Welcome):
             try:
-                if (why := self._guard.why_not(self._connection.certificate, message.broker.id)) is not None:
+                if (why := self._tls_policy.why_not(self._connection.certificate, message.broker.id)) is not None:
                     raise Refusal(why.reason, retry=False, kind=why.kind)
                 self._welcomed(self._connection, message)
             except Refusal as refusal:

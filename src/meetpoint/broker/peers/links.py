@@ -27,7 +27,7 @@ from meetpoint.broker.observe.metrics import Counts
 from meetpoint.broker.peers.dialer import Refusal, dial
 from meetpoint.broker.transport.connection import HANDSHAKE, Connection, FlushScheduler
 from meetpoint.broker.transport.sockets import is_out_of_handles
-from meetpoint.broker.transport.tls import Guard
+from meetpoint.broker.transport.tls import TlsPolicy
 from meetpoint.errors import MeetpointError
 from meetpoint.node.runtime.inputs import Input, PeerUnreachable, Received
 
@@ -124,7 +124,7 @@ class PeerLink:
         config = self._links.config
         hello = Hello(config.wire_versions, config.network, self._said, way=config.way)
         try:
-            await dial(config, self._links.guard, self._links.scheduler, self.address, hello, self._welcomed)
+            await dial(config, self._links.tls_policy, self._links.scheduler, self.address, hello, self._welcomed)
         except (OSError, TimeoutError, Refusal, MeetpointError, UnicodeError) as error:
             self._task = None
             self._failed(error)
@@ -231,7 +231,7 @@ class PeerLinks:
     def __init__(
         self,
         config: BrokerConfig,
-        guard: Guard,
+        tls_policy: TlsPolicy,
         scheduler: FlushScheduler,
         codec: Codec,
         counts: Counts,
@@ -241,7 +241,7 @@ class PeerLinks:
         submit: Callable[[Input], None],
     ) -> None:
         self.config = config
-        self.guard = guard
+        self.tls_policy = tls_policy
         self.scheduler = scheduler
         self.counts = counts
         self.log = log
@@ -287,7 +287,7 @@ class PeerLinks:
         ends = [end for link in self._links.values() if (end := link.end) is not None]
         ends += [(connection, inlet.source) for connection, inlet in self.inbound.items()]
         for connection, id_ in ends:
-            if (why := self.guard.why_not(connection.certificate, id_)) is not None:
+            if (why := self.tls_policy.why_not(connection.certificate, id_)) is not None:
                 self.expel(connection, why.kind, why.reason)
 
     def expel(self, connection: Connection, kind: str, reason: str) -> None:
@@ -309,8 +309,8 @@ class PeerLinks:
 
     def ended(self, connection: Connection) -> None:
         """Count and log the end of a connection that was closed for making no progress."""
-        if connection.gave_up is not None:
-            kind, reason = connection.gave_up
+        if connection.closed_for is not None:
+            kind, reason = connection.closed_for
             self.counts.totals["stalls"] += 1
             self.refusals.refuse(kind, address=connection.host, reason=reason)
 

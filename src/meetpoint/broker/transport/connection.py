@@ -22,7 +22,7 @@ from meetpoint.api.messages import Message
 from meetpoint.broker.config import Limits
 from meetpoint.broker.transport.cpu_budget import PENALIZED_FROM, CpuBudget, penalty_after
 from meetpoint.broker.transport.sockets import tune
-from meetpoint.broker.transport.tls import TLS_FIRST_BYTE, Pipe, TlsError
+from meetpoint.broker.transport.tls import TLS_FIRST_BYTE, TlsError, TlsPipe
 
 __all__ = ["HANDSHAKE", "SLICE_S", "Connection", "FlushScheduler", "Role"]
 
@@ -35,7 +35,7 @@ PENALIZED_SLICE_S: Final = 0.001
 """The same for a connection with a penalty."""
 SLICE_CHECK: Final = 16
 """Number of messages after which the time is checked."""
-LEAVING_MAX: Final = 64
+FINISHING_MAX: Final = 64
 """Number of closed connections whose last messages are still processed; those of others are dropped."""
 WRITE_HIGH: Final = 1 << 20
 """Number of bytes that wait in a transport when it is full."""
@@ -50,7 +50,7 @@ class FlushScheduler:
         self._is_expected = False
         self.checks: list[Callable[[], None]] = []
         self.cpu_budget = CpuBudget(loop)
-        self.leaving = 0
+        self.finishing = 0
         """Number of closed connections whose last messages are still being processed."""
 
     def mark(self, connection: Connection) -> None:
@@ -93,10 +93,10 @@ class Connection(asyncio.Protocol):
     """A TCP connection, with TLS inside where there is a pipe. Its first role is the handshake's; another follows."""
 
     def __init__(
-        self, scheduler: FlushScheduler, limits: Limits, role: Callable[[Connection], Role], pipe: Pipe | None = None
+        self, scheduler: FlushScheduler, limits: Limits, role: Callable[[Connection], Role], pipe: TlsPipe | None = None
     ) -> None:
         self._pipe = pipe
-        self._has_heard = False
+        self._has_received = False
         self.certificate: bytes | None = None
         """The certificate of the other side, signed by the authority, DER; None of most clients, and without TLS."""
         self._scheduler = scheduler
@@ -110,15 +110,15 @@ class Connection(asyncio.Protocol):
         self._out_bytes = 0
         self._is_marked = False
         self._backlog: deque[Piece] = deque()
-        self._is_going_on = False
+        self._is_resuming = False
         self.is_held = False
         """Whether nothing is read from it, for now."""
         self.penalty = 0.0
         """The part of recent messages that was refused."""
         self.refusals = 0
         """Number of messages that were refused since that was last checked."""
-        self._is_leaving = False
-        self._has_to_wait = False
+        self._is_finishing = False
+        self._waits_for_cpu = False
         self._is_reading = True
         self._has_begun = False
         self.is_over = False
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
         self.bytes_in = 0
         self.bytes_out = 0
         self._reason = ""
-        self.gave_up: tuple[str, str] | None = None
+        self.closed_for: tuple[str, str] | None = None
         """The kind and the reason of the refusal, where it was closed for making no progress."""
         self._stalled: tuple[int, float] | None = None
         self._frame_since: tuple[int, float] | None = None
@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
     # -- beginning -----------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop."""
+        """Begin on a new transport; called by the event loop."""
         transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         if self.is_over:
             return transport.abort()  # it was turned away at once
@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
     # -- what comes ----------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Called by the loop."""
+        """Take received bytes; called by the event loop."""
         if self.penalty < PENALIZED_FROM:
             self._receive(data)
         else:
@@ -175,10 +175,10 @@ class Connection(asyncio.Protocol):
         """Charge the time since then to the CPU budget, and wait where that is spent."""
         self._scheduler.cpu_budget.spend(perf_counter() - begin)
         self._wait_if_penalized()
-        self._go_on()
+        self._resume()
 
     def _receive(self, data: bytes) -> None:
-        if self._pipe is not None or not self._has_heard:
+        if self._pipe is not None or not self._has_received:
             try:
                 data = self._unwrap(data)
             except TlsError as error:
@@ -186,7 +186,7 @@ class Connection(asyncio.Protocol):
                 self.close(str(error))
                 return
         if data:
-            self._hear(data)
+            self._read_frames(data)
         if self._pipe is not None and self._pipe.has_ended and self.transport is not None:
             self.transport.write(self._pipe.goodbye())
             self.transport.close()  # what has come is taken when that is done, as where there is no TLS
@@ -194,8 +194,8 @@ class Connection(asyncio.Protocol):
     def _unwrap(self, data: bytes) -> bytes:
         """Take off TLS; a peer that wrongly speaks TLS, or does not, gets an error that it can read."""
         pipe = self._pipe
-        if not self._has_heard:
-            self._has_heard = True
+        if not self._has_received:
+            self._has_received = True
             is_tls = data[0] == TLS_FIRST_BYTE
             if pipe is None and is_tls:
                 raise TlsError("tls", "this port speaks no TLS: connect by mp://, or give the broker a certificate")
@@ -216,7 +216,7 @@ class Connection(asyncio.Protocol):
             self.flush()
         return said
 
-    def _hear(self, data: bytes) -> None:
+    def _read_frames(self, data: bytes) -> None:
         self.bytes_in += len(data)
         had_begun = self._has_begun
         try:
@@ -230,13 +230,13 @@ class Connection(asyncio.Protocol):
                 self.role.refused(error)
                 self.close(str(error))
             return
-        if not self._is_going_on:
+        if not self._is_resuming:
             self._process_some()
         if had_begun != self._has_begun and self._reader.held and not self.is_over:
-            self._hear(b"")  # what came with the handshake was kept back until it was known how to read it
+            self._read_frames(b"")  # what came with the handshake was kept back until it was known how to read it
 
     def _process_more(self) -> None:
-        self._is_going_on = False
+        self._is_resuming = False
         begin, was_penalized = perf_counter(), self.penalty >= PENALIZED_FROM
         self._process_some()
         if was_penalized:
@@ -247,19 +247,19 @@ class Connection(asyncio.Protocol):
         until = perf_counter() + (PENALIZED_SLICE_S if is_penalized else SLICE_S)
         count = 0
         while backlog and not self.is_over and self._may_process:
-            self._take(backlog.popleft())
+            self._process_one(backlog.popleft())
             count += 1
             if not count % SLICE_CHECK and perf_counter() > until:
                 break
         if is_penalized or self.refusals:
             refused, self.refusals = self.refusals, 0
             self.penalty = penalty_after(self.penalty, max(0, count - refused), refused)
-        if self._is_leaving and not backlog:
+        if self._is_finishing and not backlog:
             self._end()
         else:
-            self._go_on()
+            self._resume()
 
-    def _take(self, piece: Piece) -> None:
+    def _process_one(self, piece: Piece) -> None:
         try:
             message = self.codec.decode(piece)
         except WireError as error:
@@ -272,32 +272,32 @@ class Connection(asyncio.Protocol):
         """Stop or go on reading and processing."""
         if self.is_held != held:
             self.is_held = held
-            self._go_on()
+            self._resume()
 
     def _wait_if_penalized(self) -> None:
         """Wait for the CPU budget, if this connection has a penalty."""
         if (
             self.penalty >= PENALIZED_FROM
-            and not self._has_to_wait
+            and not self._waits_for_cpu
             and not self.is_over
             and self._scheduler.cpu_budget.is_spent
         ):
-            self._has_to_wait = True
-            self._scheduler.cpu_budget.wait(self._waited)
+            self._waits_for_cpu = True
+            self._scheduler.cpu_budget.wait(self._on_cpu_time)
             self._set_reading()
 
-    def _waited(self) -> None:
-        self._has_to_wait = False
-        self._go_on()
+    def _on_cpu_time(self) -> None:
+        self._waits_for_cpu = False
+        self._resume()
 
     @property
     def _may_process(self) -> bool:
-        return not (self.is_held or self.is_full or self._has_to_wait)
+        return not (self.is_held or self.is_full or self._waits_for_cpu)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """Process what was left, if that is allowed."""
-        if self._backlog and self._may_process and not self._is_going_on and not self.is_over:
-            self._is_going_on = True
+        if self._backlog and self._may_process and not self._is_resuming and not self.is_over:
+            self._is_resuming = True
             self._scheduler.loop.call_soon(self._process_more)
         self._set_reading()
 
@@ -314,7 +314,7 @@ class Connection(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         """Send a message at the end of this turn."""
-        if self._is_leaving:
+        if self._is_finishing:
             return
         self._out.append(data)
         self._out_bytes += len(data)
@@ -344,18 +344,18 @@ class Connection(asyncio.Protocol):
         return self._out_bytes + self.transport.get_write_buffer_size()
 
     def pause_writing(self) -> None:
-        """Called by the loop: the other side does not take what is written."""
+        """Hold back what is to be sent, as the other side reads too slowly; called by the event loop."""
         self.is_full = True
         self._stalled = None
         self._set_reading()
 
     def resume_writing(self) -> None:
-        """Called by the loop."""
+        """Go on sending; called by the event loop."""
         self.is_full = False
         self._stalled = None
         if not self.is_over:
             self.role.drained()
-            self._go_on()
+            self._resume()
 
     # -- ending --------------------------------------------------------------------------------------------------------
 
@@ -377,17 +377,17 @@ class Connection(asyncio.Protocol):
         self._end()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Called by the loop."""
+        """Finish after the transport has closed; called by the event loop."""
         self._reason = self._reason or (str(error) if error else "the other side closed it")
         if isinstance(error, OSError) and error.errno == errno.ETIMEDOUT and not self.is_over:
-            self.gave_up = "stalled", self._reason  # the kernel was quicker (`tune`)
+            self.closed_for = "stalled", self._reason  # the kernel was quicker (`tune`)
         self.transport = None
         self.is_full = False
         scheduler = self._scheduler
-        if self._backlog and not self.is_over and self.penalty < PENALIZED_FROM and scheduler.leaving < LEAVING_MAX:
-            scheduler.leaving += 1
-            self._is_leaving = True  # what was said before counts, and is taken in its turns
-            self._go_on()
+        if self._backlog and not self.is_over and self.penalty < PENALIZED_FROM and scheduler.finishing < FINISHING_MAX:
+            scheduler.finishing += 1
+            self._is_finishing = True  # what was said before counts, and is taken in its turns
+            self._resume()
         else:
             self._end()
 
@@ -396,7 +396,7 @@ class Connection(asyncio.Protocol):
             self.is_over = True
             self._backlog.clear()
             self._out.clear()
-            self._scheduler.leaving -= self._is_leaving
+            self._scheduler.finishing -= self._is_finishing
             self.role.closed(self._reason)
 
     # -- what takes too long -------------------------------------------------------------------------------------------
@@ -421,7 +421,7 @@ class Connection(asyncio.Protocol):
             self._frame_since = None
 
     def _give_up(self, kind: str, reason: str) -> None:
-        self.gave_up = kind, reason
+        self.closed_for = kind, reason
         self.abort(reason)
 
     @property

@@ -4,10 +4,10 @@ A broker has a certificate of the network's authority, which names the network a
 name, so a peer that says it is a broker must have a certificate for just that name: another id is a forged one. Both
 ends check: the one that was dialled, and the dialler, also before it joins. Clients need no certificate.
 
-TLS runs inside of `Connection` (`Pipe` turns bytes into bytes) and not in the event loop's transport, for three
+TLS runs inside of `Connection` (`TlsPipe` turns bytes into bytes) and not in the event loop's transport, for three
 reasons: a handshake that fails is reported with its reason and counted; a peer without TLS gets an answer that it can
-read; and certificates are read anew (`Guard.reload`) for connections to come, while open ones stay. Nothing is resumed:
-every connection shows its certificate, so that a revoked one is good for none.
+read; and certificates are read anew (`TlsPolicy.reload`) for connections to come, while open ones stay. Nothing is
+resumed: every connection shows its certificate, so that a revoked one is good for none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from meetpoint.broker.config import BrokerConfig, BrokerError
 if TYPE_CHECKING:  # `cryptography` is imported where there is TLS
     from meetpoint.security.certificates import BrokerIdentity
 
-__all__ = ["TLS_FIRST_BYTE", "Credentials", "Guard", "Pipe", "TlsError", "WhyNot", "load_own", "serving_context"]
+__all__ = ["TLS_FIRST_BYTE", "Credentials", "TlsError", "TlsPipe", "TlsPolicy", "WhyNot", "load_own", "serving_context"]
 
 TLS_FIRST_BYTE: Final = 0x16
 """The first byte of TLS; a frame before the handshake begins with a zero, as it is short."""
@@ -46,7 +46,7 @@ class WhyNot(NamedTuple):
     reason: str
 
 
-class Pipe:
+class TlsPipe:
     """The TLS of one connection: bytes from the socket in, plain bytes out; and the other way."""
 
     def __init__(self, context: ssl.SSLContext, server_side: bool) -> None:
@@ -196,7 +196,7 @@ def load_own(context: ssl.SSLContext, config: BrokerConfig) -> None:
         ) from None
 
 
-class Guard:
+class TlsPolicy:
     """The broker's certificate, and the check of others'; without [tls] there is no check."""
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -239,13 +239,13 @@ class Guard:
             )
         self._credentials = found
 
-    def accept(self) -> Pipe | None:
+    def accept(self) -> TlsPipe | None:
         """Return the TLS of an accepted connection; None without [tls]."""
-        return None if self._credentials is None else Pipe(self._credentials.accepting, server_side=True)
+        return None if self._credentials is None else TlsPipe(self._credentials.accepting, server_side=True)
 
-    def dial(self) -> Pipe | None:
+    def dial(self) -> TlsPipe | None:
         """Return the TLS of a dialled connection; None without [tls]."""
-        return None if self._credentials is None else Pipe(self._credentials.dialling, server_side=False)
+        return None if self._credentials is None else TlsPipe(self._credentials.dialling, server_side=False)
 
     def why_not(self, certificate: bytes | None, id_: NodeId | None) -> WhyNot | None:
         """Return why a certificate is not that of the broker with an id, or of any broker."""

@@ -39,7 +39,7 @@ class NeighbourRegion(msgspec.Struct, frozen=True, array_like=True, gc=False):
     peer: Peer
 
 
-# -- upkeep ------------------------------------------------------------------------------------------------------------
+# -- maintenance -------------------------------------------------------------------------------------------------------
 
 
 class Heartbeat(Message, frozen=True, array_like=True, gc=False, tag="h.be"):
