@@ -28,6 +28,7 @@ from meetpoint.overlays.hypercube.messages import (
     HypercubeLeaving,
     HypercubeRouted,
     JoinRefused,
+    Life,
     Offer,
     RegionReserved,
     StandBy,
@@ -92,9 +93,7 @@ class Hypercube(OverlayBase):
         self._membership = HypercubeMembership(runtime, self._table, self._maintenance, settings)
         self._region_merge = RegionMerge(runtime, self._table, self._maintenance, self._membership, settings)
         self._healing = HypercubeHealing(runtime, self._table, self._router, self._maintenance, settings)
-        self._maintenance.look = self._look
-        self._maintenance.lost = self._lost
-        self._maintenance.on_step = self._see_to
+        self._maintenance.overlay = self
         self.places: Places | None = HypercubePlaces(runtime, self._table, self._router)
         """The keys that nodes have."""
         self.view: Callable[[], HypercubeView] = self._table.view
@@ -180,7 +179,17 @@ class Hypercube(OverlayBase):
     def _begin(self) -> None:
         self._start_ticks(self._settings.period_us)
 
-    def _see_to(self) -> None:
+    def _tick(self) -> None:
+        self._schedule_tick(self._settings.period_us, 8)
+        self._maintenance.tick()
+        self._membership.tick()
+        self._region_merge.tick()
+        self._healing.tick()
+        self._maintenance.finish_step()
+
+    # -- for its maintenance -------------------------------------------------------------------------------------------
+
+    def on_step(self) -> None:
         """Do what follows from a step: merge regions, stop or go on joining, report the first place."""
         table = self._table
         self._region_merge.finish_step()
@@ -193,23 +202,19 @@ class Hypercube(OverlayBase):
             table.refresh()
             self._upcalls.joined()
 
-    def _lost(self) -> None:
+    def on_place_lost(self) -> None:
         """Join anew: this node has no place any more."""
         if not self._left:
             self._membership.join_again()
 
-    def _look(self, point: int, then: Callable[[Peer], None]) -> None:
+    def find_host(self, point: int, then: Callable[[Peer], None]) -> None:
         """Find the host of an id."""
         key = key_of(self._runtime.ring, point, self._table.dimensions)
         self._router.lookup(key, lambda peer, hops: None if peer is None else then(peer))
 
-    def _tick(self) -> None:
-        self._schedule_tick(self._settings.period_us, 8)
-        self._maintenance.tick()
-        self._membership.tick()
-        self._region_merge.tick()
-        self._healing.tick()
-        self._maintenance.finish_step()
+    def on_placeless(self, peer: Peer, life: Life, here: bool) -> None:
+        """Give a node that hosts nothing its region back, or let it stand by here."""
+        self._membership.on_placeless(peer, life, here)
 
     # -- who lives -----------------------------------------------------------------------------------------------------
 

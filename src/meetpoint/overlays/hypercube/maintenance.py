@@ -11,7 +11,7 @@ whatever two sides of a torn network did meanwhile, is resolved by claims (`rule
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,6 +25,7 @@ from meetpoint.overlays.hypercube.takeover import FailureDetector, Takeover
 if TYPE_CHECKING:
     from meetpoint.api.ids import Peer
     from meetpoint.node.runtime.runtime import Runtime
+    from meetpoint.overlays.hypercube.hypercube import Hypercube
     from meetpoint.overlays.hypercube.routing import HypercubeTable
     from meetpoint.overlays.hypercube.settings import HypercubeSettings
 
@@ -44,8 +45,11 @@ class HypercubeMaintenance:
 
     __slots__ = (
         "_acked", "_announce", "_failure_detector", "_greeted_at", "_heard", "_runtime", "_settings", "_table",
-        "_takeover", "life", "look", "lost", "on_placeless", "on_step",
+        "_takeover", "life", "overlay",
     )  # fmt: skip
+
+    overlay: Hypercube
+    """Set once, by the overlay itself."""
 
     def __init__(self, runtime: Runtime, table: HypercubeTable, settings: HypercubeSettings) -> None:
         self._runtime = runtime
@@ -53,14 +57,6 @@ class HypercubeMaintenance:
         self._settings = settings
         self.life: Life = NO_LIFE
         """The current life of this node."""
-        self.look: Callable[[int, Callable[[Peer], None]], None] = lambda point, then: None
-        """Looks up the host of an id."""
-        self.on_step: Callable[[], None] = lambda: None
-        """Called in every step, to do what follows from it."""
-        self.lost: Callable[[], None] = lambda: None
-        """Called when this node has no place any more."""
-        self.on_placeless: Callable[[Peer, Life, bool], None] = lambda peer, life, here: None
-        """Called with a node that hosts nothing, and whether it would stand by here."""
         self._heard: dict[bytes, tuple[Life, int]] = {}  # in which life a node spoke last, and when
         self._acked: dict[bytes, int] = {}  # which version of this node's links another knows
         self._greeted_at: dict[bytes, int] = {}
@@ -116,25 +112,25 @@ class HypercubeMaintenance:
         peer = contacts.askable(claim.node, self._runtime.now, self._settings.silent_us)
         if peer is None:
             return
-        patience = self._settings.period_us
-        matters = self.assume(claim, patience) if contacts.live(claim.node) else self._table.concerns((claim,))
+        wait_us = self._settings.period_us
+        matters = self.assume(claim, wait_us) if contacts.live(claim.node) else self._table.concerns((claim,))
         if matters and not (self._announce and peer.id in self._table.peer_states):
             self.greet(peer)
 
-    def assume(self, claim: Claim, patience_us: int) -> bool:
+    def assume(self, claim: Claim, wait_us: int) -> bool:
         """Take a claim for true whose node has not spoken yet; return whether it matters, and is news.
 
         The node is asked if it stays silent.
         """
         table = self._table
-        peer_state = table.peer_states.get(claim.node) or PeerState(NO_LIFE, 0, (), hearsay=True)
-        if not peer_state.hearsay or claim in peer_state.claims or not table.concerns((claim,)):
+        state = table.peer_states.get(claim.node) or PeerState(NO_LIFE, 0, (), hearsay=True)
+        if not state.hearsay or claim in state.claims or not table.concerns((claim,)):
             return False
-        if len(table.peer_states) >= self._settings.known_max or len(peer_state.claims) >= PIECES_MAX:
+        if len(table.peer_states) >= self._settings.known_max or len(state.claims) >= PIECES_MAX:
             return False
-        peer_state.claims += (claim,)
-        table.peer_states[claim.node] = peer_state
-        at = self._runtime.now + patience_us - self._settings.silent_us
+        state.claims += (claim,)
+        table.peer_states[claim.node] = state
+        at = self._runtime.now + wait_us - self._settings.silent_us
         self._heard[claim.node] = (self._heard.get(claim.node, (NO_LIFE, 0))[0], at)
         table.invalidate()
         return True
@@ -158,16 +154,16 @@ class HypercubeMaintenance:
         """Finish a step: do what follows from it, and tell others."""
         self._table.refresh()
         self._takeover.take_over_due()
-        self.on_step()
+        self.overlay.on_step()
         self._table.refresh()
         if self._announce:
             self._announce = False
             for node in list(self._partners()):
-                peer_state = self._table.peer_states.get(node)
-                self.send_heartbeat(node, asks=peer_state is not None and peer_state.hearsay)
+                state = self._table.peer_states.get(node)
+                self.send_heartbeat(node, asks=state is not None and state.hearsay)
             self._forget()
         if self._table.joined and not self._table.pieces and self._table.sponsor is None:
-            self.lost()
+            self.overlay.on_place_lost()
         self._table.tell_changes()
 
     def _partners(self) -> Iterable[bytes]:
@@ -181,9 +177,7 @@ class HypercubeMaintenance:
     def _forget(self) -> None:
         """Forget the states of nodes that are no neighbours any more."""
         table = self._table
-        for node in [
-            node for node, peer_state in table.peer_states.items() if not self._is_relevant(node, peer_state.claims)
-        ]:
+        for node in [node for node, state in table.peer_states.items() if not self._is_relevant(node, state.claims)]:
             del table.peer_states[node]
             self._failure_detector.drop(node)
             table.invalidate()
@@ -193,7 +187,7 @@ class HypercubeMaintenance:
         table = self._table
         return node in table.standbys or node == table.sponsor or table.concerns(claims)
 
-    # -- beats ---------------------------------------------------------------------------------------------------------
+    # -- heartbeats ----------------------------------------------------------------------------------------------------
 
     def greet(self, peer: Peer) -> None:
         """Tell a node what this one hosts, and ask the same; not too often."""
@@ -213,10 +207,10 @@ class HypercubeMaintenance:
     def _send_heartbeat(self, peer: Peer, asks: bool, seen: int | None = None) -> None:
         table = self._table
         table.refresh()
-        peer_state = table.peer_states.get(peer.id)
+        state = table.peer_states.get(peer.id)
         knows = self._acked.get(peer.id) == table.version
         if seen is None:
-            seen = NOT_SEEN if peer_state is None else peer_state.seen
+            seen = NOT_SEEN if state is None else state.seen
         pieces = tuple(
             HostedRegion(packed(each), piece.epoch, piece.reserved_for) for each, piece in sorted(table.pieces.items())
         )
@@ -233,8 +227,8 @@ class HypercubeMaintenance:
         if node in table.standbys:
             standby_peers += [
                 each
-                for peer_state in table.peer_states.values()
-                for each in peer_state.standby_peers
+                for state in table.peer_states.values()
+                for each in state.standby_peers
                 if each not in standby_peers
             ]
         peers = (table.contacts.live(each) for each in standby_peers if each != node)
@@ -308,17 +302,17 @@ class HypercubeMaintenance:
         if self._is_relevant(source.id, claims) and (
             old is not None or len(table.peer_states) < self._settings.known_max
         ):
-            peer_state = PeerState(message.life, message.version, claims, message.standby_count)
+            state = PeerState(message.life, message.version, claims, message.standby_count)
             if links is not None:
-                peer_state.links, peer_state.seen, peer_state.standby_peers = (
+                state.links, state.seen, state.standby_peers = (
                     tuple(links),
                     seen,
                     self._learn_standby_peers(message.standby_peers),
                 )
             elif old is not None:
-                peer_state.links, peer_state.seen, peer_state.standby_peers = old.links, old.seen, old.standby_peers
-            seen = peer_state.seen
-            table.peer_states[source.id] = peer_state
+                state.links, state.seen, state.standby_peers = old.links, old.seen, old.standby_peers
+            seen = state.seen
+            table.peer_states[source.id] = state
             if old is None or old.claims != claims or old.standby_count != message.standby_count:
                 table.invalidate()
         elif old is not None:
@@ -338,13 +332,13 @@ class HypercubeMaintenance:
     def _is_known(self, node: bytes, message: Heartbeat) -> bool:
         """Return whether a heartbeat says only what is known, and needs no answer, as nearly all do."""
         table = self._table
-        peer_state = table.peer_states.get(node)
-        if peer_state is None or message.asks or message.links is not None or message.seen != table.version:
+        state = table.peer_states.get(node)
+        if state is None or message.asks or message.links is not None or message.seen != table.version:
             return False
-        if (peer_state.life, peer_state.version, peer_state.seen) != (message.life, message.version, message.version):
+        if (state.life, state.version, state.seen) != (message.life, message.version, message.version):
             return False
         return bool(message.pieces) and not any(
-            overlap(p, claim.region) for p in table.pieces for claim in peer_state.claims
+            overlap(p, claim.region) for p in table.pieces for claim in state.claims
         )
 
     def _read(self, source: Peer, message: Heartbeat) -> tuple[tuple[Claim, ...], list[Claim] | None] | None:
@@ -367,7 +361,7 @@ class HypercubeMaintenance:
         if not here and table.standbys.pop(source.id, None) is not None:
             table.invalidate()
         if not message.pieces and source.id not in table.standbys and (here or not message.sponsor):
-            self.on_placeless(source, message.life, here)
+            self.overlay.on_placeless(source, message.life, here)
         if source.id == table.sponsor and not message.pieces:
             table.sponsor = None
             self.mark_changed()
@@ -375,9 +369,9 @@ class HypercubeMaintenance:
     def _inform_rivals(self, claims: Sequence[Claim]) -> None:
         """Send those that claim the same regions this node's links, which say who has them."""
         table = self._table
-        for node, peer_state in list(table.peer_states.items()):
+        for node, state in list(table.peer_states.items()):
             for claim in claims:
-                if node != claim.node and any(overlap(claim.region, each.region) for each in peer_state.claims):
+                if node != claim.node and any(overlap(claim.region, each.region) for each in state.claims):
                     self._acked.pop(node, None)
                     peer = table.contacts.peer(node)
                     if peer is not None:
@@ -400,8 +394,8 @@ class HypercubeMaintenance:
         self._heard[peer.id] = (life, now)
         table.contacts.heard(peer)
         self._failure_detector.drop(peer.id)
-        peer_state = table.peer_states.get(peer.id)
-        if peer_state is not None and not peer_state.hearsay and peer_state.life != life:
+        state = table.peer_states.get(peer.id)
+        if state is not None and not state.hearsay and state.life != life:
             self._drop_peer_state(peer.id, left=False)
             if table.standbys.pop(peer.id, None) is not None:
                 table.invalidate()
@@ -409,11 +403,11 @@ class HypercubeMaintenance:
 
     def _drop_peer_state(self, node: bytes, left: bool) -> None:
         """Forget a node that is dead or has begun anew, and orphan its regions."""
-        peer_state = self._table.peer_states.pop(node, None)
+        state = self._table.peer_states.pop(node, None)
         self._acked.pop(node, None)
-        if peer_state is not None:
+        if state is not None:
             self._table.invalidate()
-            self._takeover.orphan_regions(peer_state, left)
+            self._takeover.orphan_regions(state, left)
 
     def on_leaving(self, source: Peer, message: HypercubeLeaving) -> None:
         """Drop a node that has left."""
@@ -455,7 +449,7 @@ class HypercubeMaintenance:
 
     def find_host(self, point: int) -> None:
         """Look up the host of an id, and greet it."""
-        self.look(point, self.greet)
+        self.overlay.find_host(point, self.greet)
 
     # -- in every period -----------------------------------------------------------------------------------------------
 
@@ -481,8 +475,8 @@ class HypercubeMaintenance:
     def _tell_rivals(self) -> None:
         """Tell nodes whose claims do not count here again who has what they claim, until that is resolved."""
         table = self._table
-        for node, peer_state in table.peer_states.items():
-            if any(claim not in table.links for claim in peer_state.claims if table.concerns((claim,))):
+        for node, state in table.peer_states.items():
+            if any(claim not in table.links for claim in state.claims if table.concerns((claim,))):
                 self._acked.pop(node, None)
 
     def _prune(self) -> None:
@@ -491,7 +485,7 @@ class HypercubeMaintenance:
         if table.contacts.needs_pruning:
             needed = {
                 *self._partners(),
-                *(each.node for peer_state in table.peer_states.values() for each in peer_state.links),
+                *(each.node for state in table.peer_states.values() for each in state.links),
             }
             needed.update(self._takeover.needed())
             table.contacts.prune(needed)

@@ -91,7 +91,6 @@ class HypercubeMembership:
             bytes, tuple[Peer, int]
         ] = {}  # who keeps the region of a node, and how long that is believed
         self._announced: dict[bytes, None] = {}  # for whom something is kept here, and was said so lately
-        maintenance.on_placeless = self._on_placeless
 
     # -- the joiner ----------------------------------------------------------------------------------------------------
 
@@ -263,8 +262,8 @@ class HypercubeMembership:
     def _admit(self, message: HypercubeJoin) -> None:
         """Give a joiner a superfluous region, or half of the only one, or let it stand by."""
         table, joiner = self._table, message.joiner
-        peer_state = table.peer_states.get(joiner.id)
-        if peer_state is not None and peer_state.claims and peer_state.life == message.life:
+        state = table.peer_states.get(joiner.id)
+        if state is not None and state.claims and state.life == message.life:
             self._runtime.observe("hypercube_late")  # it has a place
             return
         main = table.main
@@ -303,7 +302,7 @@ class HypercubeMembership:
         table.invalidate()
         self._runtime.send(joiner, StandBy(life))
 
-    def _on_placeless(self, peer: Peer, life: Life, here: bool) -> None:
+    def on_placeless(self, peer: Peer, life: Life, here: bool) -> None:
         """Give a node that hosts nothing its region back, or let it stand by here."""
         table = self._table
         if self._give_back(peer, life) or not here:
@@ -370,8 +369,8 @@ class HypercubeMembership:
 
     def _holder_of(self, node: bytes) -> Peer | None:
         """Return the node that reserves a region for another, if it is known."""
-        for peer_state in self._table.peer_states.values():
-            for claim in peer_state.claims:
+        for state in self._table.peer_states.values():
+            for claim in state.claims:
                 if claim.reserved_for == node:
                     return self._table.live(claim.node)
         holder, until = self._reservations.get(node, (None, 0))

@@ -203,5 +203,5 @@ class RegionMerge:
 
     def _offer_to_sibling(self, piece: Region, to: Peer) -> bool:
         """Offer a piece to the host of its other half."""
-        peer_state = self._table.peer_states.get(to.id)
-        return peer_state is not None and self._membership.offer(piece, piece, to, peer_state.life)
+        state = self._table.peer_states.get(to.id)
+        return state is not None and self._membership.offer(piece, piece, to, state.life)

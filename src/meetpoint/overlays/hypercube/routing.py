@@ -126,14 +126,10 @@ class HypercubeTable(LinkTable):
         if not self._is_stale:
             return False
         self._is_stale = False
-        claims = (claim for peer_state in self.peer_states.values() for claim in peer_state.claims)
+        claims = (claim for state in self.peer_states.values() for claim in state.claims)
         self.links = [each for each in resolved(claims, list(self.pieces)) if self.is_near(each.region)]
         self._hosts = {each.region: each.node for each in self.links}
-        standby_count = [
-            (node, peer_state.standby_count)
-            for node, peer_state in self.peer_states.items()
-            if peer_state.standby_count
-        ]
+        standby_count = [(node, state.standby_count) for node, state in self.peer_states.items() if state.standby_count]
         pieces = sorted((region, piece.epoch, piece.reserved_for) for region, piece in self.pieces.items())
         shape = (self.joined, pieces, self.links, self.sponsor, list(self.standbys), standby_count)
         if shape == self._shape:
@@ -179,8 +175,8 @@ class HypercubeTable(LinkTable):
         return [link for link in links if are_neighbours(link.region, region)]
 
     def _standby_count(self, node: bytes) -> int:
-        peer_state = self.peer_states.get(node)
-        return peer_state.standby_count if peer_state is not None else 0
+        state = self.peer_states.get(node)
+        return state.standby_count if state is not None else 0
 
     def live(self, node: bytes) -> Peer | None:
         """Return the peer of an id, unless it is suspected."""
@@ -216,9 +212,9 @@ class HypercubeTable(LinkTable):
             order.setdefault(each.node)
         order.update(dict.fromkeys(self.standbys))
         if self.sponsor is not None:
-            peer_state = self.peer_states.get(self.sponsor)
+            state = self.peer_states.get(self.sponsor)
             order.setdefault(self.sponsor)
-            order.update(dict.fromkeys(each.node for each in (() if peer_state is None else peer_state.links)))
+            order.update(dict.fromkeys(each.node for each in (() if state is None else state.links)))
         order.pop(self.id, None)
         return [peer for node in order if (peer := self.live(node)) is not None]
 

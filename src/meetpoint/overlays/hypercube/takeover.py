@@ -157,13 +157,13 @@ class Takeover:
 
     # -- the dead ------------------------------------------------------------------------------------------------------
 
-    def orphan_regions(self, peer_state: PeerState, left: bool) -> None:
+    def orphan_regions(self, state: PeerState, left: bool) -> None:
         """Note that the claims of a node have no host; `left`: it has said so itself."""
         now = self._runtime.now
-        for claim in peer_state.claims:
+        for claim in state.claims:
             if len(self._orphans) < ORPHANS_MAX:
                 self._orphans[claim.region] = OrphanedRegion(
-                    claim, left, now, now + self._claim_delay_us(), peer_state.links
+                    claim, left, now, now + self._claim_delay_us(), state.links
                 )
 
     def _claim_delay_us(self) -> int:
@@ -174,7 +174,7 @@ class Takeover:
         """Take over what a dead node hosted, if it is this node's turn and nobody has."""
         table, now = self._table, self._runtime.now
         for region, orphan in sorted(self._orphans.items()):
-            others = [each.region for peer_state in table.peer_states.values() for each in peer_state.claims]
+            others = [each.region for state in table.peer_states.values() for each in state.claims]
             parts = uncovered(region, [*table.pieces, *others]) if table.is_near(region) else []
             if not parts:
                 del self._orphans[region]
