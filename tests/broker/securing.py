@@ -42,7 +42,7 @@ async def secured_network(authority: TestAuthority, *names: str, **said: Any) ->
 
 
 def peer_of(name: str, address: str = "127.0.0.1:1") -> Peer:
-    """Who a broker of a name is."""
+    """Return a broker's peer by its name."""
     return Peer(NodeId(Ring().hash(name.encode())), address)
 
 

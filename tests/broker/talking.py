@@ -52,7 +52,7 @@ def config(**said: Any) -> BrokerConfig:
 
 @contextlib.asynccontextmanager
 async def broker(**said: Any) -> AsyncIterator[Broker]:
-    """One broker that is ready."""
+    """Run a broker that is ready."""
     one = Broker(config(**said))
     await one.start()
     try:
@@ -122,7 +122,7 @@ class Caller:
             assert await self.read(), f"closed while a {kind.__name__} was expected; there are {self.inbox}"
 
     async def ended(self) -> bool:
-        """Whether the broker closes, sooner or later."""
+        """Return whether the broker closes, sooner or later."""
         with contextlib.suppress(ConnectionError):
             while await self.read():
                 pass

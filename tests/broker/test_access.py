@@ -609,14 +609,14 @@ def test_who_operates_acts_on_everything_and_takes_nobodys_events(authority: Tes
 
 
 def test_a_policy_knows_every_question(authority: TestAuthority) -> None:
-    """What a client can ask and nobody has thought of here would be asked by everybody."""
+    """A request that nobody has thought of here would be permitted to everybody."""
     verifier = Verifier(authority.access["keys"], None, authority.network)
     policy = SessionPolicy(verifier.read(authority.token("ann"), time.time()))
     assert set(policy._inward) == set(typing.get_args(Question))
 
 
 def _with_her_names(said: Any) -> Any:
-    """What was invented, with names of hers in place of some texts."""
+    """Return an invented message with names of hers in place of some texts."""
     if isinstance(said, list):
         return [_with_her_names(each) for each in said]
     hers = {"a": "@acme/ann/s", "1/2/3": "@acme/ann/", "ff/0/1": "@acme/ann/e1"}

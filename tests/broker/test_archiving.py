@@ -1,4 +1,4 @@
-"""What a broker accepts is in its archive, each event once: while it runs, once it has stopped, and after a kill."""
+"""The archive of a broker has each accepted event once: while it runs, once it has stopped, and after a kill."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ CONTENTS: dict[str, tuple[bytes, str]] = {
 
 
 async def refused(client: Caller, what: Publish | Subscribe | Update, says: str) -> None:
-    """It is, in one line, and the connection stays."""
+    """Check that a message is refused in one line, and the connection stays."""
     word = await client.get(what)
     assert isinstance(word, Refused), word
     assert not word.retry

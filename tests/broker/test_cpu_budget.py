@@ -79,7 +79,7 @@ class Loop:
 
 
 class Doubtful:
-    """One that always has something to say, which takes some time."""
+    """A connection that always has something to process, which takes some time."""
 
     def __init__(self, loop: Loop, cpu_budget: CpuBudget, costs_s: float) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""What is read from files for clients: who asks much holds up itself, and nothing else of the broker."""
+"""Reads of files for clients: a client that asks a lot holds up itself, and nothing else of the broker."""
 
 from __future__ import annotations
 

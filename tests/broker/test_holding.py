@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="how much memory
 MIB = 1 << 20
 CONNECTIONS = 20
 ROOM = 16 * MIB
-"""What a broker needs beside: connections, answers, what the interpreter keeps of what is free again."""
+"""Memory that a broker needs beside: connections, answers, and freed memory that the interpreter keeps."""
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ WIDE = {
 
 
 def test_frames_that_are_refused_leave_nothing_and_hold_little_meanwhile(watched: Watched) -> None:
-    """One after the other is closed; the most at any time is all their bytes twice, and one that is being read."""
+    """They are closed one after another; the most at any time is all their bytes twice, and one being read."""
 
     async def flooded(frame: bytes) -> None:
         async with many(watched) as callers:

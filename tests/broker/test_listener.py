@@ -1,4 +1,4 @@
-"""What comes to the port: handshakes good and bad, versions, halves and garbage. None of it ends a broker."""
+"""Connections to the port: handshakes good and bad, versions, halves and garbage. None of it ends a broker."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SMALL = Limits(client_queue_bytes=200_000, stall_s=60)
 
 
 def queued(one: Broker) -> int:
-    """How many bytes wait for clients."""
+    """Return how many bytes wait for clients."""
     return one._clients.queued_bytes
 
 

@@ -27,7 +27,7 @@ class Said:
         self._caplog = caplog
 
     def lines(self) -> list[str]:
-        """What was written since this was asked last."""
+        """Return the lines written since the last call."""
         found = [record.getMessage() for record in self._caplog.records]
         self._caplog.clear()
         return found

@@ -19,7 +19,7 @@ ROGUE = Peer(NodeId(Ring().hash(b"rogue")), "127.0.0.1:9", 0)
 
 
 def kept(broker: Broker, home: HomeId) -> set[tuple[str, int]]:
-    """What a broker keeps of a home."""
+    """Return the records that a broker keeps of a home."""
     return {(record.name, record.version) for record in broker.node.hosting.copies.records(home)}
 
 

@@ -1,4 +1,4 @@
-"""What does not fit is told before anything begins: data and networks of another overlay; settings hardly wanted."""
+"""Checks before a broker begins: data and networks of another overlay; settings hardly wanted."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ PROCESS_S = 120
 
 
 async def all_words(client: Caller) -> list[Told]:
-    """What is told until the broker closes."""
+    """Return all answers until the broker closes."""
     await client.ended()
     return [message for message in client.inbox if isinstance(message, Told)]
 

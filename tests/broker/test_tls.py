@@ -100,7 +100,7 @@ def test_a_broker_is_called_as_its_certificate_says(ours: TestAuthority) -> None
 
 
 async def turned_away(one: Broker, context: ssl.SSLContext | None, hello: Hello) -> str:
-    """What a stranger hears, from the broker or from TLS."""
+    """Return the refusal that a stranger gets, from the broker or from TLS."""
     try:
         async with raw(one.address, context) as caller:
             caller.send(hello)

@@ -27,7 +27,7 @@ READY_S = 120
 
 
 def compiled() -> dict[str, int]:
-    """How many versions of each loop there are in this process."""
+    """Return how many versions of each loop there are in this process."""
     import importlib
     import pkgutil
 

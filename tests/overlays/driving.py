@@ -29,7 +29,7 @@ Hosted = TypeVar("Hosted", bound="Host[Any]")
 
 
 class Text(Message, frozen=True, array_like=True, gc=False, tag="t.tx"):
-    """Something to route."""
+    """A message to route."""
 
     text: str
 
@@ -66,7 +66,7 @@ class Host(Generic[Overlaid]):
 
     # What a driver hands in.
     def do(self, now: int, act: Callable[[], None]) -> list[Effect]:
-        """One step."""
+        """Run one step."""
         effects = self.runtime.begin(Instant(now))
         act()
         return effects
@@ -125,7 +125,7 @@ class World(Generic[Hosted]):
         raise NotImplementedError
 
     def wrong(self) -> str | None:
-        """What is wrong with the overlay as a whole."""
+        """Return what is wrong with the overlay as a whole."""
         raise NotImplementedError
 
     def owner(self, key: bytes) -> NodeId:
@@ -171,7 +171,7 @@ class World(Generic[Hosted]):
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def step(self, host: Hosted, act: Callable[[], None]) -> None:
-        """One step of a host, and what follows from it."""
+        """Run one step of a host, and what follows from it."""
         effects = host.do(self.now, act)
         host.overlay.check()
         for effect in effects:

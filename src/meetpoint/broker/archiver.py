@@ -22,6 +22,7 @@ from meetpoint.broker.config import Archiving
 from meetpoint.broker.observe.logs import Log
 from meetpoint.broker.observe.metrics import Counts
 from meetpoint.language.schema.schema import Schema
+from meetpoint.node.node import Node
 from meetpoint.node.runtime import effects
 from meetpoint.node.runtime.inputs import Archived, Input
 
@@ -39,7 +40,7 @@ class Archiver:
         config: Archiving,
         archive: Archive,
         clock: Clock,
-        schema: Callable[[], Schema | None],
+        node: Node,
         counts: Counts,
         log: Log,
         submit: Callable[[Input], None],
@@ -49,7 +50,7 @@ class Archiver:
         self._config = config
         self._archive = archive
         self._clock = clock
-        self._schema = schema
+        self._node = node
         self._counts = counts
         self._log = log
         self._submit = submit
@@ -89,7 +90,7 @@ class Archiver:
         events, self._waiting = self._waiting, []
         self._writing = len(events)
         try:
-            files = await asyncio.to_thread(self._write, events, self._schema())
+            files = await asyncio.to_thread(self._write, events, self._node.schema)
         except Exception as error:  # a disk, a damaged file, or a mistake of ours: no event may be forgotten for it
             self._waiting = events + self._waiting
             self._counts.totals["archive_failures"] += 1

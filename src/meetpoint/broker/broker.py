@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import random
 from collections.abc import Callable, Coroutine
@@ -36,14 +35,13 @@ from meetpoint.broker.observe.logs import Log, Refusals
 from meetpoint.broker.observe.metrics import Counts
 from meetpoint.broker.observe.tracing import StepHooks
 from meetpoint.broker.peers.links import PeerLinks
-from meetpoint.broker.startup import Bootstrap, advice, advice_on_tls, check_records, warm_up
+from meetpoint.broker.startup import Bootstrap, advice, advice_on_tls, check_records, open_archive, read_schema, warm_up
 from meetpoint.broker.storage import Store, StoreState
 from meetpoint.broker.transport.connection import FlushScheduler
 from meetpoint.broker.transport.sockets import listen_at
 from meetpoint.broker.transport.tls import TlsPolicy
 from meetpoint.catalog import make_codec, make_node
 from meetpoint.errors import MeetpointError
-from meetpoint.language.schema.schema import Schema
 from meetpoint.node.cluster.directory import PREFIX
 from meetpoint.node.node import Node
 from meetpoint.node.runtime.inputs import ContactsFound, Started
@@ -112,7 +110,7 @@ class Broker:
         config = self.config
         loop = asyncio.get_running_loop()
         self._stopped: asyncio.Future[int] = loop.create_future()
-        schema = _read_schema(config.schema)
+        schema = read_schema(config.schema)
         self._tls_policy = TlsPolicy(config)
         self._access = Authorizer(config, self.log)
         with contextlib.ExitStack() as undo:
@@ -131,7 +129,7 @@ class Broker:
             self.log.broker = self.name
             store.set_identity(self.name, config.network, config.network_config().scheme)
             check_records(config, store.recovered.records)
-            archive = _open_archive(config, self.name)
+            archive = open_archive(config, self.name)
             undo.pop_all()
         self._build(loop)
         if archive is not None:
@@ -193,7 +191,7 @@ class Broker:
         )
         self._queries.state = introspection.state = lambda: self.state
         self._listener = Listener(
-            config, self._tls_policy, scheduler, self.counts, self._links, self._clients, lambda: self.node.me
+            config, self._tls_policy, scheduler, self.counts, self._links, self._clients, self.node
         )
         if config.feedback is not None:
             self._feedback = FeedbackLoader(config.feedback, self.counts, self.log, self._driver.submit)
@@ -208,7 +206,7 @@ class Broker:
 
         config = self.config
         self._archiver = Archiver(
-            config.archive, archive, self._clock, lambda: self.node.schema, self.counts, self.log, self._driver.submit,
+            config.archive, archive, self._clock, self.node, self.counts, self.log, self._driver.submit,
             has_tenants=self._clients.access.is_guarded,
         )  # fmt: skip
         self._driver.archive = self._archiver.take
@@ -575,19 +573,3 @@ class Broker:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _open_archive(config: BrokerConfig, name: str) -> Archive | None:
-    if config.archive.folder is None:
-        return None
-    try:
-        from meetpoint.archive import Archive
-    except ImportError:
-        raise BrokerError("archive.folder: an archive needs pyarrow; pip install 'meetpoint[arrow]'") from None
-    writer = hashlib.sha256(name.encode()).hexdigest()[:16]
-    return Archive.open(config.archive.folder, config.network, writer)
-
-
-def _read_schema(path: str | None) -> str | None:
-    """Return the text of a schema file after checking it."""
-    return None if path is None else Schema.from_yaml(Path(path)).to_yaml()

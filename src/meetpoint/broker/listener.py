@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
 from typing import NamedTuple
 
 from meetpoint.api.codec import WireError
@@ -22,6 +21,7 @@ from meetpoint.broker.transport.cpu_budget import NEWCOMER_PENALTY
 from meetpoint.broker.transport.sockets import BACKLOG, handles
 from meetpoint.broker.transport.tls import TlsError, TlsPolicy
 from meetpoint.catalog import make_link_codec, signature_difference
+from meetpoint.node.node import Node
 
 __all__ = ["Listener"]
 
@@ -39,7 +39,7 @@ class Listener:
         counts: Counts,
         links: PeerLinks,
         clients: ClientRegistry,
-        me: Callable[[], Peer],
+        node: Node,
     ) -> None:
         self.config = config
         self.tls_policy = tls_policy
@@ -47,7 +47,7 @@ class Listener:
         self.counts = counts
         self.links = links
         self.clients = clients
-        self.me = me
+        self.node = node
         self._server: asyncio.Server | None = None
         self._waiting: dict[Connection, None] = {}
         self.is_closing = False
@@ -158,7 +158,7 @@ class _Handshake:
         return None
 
     def _why_no_broker(self, peer: Peer, way: str) -> Rejection | None:
-        me = self._listener.me()
+        me = self._listener.node.me
         if not peer.address or not peer.id:
             return Rejection("handshake", "a broker says its id and its address")
         if (differs := signature_difference(self._listener.config.way, way)) is not None:
@@ -173,7 +173,9 @@ class _Handshake:
     def _welcome(self, hello: Hello) -> None:
         listener, connection = self._listener, self._connection
         version = min(hello.speaks[1], listener.config.wire_versions[1])
-        connection.send(HANDSHAKE.encode(Welcome(version, listener.config.network, listener.me(), listener.config.way)))
+        connection.send(
+            HANDSHAKE.encode(Welcome(version, listener.config.network, listener.node.me, listener.config.way))
+        )
         if hello.peer is not None:
             connection.begin(version, _LINK_CODEC, InboundLink(listener.links, connection, hello.peer))
         else:

@@ -15,6 +15,7 @@ disk waits for the child first.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import sys
@@ -23,7 +24,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import meetpoint
 from meetpoint.api.handshake import Hello, Welcome
@@ -33,10 +34,24 @@ from meetpoint.broker.observe.logs import Log, Refusals
 from meetpoint.broker.peers.dialer import Refusal, dial
 from meetpoint.broker.transport.connection import Connection, FlushScheduler
 from meetpoint.broker.transport.tls import TlsPolicy
+from meetpoint.language.schema.schema import Schema
 from meetpoint.matching.matcher import postponed_index
 from meetpoint.node.runtime.records import Record
 
-__all__ = ["Advice", "Bootstrap", "advice", "advice_on_tls", "are_compiled", "check_records", "warm_up"]
+if TYPE_CHECKING:
+    from meetpoint.archive import Archive
+
+__all__ = [
+    "Advice",
+    "Bootstrap",
+    "advice",
+    "advice_on_tls",
+    "are_compiled",
+    "check_records",
+    "open_archive",
+    "read_schema",
+    "warm_up",
+]
 
 GRACE_S: Final = 0.3
 """Time that further brokers are waited for, when one is known."""
@@ -176,6 +191,23 @@ def advice_on_tls(config: BrokerConfig, tls_policy: TlsPolicy, address: str) -> 
         problem = f"tls.certificate {certificate} does not name {host}, where this broker is reached: clients refuse it"
         found.append(Advice(problem, f"have one issued with --address {host} (meetpoint ca issue), and send SIGHUP"))
     return found
+
+
+def open_archive(config: BrokerConfig, name: str) -> Archive | None:
+    """Open the archive of a broker, if its configuration names a folder."""
+    if config.archive.folder is None:
+        return None
+    try:
+        from meetpoint.archive import Archive
+    except ImportError:
+        raise BrokerError("archive.folder: an archive needs pyarrow; pip install 'meetpoint[arrow]'") from None
+    writer = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return Archive.open(config.archive.folder, config.network, writer)
+
+
+def read_schema(path: str | None) -> str | None:
+    """Return the text of a schema file after checking it."""
+    return None if path is None else Schema.from_yaml(Path(path)).to_yaml()
 
 
 COMPILE_S_MAX: Final = 600.0

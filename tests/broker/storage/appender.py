@@ -34,7 +34,7 @@ LAST = "last"
 
 
 def effect(ticket: int) -> Persist:
-    """What a ticket writes and erases: always the same."""
+    """Return the records that a ticket writes and erases, always the same."""
     random = Random(ticket)
     records = {(HOMES[0], LAST): Record(HOMES[0], LAST, ticket, b"")}
     for _ in range(random.randrange(4)):
@@ -50,7 +50,7 @@ def say(text: str) -> None:
 
 
 def live(path: Path, first: int, count: int) -> None:
-    """One life."""
+    """Run one life of the store."""
     room = threading.Semaphore(AHEAD)
     over = threading.Event()
     told = first - 1

@@ -76,7 +76,7 @@ def opened(path: Path | None, factory: type[sqlite3.Connection] = sqlite3.Connec
 
 
 def kept(path: Path) -> tuple[Record, ...]:
-    """What a store holds."""
+    """Return the contents of a store."""
     store = Store.open(path)
     try:
         return store.recovered.records

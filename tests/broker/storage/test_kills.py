@@ -43,7 +43,7 @@ class Lives:
         return int(number)
 
     def heard(self) -> Iterator[list[str]]:
-        """What a life says, until it is dead."""
+        """Yield the output of a life, until it is dead."""
         for line in self._output:
             words = line.decode().split()
             if words == ["dead"]:
@@ -66,7 +66,7 @@ def lives(path: Path, *arguments: str, under: tuple[str, ...] = ()) -> Iterator[
 
 
 class Model:
-    """What a store holds after so many tickets, by the book."""
+    """A model of the store's contents after a number of tickets."""
 
     def __init__(self) -> None:
         self.ticket = 0

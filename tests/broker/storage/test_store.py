@@ -1,4 +1,4 @@
-"""What is kept, what is told and when; whose store it is, and who may have it; a disk without room."""
+"""The store: what is kept, what is told and when; whose store it is, and who may have it; a disk without room."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ ROUNDS_MAX = 40
 
 
 class Claims(Enum):
-    """What becomes of a claim until rectify."""
+    """How a notification is treated until rectify."""
 
     AT_ONCE = 1
     KEPT = 2
@@ -45,7 +45,7 @@ class Claims(Enum):
 
 
 class Found(NamedTuple):
-    """What a search found: how much there is, and the first thing that is wrong, with the way to it."""
+    """The result of a search: how much there is, and the first violation, with the path to it."""
 
     states: int
     steps: int
@@ -107,7 +107,7 @@ class Circle:
         return {state.me: state for state in map(self._states.__getitem__, network) if state is not None}
 
     def wrong(self, network: Network) -> str | None:
-        """What the invariant says of a network."""
+        """Return what the invariant says of a network."""
         key = tuple(None if state is None else state.succ for state in map(self._states.__getitem__, network))
         if key not in self._judged:
             self._judged[key] = broken(self.members(network), self.base)
@@ -282,7 +282,7 @@ class Circle:
         return None
 
     def settle(self, network: Network, order: Sequence[int]) -> Network:
-        """One round: each member stabilises, both halves if there are two, and claims are looked at."""
+        """Run one round: each member stabilises, both halves if there are two, and notifications are looked at."""
         for place in order:
             if network[place]:
                 network = self._claiming(network, place)

@@ -130,7 +130,7 @@ class HeadlessLives(Lives):
 
 
 def test_the_machine_catches_a_mutant_that_random_walks_can_meet() -> None:
-    """Those of the search are too subtle for it: that is why there is a search."""
+    """The mutants of the search are too subtle for it: that is why there is a search."""
     once = settings(max_examples=100, stateful_step_count=40, deadline=None, phases=(Phase.generate,))
     with pytest.raises(AssertionError, match=r"has (successors|predecessor)"):
         run_state_machine_as_test(HeadlessLives, settings=once)

@@ -19,7 +19,7 @@ HEALED_S = 30.0
 
 
 def wrong_fingers(world: World) -> int:
-    """How many fingers are not the first member at or after their place."""
+    """Return how many fingers are not the first member at or after their place."""
     wrong = 0
     for node, host in world.hosts.items():
         for exponent, finger in host.overlay._table.fingers.items():

@@ -1,4 +1,4 @@
-"""Whom a node keeps in mind, and how two rings that touch become one, message by message."""
+"""The passive list, and how two rings that touch become one, message by message."""
 
 from __future__ import annotations
 

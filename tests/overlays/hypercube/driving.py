@@ -18,7 +18,7 @@ __all__ = ["PACKER", "QUICK", "Host", "Text", "World", "drawn", "peer"]
 
 PACKER = Codec((*MESSAGES, Text))
 QUICK = HypercubeSettings(fallow_us=5 * SECOND_US, rejoin_us=3 * SECOND_US)
-"""What is only waited for is waited for less."""
+"""Settings with short waits."""
 
 
 class Host(driving.Host[Hypercube]):

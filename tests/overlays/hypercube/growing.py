@@ -58,7 +58,7 @@ class Seen(NamedTuple):
 
 
 def broken(members: Mapping[Region, Member], dimensions: int, uneven_max: int = UNEVEN_MAX) -> str | None:
-    """What is wrong with members, and with those who stand by, in a sentence, or None."""
+    """Return what is wrong with members and standbys, in a sentence, or None."""
     names = Counter(name for member in members.values() for name in (member.host, *member.standbys))
     twice = [name for name, times in names.items() if times > 1]
     if twice:
@@ -81,7 +81,7 @@ def seen(members: Mapping[Region, Member]) -> dict[str, Seen]:
 
 
 class Effort(NamedTuple):
-    """What a join or a leave took: members that were asked, and members whose state changed."""
+    """The effort of a join or a leave: members that were asked, and members whose state changed."""
 
     asked: int
     touched: int
@@ -114,7 +114,7 @@ class Cube:
         return max(lengths) - min(lengths)
 
     def owner(self, point: int) -> Region:
-        """Who hosts an id, seen from above; nothing that is tested routes by it."""
+        """Return the host of an id, seen from above; nothing that is tested routes by it."""
         return next(region for region in self.members if region.hosts(point))
 
     def links(self, region: Region) -> list[Region]:
@@ -286,5 +286,5 @@ def path(cube: Cube, start: Region, target: int, avoid: frozenset[Region] = froz
 
 
 def taker(cube: Cube, region: Region) -> Region:
-    """Who sees to a region whose host is silent, as found by routing from any of its neighbours."""
+    """Return the region that sees to one whose host is silent, as found by routing from any of its neighbours."""
     return path(cube, cube.links(region)[0], takeover_point(region), frozenset((region,)))[-1]

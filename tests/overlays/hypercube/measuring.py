@@ -66,7 +66,7 @@ def differ(world: World) -> int:
 
 
 def measure_upkeep() -> None:
-    """What a quiet network costs."""
+    """Measure the cost of a quiet network."""
     say("quiet: messages that a node sends in a second, links")
     for count in (8, 16, 64, 256):
         world = begun(count, 1)
@@ -102,7 +102,7 @@ def measure_repair() -> None:
 
 
 def is_hosted(world: World) -> bool:
-    """Whether every id has exactly one host."""
+    """Return whether every id has exactly one host."""
     return not_hosted_once((r for v in world.members().values() for r, _ in v.pieces), world.dimensions) is None
 
 

@@ -35,7 +35,7 @@ Link: TypeAlias = rules.Link[str]
 
 
 class Member(NamedTuple):
-    """What the host of a region knows: its region, who stands by, and its neighbours in order."""
+    """The state of a region's host: its region, its standbys, and its neighbours in order."""
 
     region: Region
     host: str
@@ -49,7 +49,7 @@ class Member(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What the neighbours of those concerned are told, all at once: which links are no more, and which are new."""
+    """A message to all neighbours of a change, at once: which links are no more, and which are new."""
 
     gone: tuple[Region, ...]
     come: tuple[Link, ...]
@@ -137,7 +137,7 @@ def release(member: Member) -> tuple[Member, str, Change]:
 
 
 def dismiss(member: Member, name: str) -> tuple[Member, Change]:
-    """One who stood by has gone."""
+    """Remove a standby that has gone."""
     after = member._replace(standbys=tuple(each for each in member.standbys if each != name))
     return after, _replaced(after)
 
@@ -147,6 +147,6 @@ def _replaced(member: Member) -> Change:
 
 
 def _linked(region: Region, links: Iterable[Link]) -> tuple[Link, ...]:
-    """Those that are neighbours of a region, in order and none twice: what was said last counts."""
+    """Return the neighbours of a region, in order and none twice: the last word counts."""
     near = {link.region: link for link in links if are_neighbours(region, link.region)}
     return tuple(near[each] for each in sorted(near))

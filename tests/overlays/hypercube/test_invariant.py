@@ -1,4 +1,4 @@
-"""What is wrong with a hypercube is seen, and what is right is not taken for wrong."""
+"""The invariant sees what is wrong with a hypercube, and does not take right for wrong."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FOUR = {
 }
 """Figure 3 (a)."""
 FULL = {**FOUR, "a": FOUR["a"]._replace(standbys=("e",)), "e": Seen(sponsor="a")}
-"""One more than there are ids."""
+"""A network with one node more than there are ids."""
 
 
 def test_a_network_as_it_should_be_is_neither_broken_nor_departs() -> None:

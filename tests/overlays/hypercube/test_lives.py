@@ -62,7 +62,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def join(self, data: st.DataObject) -> None:
-        """One comes, or comes back."""
+        """Have a node join, or come back."""
         numbers = [number for number, each in enumerate(self.pool) if each.id not in self.world.hosts]
         members = sorted(self.world.members())
         if numbers and members:

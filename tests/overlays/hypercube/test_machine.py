@@ -104,7 +104,7 @@ def test_every_id_is_hosted_exactly_once_whatever_happens() -> None:
 
 
 class Greedy(Cube):
-    """One who leaves keeps its ids in mind: nobody takes them."""
+    """A member that keeps its ids when it leaves: nobody takes them."""
 
     def _succeed(self, region: Region, leaver: str) -> None:
         member = self.members.pop(region)

@@ -1,4 +1,4 @@
-"""Who gets which place: founders, joiners, those who come back, those who stand by, both sides of a torn network."""
+"""Places: those of founders, joiners, nodes that come back, standbys, and both sides of a torn network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What paper C says of paths and joins, and what we say of leaves, holds of nodes that run."""
+"""The claims of paper C about paths and joins, and ours about leaves, hold of running nodes."""
 
 from __future__ import annotations
 

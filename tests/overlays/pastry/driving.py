@@ -56,7 +56,7 @@ class World(driving.World[Host]):
         return NodeId(Key(closest(sorted(self.members()), key, self.ring.size)))
 
     def crash_one(self, chance: random.Random) -> None:
-        """One crashes, if the rest stands without it."""
+        """Crash a node, if the rest stands without it."""
         members = self.members()
         gone = chance.choice(sorted(members))
         if stands({node: view for node, view in members.items() if node != gone}):

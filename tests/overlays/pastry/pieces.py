@@ -1,4 +1,4 @@
-"""What a search of Pastry is made of: nodes, letters, what is seen, what was found; see `searching`."""
+"""The pieces of a search of Pastry: nodes, messages, views and results; see `searching`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Node(NamedTuple):
 
     state: PastryState
     former: tuple[bytes, ...] = ()
-    """Whom it knows from a former life that has ended."""
+    """The node that it knows from a former life that has ended."""
 
 
 class Letter(NamedTuple):
@@ -40,7 +40,7 @@ Network = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class View(NamedTuple):
-    """What the invariant looks at."""
+    """The view of a node for the invariant."""
 
     ready: bool
     left: bytes
@@ -49,7 +49,7 @@ class View(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a search found: how much there is, and the first thing that is wrong, with the way to it."""
+    """The result of a search: how much there is, and the first violation, with the path to it."""
 
     states: int
     steps: int
@@ -63,7 +63,7 @@ def spread(count: int) -> tuple[bytes, ...]:
 
 
 class Local(NamedTuple):
-    """What a node may do by itself, in whatever network it is."""
+    """The steps that a node may take by itself, in whatever network it is."""
 
     sends: tuple[tuple[str, int], ...]
     steps: tuple[tuple[str, int], ...]
@@ -75,12 +75,12 @@ class Local(NamedTuple):
 
 
 def view_of(state: PastryState) -> View:
-    """What is seen of a node."""
+    """Return the view of a node."""
     return View(is_ready(state), state.near[LEFT], state.near[RIGHT], state.leaves)
 
 
 def known_to(state: PastryState) -> frozenset[bytes]:
-    """Whom a node holds for something."""
+    """Return the nodes that a node holds for something."""
     return frozenset(
         (*state.leaves, *state.unprobed, *state.joiners, *state.grants[LEFT], *state.grants[RIGHT], *state.near)
     )

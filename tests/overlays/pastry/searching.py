@@ -91,7 +91,7 @@ class Circle:
         return tuple(nodes), ()
 
     def views(self, network: Network) -> dict[bytes, View]:
-        """What may be seen of all that have begun and live."""
+        """Return the views of all that have begun and live."""
         seen = {}
         for number in network[0]:
             node = self._nodes[number]
@@ -100,7 +100,7 @@ class Circle:
         return seen
 
     def wrong(self, network: Network) -> str | None:
-        """What the invariant says of a network."""
+        """Return what the invariant says of a network."""
         key = tuple([self._seen[number] for number in network[0]])
         if key not in self._judged:
             self._judged[key] = broken({self.ids[at]: view for at, view in enumerate(key) if view is not None}, 256)
@@ -138,7 +138,7 @@ class Circle:
         return self.ids[place].hex()
 
     def _look(self, number: int, place: int) -> Local:
-        """What a node may do, remembered."""
+        """Return the steps that a node may take, cached."""
         node = self._nodes[number]
         assert node is not None
         state, rules, me = node.state, self.rules, self.name(place)
@@ -238,12 +238,12 @@ class Circle:
         return self._number(helper._replace(state=helped)), self._letter(welcome)
 
     def _is_free(self, letters: tuple[int, ...], letter: int) -> bool:
-        """One letter of a kind between two nodes at a time, be it the question or its answer."""
+        """Return whether two nodes have no message of this kind under way, question or answer."""
         exchange = self._exchanges[letter]
         return all(self._exchanges[other] != exchange for other in letters)
 
     def _waits(self, network: Network, place: int, local: Local) -> Iterator[tuple[str, Network]]:
-        """What time does to a node, where that depends on others."""
+        """Return the effect of time on a node, where that depends on others."""
         nodes, letters = network
         for what, side, other, changed in local.endings:
             holder = self._nodes[nodes[other]]
@@ -414,7 +414,7 @@ class Circle:
         return None
 
     def _one_begins_again(self, nodes: tuple[int, ...], turn: int) -> tuple[int, ...]:
-        """One of those that are not ready, and that nobody has a lease from, has lost patience; they take turns."""
+        """Let a node begin again that is not ready and has granted no lease; they take turns."""
         stuck = [
             place for place, number in enumerate(nodes)
             if number not in (ABSENT, DEAD) and (self._local.get(number) or self._look(number, place)).may_begin_again
@@ -422,7 +422,7 @@ class Circle:
         return self._begin_again((nodes, ()), stuck[turn % len(stuck)])[0] if stuck else nodes
 
     def settle(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
-        """One round in which nothing is lost: leases of the dead end, they are dropped, all ask and are answered."""
+        """Run one round without loss: leases of the dead end, they are dropped, all ask and are answered."""
         network: Network = (nodes, ())
         for place in range(len(self.ids)):
             if network[0][place] == ABSENT:

@@ -41,7 +41,7 @@ class Host:
         """Nothing is routed."""
 
     def do(self, act: Callable[[], None]) -> list[Effect]:
-        """One step."""
+        """Run one step."""
         effects = self.runtime.begin(Instant(0))
         act()
         return effects

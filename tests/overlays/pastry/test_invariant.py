@@ -16,7 +16,7 @@ HALF = 2
 
 
 class Seen(NamedTuple):
-    """What may be seen of a node."""
+    """The view of a node."""
 
     ready: bool
     left: bytes

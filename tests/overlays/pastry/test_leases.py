@@ -30,7 +30,7 @@ class Clock:
         self.at(0)
 
     def at(self, now: int) -> None:
-        """It is so late: the timers that are due fire, in their order."""
+        """Advance the clock, and fire the timers that are due, in order."""
         for timer in sorted(self.timers, key=lambda each: each.at):
             if timer.at <= now:
                 self.timers.remove(timer)

@@ -33,13 +33,13 @@ def founder(me: int, *others: int) -> PastryState:
 
 
 def status(me: int, left: int, right: int, *held: int, waits: bool = False, member: bool = True) -> PeerStatus:
-    """What a node says that holds the leases of these of its neighbours."""
+    """Return the status of a node that holds the leases of these of its neighbours."""
     leases = tuple(key(near) if near in held else None for near in (left, right))
     return PeerStatus(key(me), (key(left), key(right)), (leases[LEFT], leases[RIGHT]), waits, member)
 
 
 def joiner(me: int, left: int, right: int, *held: int) -> PeerStatus:
-    """One that has heard from all its leaves."""
+    """Return a joiner that has heard from all its leaves."""
     return status(me, left, right, *held, member=False)
 
 

@@ -79,7 +79,7 @@ def test_two_joiners_let_in_at_once_break_it() -> None:
 
 @pytest.mark.soak
 def test_helping_two_at_once_is_not_what_keeps_them_apart() -> None:
-    """Who names another neighbour than the one there is gets no lease, however many are helped."""
+    """A node that names another neighbour than the present one gets no lease, however many are helped."""
     found = explore(HelpsAnyone, 4, (0, 3))
     assert found.wrong is None, found
 

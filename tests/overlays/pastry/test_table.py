@@ -29,7 +29,7 @@ def apart(a: bytes, b: bytes) -> tuple[int, bool]:
 
 
 def shared(a: bytes, b: bytes) -> int:
-    """How many digits of two bits two ids share."""
+    """Return how many digits of two bits two ids share."""
     digits = [f"{RING.number(each):08b}" for each in (a, b)]
     return next((row for row in range(4) if digits[0][: 2 * row + 2] != digits[1][: 2 * row + 2]), 4)
 
@@ -170,7 +170,7 @@ def test_the_cache_keeps_those_met_last() -> None:
 
 @pytest.mark.parametrize("attempt", [0, 1, 2, 5])
 def test_a_lookup_that_takes_other_ways_comes_to_the_closest_all_the_same(attempt: int) -> None:
-    """It once went to and fro for ever between a node that shared more digits and one that was nearer."""
+    """A regression: it went to and fro for ever between a node that shared more digits and a nearer one."""
     ring, chance = Ring(128), random.Random(attempt)
     peers = sorted(peer(ring, chance.getrandbits(128)) for _ in range(60))
     settings = PastrySettings()
