@@ -293,7 +293,7 @@ def test_what_is_taken_once_and_not_permitted_is_dropped_and_counted(authority: 
         ):
             await ann.subscribe("s", "x > 0", durable=False)
             (session,) = [each for each in one._clients.sessions if each.key == "@/ann"]
-            narrow = one._access.read(authority.token("ann", subscribe=Rights(("x > 1",))))
+            narrow = one._authorizer.read(authority.token("ann", subscribe=Rights(("x > 1",))))
             session.policy = SessionPolicy(narrow)  # as if the token had been another all along
             await bob.publish(event(1, x=1), event(2, x=2))
             (came,) = await ann.notified(1)

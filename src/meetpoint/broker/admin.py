@@ -132,7 +132,7 @@ class Admin:
         self,
         config: BrokerConfig,
         counts: Counts,
-        access: Authorizer,
+        authorizer: Authorizer,
         refusals: Refusals,
         why_not_ready: Callable[[], str],
         failure: Callable[[], str],
@@ -142,7 +142,7 @@ class Admin:
         self._at = parse_address(config.admin_address, "admin")
         self._is_open = not is_loopback(self._at.host)
         self._counts = counts
-        self._access = access
+        self._authorizer = authorizer
         self._refusals = refusals
         self._why_not_ready = why_not_ready
         self._failure = failure
@@ -190,7 +190,7 @@ class Admin:
         if kind.lower() != "bearer":
             return "metrics need a token: send the header Authorization: Bearer TOKEN"
         try:
-            grant = self._access.read(token.strip())
+            grant = self._authorizer.read(token.strip())
         except TokenError as error:
             return str(error)
         return "" if grant.may_observe else f"the token of {grant.client} has not the role observe; issue one that has"

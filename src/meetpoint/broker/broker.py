@@ -112,7 +112,7 @@ class Broker:
         self._stopped: asyncio.Future[int] = loop.create_future()
         schema = read_schema(config.schema)
         self._tls_policy = TlsPolicy(config)
-        self._access = Authorizer(config, self.log)
+        self._authorizer = Authorizer(config, self.log)
         with contextlib.ExitStack() as undo:
             sock = listen_at(parse_address(config.listen, "listen"), "listen")
             undo.callback(sock.close)
@@ -172,7 +172,7 @@ class Broker:
             config, self._tls_policy, scheduler, self.refusals, self.log, me, self._knows_others(me), self._say_why_not
         )  # fmt: skip
         self._clients = ClientRegistry(
-            self.node, config.limits, self.counts, self.log, self.refusals, self._access, self._driver.submit
+            self.node, config.limits, self.counts, self.log, self.refusals, self._authorizer, self._driver.submit
         )
         self._driver.peers = self._links
         self._driver.clients = self._clients
@@ -207,7 +207,7 @@ class Broker:
         config = self.config
         self._archiver = Archiver(
             config.archive, archive, self._clock, self.node, self.counts, self.log, self._driver.submit,
-            has_tenants=self._clients.access.is_guarded,
+            has_tenants=self._clients.authorizer.is_guarded,
         )  # fmt: skip
         self._driver.archive = self._archiver.take
         self._archive_queries = ArchiveQueries(self.node, archive, self._clients)
@@ -217,7 +217,7 @@ class Broker:
             from meetpoint.broker.admin import Admin  # which needs aiohttp
 
             self._admin = Admin(
-                self.config, self.counts, self._clients.access, self.refusals,
+                self.config, self.counts, self._clients.authorizer, self.refusals,
                 lambda: self.why_not_ready, lambda: self.failure,
             )  # fmt: skip
             await self._admin.open()
@@ -231,7 +231,7 @@ class Broker:
         """Read certificates, keys of tokens and revocations again; open connections stay unless revoked."""
         if not self._is_built:
             return  # it reads them in a moment
-        parts: list[Callable[[], None]] = [self._tls_policy.reload, self._clients.access.reload]
+        parts: list[Callable[[], None]] = [self._tls_policy.reload, self._clients.authorizer.reload]
         if self._admin is not None:
             parts.append(self._admin.reload)
         for part in parts:

@@ -48,14 +48,14 @@ class ClientRegistry:
         counts: Counts,
         log: Log,
         refusals: Refusals,
-        access: Authorizer,
+        authorizer: Authorizer,
         submit: Callable[[Input], None],
     ) -> None:
         self._node = node
         self.counts = counts
         self.log = log
         self.refusals = refusals
-        self.access = access
+        self.authorizer = authorizer
         self.queue_max = limits.client_queue_bytes
         self.quotas = Quotas(limits, node)
         self._buckets = TokenBuckets(limits)
@@ -222,7 +222,7 @@ class ClientRegistry:
 
         The key is its name by the token, or the name that it says, or one like no other.
         """
-        policy = self.access.admit(client, token)
+        policy = self.authorizer.admit(client, token)
         self._connections += 1
         key = policy.scope.owner if policy is not None else client or f"connection {self._connections}"
         self.quotas.check_connection(key)
@@ -261,7 +261,7 @@ class ClientRegistry:
     def recheck_tokens(self) -> None:
         """Close the sessions whose token does not count any longer."""
         for session in list(self.sessions):
-            denied = None if session.policy is None else self.access.why_not(session.policy)
+            denied = None if session.policy is None else self.authorizer.why_not(session.policy)
             if denied is not None:
                 session.refuse(denied.kind, denied.reason)
                 session.send_go_away(denied.reason, ())

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from meetpoint.api.ids import Peer
     from meetpoint.api.messages import Reply
     from meetpoint.node.runtime.runtime import Runtime
+    from meetpoint.overlays.pastry.pastry import Pastry
     from meetpoint.overlays.pastry.routing import PastryTable
     from meetpoint.overlays.pastry.rules import PastryRules
     from meetpoint.overlays.pastry.settings import PastrySettings
@@ -49,13 +50,16 @@ LEAVES_TICKS = 16
 
 
 class PastryMaintenance:
-    """Greetings, leases and leaves of one node; it calls `ready` and `lost` when it gains or loses its place."""
+    """Greetings, leases and leaves of one node."""
 
     __slots__ = (
-        "_asked_at", "_due", "_greeting", "_heard_at", "_leases", "_lives", "_lost", "_owed", "_ready", "_retiring",
+        "_asked_at", "_due", "_greeting", "_heard_at", "_leases", "_lives", "_owed", "_retiring",
         "_rules", "_runtime", "_seen", "_settings", "_table", "_ticks", "_unanswered", "_unready_timeout",
-        "_watches_left", "joiner_ready", "life",
+        "_watches_left", "life", "overlay",
     )  # fmt: skip
+
+    overlay: Pastry
+    """Set once, by the overlay itself."""
 
     def __init__(
         self,
@@ -63,20 +67,14 @@ class PastryMaintenance:
         table: PastryTable,
         rules: PastryRules,
         settings: PastrySettings,
-        ready: Callable[[], None],
-        lost: Callable[[], None],
     ) -> None:
         self._runtime = runtime
         self._table = table
         self._rules = rules
         self._settings = settings
-        self._ready = ready
-        self._lost = lost
         self._leases = LeaseTimer(runtime, settings.lease_us, self._expire_leases)
         self.life: Life = (0, 0)
         """The current life of this node."""
-        self.joiner_ready: Callable[[bytes], None] = lambda node: None
-        """Called with a node that says that it is ready."""
         self._greeting: dict[bytes, Life] = {}  # who is greeted just now, and in which life of this node
         self._asked_at: dict[bytes, int] = {}  # when it was greeted last
         self._heard_at: dict[bytes, int] = {}  # when it spoke last
@@ -132,7 +130,7 @@ class PastryMaintenance:
         was_ready = before is not None and is_ready(before)
         if is_ready(state) and not was_ready:
             self._retiring = False
-            self._ready()
+            self.overlay.on_ready()
         elif was_ready and not is_ready(state):
             self._unready_timeout.begin()
             self._runtime.observe("pastry_unready")
@@ -301,7 +299,7 @@ class PastryMaintenance:
     def _note_ready(self, status: PeerStatus) -> None:
         if status.ready:
             self._unready_timeout.met_ready()
-            self.joiner_ready(status.node)
+            self.overlay.on_node_ready(status.node)
 
     def _greet_known(self, node: bytes) -> None:
         peer = self._askable(node)
@@ -480,7 +478,7 @@ class PastryMaintenance:
             return
         self._runtime.observe("pastry_begins_anew")
         self.leave()
-        self._lost()
+        self.overlay.on_place_lost()
 
     def leave(self) -> None:
         """Tell the leaves that this node goes, or goes to another place."""

@@ -60,7 +60,6 @@ class PastryMembership:
         self._first = 0  # the number of the first question of this join: answers to any since then are good
         self._next_contact = 0
         self._waiting: dict[bytes, PastryJoin] = {}
-        maintenance.joiner_ready = self._is_ready
 
     # -- the joiner ----------------------------------------------------------------------------------------------------
 
@@ -174,7 +173,8 @@ class PastryMembership:
         passive = contacts.passive_sample(self._settings.passive_told)
         self._runtime.send(joiner, PastryJoinReply(message.number, leaves, passive))
 
-    def _is_ready(self, node: bytes) -> None:
+    def on_node_ready(self, node: bytes) -> None:
+        """Help the next joiner, if this node is the one that was helped."""
         state = self._table.state
         if state is not None and state.helping == node:
             self._finish_help(node)

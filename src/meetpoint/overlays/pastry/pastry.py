@@ -63,10 +63,9 @@ class Pastry(OverlayBase):
             runtime.me.id, runtime.ring, contacts, settings, upcalls.neighbours_changed
         )
         self._router: PastryRouter = PastryRouter(runtime, self._table, settings, upcalls.delivered)
-        self._maintenance: PastryMaintenance = PastryMaintenance(
-            runtime, self._table, self._rules, settings, self._ready, self._lost
-        )
+        self._maintenance: PastryMaintenance = PastryMaintenance(runtime, self._table, self._rules, settings)
         self._membership = PastryMembership(runtime, self._table, self._rules, self._maintenance, settings)
+        self._maintenance.overlay = self
         self._healing = PastryHealing(runtime, self._table, self._router, self._maintenance, settings)
         self.view: Callable[[], PastryView] = self._table.view
         """Returns the links as they are; the same object until they change."""
@@ -137,20 +136,6 @@ class Pastry(OverlayBase):
     def _begin(self) -> None:
         self._start_ticks(self._settings.period_us)
 
-    def _ready(self) -> None:
-        """Greet the leaves: this node has both leases, for the first time or again."""
-        if not self._table.joined:
-            self._table.join()
-            self._upcalls.joined()
-        if not self._founds:
-            for peer in self._table.leaves():
-                self._maintenance.greet(peer)
-
-    def _lost(self) -> None:
-        """Join anew: the place of this node is lost."""
-        if not self._left:
-            self._membership.join_again()
-
     def _tick(self) -> None:
         self._schedule_tick(self._settings.period_us, 8)
         self._ticks += 1
@@ -172,6 +157,26 @@ class Pastry(OverlayBase):
         links = self._table.peers()
         if links:
             self._maintenance.greet(links[self._runtime.random.randrange(len(links))])
+
+    # -- for its maintenance -------------------------------------------------------------------------------------------
+
+    def on_ready(self) -> None:
+        """Greet the leaves: this node has both leases, for the first time or again."""
+        if not self._table.joined:
+            self._table.join()
+            self._upcalls.joined()
+        if not self._founds:
+            for peer in self._table.leaves():
+                self._maintenance.greet(peer)
+
+    def on_place_lost(self) -> None:
+        """Join anew: the place of this node is lost."""
+        if not self._left:
+            self._membership.join_again()
+
+    def on_node_ready(self, node: bytes) -> None:
+        """Note that another node says that it is ready."""
+        self._membership.on_node_ready(node)
 
     # -- who lives -----------------------------------------------------------------------------------------------------
 
