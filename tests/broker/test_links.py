@@ -104,11 +104,11 @@ def test_messages_arrive_in_order_and_in_few_frames_under_the_incarnation_they_w
             here.links.send(peer, Sync(1, b""))
             await until(lambda: other.hellos, "it was dialled")
             later = Peer(ME.id, ME.address, 1)
-            here.links.became(later)
+            here.links.set_incarnation(later)
             here.links.send(peer, Sync(2, b""))
             other.welcomes.set()
             await until(lambda: len(other.heard) == 3, "all have come")
-            here.links.became(Peer(ME.id, ME.address, 2))
+            here.links.set_incarnation(Peer(ME.id, ME.address, 2))
             here.links.send(peer, Sync(3, b""))
             await until(lambda: len(other.heard) == 5, "all have come")
             assert other.hellos == [Hello((1, 2), "meetpoint", ME, way=config().way)]

@@ -97,7 +97,7 @@ class Archiver:
             if not self._is_failing:
                 self._is_failing = True
                 is_told = isinstance(error, OSError | ArchiveError)
-                self._log.say(
+                self._log.write(
                     logging.ERROR, "archive_failed", folder=self._config.folder,
                     problem=str(error) if is_told else f"{type(error).__name__}: {error}",
                     todo="make room, or see to the folder; events wait on the broker's disk meanwhile",
@@ -107,7 +107,7 @@ class Archiver:
             self._writing = 0
         if self._is_failing:
             self._is_failing = False
-            self._log.say(logging.INFO, "archive_goes_on", folder=self._config.folder)
+            self._log.write(logging.INFO, "archive_goes_on", folder=self._config.folder)
         self._counts.totals["archived"] += len(events)
         self._counts.totals["archive_files"] += files
         last: dict[tuple[HomeId, int], EventKey] = {}

@@ -148,7 +148,7 @@ class Broker:
         if contacts is not None:
             self._begin(contacts)
         if config.join:
-            self._spawn(self._keep_finding())
+            self._spawn(self._retry_bootstrap())
         if schema is not None:
             self._spawn(self._declare(schema))
 
@@ -169,7 +169,7 @@ class Broker:
             config, self._tls_policy, scheduler, codec, self.counts, self.log, self.refusals, me, self._driver.submit
         )  # fmt: skip
         self._bootstrap = Bootstrap(
-            config, self._tls_policy, scheduler, self.refusals, self.log, me, self._knows_others(me), self._say_why_not
+            config, self._tls_policy, scheduler, self.refusals, self.log, me, self._knows_others(me), self._note_why_not
         )  # fmt: skip
         self._clients = ClientRegistry(
             self.node, config.limits, self.counts, self.log, self.refusals, self._authorizer, self._driver.submit
@@ -238,16 +238,16 @@ class Broker:
             try:
                 part()
             except MeetpointError as error:
-                self.log.say(logging.ERROR, "reload_refused", problem=str(error))
+                self.log.write(logging.ERROR, "reload_refused", problem=str(error))
                 return
         self._links.check_certificates()
         self._clients.recheck_tokens()
-        self.log.say(logging.INFO, "reloaded")
-        self._say_advice()
+        self.log.write(logging.INFO, "reloaded")
+        self._log_advice()
 
-    def _say_advice(self) -> None:
+    def _log_advice(self) -> None:
         for said in (*advice(self.config), *advice_on_tls(self.config, self._tls_policy, self.address)):
-            self.log.say(logging.WARNING, "settings", **said._asdict())
+            self.log.write(logging.WARNING, "settings", **said._asdict())
 
     # -- finding the network -------------------------------------------------------------------------------------------
 
@@ -256,11 +256,11 @@ class Broker:
         notes = [record.name for record in self._store.recovered.records if record.home == b""]
         return any(name.startswith(PREFIX) and name != PREFIX + me.id.hex() for name in notes)
 
-    def _say_why_not(self, reason: str) -> None:
+    def _note_why_not(self, reason: str) -> None:
         if not self._has_begun:
             self._why_not = reason
 
-    async def _keep_finding(self) -> None:
+    async def _retry_bootstrap(self) -> None:
         """Ask the brokers of `join` again while this one is in no network.
 
         The one that answered first may not be in it either, and wait for this one.
@@ -271,7 +271,7 @@ class Broker:
             try:
                 contacts = await self._bootstrap.find()
             except MeetpointError as error:
-                self.log.say(logging.CRITICAL, "join_refused", problem=str(error))
+                self.log.write(logging.CRITICAL, "join_refused", problem=str(error))
                 if not self._has_begun:
                     self._fail(str(error))
                 return
@@ -286,14 +286,14 @@ class Broker:
         records = recovered.records
         if recovered.damaged:
             names = ", ".join(name for _, name in recovered.damaged[:5])
-            self.log.say(logging.ERROR, "records_damaged", count=len(recovered.damaged), first=names)
+            self.log.write(logging.ERROR, "records_damaged", count=len(recovered.damaged), first=names)
         is_new = not recovered.records and not recovered.damaged
         founders = (self.node.me,) if is_new and not self.config.join else ()
-        self.log.say(
+        self.log.write(
             logging.INFO, "started", address=self.address, network=self.config.network, overlay=self.config.overlay,
             scheme=self.config.scheme, records=len(records), contacts=len(contacts),
         )  # fmt: skip
-        self._say_advice()
+        self._log_advice()
         self._why_not = ""
         self._has_begun = True
         self._driver.submit(Started(records, founders, contacts))
@@ -306,7 +306,7 @@ class Broker:
                 await asyncio.sleep(JOIN_RETRY_S)
                 continue
             if isinstance(outcome, Refused):
-                self.log.say(logging.ERROR, "schema_refused", file=self.config.schema, reason=outcome.reason)
+                self.log.write(logging.ERROR, "schema_refused", file=self.config.schema, reason=outcome.reason)
             return
 
     # -- what the store tells, in its thread ---------------------------------------------------------------------------
@@ -321,12 +321,12 @@ class Broker:
 
     def _store_changed(self, state: StoreState) -> None:
         if state.failed:
-            self.log.say(logging.CRITICAL, "store_failed", problem=state.failed)
+            self.log.write(logging.CRITICAL, "store_failed", problem=state.failed)
             self._fail(state.failed)
         elif state.full != self._clients.is_full:
             self._clients.is_full = state.full
             level = logging.ERROR if state.full else logging.INFO
-            self.log.say(level, "disk_full" if state.full else "disk_has_room", data=self.config.data)
+            self.log.write(level, "disk_full" if state.full else "disk_has_room", data=self.config.data)
             if state.full:
                 self._clients.withdraw()
                 self._clients.release()  # they are to hear that nothing is taken
@@ -353,7 +353,7 @@ class Broker:
         elif (unacknowledged > limits.unsettled_events or unsynced > limits.unsynced_writes) and not clients.is_full:
             clients.is_congested = True
         if self._ready_waiters and self.is_ready:
-            self._tell_ready()
+            self._resolve_ready_waiters()
 
     def _unacknowledged(self) -> int:
         on_their_way = sum([len(home.outbox) for home in self.node.hosting.homes.values()])
@@ -382,7 +382,7 @@ class Broker:
         if abs(off_s - self._clock_offset_s) > CLOCK_S:
             self._clock_offset_s = off_s
             todo = "nothing, but its times are by the clock as it was; restart it when convenient"
-            self.log.say(logging.WARNING, "clock_set", off_s=round(off_s, 3), todo=todo)
+            self.log.write(logging.WARNING, "clock_set", off_s=round(off_s, 3), todo=todo)
 
     # -- how it is -----------------------------------------------------------------------------------------------------
 
@@ -431,7 +431,7 @@ class Broker:
             with contextlib.suppress(ValueError):
                 self._ready_waiters.remove(future)
 
-    def _tell_ready(self) -> None:
+    def _resolve_ready_waiters(self) -> None:
         waiters, self._ready_waiters = self._ready_waiters, []
         for future in waiters:
             if future.done():
@@ -492,7 +492,7 @@ class Broker:
         await self.wait_stopped()
 
     async def _drain(self) -> None:
-        self.log.say(logging.INFO, "draining", unanswered=self._clients.unanswered)
+        self.log.write(logging.INFO, "draining", unanswered=self._clients.unanswered)
         self._listener.close()
         self._clients.release()
         self._clients.is_closing = True
@@ -505,7 +505,7 @@ class Broker:
                 break
             await asyncio.sleep(DRAIN_CHECK_S)
         else:
-            self.log.say(
+            self.log.write(
                 logging.WARNING, "not_drained", unanswered=self._clients.unanswered, unsynced=self._driver.unsynced
             )
 
@@ -522,7 +522,7 @@ class Broker:
     def _on_left(self) -> None:
         """Stop, as the node has handed everything over, or found that it did so long ago."""
         self._is_left = True
-        self.log.say(logging.INFO, "left", name=self.name)
+        self.log.write(logging.INFO, "left", name=self.name)
         self._spawn(self.stop())
 
     def _fail(self, problem: str) -> None:
@@ -559,8 +559,8 @@ class Broker:
             await self._archive_queries.close()
             await self._archiver.close()
         await asyncio.to_thread(self._store.close)
-        self._tell_ready()
-        self.log.say(logging.INFO, "stopped", code=self.exit_code)
+        self._resolve_ready_waiters()
+        self.log.write(logging.INFO, "stopped", code=self.exit_code)
         if not self._stopped.done():
             self._stopped.set_result(self.exit_code)
 

@@ -347,14 +347,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         options = read_scheme(self.scheme)
         name = options["scheme"]
         if name in options and name in said:
-            options[name] = _with_words(said[name], options[name])
+            options[name] = _with_options(said[name], options[name])
         node = msgspec.structs.replace(
             self.node, trace=self.journal_lines > 0, archives=self.archive.folder is not None
         )  # fmt: skip
         return NetworkConfig(**{**said, "overlay": self.overlay, "node": node, **options})
 
 
-def _with_words(settings: msgspec.Struct, chosen: msgspec.Struct) -> msgspec.Struct:
+def _with_options(settings: msgspec.Struct, chosen: msgspec.Struct) -> msgspec.Struct:
     """Return the settings of a table, overridden by what the words behind a scheme's name chose."""
     default = type(chosen)()
     differs = {

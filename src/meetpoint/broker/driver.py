@@ -68,7 +68,7 @@ class PeerSink(Protocol):
     def send(self, to: Peer, message: Message) -> None:
         """Send a message to a peer."""
 
-    def became(self, me: Peer) -> None:
+    def set_incarnation(self, me: Peer) -> None:
         """Tell peers that the node has come to a new incarnation."""
 
     def refused(self, node: bytes) -> None:
@@ -118,7 +118,7 @@ class Driver:
         self._tickets: deque[tuple[int, float]] = deque()
         self._now = clock.now()
         self._synced = 0
-        self._is_telling = False
+        self._is_submitting = False
         self._inputs: deque[Input] = deque()
         self._is_busy = False
         self._is_closed = False
@@ -163,7 +163,7 @@ class Driver:
             return
         if self.node.me is not self._me:
             self._me = self.node.me
-            self.peers.became(self._me)
+            self.peers.set_incarnation(self._me)
         if self._hook is not None:
             self._hook(item, effects, now)
         effect: Any  # of which kind says its class, which a type checker does not follow
@@ -198,19 +198,19 @@ class Driver:
         if self._tickets:
             self._counts.store_s.add(perf_counter() - self._tickets[0][1])
         self._synced = ticket
-        if not self._is_telling:
-            self._tell_synced()
+        if not self._is_submitting:
+            self._submit_persisted()
 
-    def _tell_synced(self) -> None:
+    def _submit_persisted(self) -> None:
         """Tell the node what is on disk, some milliseconds at a time: one sync may hold thousands of tickets."""
-        self._is_telling = False
+        self._is_submitting = False
         tickets = self._tickets
         until = perf_counter() + SYNCED_S
         while tickets and tickets[0][0] <= self._synced:
             self.submit(Persisted(tickets.popleft()[0]))
             if perf_counter() > until:
-                self._is_telling = True
-                self._scheduler.loop.call_soon(self._tell_synced)
+                self._is_submitting = True
+                self._scheduler.loop.call_soon(self._submit_persisted)
                 return
 
     def _persist(self, effect: Persist) -> None:
@@ -218,7 +218,7 @@ class Driver:
         for record in records:
             if not 0 <= record.version <= VERSION_MAX:  # only a liar's: the disk's numbers end there
                 self._counts.totals["step_errors"] += 1
-                self._log.say(logging.ERROR, "record_refused", name=record.name, version=record.version)
+                self._log.write(logging.ERROR, "record_refused", name=record.name, version=record.version)
                 records = tuple(each for each in records if 0 <= each.version <= VERSION_MAX)
                 break
         self._tickets.append((effect.ticket, perf_counter()))
@@ -253,20 +253,20 @@ class Driver:
         if isinstance(item, ClientRequest) and (
             is_of_input or isinstance(error, StopIteration)
         ):  # it hosts nothing, for now
-            self._log.say(
+            self._log.write(
                 logging.ERROR, "request_failed", kind=type(item.what).__name__, problem=repr(error), error=error
             )
             self.clients.answered(item.request, Refused("this broker could not take it; its log says why", retry=False))
         elif isinstance(item, Received) and is_of_input:
             kind = type(item.message).__name__
-            self._log.say(
+            self._log.write(
                 logging.ERROR, "message_failed", kind=kind, source=item.source.address, problem=repr(error), error=error
             )
         else:
             self._end(kind, error)
 
     def _end(self, kind: str, error: Exception) -> None:
-        self._log.say(logging.CRITICAL, "node_failed", kind=kind, problem=repr(error), error=error)
+        self._log.write(logging.CRITICAL, "node_failed", kind=kind, problem=repr(error), error=error)
         self.close()
         self._on_broken(f"the node failed at {kind}: {error!r}")
 
@@ -306,7 +306,7 @@ class FeedbackLoader:
         try:
             found = os.stat(self._path)
         except OSError as error:
-            self._say(f"{self._path}: {(error.strerror or str(error)).lower()}")
+            self._log_problem(f"{self._path}: {(error.strerror or str(error)).lower()}")
             return
         seen = found.st_mtime_ns, found.st_size, found.st_ino
         if seen == self._seen:
@@ -315,14 +315,14 @@ class FeedbackLoader:
         try:
             feedback = Feedback.load(self._path)
         except MeetpointError as error:
-            self._say(str(error))
+            self._log_problem(str(error))
             return
         self._problem = ""
         self._counts.totals["feedback_loads"] += 1
-        self._log.say(logging.INFO, "feedback_loaded", file=self._path, events=feedback.events)
+        self._log.write(logging.INFO, "feedback_loaded", file=self._path, events=feedback.events)
         self._submit(Measured(feedback))
 
-    def _say(self, problem: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
-            self._log.say(logging.WARNING, "feedback_unreadable", problem=problem)
+            self._log.write(logging.WARNING, "feedback_unreadable", problem=problem)

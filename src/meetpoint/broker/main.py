@@ -60,7 +60,7 @@ async def serve(broker: Broker) -> int:
         try:
             await broker.leave()
         except BrokerError as error:
-            broker.log.say(logging.ERROR, "leave_refused", problem=str(error))
+            broker.log.write(logging.ERROR, "leave_refused", problem=str(error))
 
     had_terminal = os.isatty(0)
 
@@ -81,7 +81,7 @@ async def serve(broker: Broker) -> int:
             loop.add_signal_handler(each, do)
             undo.callback(loop.remove_signal_handler, each)
         await broker.start()
-        _say_handles(broker)
+        _warn_of_handles(broker)
         if asked:
             spawn(broker.stop())  # it was asked when there was nothing to stop
         gc.collect()
@@ -92,13 +92,13 @@ async def serve(broker: Broker) -> int:
     return code
 
 
-def _say_handles(broker: Broker) -> None:
+def _warn_of_handles(broker: Broker) -> None:
     """Warn where there are too few file handles for all clients that may come."""
     here, clients = handles(), broker.config.limits.clients
-    if clients > here.limit - here.kept:
+    if clients > here.limit - here.reserved:
         problem = f"this process may have {here.limit} files open, too few for limits.clients = {clients}"
         todo = "raise it (ulimit -n, or LimitNOFILE= of systemd), or lower limits.clients"
-        broker.log.say(logging.WARNING, "settings", problem=problem, todo=todo)
+        broker.log.write(logging.WARNING, "settings", problem=problem, todo=todo)
 
 
 def run_broker(config: BrokerConfig) -> int:

@@ -133,7 +133,7 @@ class Bootstrap:
                 raise BrokerError(f"join {address}: it was refused: {refusal.reason}") from None
         except (OSError, TimeoutError, UnicodeError) as error:
             reason = str(error) or type(error).__name__
-            self._log.say(logging.WARNING, "join_unreachable", address=address, reason=reason)
+            self._log.write(logging.WARNING, "join_unreachable", address=address, reason=reason)
         return found[0] if found else None
 
 
@@ -260,13 +260,13 @@ async def _compile(log: Log, *, at_once: bool) -> None:
         while not (at_once or postponed.is_wanted):
             await asyncio.sleep(LOOK_S)
         began = monotonic()
-        log.say(logging.INFO, "index_compiling", todo="nothing; it happens once for each version that is installed")
+        log.write(logging.INFO, "index_compiling", todo="nothing; it happens once for each version that is installed")
         code = await _run_child()
     if code == 0:
-        log.say(logging.INFO, "index_compiled", seconds=round(monotonic() - began, 1))
+        log.write(logging.INFO, "index_compiled", seconds=round(monotonic() - began, 1))
     else:
         todo = "set NUMBA_CACHE_DIR to a folder that this user may write to; else it stands still once per start"
-        log.say(logging.WARNING, "index_not_compiled", code=code, todo=todo)
+        log.write(logging.WARNING, "index_not_compiled", code=code, todo=todo)
 
 
 async def _run_child() -> int | None:

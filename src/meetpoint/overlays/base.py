@@ -64,7 +64,7 @@ class LinkTable:
         """Assert what must hold of the links."""
         raise NotImplementedError
 
-    def tell_changes(self) -> None:
+    def report_changes(self) -> None:
         """Report changed neighbours, if there are any; called when a step is complete."""
         if self._changed:
             self._changed = False

@@ -35,7 +35,7 @@ class Trusting(PastryRules):
 
     def probe_answered(self, state: PastryState, status: PeerStatus, its_leaves: Iterable[bytes]) -> PastryState:
         state = super().probe_answered(state, status, its_leaves)
-        return state._replace(leaves=self._kept(state.me, (*state.leaves, *its_leaves), state.near))
+        return state._replace(leaves=self._leaves_among(state.me, (*state.leaves, *its_leaves), state.near))
 
 
 class ReadyUnleased(PastryRules):

@@ -58,7 +58,7 @@ class ArchiveQueries:
         try:
             wanted = _wanted(what.filter, session.policy)
         except FilterError as error:
-            session.tell(request, Refused(str(error), retry=False))
+            session.answer(request, Refused(str(error), retry=False))
             return
         key = HomeId(what.home), what.stream
         here = {(home, stream): archived for home, stream, _, archived in self._node.archived()}
@@ -82,7 +82,7 @@ class ArchiveQueries:
             return work()
         except Exception as error:  # whoever asked must be told, whatever it is
             said = str(error) if isinstance(error, OSError | ArchiveError) else f"{type(error).__name__}: {error}"
-            self._clients.log.say(logging.ERROR, "archive_unreadable", problem=said)
+            self._clients.log.write(logging.ERROR, "archive_unreadable", problem=said)
             return Refused(f"the archive could not be read: {said}", retry=True)
 
     async def close(self) -> None:

@@ -344,7 +344,7 @@ class Authorizer:
             is_first = self._verifier is None
             self._verifier = Verifier(said.keys, said.revoked, self._config.network)
             if not is_first:
-                self._log.say(logging.INFO, "tokens_reloaded", keys=said.keys, revoked=said.revoked)
+                self._log.write(logging.INFO, "tokens_reloaded", keys=said.keys, revoked=said.revoked)
 
     def read(self, token: str) -> Grant:
         """Return what a token grants; raise TokenError where it is refused. Called only where tokens are needed."""

@@ -97,7 +97,7 @@ class FairQueue:
             queue.length -= 1
             if not queue.length:
                 del self._queues[session.key]
-        session.tell(request, word)
+        session.answer(request, word)
 
     async def close(self) -> None:
         """Wait for reads that are under way."""
@@ -131,7 +131,7 @@ class Introspection:
         node, config = self._node, self._config
         overlay = node.overlay.view()
         tree = tree_of(node.scheme)
-        session.tell(
+        session.answer(
             request,
             ViewIs(
                 node.me,
@@ -147,28 +147,29 @@ class Introspection:
 
     def recent(self, session: Session, request: int, what: Recent) -> None:
         """Tell the events since the last question."""
-        session.tell(request, self._recent_events.since(what.after, self._clock.now()))
+        session.answer(request, self._recent_events.since(what.after, self._clock.now()))
 
     def follow(self, session: Session, request: int, what: Follow) -> None:
         """Follow an event from now on."""
         if not 0 < len(what.id) <= ID_MAX or not what.seconds > 0:
-            session.tell(request, Refused(f"give an id of 1 to {ID_MAX} characters, and seconds above 0", retry=False))
+            reason = f"give an id of 1 to {ID_MAX} characters, and seconds above 0"
+            session.answer(request, Refused(reason, retry=False))
             return
         try:
             self._tracer.follow(what.id, what.seconds, self._clock.now())
         except TracingError as error:
-            session.tell(request, Refused(str(error), retry=True))
+            session.answer(request, Refused(str(error), retry=True))
             return
-        session.tell(request, Stored())
+        session.answer(request, Stored())
 
     def followed(self, session: Session, request: int, what: Followed) -> None:
         """Tell what was seen of a followed event."""
         found = self._tracer.followed(what.id, what.threads[:THREADS_MAX], self._clock.now())
         if found is None:
             reason = "this event is not followed here, or not any longer; follow it, then publish it"
-            session.tell(request, Refused(reason, retry=False))
+            session.answer(request, Refused(reason, retry=False))
         else:
-            session.tell(request, found)
+            session.answer(request, found)
 
 
 VERSION: Final = version("meetpoint")
@@ -236,10 +237,10 @@ class BrokerQueries:
         return tuple(Broker(hosts[id_], homes[id_]) for id_ in (me.id, *others))
 
     def _brokers(self, session: Session, request: int, what: Brokers) -> None:
-        session.tell(request, BrokersAre(self.brokers()))
+        session.answer(request, BrokersAre(self.brokers()))
 
     def _status(self, session: Session, request: int, what: Status) -> None:
-        session.tell(
+        session.answer(
             request,
             BrokerStatus(
                 self._node.me,
@@ -258,7 +259,7 @@ class BrokerQueries:
         """
         if self._node.state not in _BEFORE_READY:
             return True
-        session.tell(request, Refused(f"this broker is {self._node.state}; ask again when it is ready", retry=True))
+        session.answer(request, Refused(f"this broker is {self._node.state}; ask again when it is ready", retry=True))
         return False
 
     def _subscriptions(self, session: Session, request: int, what: Subscriptions) -> None:
@@ -279,7 +280,7 @@ class BrokerQueries:
             size += len(each.filter) * 4 + 256
             if size > PAGE_BYTES:
                 break
-        session.tell(request, SubscriptionsAre(tuple(page), len(page) < len(found)))
+        session.answer(request, SubscriptionsAre(tuple(page), len(page) < len(found)))
 
     def _dead_letters(self, session: Session, request: int, what: DeadLetters) -> None:
         if not self._has_homes(session, request):
@@ -294,18 +295,18 @@ class BrokerQueries:
             if page and size > PAGE_BYTES:
                 break
             page.append(DeadLetterInfo(each.event, each.names, each.content, each.reason, each.at_us))
-        session.tell(request, DeadLettersAre(tuple(page), len(page) < len(found)))
+        session.answer(request, DeadLettersAre(tuple(page), len(page) < len(found)))
 
     def _discard(self, session: Session, request: int, what: Discard) -> None:
         self._clients.ask(session, request, Forget(what.event))
 
     def _schema(self, session: Session, request: int, what: SchemaOf) -> None:
         schema = self._node.schema
-        session.tell(request, SchemaIs("" if schema is None else schema.to_yaml()))
+        session.answer(request, SchemaIs("" if schema is None else schema.to_yaml()))
 
     def _progress(self, session: Session, request: int, what: ProgressOf) -> None:
         if self._has_homes(session, request):
-            session.tell(request, ProgressIs(self._node.progress(what.publisher)))
+            session.answer(request, ProgressIs(self._node.progress(what.publisher)))
 
     def _journal(self, session: Session, request: int, what: Journal) -> None:
         self._turns.read(session, request, lambda: self._read_journal(what))
@@ -315,7 +316,7 @@ class BrokerQueries:
         try:
             return JournalIs(tuple(_lines(self._store.journal(what.id, what.key))))
         except OSError as error:
-            self._clients.log.say(logging.ERROR, "journal_unreadable", problem=str(error))
+            self._clients.log.write(logging.ERROR, "journal_unreadable", problem=str(error))
             return Refused(f"the journal could not be read: {error}", retry=True)
 
     async def close(self) -> None:
@@ -326,7 +327,7 @@ class BrokerQueries:
 def _no_archive(session: Session, request: int, what: Streams | History) -> None:
     """Refuse a query of the archive, where there is none."""
     todo = "set archive.folder in its configuration, or say meetpoint up --archive"
-    session.tell(request, Refused(f"this broker keeps no archive; {todo}", retry=False))
+    session.answer(request, Refused(f"this broker keeps no archive; {todo}", retry=False))
 
 
 def _lines(found: list[JournalLine]) -> list[JournalEntry]:

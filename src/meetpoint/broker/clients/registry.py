@@ -111,7 +111,7 @@ class ClientRegistry:
             self._was_refused(session, what, outcome)
         elif type(what) is Unsubscribe:
             self._unsubscribed(session, what.name)
-        session.tell(request, outcome)
+        session.answer(request, outcome)
 
     def withdraw(self) -> None:
         """Refuse events that will not be on disk for a while, so that their publishers bring them elsewhere."""
@@ -240,7 +240,7 @@ class ClientRegistry:
         """Add a session."""
         self.sessions[session] = None
         self.quotas.connected(session.key)
-        self.log.say(logging.DEBUG, "client_connected", client=session.key)
+        self.log.write(logging.DEBUG, "client_connected", client=session.key)
 
     def disconnected(self, session: Session, reason: str) -> None:
         """Remove a session, and detach it from its names."""
@@ -253,7 +253,7 @@ class ClientRegistry:
         self._waiting.pop(session, None)
         if session in self._paused:
             self._paused.pop(session).cancel()
-        self.log.say(logging.DEBUG, "client_gone", client=session.key, reason=reason)
+        self.log.write(logging.DEBUG, "client_gone", client=session.key, reason=reason)
         for name in list(session.names):
             self.detach(name)
             self._submit(ClientRequest(NOBODY, Detach(name)))
@@ -274,7 +274,7 @@ class ClientRegistry:
         loop = asyncio.get_running_loop()
         wait_s = self._buckets.take(session.key, size, loop.time())
         if wait_s and session not in self._paused:
-            self._paused[session] = loop.call_later(wait_s, self._go_on, session)
+            self._paused[session] = loop.call_later(wait_s, self._resume, session)
             self.counts.totals["throttled_clients"] += 1
         if self.is_congested and session not in self._waiting:
             self._waiting[session] = None
@@ -286,7 +286,7 @@ class ClientRegistry:
         is_busy = session.in_flight > self.requests_max
         session.connection.hold(is_busy or session in self._paused or session in self._waiting)
 
-    def _go_on(self, session: Session) -> None:
+    def _resume(self, session: Session) -> None:
         self._paused.pop(session, None)
         self.hold(session)
 

@@ -119,7 +119,7 @@ class Session:
                 clients.ask(self, request, what)  # type: ignore[arg-type]
         except DeniedError as denied:
             self.refuse(denied.kind, denied.reason)
-            self.tell(request, Refused(denied.reason, denied.retry))
+            self.answer(request, Refused(denied.reason, denied.retry))
             if type(message.what) is Publish:  # what is refused takes its time too
                 clients.published(self, len(message.what.event))
 
@@ -189,7 +189,7 @@ class Session:
             self._clients.detach(what.name)
             self._clients.ask(self, request, what)
         else:
-            self.tell(request, Stored())  # another one takes it by now
+            self.answer(request, Stored())  # another one takes it by now
 
     def _leave(self, request: int, what: Leave) -> None:
         if self.policy is None and not self.is_near:
@@ -207,23 +207,23 @@ class Session:
 
     # -- what it is told -----------------------------------------------------------------------------------------------
 
-    def tell(self, request: int, word: Word) -> None:
+    def answer(self, request: int, word: Word) -> None:
         """Answer a request, where an answer is wanted."""
         self.in_flight -= 1
         if self.in_flight == self._clients.requests_max // 2:
             self._clients.hold(self)
         self.connection.refusals += type(word) is Refused
         if request != NOBODY:
-            self._say(Told(request, word if self.policy is None else self.policy.outward(word)))
+            self._send(Told(request, word if self.policy is None else self.policy.outward(word)))
 
     def end(self, name: str, reason: str, *, moved: bool) -> None:
         """Tell that nothing more comes for a name."""
         (said,) = self._names_outside((name,))
-        self._say(Ended(said, reason, moved))
+        self._send(Ended(said, reason, moved))
 
     def send_go_away(self, reason: str, others: tuple[str, ...]) -> None:
         """Tell that this broker stops, or ends this session."""
-        self._say(GoAway(reason, others))
+        self._send(GoAway(reason, others))
 
     def _names_outside(self, names: tuple[str, ...]) -> tuple[str, ...]:
         return names if self.policy is None else self.policy.scope.names_outside(names)
@@ -275,15 +275,15 @@ class Session:
         """
         self.refuse("delivery", reason)
         if not self._withheld:
-            asyncio.get_running_loop().call_soon(self._give_back)
+            asyncio.get_running_loop().call_soon(self._reject_withheld)
         self._withheld.append((event, names, reason))
 
-    def _give_back(self) -> None:
+    def _reject_withheld(self) -> None:
         withheld, self._withheld = self._withheld, []
         for event, names, reason in withheld:
             self._clients.ask(None, NOBODY, Reject(event, names, reason, final=True))
 
-    def _say(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         if not self.connection.is_over:
             self.connection.send(_ENCODE(message))
 

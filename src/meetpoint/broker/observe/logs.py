@@ -36,7 +36,7 @@ class Log:
     def __init__(self) -> None:
         self.broker = ""
 
-    def say(self, level: int, event: str, **fields: Any) -> None:
+    def write(self, level: int, event: str, **fields: Any) -> None:
         """Write an entry."""
         if not _LOGGER.isEnabledFor(level):
             return
@@ -192,4 +192,4 @@ class Refusals:
     def _say(self, kind: str, **fields: Any) -> None:
         level = logging.INFO if kind in _ORDINARY else logging.WARNING
         told = {name: str(value)[:FIELD_CHARS] for name, value in fields.items() if value != ""}
-        self._log.say(level, "refused", kind=kind, **told)
+        self._log.write(level, "refused", kind=kind, **told)

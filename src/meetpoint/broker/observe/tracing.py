@@ -177,7 +177,7 @@ class _FollowedEvent:
         self.is_cut = False
         self.threads: set[bytes] = set()
 
-    def see(self, seen: Seen) -> None:
+    def record(self, seen: Seen) -> None:
         if len(self.seen) < SEEN_MAX:
             self.seen.append(seen)
         else:
@@ -251,16 +251,16 @@ class EventTracer:
     def on_step(self, item: Input, effects: Sequence[Effect], now: int) -> None:
         """Record a step of the node."""
         self._forget_old(now)
-        came = self._came(item)
+        came = self._received(item)
         sent = [self._sent(effect) for effect in effects if type(effect) is Send]
         named: set[int] = set()
         for followed in self._followed.values():
-            self._look(followed, item, came, sent, effects, now, named)
+            self._record_step(followed, item, came, sent, effects, now, named)
         for said in (came, *sent):
             if said is not None and id(said) not in named and said.event is None and said.thread:
-                self._unnamed.append(self._seen(said, now))
+                self._unnamed.append(self._sighting(said, now))
 
-    def _look(
+    def _record_step(
         self,
         followed: _FollowedEvent,
         item: Input,
@@ -275,7 +275,7 @@ class EventTracer:
         if came is not None and followed.names(came):
             is_about = True
             named.add(id(came))
-            followed.see(self._seen(came, now))
+            followed.record(self._sighting(came, now))
         following = iter(sent)
         for effect in effects:  # one step may be about several events, one after another
             if type(effect) is Trace:
@@ -283,7 +283,7 @@ class EventTracer:
                     signs.add_key(effect.event)
                 is_about = effect.event == signs.event
                 if is_about:
-                    followed.see(self._became(effect, now))
+                    followed.record(self._sighting_of(effect, now))
             elif type(effect) is Answer and type(effect.outcome) is Published:
                 is_about = effect.outcome.event == signs.event
             elif type(effect) is Send and (said := next(following)) is not None:
@@ -292,9 +292,9 @@ class EventTracer:
                     named.add(id(said))
                     if said.thread and len(followed.threads) < THREADS_MAX:
                         followed.threads.add(said.thread)
-                    followed.see(self._seen(said, now))
+                    followed.record(self._sighting(said, now))
 
-    def _became(self, effect: Trace, now: int) -> Seen:
+    def _sighting_of(self, effect: Trace, now: int) -> Seen:
         looked_at = -1
         if effect.step == "taken":
             home = self._node.hosting.homes.get(effect.home)
@@ -303,7 +303,7 @@ class EventTracer:
             self._next(), now, effect.step, names=effect.names[:NAMES_MAX], detail=effect.detail, looked_at=looked_at
         )  # fmt: skip
 
-    def _seen(self, said: _MessageSeen, now: int) -> Seen:
+    def _sighting(self, said: _MessageSeen, now: int) -> Seen:
         detail = "routed" if said.is_routed else ""
         step = "sent" if said.is_sent else "received"
         return Seen(self._next(), now, step, said.peer, said.tag, said.thread, detail=detail)
@@ -314,7 +314,7 @@ class EventTracer:
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def _came(self, item: Input) -> _MessageSeen | None:
+    def _received(self, item: Input) -> _MessageSeen | None:
         if type(item) is not Received:
             return None
         return self._read(item.message, item.source.id, self._node.me.id, is_sent=False)

@@ -99,7 +99,7 @@ class PeerLink:
         if self._task is None and self._timer is None:
             self._dial()
 
-    def became(self, me: Peer) -> None:
+    def set_incarnation(self, me: Peer) -> None:
         """Send under another incarnation from now on."""
         data = HANDSHAKE.encode(IAm(me))
         if self._connection is not None:
@@ -147,7 +147,7 @@ class PeerLink:
         if kind:
             self._links.refusals.refuse(kind, address=self.address, reason=reason)
         level = logging.WARNING if isinstance(error, Refusal) and not error.kind else logging.DEBUG
-        self._links.log.say(level, "peer_unreachable", address=self.address, reason=reason)
+        self._links.log.write(level, "peer_unreachable", address=self.address, reason=reason)
         self._broken(self._to)
 
     def lost(self, reached: Peer, reason: str) -> None:
@@ -156,7 +156,7 @@ class PeerLink:
             return
         self._links.ended(self._connection)
         self._connection = None
-        self._links.log.say(logging.INFO, "peer_lost", address=self.address, reason=reason)
+        self._links.log.write(logging.INFO, "peer_lost", address=self.address, reason=reason)
         self._broken(reached)
 
     def _broken(self, peer: Peer) -> None:
@@ -268,16 +268,16 @@ class PeerLinks:
             return
         if len(data) > MESSAGE_MAX:
             self.counts.wire_errors["oversized"] += 1
-            self.log.say(logging.ERROR, "message_too_long", kind=type(message).__name__, bytes=len(data))
+            self.log.write(logging.ERROR, "message_too_long", kind=type(message).__name__, bytes=len(data))
             return
         self.counts.totals["messages_out"] += 1
         link.send(to, data)
 
-    def became(self, me: Peer) -> None:
+    def set_incarnation(self, me: Peer) -> None:
         """Send under another incarnation from now on."""
         self.me = me
         for link in self._links.values():
-            link.became(me)
+            link.set_incarnation(me)
         data = HANDSHAKE.encode(IAm(me))
         for connection in self.inbound:
             connection.send(data)

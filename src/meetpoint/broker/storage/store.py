@@ -229,7 +229,7 @@ class Store:
 
     def _run(self) -> None:
         try:
-            while tickets := self._take():
+            while tickets := self._take_batch():
                 if not self._write():
                     return
                 self._done += len(tickets)
@@ -238,7 +238,7 @@ class Store:
         except Exception as error:
             self._fail(error)
 
-    def _take(self) -> list[_Ticket]:
+    def _take_batch(self) -> list[_Ticket]:
         """Return all tickets that wait, as far as they fit one transaction; none when the store is closed."""
         following = self._held or self._queue.get()
         self._held = None
@@ -269,12 +269,12 @@ class Store:
             except sqlite3.Error as error:
                 if not is_full(error):
                     raise
-                self._tell(StoreState(full=True))
+                self._set_state(StoreState(full=True))
                 if self._closing.is_set():
                     return False
                 self._closing.wait(FULL_RETRY_S)
                 continue
-            self._tell(StoreState())
+            self._set_state(StoreState())
             self._measure(time.perf_counter() - begin, changes)
             return True
 
@@ -303,7 +303,7 @@ class Store:
         commits, records, written = self._since_checkpoint
         self._since_checkpoint = commits + 1, records + len(changes), written + changes.size
 
-    def _tell(self, state: StoreState) -> None:
+    def _set_state(self, state: StoreState) -> None:
         if state != self._state:
             self._state = state
             self._on_state(state)
@@ -311,7 +311,7 @@ class Store:
     def _fail(self, error: Exception) -> None:
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         where = f"store {self._folder / DATABASE}" if self._folder else "store"
-        self._tell(StoreState(failed=f"{where}: cannot be written: {error} ({name})"))
+        self._set_state(StoreState(failed=f"{where}: cannot be written: {error} ({name})"))
 
     def _file_bytes(self) -> int:
         if self._folder is None:

@@ -24,9 +24,9 @@ if sys.platform != "win32":
 
 BACKLOG: Final = 1024
 """Connections that the kernel holds until they are accepted."""
-KEPT_MAX: Final = 128
+RESERVED_MAX: Final = 128
 """Number of handles reserved from clients, or a quarter of all where there are few."""
-KEPT_FOR_FILES: Final = 8
+RESERVED_FOR_FILES: Final = 8
 """The part of the reserved handles, as a divisor, that is for files and for what this broker dials."""
 
 
@@ -38,19 +38,19 @@ class FileHandles(NamedTuple):
     """The handle that is given next."""
 
     @property
-    def kept(self) -> int:
+    def reserved(self) -> int:
         """Number of handles that are reserved from clients."""
-        return min(KEPT_MAX, self.limit // 4)
+        return min(RESERVED_MAX, self.limit // 4)
 
     @property
     def for_clients(self) -> bool:
         """Whether one more client may have one."""
-        return self.lowest < self.limit - self.kept
+        return self.lowest < self.limit - self.reserved
 
     @property
     def for_anyone(self) -> bool:
         """Whether one more connection may have one."""
-        return self.lowest < self.limit - max(1, self.kept // KEPT_FOR_FILES)
+        return self.lowest < self.limit - max(1, self.reserved // RESERVED_FOR_FILES)
 
 
 def handles() -> FileHandles:

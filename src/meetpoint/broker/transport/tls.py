@@ -128,7 +128,7 @@ class TlsPipe:
                 f"the certificate of the other side is not accepted: {error.verify_message}; "
                 "both sides need one of the network's authority that is valid now (tls.certificate, tls.ca)",
             )
-        words = _words(error)
+        words = _reason(error)
         if "alert" in words:
             said = words.partition("alert ")[2] or words
             return TlsError("tls", f"the other side does not accept this side's TLS or certificate: {said}")
@@ -171,7 +171,7 @@ class Credentials:
                 context.load_verify_locations(cafile=tls.ca)
             except (OSError, ssl.SSLError) as error:
                 raise BrokerError(
-                    f"tls.ca {tls.ca}: {_words(error)}; give the authority's certificate, in PEM"
+                    f"tls.ca {tls.ca}: {_reason(error)}; give the authority's certificate, in PEM"
                 ) from None
 
 
@@ -191,7 +191,7 @@ def load_own(context: ssl.SSLContext, config: BrokerConfig) -> None:
         context.load_cert_chain(certificate, key, password=b"")
     except (OSError, ssl.SSLError) as error:
         raise BrokerError(
-            f"tls.certificate {certificate} and tls.key {key}: cannot be used together: {_words(error)}; "
+            f"tls.certificate {certificate} and tls.key {key}: cannot be used together: {_reason(error)}; "
             "have both issued, in PEM and without a password: meetpoint ca issue"
         ) from None
 
@@ -271,7 +271,7 @@ class TlsPolicy:
         return None
 
 
-def _words(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     """Return an error's reason without OpenSSL's names of source locations."""
     reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
     return (reason or str(error)).lower().replace("_", " ")

@@ -135,7 +135,7 @@ class Chord(OverlayBase):
     def _begin(self) -> None:
         self._start_ticks(self._settings.stabilise_us)
         self._upcalls.joined()
-        self._table.tell_changes()
+        self._table.report_changes()
 
     def _tick(self) -> None:
         if self._table.state is None:
@@ -145,7 +145,7 @@ class Chord(OverlayBase):
         self._fingers.tick()
         self._ring_merge.tick()
         self._table.prune()
-        self._table.tell_changes()
+        self._table.report_changes()
 
     # -- who lives -----------------------------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class Chord(OverlayBase):
         """Suspect a peer that someone found silent; a former incarnation says nothing about the present one."""
         if self._table.suspect(peer, self._runtime.now):
             self._maintenance.suspected(peer)
-            self._table.tell_changes()
+            self._table.report_changes()
 
     def remember(self, peers: Sequence[Peer]) -> None:
         """Put peers from former times into the passive list: members of another ring among them make the two one."""

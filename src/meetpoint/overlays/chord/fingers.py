@@ -82,9 +82,9 @@ class Fingers:
     def _fill(self) -> bool:
         """Take the fingers that cost nothing, and look up some of the others; return whether any is missing."""
         if self._succ() != self._seen:
-            self._take_from_list()
+            self._fill_from_successors()
             self._unquiet = len(self._table.fingers)
-        self._take_own()
+        self._fill_own()
         wanted = range(self._runtime.ring.bits - 1, self._lowest() - 1, -1)
         missing = [exponent for exponent in wanted if exponent not in self._table.fingers]
         for exponent in missing:
@@ -98,7 +98,7 @@ class Fingers:
 
     # -- from the list of successors -----------------------------------------------------------------------------------
 
-    def _take_from_list(self) -> None:
+    def _fill_from_successors(self) -> None:
         """Drop fingers that the successors have made needless, and take those that they show."""
         table = self._table
         self._seen = self._succ()
@@ -113,7 +113,7 @@ class Fingers:
                 exponent += 1
             before = peer.id
 
-    def _take_own(self) -> None:
+    def _fill_own(self) -> None:
         """Point fingers whose start lies among this node's own keys at this node, and no others."""
         table = self._table
         for exponent in range(self._runtime.ring.bits - 1, self._lowest() - 1, -1):
@@ -143,9 +143,9 @@ class Fingers:
     def _look_up(self, exponent: int) -> None:
         self._looking.add(exponent)
         key = self._runtime.ring.add(self._table.id, 1 << exponent)
-        self._router.lookup(key, lambda peer, _: self._looked_up(exponent, peer))
+        self._router.lookup(key, lambda peer, _: self._on_found(exponent, peer))
 
-    def _looked_up(self, exponent: int, peer: Peer | None) -> None:
+    def _on_found(self, exponent: int, peer: Peer | None) -> None:
         self._looking.discard(exponent)
         if peer is None or self._table.state is None:
             return

@@ -90,7 +90,7 @@ class ChordMaintenance:
             peer = self._askable(head)
             assert peer is not None, "a list whose first entry is dead moves up"
             self._ask(peer)
-        self._table.tell_changes()
+        self._table.report_changes()
 
     def _drop_dead(self) -> None:
         """Move the list up until its first entry is worth asking."""
@@ -208,7 +208,7 @@ class ChordMaintenance:
         else:
             self._table.suspect(peer, self._runtime.now)
             self._on_dead()
-        self._table.tell_changes()
+        self._table.report_changes()
 
     def _retry_later(self) -> None:
         """Give up the query to a busy node, so that others are answered, and ask again soon."""
@@ -238,7 +238,7 @@ class ChordMaintenance:
             self.stabilise()
         if self._pinged is not None and self._pinged.id == peer.id:
             self._pinged = None
-            self._look_at_candidate()
+            self._check_candidate()
 
     def on_get_state(self, source: Peer, message: GetState) -> None:
         """Tell a member that stabilises this one's pointers, or that this one is busy."""
@@ -251,7 +251,7 @@ class ChordMaintenance:
             self._runtime.send(source, Busy(message.request))
         else:
             self._runtime.send(source, StateReply(message.request, self.peer(state.prdc), self.peers(state.succ)))
-        self._table.tell_changes()
+        self._table.report_changes()
 
     # -- rectify -------------------------------------------------------------------------------------------------------
 
@@ -260,7 +260,7 @@ class ChordMaintenance:
         state = self._state()
         if told == state.me:
             self._table.commit(self._rules.notified(state, state.me))
-            self._look_at_candidate()
+            self._check_candidate()
         elif told is not None and (peer := self._askable(told)) is not None:
             self._runtime.send(peer, NotifySuccessor())
 
@@ -271,15 +271,15 @@ class ChordMaintenance:
             return
         self._table.heard(source)
         self._table.commit(self._rules.notified(state, source.id))
-        self._look_at_candidate()
-        self._table.tell_changes()
+        self._check_candidate()
+        self._table.report_changes()
 
     def adopt(self, prdc: Peer) -> None:
         """Adopt the predecessor of a predecessor that has left."""
         self._table.contacts.learn(prdc)
         self._table.commit(self._rules.rectify(self._rules.notified(self._state(), prdc.id), False))
 
-    def _look_at_candidate(self) -> None:
+    def _check_candidate(self) -> None:
         state = self._state()
         if state.candidate is None or self._pinged is not None:
             return
@@ -312,8 +312,8 @@ class ChordMaintenance:
         state = self._state()
         if state.prdc == peer.id and state.candidate is not None:
             self._table.commit(self._rules.rectify(state, lives))
-        self._look_at_candidate()
-        self._table.tell_changes()
+        self._check_candidate()
+        self._table.report_changes()
 
     def on_ping(self, source: Peer, message: Ping) -> None:
         """Answer whether this node is a member."""

@@ -14,7 +14,7 @@ peers that the node above remembers from former times, are kept in the passive l
 of them is asked who comes after this node in the ring that *it* is in, by an ordinary lookup that begins there:
 
 - the answer lies before the first successor: the second half of stabilise runs toward it. That is the step of the
-rules for a nearer successor, however this node has come to know of it;
+  rules for a nearer successor, however this node has come to know of it;
 - it lies beyond: it is told that this node may be its predecessor, so that the one before it comes to know this node.
 
 Links are asked the same now and then, often after a change and seldom in quiet times: where many fail at once, a
@@ -130,7 +130,7 @@ class ChordMembership:
         elif self._table.state is not None and message.joiner.id != self._table.id:
             self._suspect_former(message.joiner)
             self._place(message)
-            self._table.tell_changes()
+            self._table.report_changes()
 
     def _suspect_former(self, joiner: Peer) -> None:
         """Suspect the former incarnation of a joiner: a joiner is no member."""
@@ -203,7 +203,7 @@ class ChordMembership:
         if state.prdc == who.id:
             self._maintenance.adopt(message.prdc)
         self._maintenance.suspected(who)
-        self._table.tell_changes()
+        self._table.report_changes()
 
 
 UNSEEN = -1
@@ -258,7 +258,7 @@ class RingMerge:
         if found is not None and self._table.state is not None:
             self._table.heard(asked)
             self._consider(asked, found)
-            self._table.tell_changes()
+            self._table.report_changes()
 
     def _consider(self, asked: Peer, found: Peer) -> None:
         state = self._table.state
@@ -292,7 +292,7 @@ class RingMerge:
                     nearest = peer.id
         if nearest != state.succ[0]:
             self.maintenance.approach(nearest)
-        self._table.tell_changes()
+        self._table.report_changes()
 
     def on_successor_adopted(self, nearer: Peer, its_succ: tuple[bytes, ...], before: tuple[bytes, ...]) -> None:
         """Send a newly adopted successor the ones that followed this node until now, unless it knows them."""

@@ -116,9 +116,9 @@ class Hypercube(OverlayBase):
             StandBy: self._membership.on_stand_by,
             HostSearch: self._region_merge.on_host_search,
         }
-        return {kind: partial(self._take, handler) for kind, handler in taken.items()}
+        return {kind: partial(self._dispatch, handler) for kind, handler in taken.items()}
 
-    def _take(self, handler: Handler, source: Peer, message: Message) -> None:
+    def _dispatch(self, handler: Handler, source: Peer, message: Message) -> None:
         if self._timer is None:
             self._runtime.observe("hypercube_not_ready")  # it has left, or not begun
             return
@@ -173,7 +173,7 @@ class Hypercube(OverlayBase):
         self._table.joined = False
         self._table.invalidate()
         self._table.refresh()
-        self._table.tell_changes()
+        self._table.report_changes()
         self._stop_ticks()
 
     def _begin(self) -> None:

@@ -6,7 +6,7 @@ After every step, whatever happens (`broken`):
 
 - somebody hosts something; a standby hosts nothing;
 - what a member hosts, and what it takes its neighbours to host, has nothing in common. So no two who have heard of each
-other host one id: of two claims each member believes one.
+  other host one id: of two claims each member believes one.
 
 Once it is quiet (`departures`):
 

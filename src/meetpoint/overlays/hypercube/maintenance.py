@@ -164,7 +164,7 @@ class HypercubeMaintenance:
             self._forget()
         if self._table.joined and not self._table.pieces and self._table.sponsor is None:
             self.overlay.on_place_lost()
-        self._table.tell_changes()
+        self._table.report_changes()
 
     def _partners(self) -> Iterable[bytes]:
         """Return the nodes with which heartbeats are exchanged."""
@@ -415,7 +415,7 @@ class HypercubeMaintenance:
         if known != message.life and known != NO_LIFE:
             return
         self._table.contacts.suspect(source, self._runtime.now)
-        self._on_gone(source.id, left=True)
+        self._drop_node(source.id, left=True)
 
     # -- the dead ------------------------------------------------------------------------------------------------------
 
@@ -435,9 +435,9 @@ class HypercubeMaintenance:
         peer = self._table.contacts.peer(node)
         if peer is not None:
             self._table.contacts.suspect(peer, self._runtime.now)
-        self._on_gone(node, left=False)
+        self._drop_node(node, left=False)
 
-    def _on_gone(self, node: bytes, left: bool) -> None:
+    def _drop_node(self, node: bytes, left: bool) -> None:
         table = self._table
         self._failure_detector.drop(node)
         self._drop_peer_state(node, left)
@@ -457,7 +457,7 @@ class HypercubeMaintenance:
         """Send heartbeats, ask silent neighbours, and look for missing hosts."""
         table, now = self._table, self._runtime.now
         self._forget()
-        self._tell_rivals()
+        self._refresh_rivals()
         for region, piece in table.pieces.items():
             if piece.reserved_for and now >= piece.until:
                 table.pieces[region] = msgspec.structs.replace(piece, reserved_for=b"")
@@ -472,7 +472,7 @@ class HypercubeMaintenance:
         self._takeover.check_holes()
         self._prune()
 
-    def _tell_rivals(self) -> None:
+    def _refresh_rivals(self) -> None:
         """Tell nodes whose claims do not count here again who has what they claim, until that is resolved."""
         table = self._table
         for node, state in table.peer_states.items():

@@ -238,7 +238,7 @@ class HypercubeMembership:
         if message.hops >= self._settings.hops_max:
             self._runtime.observe("hypercube_hops_exceeded")
             return
-        if self._give_back(joiner, message.life):
+        if self._return_reserved(joiner, message.life):
             return
         holder = self._holder_of(joiner.id)
         if holder is not None:
@@ -281,7 +281,7 @@ class HypercubeMembership:
             ):
                 self._waiting[joiner.id] = message
         elif not message.is_standby:
-            self._let_stand_by(joiner, message.life)
+            self._admit_standby(joiner, message.life)
 
     def link_of(self, region: Region) -> Link[bytes]:
         """Return a piece as neighbours know it."""
@@ -292,7 +292,7 @@ class HypercubeMembership:
         table = self._table
         return [link for link in table.near(region) if table.live(link.host) is not None]
 
-    def _let_stand_by(self, joiner: Peer, life: Life) -> None:
+    def _admit_standby(self, joiner: Peer, life: Life) -> None:
         table = self._table
         if joiner.id not in table.standbys and len(table.standbys) >= STANDBYS_MAX:
             self._runtime.send(joiner, JoinRefused(life))
@@ -305,7 +305,7 @@ class HypercubeMembership:
     def on_placeless(self, peer: Peer, life: Life, here: bool) -> None:
         """Give a node that hosts nothing its region back, or let it stand by here."""
         table = self._table
-        if self._give_back(peer, life) or not here:
+        if self._return_reserved(peer, life) or not here:
             return
         if table.pieces and len(table.standbys) < STANDBYS_MAX:
             table.standbys[peer.id] = life
@@ -359,7 +359,7 @@ class HypercubeMembership:
 
     # -- what is kept --------------------------------------------------------------------------------------------------
 
-    def _give_back(self, peer: Peer, life: Life) -> bool:
+    def _return_reserved(self, peer: Peer, life: Life) -> bool:
         """Offer a node that fell silent and is back its region; return whether one is reserved for it."""
         for region, piece in self._table.pieces.items():
             if piece.reserved_for == peer.id:

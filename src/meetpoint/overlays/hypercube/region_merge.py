@@ -116,13 +116,13 @@ class RegionMerge:
         )
 
     def _seek_host(self, piece: Region, region: Region) -> None:
-        if self._membership.is_offered(region) or self._give_to_standby(piece, region):
+        if self._membership.is_offered(region) or self._offer_to_standby(piece, region):
             return
         epoch = self._table.pieces[piece].epoch + 1
         links = self._maintenance.links(self._membership.links_of(region))
         self._search(HostSearch(self._runtime.me, packed(region), epoch, links, packed(piece), 0), piece)
 
-    def _give_to_standby(self, piece: Region, region: Region) -> bool:
+    def _offer_to_standby(self, piece: Region, region: Region) -> bool:
         for node, life in self._table.standbys.items():
             peer = self._table.live(node)
             if peer is not None and self._membership.offer(piece, region, peer, life):

@@ -30,10 +30,10 @@ each bit of its id, and that is how many a change touches.
 Deviations:
 
 - In the paper the sibling always takes over. It is silent where that has been split, and where it has not, its id may
-become two bits shorter than a neighbour's. Here a leave is the mirror of a join. It moves two regions instead of one.
+  become two bits shorter than a neighbour's. Here a leave is the mirror of a join. It moves two regions instead of one.
 - In the paper a network has at most 2^n nodes and nothing is said of the next. n may be small, as it is the number of
-attributes: refusing would turn away brokers that clients could use. A standby serves clients as others do, and is the
-first to host a region. There is a limit, `STANDBYS_MAX`, and beyond it a join is refused.
+  attributes: refusing would turn away brokers that clients could use. A standby serves clients as others do, and is the
+  first to host a region. There is a limit, `STANDBYS_MAX`, and beyond it a join is refused.
 
 Routing is point to point on regions of different lengths (paper C, sections 3.1 and 3.3), one step at one node. A
 node's bits that differ from the target's are *wrong*. A step puts one of them right, the lowest first, and goes to the

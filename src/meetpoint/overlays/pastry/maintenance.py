@@ -150,7 +150,7 @@ class PastryMaintenance:
         def due() -> None:
             del self._due[name]
             act()
-            self._table.tell_changes()
+            self._table.report_changes()
 
         self._runtime.after(self._settings.again_us, due)
 
@@ -183,7 +183,7 @@ class PastryMaintenance:
                 self._mark_silent(peer)
             else:
                 self._on_greet_timeout(peer)
-            self._table.tell_changes()
+            self._table.report_changes()
 
         self._runtime.ask(
             peer,
@@ -239,7 +239,7 @@ class PastryMaintenance:
         self._note_ready(status)
         if source.id in state.near and self._seen.get(source.id) != message.version:
             self.greet(source)  # to be told its leaves
-        self._table.tell_changes()
+        self._table.report_changes()
 
     def _greeted(self, peer: Peer, reply: GreetReply, asked_at: int) -> None:
         """Take in the answer to a greeting."""
@@ -344,7 +344,7 @@ class PastryMaintenance:
         if self._lives.get(source.id, message.life) == message.life:  # of another life it says nothing
             self._table.suspect(source, self._runtime.now)
             self._drop_former(source.id)
-            self._table.tell_changes()
+            self._table.report_changes()
 
     # -- leases --------------------------------------------------------------------------------------------------------
 
@@ -365,7 +365,7 @@ class PastryMaintenance:
         self._commit(state)
         self._drop_suspects()
         self._advance()
-        self._table.tell_changes()
+        self._table.report_changes()
 
     def _advance(self) -> None:
         """Ask for whatever is missing: probes of a joiner, then its leases, the left one first."""

@@ -136,7 +136,7 @@ class PastryMembership:
             self._runtime.observe("pastry_malformed")
         elif self._maintenance.accept_life(joiner, message.life):
             self._route_join(message)
-            self._table.tell_changes()
+            self._table.report_changes()
 
     def _route_join(self, message: PastryJoin) -> None:
         state, table = self._table.state, self._table
@@ -220,4 +220,4 @@ class PastryHealing(PartitionHealing):
         if found is not None and self._table.state is not None:
             self._table.heard(asked)
             super()._found(asked, found)
-            self._table.tell_changes()
+            self._table.report_changes()

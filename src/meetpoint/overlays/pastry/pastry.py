@@ -85,9 +85,9 @@ class Pastry(OverlayBase):
             PastryRouted: self._router.on_routed,
             PastryJoinReply: self._membership.on_join_reply,
         }
-        return {kind: partial(self._take, handler) for kind, handler in taken.items()}
+        return {kind: partial(self._dispatch, handler) for kind, handler in taken.items()}
 
-    def _take(self, handler: Handler, source: Peer, message: Message) -> None:
+    def _dispatch(self, handler: Handler, source: Peer, message: Message) -> None:
         self._maintenance.check_expiry()
         handler(source, message)
 
@@ -144,7 +144,7 @@ class Pastry(OverlayBase):
         self._healing.tick()
         self._table.prune()
         self._maintenance.prune()
-        self._table.tell_changes()
+        self._table.report_changes()
 
     def _repair(self) -> None:
         """Look up a node for a free place of the routing table, and greet one link."""
@@ -184,7 +184,7 @@ class Pastry(OverlayBase):
         """Suspect a peer that someone found silent; a former incarnation says nothing about the present one."""
         if self._table.suspect(peer, self._runtime.now):
             self._maintenance.suspected(peer)
-            self._table.tell_changes()
+            self._table.report_changes()
 
     def remember(self, peers: Sequence[Peer]) -> None:
         """Put peers from former times into the passive list: members of another network among them make the two one."""

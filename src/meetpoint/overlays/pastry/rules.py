@@ -128,7 +128,7 @@ class PastryRules:
 
     def found(self, me: bytes, others: Iterable[bytes]) -> PastryState:
         """Return a node of a network that begins, with these around it; one alone is ready."""
-        leaves = self._kept(me, others, ())
+        leaves = self._leaves_among(me, others, ())
         left, right = (leaves[-1], leaves[0]) if leaves else (me, me)
         grants = ((left,), (right,)) if leaves else ((), ())
         return PastryState(me, (left, right), (left, right), grants, leaves)
@@ -170,7 +170,7 @@ class PastryRules:
     def probed(self, state: PastryState, status: PeerStatus) -> PastryState:
         """Note a node that probes this one; a joiner is remembered, as it may be a member next time."""
         if not status.member and status.node not in (state.me, *state.joiners):
-            near = self._kept(state.me, (*state.leaves, *state.joiners, status.node), ())
+            near = self._leaves_among(state.me, (*state.leaves, *state.joiners, status.node), ())
             state = state._replace(joiners=tuple(node for node in near if node not in state.leaves))
         return self.heard(state, status)
 
@@ -183,7 +183,7 @@ class PastryRules:
         state = self.heard(state, status)
         if state.waits:
             known = {state.me, status.node, *state.leaves, *state.unprobed}
-            wanted = self._kept(state.me, (*known, *its_leaves), ())
+            wanted = self._leaves_among(state.me, (*known, *its_leaves), ())
             fresh = [node for node in wanted if node not in known]
             rest = [node for node in state.unprobed if node != status.node]
             state = self._advance(state._replace(unprobed=tuple(sorted((*rest, *fresh)))))
@@ -208,7 +208,7 @@ class PastryRules:
         if node in state.joiners:
             state = self.pass_over(state, node)
         if node not in state.leaves:
-            state = state._replace(leaves=self._kept(state.me, (*state.leaves, node), state.near))
+            state = state._replace(leaves=self._leaves_among(state.me, (*state.leaves, node), state.near))
         if state.waits or status.waits or node not in state.leaves:
             return state
         for side in _SIDES:
@@ -307,18 +307,18 @@ class PastryRules:
     def _adopt(self, state: PastryState, side: Side, node: bytes) -> PastryState:
         """Take a neighbour that is nearer, or the same; the lease of the one before is still good."""
         near = _with(state.near, side, node)
-        return state._replace(near=near, leaves=self._kept(state.me, (*state.leaves, node), near))
+        return state._replace(near=near, leaves=self._leaves_among(state.me, (*state.leaves, node), near))
 
     def unknown(self, state: PastryState, told: Iterable[bytes]) -> list[bytes]:
         """Return the nodes named by another that this one would have for leaves, and has not heard from."""
-        kept = self._kept(state.me, (*state.leaves, *told), state.near)
+        kept = self._leaves_among(state.me, (*state.leaves, *told), state.near)
         return [node for node in kept if node not in state.leaves]
 
     def is_missed(self, other: bytes, its_leaves: Sequence[bytes], node: bytes) -> bool:
         """Return whether another node lacks a leaf that it should have: it has not met it, or found it dead."""
-        return node not in (other, *its_leaves) and node in self._kept(other, (*its_leaves, node), ())
+        return node not in (other, *its_leaves) and node in self._leaves_among(other, (*its_leaves, node), ())
 
-    def _kept(self, me: bytes, nodes: Iterable[bytes], near: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    def _leaves_among(self, me: bytes, nodes: Iterable[bytes], near: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Return the leaves among some nodes, clockwise: the nearest on each side, and the neighbours."""
         order = sorted({*nodes} - {me})
         at = sum(node < me for node in order)
