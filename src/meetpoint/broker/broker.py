@@ -49,8 +49,7 @@ from meetpoint.node.runtime.inputs import ContactsFound, Started
 if TYPE_CHECKING:
     from meetpoint.archive import Archive
     from meetpoint.broker.admin import Admin
-    from meetpoint.broker.archiver import Archiver
-    from meetpoint.broker.clients.archive_queries import ArchiveQueries
+    from meetpoint.broker.archive import ArchiveQueries, Archiver
 
 __all__ = ["DONE", "FAILED", "Broker"]
 
@@ -201,8 +200,10 @@ class Broker:
         self._is_built = True
 
     def _begin_archiving(self, archive: Archive) -> None:
-        from meetpoint.broker.archiver import Archiver  # which needs pyarrow, as
-        from meetpoint.broker.clients.archive_queries import ArchiveQueries
+        from meetpoint.broker.archive import (
+            ArchiveQueries,
+            Archiver,  # which needs pyarrow, as
+        )
 
         config = self.config
         self._archiver = Archiver(

@@ -1,7 +1,7 @@
 """The configuration of a broker: one frozen object, read from a TOML file or made in code.
 
 Every key has a docstring and a row in docs/configuration.md. The tables here are the broker's own: limits, TLS, access,
-archive, log; those of the node, of overlays and of schemes are in their `settings`. An unknown key is refused with the
+archive, log; those of the node, of overlays and of schemes are theirs. An unknown key is refused with the
 nearest known one; a mistake is one line that names the file, the key and what to write.
 """
 
@@ -26,8 +26,8 @@ from meetpoint.errors import MeetpointError, SchemaError
 from meetpoint.language.schema.schema import Schema
 from meetpoint.node.settings import NodeSettings
 from meetpoint.overlays.chord import ChordSettings
-from meetpoint.overlays.hypercube.settings import HypercubeSettings
-from meetpoint.overlays.pastry.settings import PastrySettings
+from meetpoint.overlays.hypercube.rules import HypercubeSettings
+from meetpoint.overlays.pastry.rules import PastrySettings
 from meetpoint.schemes.dmm.rules import DmmSettings
 from meetpoint.schemes.lists import ListsSettings
 from meetpoint.schemes.meet import MeetSettings

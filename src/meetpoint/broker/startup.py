@@ -42,16 +42,9 @@ if TYPE_CHECKING:
     from meetpoint.archive import Archive
 
 __all__ = [
-    "Advice",
-    "Bootstrap",
-    "advice",
-    "advice_on_tls",
-    "are_compiled",
-    "check_records",
-    "open_archive",
-    "read_schema",
+    "Advice", "Bootstrap", "advice", "advice_on_tls", "are_compiled", "check_records", "open_archive", "read_schema",
     "warm_up",
-]
+]  # fmt: skip
 
 GRACE_S: Final = 0.3
 """Time that further brokers are waited for, when one is known."""

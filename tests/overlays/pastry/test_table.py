@@ -12,8 +12,7 @@ from meetpoint.node.runtime.inputs import Instant
 from meetpoint.node.runtime.ring import Ring, between
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.overlays.pastry.routing import PastryTable
-from meetpoint.overlays.pastry.rules import LEFT, RIGHT, PastryRules
-from meetpoint.overlays.pastry.settings import PastrySettings
+from meetpoint.overlays.pastry.rules import LEFT, RIGHT, PastryRules, PastrySettings
 from tests.overlays.pastry.driving import peer
 
 RING = Ring(8)

@@ -3,6 +3,6 @@
 from meetpoint.overlays.chord.chord import Chord
 from meetpoint.overlays.chord.messages import MESSAGES
 from meetpoint.overlays.chord.routing import ChordView
-from meetpoint.overlays.chord.settings import ChordSettings
+from meetpoint.overlays.chord.rules import ChordSettings
 
 __all__ = ["MESSAGES", "Chord", "ChordSettings", "ChordView"]

@@ -33,8 +33,7 @@ from meetpoint.overlays.chord.messages import (
     SuccessorHint,
 )
 from meetpoint.overlays.chord.routing import ChordRouter, ChordTable, ChordView
-from meetpoint.overlays.chord.rules import ChordRules, ChordState
-from meetpoint.overlays.chord.settings import ChordSettings
+from meetpoint.overlays.chord.rules import ChordRules, ChordSettings, ChordState
 from meetpoint.overlays.contacts import Contacts
 
 __all__ = ["Chord"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from meetpoint.api.messages import Reply
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.chord.routing import ChordRouter, ChordTable
-    from meetpoint.overlays.chord.settings import ChordSettings
+    from meetpoint.overlays.chord.rules import ChordSettings
 
 __all__ = ["Fingers"]
 

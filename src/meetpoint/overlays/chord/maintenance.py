@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from meetpoint.api.messages import Reply
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.chord.routing import ChordTable
-    from meetpoint.overlays.chord.rules import ChordRules, ChordState
-    from meetpoint.overlays.chord.settings import ChordSettings
+    from meetpoint.overlays.chord.rules import ChordRules, ChordSettings, ChordState
 
 __all__ = ["ChordMaintenance"]
 

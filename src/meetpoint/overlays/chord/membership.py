@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.chord.maintenance import ChordMaintenance
     from meetpoint.overlays.chord.routing import ChordRouter, ChordTable
-    from meetpoint.overlays.chord.rules import ChordRules, ChordState
-    from meetpoint.overlays.chord.settings import ChordSettings
+    from meetpoint.overlays.chord.rules import ChordRules, ChordSettings, ChordState
 
 __all__ = ["ChordMembership", "RingMerge"]
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from meetpoint.api.ids import Key
     from meetpoint.api.messages import Message
     from meetpoint.node.runtime.runtime import Runtime
-    from meetpoint.overlays.chord.settings import ChordSettings
+    from meetpoint.overlays.chord.rules import ChordSettings
     from meetpoint.overlays.routing import Deliver, PendingLookup
 
 __all__ = ["ChordRouter", "ChordTable", "ChordView"]

@@ -4,8 +4,7 @@ from meetpoint.overlays.hypercube.hypercube import Hypercube
 from meetpoint.overlays.hypercube.messages import MESSAGES
 from meetpoint.overlays.hypercube.regions import DIMENSIONS_MAX, WHOLE, Region, are_neighbours, distance
 from meetpoint.overlays.hypercube.routing import HypercubeView
-from meetpoint.overlays.hypercube.rules import next_hop
-from meetpoint.overlays.hypercube.settings import HypercubeSettings
+from meetpoint.overlays.hypercube.rules import HypercubeSettings, next_hop
 
 __all__ = [
     "DIMENSIONS_MAX", "MESSAGES", "WHOLE", "Hypercube", "HypercubeSettings", "HypercubeView", "Region",

@@ -36,8 +36,7 @@ from meetpoint.overlays.hypercube.messages import (
 from meetpoint.overlays.hypercube.region_merge import RegionMerge
 from meetpoint.overlays.hypercube.regions import are_neighbours, key_of, point_of, span_of
 from meetpoint.overlays.hypercube.routing import HypercubeRouter, HypercubeTable, HypercubeView, Piece
-from meetpoint.overlays.hypercube.rules import FIRST_EPOCH, Claim, founding_regions
-from meetpoint.overlays.hypercube.settings import HypercubeSettings
+from meetpoint.overlays.hypercube.rules import FIRST_EPOCH, Claim, HypercubeSettings, founding_regions
 
 __all__ = ["Hypercube"]
 

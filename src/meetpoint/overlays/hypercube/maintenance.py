@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.hypercube.hypercube import Hypercube
     from meetpoint.overlays.hypercube.routing import HypercubeTable
-    from meetpoint.overlays.hypercube.settings import HypercubeSettings
+    from meetpoint.overlays.hypercube.rules import HypercubeSettings
 
 __all__ = ["HypercubeMaintenance"]
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.hypercube.maintenance import HypercubeMaintenance
     from meetpoint.overlays.hypercube.routing import HypercubeRouter, HypercubeTable, PeerState
-    from meetpoint.overlays.hypercube.settings import HypercubeSettings
+    from meetpoint.overlays.hypercube.rules import HypercubeSettings
 
 __all__ = ["HypercubeHealing", "HypercubeMembership"]
 

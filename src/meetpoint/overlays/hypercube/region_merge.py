@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from meetpoint.overlays.hypercube.maintenance import HypercubeMaintenance
     from meetpoint.overlays.hypercube.membership import HypercubeMembership
     from meetpoint.overlays.hypercube.routing import HypercubeTable
-    from meetpoint.overlays.hypercube.settings import HypercubeSettings
+    from meetpoint.overlays.hypercube.rules import HypercubeSettings
 
 __all__ = ["RegionMerge"]
 

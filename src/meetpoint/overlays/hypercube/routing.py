@@ -37,7 +37,7 @@ from meetpoint.overlays.routing import Deliver, FindOwner, OwnerFound, Router
 if TYPE_CHECKING:
     from meetpoint.node.overlay import Span
     from meetpoint.node.runtime.runtime import Runtime
-    from meetpoint.overlays.hypercube.settings import HypercubeSettings
+    from meetpoint.overlays.hypercube.rules import HypercubeSettings
 
 __all__ = ["HypercubeRouter", "HypercubeTable", "HypercubeView", "PeerState", "Piece"]
 

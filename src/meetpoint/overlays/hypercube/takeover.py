@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.hypercube.maintenance import HypercubeMaintenance
     from meetpoint.overlays.hypercube.routing import HypercubeTable, PeerState
-    from meetpoint.overlays.hypercube.settings import HypercubeSettings
+    from meetpoint.overlays.hypercube.rules import HypercubeSettings
 
 __all__ = ["FailureDetector", "Takeover"]
 

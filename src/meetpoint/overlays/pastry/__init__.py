@@ -3,6 +3,6 @@
 from meetpoint.overlays.pastry.messages import MESSAGES
 from meetpoint.overlays.pastry.pastry import Pastry
 from meetpoint.overlays.pastry.routing import PastryView
-from meetpoint.overlays.pastry.settings import PastrySettings
+from meetpoint.overlays.pastry.rules import PastrySettings
 
 __all__ = ["MESSAGES", "Pastry", "PastrySettings", "PastryView"]

@@ -18,7 +18,7 @@ from meetpoint.overlays.pastry.rules import Side
 
 if TYPE_CHECKING:
     from meetpoint.node.runtime.runtime import Runtime
-    from meetpoint.overlays.pastry.settings import PastrySettings
+    from meetpoint.overlays.pastry.rules import PastrySettings
 
 __all__ = ["LeaseTimer", "UnreadyTimeout"]
 

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.pastry.pastry import Pastry
     from meetpoint.overlays.pastry.routing import PastryTable
-    from meetpoint.overlays.pastry.rules import PastryRules
-    from meetpoint.overlays.pastry.settings import PastrySettings
+    from meetpoint.overlays.pastry.rules import PastryRules, PastrySettings
 
 __all__ = ["PastryMaintenance"]
 
@@ -53,9 +52,9 @@ class PastryMaintenance:
     """Greetings, leases and leaves of one node."""
 
     __slots__ = (
-        "_asked_at", "_due", "_greeting", "_heard_at", "_leases", "_lives", "_owed", "_retiring",
-        "_rules", "_runtime", "_seen", "_settings", "_table", "_ticks", "_unanswered", "_unready_timeout",
-        "_watches_left", "life", "overlay",
+        "_asked_at", "_due", "_greeting", "_heard_at", "_leases", "_lives", "_owed", "_retiring", "_rules", "_runtime",
+        "_seen", "_settings", "_table", "_ticks", "_unanswered", "_unready_timeout", "_watches_left", "life",
+        "overlay",
     )  # fmt: skip
 
     overlay: Pastry

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from meetpoint.node.runtime.runtime import Runtime
     from meetpoint.overlays.pastry.maintenance import PastryMaintenance
     from meetpoint.overlays.pastry.routing import PastryRouter, PastryTable
-    from meetpoint.overlays.pastry.rules import PastryRules
-    from meetpoint.overlays.pastry.settings import PastrySettings
+    from meetpoint.overlays.pastry.rules import PastryRules, PastrySettings
 
 __all__ = ["PastryHealing", "PastryMembership"]
 

@@ -30,8 +30,7 @@ from meetpoint.overlays.pastry.messages import (
     PastryRouted,
 )
 from meetpoint.overlays.pastry.routing import PastryRouter, PastryTable, PastryView
-from meetpoint.overlays.pastry.rules import PastryRules
-from meetpoint.overlays.pastry.settings import PastrySettings
+from meetpoint.overlays.pastry.rules import PastryRules, PastrySettings
 
 __all__ = ["Pastry"]
 

@@ -29,8 +29,7 @@ from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.base import RingTable
 from meetpoint.overlays.contacts import Contacts
 from meetpoint.overlays.pastry.messages import PastryFind, PastryFound, PastryRouted
-from meetpoint.overlays.pastry.rules import LEFT, RIGHT, PastryState, is_ready
-from meetpoint.overlays.pastry.settings import PastrySettings
+from meetpoint.overlays.pastry.rules import LEFT, RIGHT, PastrySettings, PastryState, is_ready
 from meetpoint.overlays.routing import Deliver, FindOwner, Router
 
 if TYPE_CHECKING:

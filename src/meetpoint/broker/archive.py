@@ -1,9 +1,14 @@
-"""The archiver: collects the events that a broker accepts, and writes them to its archive every second or so, in a
-thread.
+"""The archive of a broker: writing what it accepts, and answering the queries of clients.
 
-An event stays on the broker's disks until it is in the archive, so that nothing is lost whatever happens to this
-process. Writing to a disk that takes no files, or has a file that cannot be read, is tried again and again. Meanwhile
-events wait, and when too many do, publishers are held up as they are by any other disk that is too slow.
+Accepted events are collected, and written every second or so, in a thread. An event stays on the broker's disks until
+it is in the archive, so that nothing is lost whatever happens to this process. Writing to a disk that takes no files,
+or has a file that cannot be read, is tried again and again. Meanwhile events wait, and when too many do, publishers are
+held up as they are by any other disk that is too slow.
+
+Queries read files in threads, few at a time, so that clients that read history do not hold up live events. A client
+with a token reads what it may subscribe to, of its own tenant.
+
+A broker imports this module where it has an archive, since it needs pyarrow.
 """
 
 from __future__ import annotations
@@ -14,19 +19,29 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from meetpoint.api.client_messages import EVERYTHING, History, HistoryIs, Stream, Streams, StreamsAre, Word
 from meetpoint.api.ids import EventKey, HomeId
+from meetpoint.api.outcomes import Refused
 from meetpoint.archive import Accepted, Archive, ArchiveError
+from meetpoint.archive.reader import ArchiveShelf
+from meetpoint.broker.clients.authorization import SessionPolicy
+from meetpoint.broker.clients.broker_queries import FairQueue
+from meetpoint.broker.clients.registry import ClientRegistry
+from meetpoint.broker.clients.session import Session
 from meetpoint.broker.clients.tenancy import event_outside
 from meetpoint.broker.clock import Clock
 from meetpoint.broker.config import Archiving
 from meetpoint.broker.observe.logs import Log
 from meetpoint.broker.observe.metrics import Counts
+from meetpoint.errors import FilterError
+from meetpoint.language.events.event import Event
+from meetpoint.language.filters.filter import parse_filter
 from meetpoint.language.schema.schema import Schema
 from meetpoint.node.node import Node
 from meetpoint.node.runtime import effects
 from meetpoint.node.runtime.inputs import Archived, Input
 
-__all__ = ["Archiver"]
+__all__ = ["ArchiveQueries", "Archiver"]
 
 RETRY_S: Final = 1.0
 """Time after a failure until files are written again."""
@@ -141,3 +156,75 @@ class Archiver:
 def _outside(each: Accepted) -> Accepted:
     tenant, content = event_outside(each.content)
     return Accepted(each.key, each.at_us, content, tenant)
+
+
+READERS_MAX: Final = 2
+"""Number of pages that are read at a time."""
+
+
+class ArchiveQueries:
+    """Answers queries from one broker's archive."""
+
+    def __init__(self, node: Node, archive: Archive, clients: ClientRegistry) -> None:
+        self._node = node
+        self._id = archive.id
+        self._pages = ArchiveShelf(archive.folder)
+        self._clients = clients
+        self._queue = FairQueue(READERS_MAX)
+        clients.query_handlers[Streams] = self._streams
+        clients.query_handlers[History] = self._history
+
+    def _streams(self, session: Session, request: int, what: Streams) -> None:
+        here = {(home, stream): Stream(bytes(home), stream, True, last, archived)
+                for home, stream, last, archived in self._node.archived()}  # fmt: skip
+
+        def work() -> Word:
+            found = {key: Stream(bytes(key[0]), key[1], False, last, last)
+                     for key, last in self._pages.streams().items()}  # fmt: skip
+            found |= here
+            return StreamsAre(self._id, tuple(found[key] for key in sorted(found)))
+
+        self._read(session, request, work)
+
+    def _history(self, session: Session, request: int, what: History) -> None:
+        try:
+            wanted = _wanted(what.filter, session.policy)
+        except FilterError as error:
+            session.answer(request, Refused(str(error), retry=False))
+            return
+        key = HomeId(what.home), what.stream
+        here = {(home, stream): archived for home, stream, _, archived in self._node.archived()}
+
+        def work() -> Word:
+            # Nothing is said of what is on its way to the archive, be it another broker's.
+            upto = min(what.upto, here[key] if key in here else self._pages.streams().get(key, 0))
+            if upto <= what.after:
+                return HistoryIs((), what.after)
+            rows, reached = self._pages.page(key, what.after, upto, what.since_us, wanted)
+            return HistoryIs(tuple((row.number, row.at_us, row.content) for row in rows), reached)
+
+        self._read(session, request, work)
+
+    def _read(self, session: Session, request: int, work: Callable[[], Word]) -> None:
+        self._queue.read(session, request, lambda: self._found(work))
+
+    def _found(self, work: Callable[[], Word]) -> Word:
+        """Run a query, in a thread; return its answer, or the refusal where it fails."""
+        try:
+            return work()
+        except Exception as error:  # whoever asked must be told, whatever it is
+            said = str(error) if isinstance(error, OSError | ArchiveError) else f"{type(error).__name__}: {error}"
+            self._clients.log.write(logging.ERROR, "archive_unreadable", problem=said)
+            return Refused(f"the archive could not be read: {said}", retry=True)
+
+    async def close(self) -> None:
+        """Wait for queries that are being read."""
+        await self._queue.close()
+
+
+def _wanted(text: str, policy: SessionPolicy | None) -> Callable[[str, Event], bool]:
+    accepts = None if text == EVERYTHING else parse_filter(text).accepts
+    if policy is None:
+        return lambda tenant, event: accepts is None or accepts(event.attributes)
+    may_read = policy.may_read
+    return lambda tenant, event: may_read(tenant, event) and (accepts is None or accepts(event.attributes))
