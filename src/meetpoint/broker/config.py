@@ -228,7 +228,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     """How much is held and waited for."""
     log: Logging = Logging()
-    """The log."""
+    """The level and the format of the log."""
     node: NodeSettings = NodeSettings()
     """Times and counts of the protocol."""
     chord: ChordSettings = ChordSettings()

@@ -69,11 +69,11 @@ class Chord(OverlayBase):
         self._router: ChordRouter = ChordRouter(runtime, self._table, settings, upcalls.delivered)
         self._ring_merge = RingMerge(runtime, self._table, self._router, settings)
         self._maintenance: ChordMaintenance = ChordMaintenance(
-            runtime, self._table, self._rules, settings, self._ring_merge.on_successor_adopted
+            runtime, self._table, self._rules, settings, self._ring_merge
         )
         self._ring_merge.maintenance = self._maintenance
-        self._fingers = Fingers(runtime, self._table, self._router, settings, self.suspect)
-        self._membership = ChordMembership(runtime, self._table, self._rules, self._maintenance, settings, self._become)
+        self._fingers = Fingers(runtime, self._table, self._router, settings, self)
+        self._membership = ChordMembership(runtime, self._table, self._rules, self._maintenance, settings, self)
         self.view: Callable[[], ChordView] = self._table.view
         """Returns the pointers as they are; the same object until they change."""
         self._timer: int | None = None
@@ -126,7 +126,8 @@ class Chord(OverlayBase):
         self._membership.leave()
         self._stop_ticks()
 
-    def _become(self, state: ChordState) -> None:
+    def become(self, state: ChordState) -> None:
+        """Become a member with a state that joining has found."""
         self._table.commit(state)
         self._begin()
         self._maintenance.stabilise()

@@ -19,11 +19,10 @@ from meetpoint.node.runtime.ring import between_or_end
 from meetpoint.overlays.chord.messages import Ping, Pong
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from meetpoint.api.ids import Peer
     from meetpoint.api.messages import Reply
     from meetpoint.node.runtime.runtime import Runtime
+    from meetpoint.overlays.chord.chord import Chord
     from meetpoint.overlays.chord.routing import ChordRouter, ChordTable
     from meetpoint.overlays.chord.rules import ChordSettings
 
@@ -34,8 +33,17 @@ class Fingers:
     """Maintenance of one member's fingers."""
 
     __slots__ = (
-        "_complete", "_looking", "_router", "_runtime", "_seen", "_settings", "_suspect", "_table", "_ticks",
-        "_unquiet", "_verified",
+        "_complete",
+        "_looking",
+        "_overlay",
+        "_router",
+        "_runtime",
+        "_seen",
+        "_settings",
+        "_table",
+        "_ticks",
+        "_unquiet",
+        "_verified",
     )  # fmt: skip
 
     def __init__(
@@ -44,13 +52,13 @@ class Fingers:
         table: ChordTable,
         router: ChordRouter,
         settings: ChordSettings,
-        suspect: Callable[[Peer], None],
+        overlay: Chord,
     ) -> None:
         self._runtime = runtime
         self._table = table
         self._router = router
         self._settings = settings
-        self._suspect = suspect
+        self._overlay = overlay
         self._complete = -1  # the version of the pointers at which no finger was missing
         self._looking: set[int] = set()  # exponents that are looked up now
         self._seen: tuple[bytes, ...] = ()  # the list of successors when fingers were last taken from it
@@ -192,6 +200,6 @@ class Fingers:
         if reply is None and tries < self._settings.query_tries:
             self._ping(peer, exponent, tries + 1)
         elif not isinstance(reply, Pong):
-            self._suspect(peer)
+            self._overlay.suspect(peer)
         elif not between_or_end(reply.prdc.id, self._start(exponent), peer.id):
             self._table.point(exponent, None)

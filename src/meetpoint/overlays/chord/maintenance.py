@@ -17,7 +17,6 @@ and finds the others again through the passive list (`membership`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from meetpoint.api.ids import Key, NodeId, Peer
@@ -27,31 +26,40 @@ from meetpoint.overlays.chord.messages import Busy, GetState, NotifySuccessor, N
 if TYPE_CHECKING:
     from meetpoint.api.messages import Reply
     from meetpoint.node.runtime.runtime import Runtime
+    from meetpoint.overlays.chord.membership import RingMerge
     from meetpoint.overlays.chord.routing import ChordTable
     from meetpoint.overlays.chord.rules import ChordRules, ChordSettings, ChordState
 
 __all__ = ["ChordMaintenance"]
-
-SuccessorAdopted = Callable[[Peer, tuple[bytes, ...], tuple[bytes, ...]], None]
-"""Called with a nearer successor that was adopted, its list, and the list before."""
 
 
 class ChordMaintenance:
     """Stabilise and rectify of one member."""
 
     __slots__ = (
-        "_asked", "_next_candidate", "_on_adopted", "_pendings", "_pinged", "_question", "_rules", "_runtime",
-        "_settings", "_steady", "_steps_taken", "_table", "_tries",
+        "_asked",
+        "_next_candidate",
+        "_pendings",
+        "_pinged",
+        "_question",
+        "_ring_merge",
+        "_rules",
+        "_runtime",
+        "_settings",
+        "_steady",
+        "_steps_taken",
+        "_table",
+        "_tries",
     )  # fmt: skip
 
     def __init__(
-        self, runtime: Runtime, table: ChordTable, rules: ChordRules, settings: ChordSettings, met: SuccessorAdopted
+        self, runtime: Runtime, table: ChordTable, rules: ChordRules, settings: ChordSettings, ring_merge: RingMerge
     ) -> None:
         self._runtime = runtime
         self._table = table
         self._rules = rules
         self._settings = settings
-        self._on_adopted = met
+        self._ring_merge = ring_merge
         self._asked: Peer | None = None  # whose state is asked for: this node is pending
         self._pinged: Peer | None = None  # whom rectify asks whether it lives
         self._question = 0  # answers to older questions come too late
@@ -155,7 +163,7 @@ class ChordMaintenance:
         state, told = self._rules.second_live(state, succ)
         self._table.commit(state)
         self._notify(told)
-        self._on_adopted(peer, succ, before)
+        self._ring_merge.on_successor_adopted(peer, succ, before)
         if self._steps_taken < self._settings.walk_max and between(state.me, reply.prdc.id, peer.id):
             self._steps_taken += 1
             self._step(*self._rules.first_live(state, reply.prdc.id, succ))

@@ -27,7 +27,6 @@ Meanwhile the invariant may not hold (two rings are none); `invariant.departures
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from meetpoint.node.runtime.ring import between
@@ -36,9 +35,10 @@ from meetpoint.overlays.chord.messages import ChordJoin, ChordJoinReply, ChordLe
 if TYPE_CHECKING:
     from meetpoint.api.ids import Peer
     from meetpoint.node.runtime.runtime import Runtime
+    from meetpoint.overlays.chord.chord import Chord
     from meetpoint.overlays.chord.maintenance import ChordMaintenance
     from meetpoint.overlays.chord.routing import ChordRouter, ChordTable
-    from meetpoint.overlays.chord.rules import ChordRules, ChordSettings, ChordState
+    from meetpoint.overlays.chord.rules import ChordRules, ChordSettings
 
 __all__ = ["ChordMembership", "RingMerge"]
 
@@ -47,7 +47,7 @@ class ChordMembership:
     """Joining and leaving of one node, and the help it gives to joiners."""
 
     __slots__ = (
-        "_become", "_contact", "_first", "_maintenance", "_numbers", "_rules", "_runtime", "_settings", "_table",
+        "_contact", "_first", "_maintenance", "_numbers", "_overlay", "_rules", "_runtime", "_settings", "_table",
         "_timer", "_waiting",
     )  # fmt: skip
 
@@ -58,14 +58,14 @@ class ChordMembership:
         rules: ChordRules,
         maintenance: ChordMaintenance,
         settings: ChordSettings,
-        become: Callable[[ChordState], None],
+        overlay: Chord,
     ) -> None:
         self._runtime = runtime
         self._table = table
         self._rules = rules
         self._maintenance = maintenance
         self._settings = settings
-        self._become = become
+        self._overlay = overlay
         self._contact: Peer | None = None
         self._numbers = 0
         self._first = 0  # the number of the first question of this join: answers to any since then are good
@@ -118,7 +118,7 @@ class ChordMembership:
         for peer in message.passive[: self._settings.passive_told]:
             if holds(peer.id):
                 self._table.contacts.remember(peer)
-        self._become(state)
+        self._overlay.become(state)
 
     # -- the members ---------------------------------------------------------------------------------------------------
 

@@ -24,13 +24,13 @@ from typing import Any, Protocol
 
 from meetpoint.overlays.hypercube.regions import Region
 
-__all__ = ["Places", "broken", "departures", "gap", "not_hosted_once", "stands"]
+__all__ = ["MemberView", "broken", "departures", "gap", "not_hosted_once", "stands"]
 
 UNEVEN_MAX = 1
 """Largest difference between the lengths of neighbours."""
 
 
-class Places(Protocol):
+class MemberView(Protocol):
     """The part of a member's state that this is about; members are named by their ids, or by anything else."""
 
     @property
@@ -50,7 +50,7 @@ class Places(Protocol):
         """The regions of the member's neighbours, and who hosts them."""
 
 
-def broken(members: Mapping[Any, Places], dimensions: int) -> str | None:
+def broken(members: Mapping[Any, MemberView], dimensions: int) -> str | None:
     """Return what must never be so, in a sentence, or None."""
     if members and not any(view.pieces for view in members.values()):
         return "nobody hosts anything"
@@ -68,7 +68,7 @@ def broken(members: Mapping[Any, Places], dimensions: int) -> str | None:
     return None
 
 
-def stands(members: Mapping[Any, Places]) -> bool:
+def stands(members: Mapping[Any, MemberView]) -> bool:
     """Return whether these, if they were all that is left, host something and hang together by their links.
 
     More is not needed: what nobody hosts is seen by whoever hosts the ids beside it.
@@ -89,7 +89,7 @@ def stands(members: Mapping[Any, Places]) -> bool:
     return any(view.pieces for view in members.values()) and len(reached) == len(members)
 
 
-def departures(members: Mapping[Any, Places], dimensions: int, uneven_max: int = UNEVEN_MAX) -> str | None:
+def departures(members: Mapping[Any, MemberView], dimensions: int, uneven_max: int = UNEVEN_MAX) -> str | None:
     """Return what is not ideal, in a sentence, or None; there must be nothing some time after the last change."""
     hosts: dict[Region, Any] = {}
     for name, view in members.items():
@@ -113,7 +113,7 @@ def departures(members: Mapping[Any, Places], dimensions: int, uneven_max: int =
     return None
 
 
-def _misplaced(name: Any, view: Places, members: Mapping[Any, Places], dimensions: int) -> str | None:
+def _misplaced(name: Any, view: MemberView, members: Mapping[Any, MemberView], dimensions: int) -> str | None:
     """Return what is wrong with a standby: each has one sponsor, which knows of it and has no id to share."""
     for other in view.standbys:
         if other not in members or members[other].sponsor != name:
@@ -143,7 +143,7 @@ def not_hosted_once(regions: Iterable[Region], dimensions: int) -> str | None:
     return None if room == 1 << dimensions else f"{(1 << dimensions) - room} of {1 << dimensions} ids have no host"
 
 
-def gap(members: Mapping[Any, Places]) -> int:
+def gap(members: Mapping[Any, MemberView]) -> int:
     """Return the global gap: the difference between the lengths of the longest and the shortest id."""
     lengths = [region.length for view in members.values() for region, _ in view.pieces]
     return max(lengths) - min(lengths)
