@@ -89,8 +89,8 @@ class HypercubeMembership:
         self._waiting: dict[bytes, HypercubeJoin] = {}
         self._reservations: dict[
             bytes, tuple[Peer, int]
-        ] = {}  # who keeps the region of a node, and how long that is believed
-        self._announced: dict[bytes, None] = {}  # for whom something is kept here, and was said so lately
+        ] = {}  # who reserves a node's region, and until when that is believed
+        self._announced: dict[bytes, None] = {}  # whose reserved region was announced lately
 
     # -- the joiner ----------------------------------------------------------------------------------------------------
 
@@ -357,7 +357,7 @@ class HypercubeMembership:
         for message in waiting.values():
             self._route_join(message)
 
-    # -- what is kept --------------------------------------------------------------------------------------------------
+    # -- reserved regions ----------------------------------------------------------------------------------------------
 
     def _return_reserved(self, peer: Peer, life: Life) -> bool:
         """Offer a node that fell silent and is back its region; return whether one is reserved for it."""
