@@ -1,8 +1,8 @@
 """The index is a log-structured merge tree (LSM) of subscriptions, which change while events are matched.
 
 - New filters go to the memtable, a short list in which a match tries every filter.
-- A memtable that is full is flushed: its filters are compiled into a segment. Where there are segments already, the new
-  one is flat (one bucket that all events come to), which compiles in a fraction of the time.
+- A memtable that is full is flushed: its filters are compiled into a segment. Beside other segments, a new one of up to
+  `FLAT_MAX` filters is flat (one bucket that all events come to), which compiles in a fraction of the time.
 - Segments are immutable. A subscription that is removed leaves a tombstone, by which its matches are dropped.
 - Compaction merges segments in a background thread: few remain, larger ones are older, tombstones are gone, and flat
   segments become fully compiled ones.
@@ -310,7 +310,7 @@ class Index(Generic[Id]):
         running = self._compactor is not None and self._compactor.is_alive()  # a fork has no threads but one
         if not running and pick_compaction(snapshot.segments):
             # no daemon: Python ends daemon threads within Arrow's C++ code, which then aborts the process
-            self._compactor = threading.Thread(target=self._compact_in_background, name="meetpoint-merge")
+            self._compactor = threading.Thread(target=self._compact_in_background, name="meetpoint-compaction")
             self._compactor.start()
 
     # -- flush and compaction ------------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ class AttributeStatistics(msgspec.Struct, frozen=True):
     def of_line(there: float, kind: Kind, values: Frequencies[int], codes: Iterable[int]) -> AttributeStatistics:
         """Return statistics of values of one kind that have codes.
 
-        `codes` are in order, at least one, and each stands for as many events.
+        `codes` are in order, at least one, and each stands for equally many events.
         """
         places = tuple(place_of(kind, code) for code in codes) if kind in LADDERS else ()
         return AttributeStatistics(there, {kind: there}, {kind: LineStatistics(values, places)}, None)

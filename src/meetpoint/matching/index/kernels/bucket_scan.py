@@ -108,8 +108,8 @@ class Sides(NamedTuple):
 def list_pairs(ranks, slots, offsets, head, parent, fit_start, fit, fit_bucket, buckets, events):
     """List the buckets that each event leads to, slot by slot; return their number, which may exceed the room.
 
-    One place of the room is written before it is known whether it is used; `parent` ends with a -1, to which no bucket
-    leads.
+    One place of the room is written before it is known whether it is used. `parent` ends with a -1, so that the parent
+    of no bucket, which is -1, is no bucket.
     """
     k = 0
     room = len(buckets) - 1

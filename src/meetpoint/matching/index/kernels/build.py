@@ -112,7 +112,7 @@ def order_tests(start, share, order):
 def _tests_of(c, access, again, start, order, share, found):
     """Write the tests of an entry in order to `found`; return how many.
 
-    A test that is asked again counts as one that holds for every other event.
+    The access test, if it is tested again, is placed as if it held for half of the events.
     """
     k = 0
     for j in range(start[c], start[c + 1]):

@@ -134,7 +134,7 @@ put = _operation(types.int64(types.int64, types.int64, types.int64), _put)
 put_double = _operation(types.float64(types.int64, types.int64, types.float64), _put)
 put_byte = _operation(types.int64(types.int64, types.int64), _put_byte)
 differences: Callable[[int, int], int] = _operation(types.int64(types.int64, types.int64), _differing_lanes)
-"""A bit for each of 32 bytes that differs from another 32."""
+"""A bit for each of 32 bytes that differs from its counterpart among 32 others."""
 _stops = _block_test(_stop_lanes)
 """A bit for each byte that ends a run of plain characters: a quote, a backslash, a control character."""
 _uppers = _block_test(lambda builder, block: _compare(builder, ">=", block, 128))
