@@ -61,7 +61,7 @@ def modules() -> list[Module]:
 
 def sizes(all_: list[Module]) -> Iterator[Measure]:
     for name, some, lines, count in (
-        ("product", [m for m in all_ if not m.is_lab], 83_900, 401),
+        ("product", [m for m in all_ if not m.is_lab], 84_100, 402),
         ("lab", [m for m in all_ if m.is_lab], 22_600, 147),
     ):
         yield Measure(f"{name}: lines", sum(m.lines for m in some), lines)
