@@ -84,10 +84,10 @@ OVER_10_S: dict[str, str] = {
         "a cluster of seven JVMs, and every stage of a pipeline on it"
     ),
     "tests/spark/test_grid.py::test_a_run_that_is_killed_goes_on_where_it_was": "a JVM of its own, which is killed",
-    "tests/spark/test_live.py::test_what_comes_out_is_what_brokers_and_the_oracle_match_and_a_restart_goes_on": (
+    "tests/spark/test_network.py::test_what_comes_out_is_what_brokers_and_the_oracle_match_and_a_restart_goes_on": (
         "a query with state, whose every batch starts processes of Python"
     ),
-    "tests/spark/test_live.py::test_with_driver_and_brokers_killed_nothing_is_lost_and_nothing_comes_twice": (
+    "tests/spark/test_network.py::test_with_driver_and_brokers_killed_nothing_is_lost_and_nothing_comes_twice": (
         "brokers as processes, and two JVMs, of which one is killed"
     ),
     "tests/spark/test_match.py::test_an_event_that_all_of_300_000_subscriptions_accept_is_exact": (

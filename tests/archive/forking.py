@@ -9,4 +9,4 @@ __all__ = ["PROCESSES"]
 PROCESSES = multiprocessing.get_context("forkserver")
 """Its processes have no thread of the test's own process."""
 
-PROCESSES.set_forkserver_preload(["tests.archive.test_archive", "tests.archive.test_merging"])
+PROCESSES.set_forkserver_preload(["tests.archive.test_archive", "tests.archive.test_compaction"])

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from meetpoint.api.ids import EventKey, HomeId
-from meetpoint.archive import Accepted, Archive, ArchiveError, list_parts, read_accepted
+from meetpoint.archive import AcceptedEvent, Archive, ArchiveError, list_parts, read_accepted
 from meetpoint.archive.parts import WRITING
-from meetpoint.archive.reader import ArchiveShelf
+from meetpoint.archive.reader import ArchiveReader
 from meetpoint.language.events.event import Event
 from meetpoint.language.events.msgpack import to_msgpack
 from meetpoint.language.schema.schema import Schema
@@ -33,10 +33,10 @@ SCHEMA = Schema.from_yaml("attributes:\n  price: {type: integer}\n  order.id: {t
 
 def accepted(
     number: int, home: HomeId = HOMES[0], *, seconds: float = 0.0, tenant: str = "", **attributes: Value
-) -> Accepted:
+) -> AcceptedEvent:
     event = Event(f"e{number}", "p", number, BEGIN, attributes or {"price": number, "order": {"id": "x"}})
     at = BEGIN + timedelta(seconds=seconds)
-    return Accepted(EventKey(home, 1, number), round(at.timestamp() * 1_000_000), to_msgpack(event), tenant)
+    return AcceptedEvent(EventKey(home, 1, number), round(at.timestamp() * 1_000_000), to_msgpack(event), tenant)
 
 
 def archive(folder: Path, network: str = "net", writer: str = "one") -> Archive:
@@ -134,7 +134,7 @@ def test_files_that_are_none_of_an_archives_are_passed_over_or_told_of(tmp_path:
     assert keys(tmp_path) == [(HOMES[0], 1)]
     foreign = path.with_name(path.name.replace("-1-1.", "-2-9."))
     pq.write_table(pa.table({"price": [1, 2]}), foreign)
-    shelf = ArchiveShelf(tmp_path)
+    shelf = ArchiveReader(tmp_path)
     for reads in (
         lambda: keys(tmp_path),
         lambda: held.missing([accepted(5)]),

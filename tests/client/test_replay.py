@@ -16,7 +16,7 @@ import pytest
 
 import meetpoint as mp
 from meetpoint.api.ids import EventKey, HomeId
-from meetpoint.archive import Accepted, Archive
+from meetpoint.archive import AcceptedEvent, Archive
 from meetpoint.broker.config import Access, Archiving
 from meetpoint.client import RefusedError
 from meetpoint.client.errors import NetworkError
@@ -44,11 +44,11 @@ def now() -> datetime:
     return datetime.fromtimestamp(time.time(), UTC)
 
 
-def long_ago(number: int, home: bytes, minutes: float, publisher: str, sequence: int, id_: str = "x") -> Accepted:
+def long_ago(number: int, home: bytes, minutes: float, publisher: str, sequence: int, id_: str = "x") -> AcceptedEvent:
     """An event that was accepted so many minutes ago, mostly under the same id."""
     at = datetime.now(UTC) - timedelta(minutes=minutes)
     event = mp.Event(id_, publisher, sequence, at, {"n": number})
-    return Accepted(EventKey(HomeId(home), 1, number), round(at.timestamp() * 1e6), to_msgpack(event))
+    return AcceptedEvent(EventKey(HomeId(home), 1, number), round(at.timestamp() * 1e6), to_msgpack(event))
 
 
 @pytest.mark.parametrize("durable", [None, "name"])

@@ -208,7 +208,7 @@ def live(spark: Any, folder: Path, events: Any, subs: Any) -> Any:
     """From brokers to a table, and from brokers to brokers."""
     import meetpoint as mp
     from meetpoint.broker.config import Archiving
-    from tests.spark.live_scenes import PATIENCE_S, all_before_markers
+    from tests.spark.network_scenes import PATIENCE_S, all_before_markers
 
     archive = Archiving(folder=str(folder / "archive"), flush_s=0.1)
     with mp.local(brokers=1, archive=archive) as here, here.connect_sync() as net:

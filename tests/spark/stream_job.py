@@ -140,7 +140,7 @@ def run(folder: Path, which: str, java: str) -> None:
 
 def main(folder: Path, which: str, *modes: str) -> None:
     if "spark" in modes:
-        batches._knows_files = lambda spark_session: False
+        batches._knows_files = lambda spark: False
     run(folder, which, quick_java())
 
 

@@ -51,7 +51,7 @@ def test_the_same_events_as_in_one_process(spark: Any, tmp_path: Path, typed: bo
     schema = None if typed else SCHEMA
     read = read_on_spark(spark, str(tmp_path), schema)
     assert rows(read.good) == here(tmp_path)
-    assert read.tally()[:2] == (200, 0)
+    assert read.row_counts()[:2] == (200, 0)
     since, until = BEGIN + timedelta(seconds=1), BEGIN + timedelta(seconds=3)
     some = read_on_spark(spark, str(tmp_path), schema, since=since, until=until)
     assert rows(some.good) == here(tmp_path, since=since, until=until)
@@ -78,7 +78,7 @@ def test_events_from_before_the_schema_are_read_or_are_dead_letters(spark: Any, 
     assert read.dead is not None
     (dead,) = read.dead.toArrow().to_pylist()
     assert "price" in dead["reason"]
-    assert read.tally()[:2] == (2, 1)
+    assert read.row_counts()[:2] == (2, 1)
 
 
 def test_without_any_schema_it_says_what_to_do(spark: Any, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from meetpoint.matching.index import Index
 from meetpoint.spark import Subscriptions, match, plan
 from meetpoint.spark.matching import job as match_job
 from meetpoint.spark.matching import match_lists
-from meetpoint.spark.subscriptions.store import FileNote, Manifest, Version
+from meetpoint.spark.subscriptions.store import FileDigest, Manifest, Version
 from tests.spark.scenes import (
     frame_of,
     pairs_in,
@@ -266,9 +266,9 @@ def test_auto_goes_by_the_size_of_the_index_and_of_the_cluster(
     session = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: settings.get(name, default)))
     manifest = Manifest(
         subscriptions=1, rejected=0, first_reason=None, id_type="string", uses=(), format=1, created="",
-        files={"index.mpx": FileNote(megabytes << 20, "")},
+        files={"index.mpx": FileDigest(megabytes << 20, "")},
     )  # fmt: skip
-    chosen, reason = match_job._choose(session, Version("/alerts", 1, manifest))
+    chosen, reason = match_job._choose(cast(Any, session), Version("/alerts", 1, manifest))
     assert chosen == strategy
     assert f"the index has {megabytes:,}.0 MiB, and 50% of an executor's memory are" in reason
 
@@ -291,7 +291,7 @@ def test_arguments_that_are_none_are_refused(spark: Any) -> None:
     frame = spark.createDataFrame(pa.table({"x": [1]}))
     subscriptions = subscriptions_of(spark, {"ann": "x = 1"})
     with pytest.raises(MeetpointError, match="events: given an object of class list; give a Spark DataFrame"):
-        match([{"x": 1}], subscriptions)
+        match([{"x": 1}], subscriptions)  # type: ignore[arg-type]
     with pytest.raises(MeetpointError, match="subscriptions: given an object of class DataFrame; make them with Sub"):
         match(frame, frame)
     for name in ("strategy", "result", "missing", "on_bad", "ship"):

@@ -38,15 +38,15 @@ def test_setting_is_in_force(spark: SparkSession, key: str, value: str) -> None:
 
 
 def test_warehouse_is_not_in_the_current_directory(spark: SparkSession) -> None:
-    assert "/meetpoint-spark-" in spark.conf.get("spark.sql.warehouse.dir")
+    assert "/meetpoint-spark-" in str(spark.conf.get("spark.sql.warehouse.dir"))
 
 
 def test_timestamps_are_read_as_utc(spark: SparkSession) -> None:
-    assert spark.sql("select unix_timestamp(timestamp '1970-01-02 00:00:00')").first()[0] == 86_400
+    assert spark.sql("select unix_timestamp(timestamp '1970-01-02 00:00:00')").collect()[0][0] == 86_400
 
 
 def test_columns_that_differ_in_case_are_two(spark: SparkSession) -> None:
-    assert spark.sql("select a, A from values (1, 2) as t(a, A)").first().asDict() == {"a": 1, "A": 2}
+    assert spark.sql("select a, A from values (1, 2) as t(a, A)").collect()[0].asDict() == {"a": 1, "A": 2}
 
 
 def test_overflow_is_an_error_and_not_null(spark: SparkSession) -> None:

@@ -16,16 +16,16 @@ import pytest
 
 from meetpoint.matching.io.rejects import SourceError
 from meetpoint.spark.subscriptions import store
-from meetpoint.spark.subscriptions.store import INDEX_FILE, Contents, Use, Version
+from meetpoint.spark.subscriptions.store import INDEX_FILE, AttributeUse, Version, VersionContents
 
 
-def contents(subscriptions: int = 1) -> Contents:
-    use = Use("price", "number", "ann", "price > 1")
-    return Contents(subscriptions=subscriptions, rejected=0, first_reason=None, id_type="string", uses=(use,))
+def contents(subscriptions: int = 1) -> VersionContents:
+    use = AttributeUse("price", "number", "ann", "price > 1")
+    return VersionContents(subscriptions=subscriptions, rejected=0, first_reason=None, id_type="string", uses=(use,))
 
 
-def writer(text: str, subscriptions: int = 1) -> Callable[[Path], Contents]:
-    def write(folder: Path) -> Contents:
+def writer(text: str, subscriptions: int = 1) -> Callable[[Path], VersionContents]:
+    def write(folder: Path) -> VersionContents:
         (folder / INDEX_FILE).write_text(text)
         (folder / "shards").mkdir()
         (folder / "shards" / "0.mpx").write_text(text[::-1])
@@ -70,7 +70,7 @@ def test_only_the_last_versions_are_kept(tmp_path: Path) -> None:
 def test_a_version_that_fails_half_way_leaves_no_trace(tmp_path: Path) -> None:
     publish(tmp_path)
 
-    def fail(folder: Path) -> Contents:
+    def fail(folder: Path) -> VersionContents:
         (folder / INDEX_FILE).write_text("half of")
         raise RuntimeError("the disk is on fire")
 

@@ -173,7 +173,7 @@ def test_a_hot_key_is_spread_and_shards_may_be_empty(spark: Any) -> None:
     filters = {f"hot {n}": f"s = 'A' AND x > {n}" for n in range(9)} | {"b": "s = 'B'", "c": "s = 'C'", "no": "FALSE"}
     subscriptions = subscriptions_of(spark, filters)
     version = subscriptions.compiled
-    split = partitioned_match.split_of(version, key_routes.meeting_of(spark, version), 12)
+    split = partitioned_match.sharded_index(version, key_routes.open_key_table(spark, version), 12)
     assert split.held.sum() == 11
     assert 0 in split.held
     assert np.diff(split.starts).max() > 2
@@ -188,15 +188,15 @@ def test_each_subscription_lives_in_one_shard_and_shards_are_of_like_weight(
     spark: Any, compiled: Subscriptions
 ) -> None:
     version = version_of(compiled)
-    meeting = key_routes.meeting_of(spark, version)
-    split = partitioned_match.split_of(version, meeting, 7)
+    key_table = key_routes.open_key_table(spark, version)
+    split = partitioned_match.sharded_index(version, key_table, 7)
     held = [split.path(at) for at in range(7) if split.held[at]]
     ids = [id_ for path in held for part in Index.open(path)._snapshot.segments for id_ in part.ids.to_pylist()]
-    lengths = meeting.filed(["keys"])["keys"].combine_chunks().value_lengths().to_numpy()
+    lengths = key_table.entries(["keys"])["keys"].combine_chunks().value_lengths().to_numpy()
     assert len(ids) == len(set(ids)) == (lengths > 0).sum()
     assert split.held.max() <= 2 * len(ids) / 7 + 1
     assert split.work.sum() == pytest.approx(1)
-    assert any(meeting.filed(["several"])["several"].to_pylist())  # so that meeting once is put to the test
+    assert any(key_table.entries(["several"])["several"].to_pylist())  # so that key_table once is put to the test
 
 
 def test_a_shard_with_much_work_is_matched_in_several_tasks(
@@ -245,8 +245,8 @@ def test_a_version_that_cannot_be_written_to_is_split_elsewhere(spark: Any, tmp_
 def test_a_damaged_part_is_told(spark: Any, tmp_path: Path) -> None:
     frame = spark.createDataFrame(pa.table({"n": [0], "x": [1]}))
     subscriptions = subscriptions_of(spark, {"ann": "x = 1"}).compile(tmp_path)
-    meeting = key_routes.meeting_of(spark, version_of(subscriptions))
-    meeting.filed_path.write_bytes(b"PAR1")
+    key_table = key_routes.open_key_table(spark, version_of(subscriptions))
+    key_table.entries_path.write_bytes(b"PAR1")
     with pytest.raises(SourceError, match=r"filed.parquet: cannot be read: .*; remove .*meeting-1"):
         match(frame, subscriptions, strategy="join")
 
@@ -265,8 +265,8 @@ def test_neighbouring_keys_that_are_one_miss_nothing(
 ) -> None:
     monkeypatch.setattr(key_routes, "KEYS_MAX", keys_max)
     subscriptions = subscriptions_of(spark, filters)
-    meeting = key_routes.meeting_of(spark, subscriptions.compiled)
-    assert len(meeting.shares()) < 150
+    key_table = key_routes.open_key_table(spark, subscriptions.compiled)
+    assert len(key_table.shares()) < 150
     assert pairs_in(match(frame, subscriptions, strategy="join")) == expected
     if keys_max == 5:
         assert pairs_in(match(frame, subscriptions, strategy="partitioned", shards=7)) == expected
@@ -284,14 +284,14 @@ def test_an_event_that_is_accepted_shares_a_key_and_just_one_where_several_is_no
     rows = [(x, s) for x in xs for s in (None, "a", "b", "ab", "abba", "bb", *long)]
     batch = pa.record_batch({"x": pa.array([x for x, _ in rows]), "s": pa.array([s for _, s in rows])})
     table = pa.record_batch({"number": pa.array(range(len(texts)), pa.int32()), "filter": texts})
-    sent = pa.Table.from_batches(list(key_routes._file_batches([table], plan=KeyPlan(names=["x", "s"]))))
+    sent = pa.Table.from_batches(list(key_routes._key_batches([table], plan=KeyPlan(names=["x", "s"]))))
     for most in (1 << 17, 3):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(key_routes, "KEYS_MAX", most)
-            _, places, filed = key_routes._numbered(sent)
+            _, places, entries = key_routes._numbered(sent)
         index = Index.from_filters(enumerate(place.filter for place in places))
         starts, live = key_routes.keys_of_events(index, batch)
-        keys, several = filed["keys"].to_pylist(), filed["several"].to_pylist()
+        keys, several = entries["keys"].to_pylist(), entries["several"].to_pylist()
         for at, (x, s) in enumerate(rows):
             mine = set(live[starts[at] : starts[at + 1]].tolist())
             for number, text in enumerate(texts):
@@ -312,7 +312,7 @@ def test_keys_with_many_candidates_are_met_in_several_places(
     subscriptions = subscriptions_of(spark, some)
     expected = scanned(some, events)
     with settings(spark, shuffle_partitions="5", autoBroadcastJoinThreshold="-1"):
-        assert join_match._salted(key_routes.meeting_of(spark, subscriptions.compiled), 5).max() > 1
+        assert join_match._salt_counts(key_routes.open_key_table(spark, subscriptions.compiled), 5).max() > 1
         assert pairs_in(match(frame, subscriptions, strategy="join")) == expected
         assert pairs_in_lists(match(frame, subscriptions, strategy="join", result="lists")) == expected
 
@@ -442,13 +442,13 @@ def test_the_way_of_an_event_does_not_depend_on_where_it_stands(
 ) -> None:
     """A task that is run again may meet its rows in another order: each must go the same way."""
     version = version_of(compiled)
-    meeting = key_routes.meeting_of(spark, version)
-    split = partitioned_match.split_of(version, meeting, 7)
+    key_table = key_routes.open_key_table(spark, version)
+    split = partitioned_match.sharded_index(version, key_table, 7)
     copies = np.full(7, 3)
     table = frame.toArrow().combine_chunks()
     shuffled = table.take(pa.array(np.random.default_rng(1).permutation(len(table))))
     names = tuple(table.column_names)
-    common: dict[str, Any] = {"keys": ship(spark, meeting.keys_path), "names": names, "whole": True}
+    common: dict[str, Any] = {"keys": ship(spark, key_table.keys_path), "names": names, "whole": True}
     ways = []
     for events in (table, shuffled):
         routed = [
@@ -462,7 +462,7 @@ def test_the_way_of_an_event_does_not_depend_on_where_it_stands(
         ways.append(dict(zip(slots[n].to_pylist(), slots["slots"].to_pylist(), strict=True)))
         assert all(0 < len({slot // 3 for slot in to}) == len(to) for to in ways[-1].values())
         joined = pa.Table.from_batches(
-            join_match._route_batches(events.to_batches(), salted=np.full(len(meeting.shares()), 4), **common)
+            join_match._route_batches(events.to_batches(), salted=np.full(len(key_table.shares()), 4), **common)
         )
         ways[-1] |= {(n, "join"): to for n, to in zip(joined[n].to_pylist(), joined["places"].to_pylist(), strict=True)}
     assert ways[0].keys() == ways[1].keys()

@@ -25,7 +25,7 @@ from meetpoint.errors import FilterError, MeetpointError
 from meetpoint.matching.io.rejects import SourceError
 from meetpoint.spark import Subscriptions
 from meetpoint.spark.streaming import batches
-from meetpoint.spark.streaming.batches import Batch, Folder, Table, read
+from meetpoint.spark.streaming.batches import BatchReport, BatchTable, Folder, read
 from meetpoint.spark.streaming.job import Stream, stream
 from meetpoint.spark.subscriptions import store
 from tests.spark import stream_job
@@ -216,24 +216,24 @@ class CutError(Exception):
 def test_a_batch_cut_short_at_any_step_is_replayed_with_its_version(
     spark: Any, folder: Path, mode: str, second: Subscriptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put, write = Folder.put, Table.write
+    put, write = Folder.put, BatchTable.write
     cut = {"pin": 0, "dead": 1, "hits": 2, "log": 3}
 
     def cut_put(self: Folder, session: Any, note: Any) -> None:
         put(self, session, note)
-        if isinstance(note, Batch) and note.batch == cut["log"]:
+        if isinstance(note, BatchReport) and note.batch == cut["log"]:
             raise CutError
         if isinstance(note, dict) and note.get("batch") == cut["pin"]:
             raise CutError
 
-    def cut_write(self: Table, frame: Any, number: int) -> int:
+    def cut_write(self: BatchTable, frame: Any, number: int) -> int:
         rows = write(self, frame, number)
         if number == cut[Path(self.folder.path).name]:
             raise CutError
         return rows
 
     monkeypatch.setattr(Folder, "put", cut_put)
-    monkeypatch.setattr(Table, "write", cut_write)
+    monkeypatch.setattr(BatchTable, "write", cut_write)
     for number in range(5):
         write_file(folder / "in", number)
     assert second.version is not None
@@ -272,7 +272,7 @@ def test_a_replay_without_its_version_says_what_to_do(
     put = Folder.put
 
     def cut_log(self: Folder, session: Any, note: Any) -> None:
-        if isinstance(note, Batch):
+        if isinstance(note, BatchReport):
             raise CutError
         put(self, session, note)
 
@@ -318,16 +318,16 @@ def test_a_version_that_does_not_fit_fails_the_batch_and_the_next_one_heals_it(
 def test_stop_waits_for_the_batch_that_runs_unless_told_not_to(
     spark: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = Table.write
+    write = BatchTable.write
     begun: list[int] = []
     may_go_on = threading.Event()
 
-    def held(self: Table, frame: Any, number: int) -> int:
+    def held(self: BatchTable, frame: Any, number: int) -> int:
         begun.append(number)
         assert may_go_on.wait(PATIENCE_S)
         return write(self, frame, number)
 
-    monkeypatch.setattr(Table, "write", held)
+    monkeypatch.setattr(BatchTable, "write", held)
     write_file(folder / "in", 0)
     running = start(spark, folder, trigger=None)
     wait_for(lambda: bool(begun), running)
@@ -365,17 +365,17 @@ def test_a_source_that_gives_other_rows_when_read_again_fails_the_batch(
     spark: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_file(folder / "in", 0)
-    write = Table.write
-    monkeypatch.setattr(Table, "write", lambda self, frame, number: write(self, frame.limit(1), number))
+    write = BatchTable.write
+    monkeypatch.setattr(BatchTable, "write", lambda self, frame, number: write(self, frame.limit(1), number))
     with pytest.raises(MeetpointError, match=r"batch 0: \d+ dead letters were counted and 1 written; the source must"):
         start(spark, folder).await_done()
     assert logged(folder) == []
 
 
 def test_the_work_of_a_batch_can_be_sent_to_a_server(folder: Path) -> None:
-    table = Table(Folder("file:/hits", True), "parquet", "{}")
-    options = batches.Options(strategy="auto", result="pairs", missing="error", on_bad="warn", ship="auto")
-    work = batches.Work("id", str(folder), "string", Folder("file:/pins", True), table, None, options)
+    table = BatchTable(Folder("file:/hits", True), "parquet", "{}")
+    options = batches.MatchOptions(strategy="auto", result="pairs", missing="error", on_bad="warn", ship="auto")
+    work = batches.BatchJob("id", str(folder), "string", Folder("file:/pins", True), table, None, options)
     assert pickle.loads(pickle.dumps(work)) == work
 
 

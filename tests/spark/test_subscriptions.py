@@ -211,7 +211,7 @@ def test_progress_is_logged_and_nothing_is_printed(
 
 
 def test_chunks_are_together_what_one_chunk_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    from meetpoint.spark.subscriptions.compilation import _chunks, _joined, _parse_chunk, _WatchingParser
+    from meetpoint.spark.subscriptions.compilation import _chunks, _merge_chunks, _parse_chunk, _RecordingParser
 
     monkeypatch.setattr(compilation, "CHUNK", 2)
     table = rows_table(ROWS)
@@ -220,16 +220,17 @@ def test_chunks_are_together_what_one_chunk_would_be(monkeypatch: pytest.MonkeyP
         {"place": pa.array(range(len(ROWS)), pa.int64()), "id": table["id"], "filter": table["filter"]}
     ).append_column("subscriber", nulls)
     table = table.append_column("broken", nulls)
-    whole = _joined([_parse_chunk(table, _WatchingParser(None))], "string")
-    parser = _WatchingParser(None)
+    whole = _merge_chunks([_parse_chunk(table, _RecordingParser(None))], "string")
+    parser = _RecordingParser(None)
     chunks = list(_chunks(table.to_batches(max_chunksize=1)))
     assert [len(chunk) for chunk in chunks] == [2, 2, 2, 2, 2, 1]
     parts = [_parse_chunk(chunk, parser) for chunk in chunks]
     for pieces in (parts, parts[::-1]):
-        joined = _joined(pieces, "string")
+        joined = _merge_chunks(pieces, "string")
         assert joined.rejected.to_pylist() == whole.rejected.to_pylist()
         assert joined.uses == whole.uses
         assert sorted(joined.filters.to_pylist(), key=str) == sorted(whole.filters.to_pylist(), key=str)
+        assert joined.rows is not None
         assert joined.rows.subscriptions == 3
 
 
@@ -307,7 +308,7 @@ def test_a_wrong_column_is_told_before_any_job(spark: Any, columns: dict[str, st
 
 def test_what_is_no_table_of_subscriptions_is_refused(spark: Any) -> None:
     with pytest.raises(MeetpointError, match="subscriptions: given an object of class dict; give a Spark DataFrame"):
-        Subscriptions.from_dataframe({"ann": "TRUE"})
+        Subscriptions.from_dataframe({"ann": "TRUE"})  # type: ignore[arg-type]
     with pytest.raises(MeetpointError, match="the DataFrame is a stream"):
         Subscriptions.from_dataframe(spark.readStream.format("rate").load(), id="value", where="value")
     doubled = spark.sql("SELECT 'a' AS id, 'TRUE' AS filter, 'b' AS id")

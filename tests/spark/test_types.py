@@ -158,11 +158,13 @@ def test_what_the_document_says_of_spark_is_true(name: str) -> None:
 
 @pytest.mark.usefixtures("spark")  # fromDDL asks it
 def test_columns_that_no_attribute_can_be_are_left_out_and_remembered() -> None:
-    columns = column.StructType.fromDDL(
+    parsed = column.StructType.fromDDL(
         "day date, raw binary, tags array<int>, more map<string, int>, price double, "
         "o struct<day: date, side: string>, name string collate UTF8_LCASE, span interval day to second, "
         "`odd.name` date"
-    ).add("nothing", column.NullType())
+    )
+    assert isinstance(parsed, column.StructType)
+    columns = parsed.add("nothing", column.NullType())
     assert schema_from_spark(columns).names == ("price", "o.side")
     assert unusable_columns(columns) == {
         "day": "date",

@@ -1,15 +1,15 @@
-"""The archive: what brokers accepted, in Parquet files by the hour, for Spark, for backtests and for replay."""
+"""The archive: events that brokers accepted, in Parquet files by the hour, for Spark, backtests and replay."""
 
-from meetpoint.archive.parts import ArchiveError, Part, is_archive, list_parts
-from meetpoint.archive.reader import Archived, read_accepted, read_archive
-from meetpoint.archive.writer import Accepted, Archive
+from meetpoint.archive.parts import ArchiveError, ArchivePart, is_archive, list_parts
+from meetpoint.archive.reader import ArchivedEvent, read_accepted, read_archive
+from meetpoint.archive.writer import AcceptedEvent, Archive
 
 __all__ = [
-    "Accepted",
+    "AcceptedEvent",
     "Archive",
     "ArchiveError",
-    "Archived",
-    "Part",
+    "ArchivePart",
+    "ArchivedEvent",
     "is_archive",
     "list_parts",
     "read_accepted",

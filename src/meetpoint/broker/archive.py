@@ -22,8 +22,8 @@ from typing import Final
 from meetpoint.api.client_messages import EVERYTHING, History, HistoryIs, Stream, Streams, StreamsAre, Word
 from meetpoint.api.ids import EventKey, HomeId
 from meetpoint.api.outcomes import Refused
-from meetpoint.archive import Accepted, Archive, ArchiveError
-from meetpoint.archive.reader import ArchiveShelf
+from meetpoint.archive import AcceptedEvent, Archive, ArchiveError
+from meetpoint.archive.reader import ArchiveReader
 from meetpoint.broker.clients.authorization import SessionPolicy
 from meetpoint.broker.clients.broker_queries import FairQueue
 from meetpoint.broker.clients.registry import ClientRegistry
@@ -70,7 +70,7 @@ class Archiver:
         self._log = log
         self._submit = submit
         self._has_tenants = has_tenants
-        self._waiting: list[Accepted] = []
+        self._waiting: list[AcceptedEvent] = []
         self._writing = 0
         self._known: set[tuple[HomeId, int]] = set()
         """The streams whose position in the archive is known."""
@@ -81,7 +81,7 @@ class Archiver:
 
     def take(self, effect: effects.Accepted) -> None:
         """Take an event that was accepted."""
-        self._waiting.append(Accepted(effect.event, self._clock.now(), effect.content))
+        self._waiting.append(AcceptedEvent(effect.event, self._clock.now(), effect.content))
         if len(self._waiting) == self._config.rows:
             self._wake.set()
 
@@ -132,7 +132,7 @@ class Archiver:
             self._submit(Archived(upto))
         return True
 
-    def _write(self, events: list[Accepted], schema: Schema | None) -> int:
+    def _write(self, events: list[AcceptedEvent], schema: Schema | None) -> int:
         """Put events into the archive, in a thread; return the number of files written."""
         streams = {(each.key.home, each.key.stream) for each in events}
         fresh = [each for each in events if (each.key.home, each.key.stream) in self._known]
@@ -153,9 +153,9 @@ class Archiver:
         await asyncio.wait([self._task])
 
 
-def _outside(each: Accepted) -> Accepted:
+def _outside(each: AcceptedEvent) -> AcceptedEvent:
     tenant, content = event_outside(each.content)
-    return Accepted(each.key, each.at_us, content, tenant)
+    return AcceptedEvent(each.key, each.at_us, content, tenant)
 
 
 READERS_MAX: Final = 2
@@ -168,7 +168,7 @@ class ArchiveQueries:
     def __init__(self, node: Node, archive: Archive, clients: ClientRegistry) -> None:
         self._node = node
         self._id = archive.id
-        self._pages = ArchiveShelf(archive.folder)
+        self._pages = ArchiveReader(archive.folder)
         self._clients = clients
         self._queue = FairQueue(READERS_MAX)
         clients.query_handlers[Streams] = self._streams

@@ -1,4 +1,12 @@
-"""The data pipeline on Spark: events and subscriptions as tables and streams. PySpark is imported nowhere else."""
+"""The data pipeline on Spark: events and subscriptions as tables and streams. PySpark is imported nowhere else.
+
+For example:
+
+    from meetpoint.spark import Subscriptions, match, session
+
+    spark = session()
+    hits = match(events, Subscriptions.read("alerts.csv", spark))
+"""
 
 from __future__ import annotations
 
@@ -12,7 +20,7 @@ if TYPE_CHECKING:
     from meetpoint.spark.columns import check_filter, schema_from_spark, spark_schema, unusable_columns
     from meetpoint.spark.java import find_java
     from meetpoint.spark.matching.backtest import backtest
-    from meetpoint.spark.matching.job import Plan, match, plan
+    from meetpoint.spark.matching.job import MatchPlan, match, plan
     from meetpoint.spark.network.source import register
     from meetpoint.spark.statistics.measurement import measure
     from meetpoint.spark.streaming.job import stream
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
     from meetpoint.spark.validation import Validated, validate
 
 __all__ = [
-    "Plan",
+    "MatchPlan",
     "Subscriptions",
     "Validated",
     "backtest",
@@ -43,7 +51,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Plan": "matching.job",
+    "MatchPlan": "matching.job",
     "Subscriptions": "subscriptions.subscriptions",
     "Validated": "validation",
     "backtest": "matching.backtest",
@@ -62,8 +70,10 @@ _MODULES = {
     "unusable_columns": "columns",
     "validate": "validation",
 }
-"""Where each name is, loaded when it is first used: most modules import PySpark, and `python -m meetpoint.spark.java`
-imports this package before it runs the module."""
+"""The module of each name, imported when the name is first used.
+
+Most modules import PySpark, and `python -m meetpoint.spark.java` imports this package before it runs the module.
+"""
 
 
 def __getattr__(name: str) -> Any:

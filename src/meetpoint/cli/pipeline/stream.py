@@ -34,7 +34,7 @@ from meetpoint.cli.pipeline.spark_command import (
 from meetpoint.wording import counted
 
 if TYPE_CHECKING:
-    from meetpoint.spark.streaming.batches import Batch
+    from meetpoint.spark.streaming.batches import BatchReport
     from meetpoint.spark.streaming.job import Stream
 
 __all__ = ["stream"]
@@ -150,7 +150,7 @@ def _follow(running: Stream, stop_asked: threading.Event, last: int) -> None:
             running.stop()
 
 
-def _sums(out: list[Batch], last: int) -> dict[str, int]:
+def _sums(out: list[BatchReport], last: int) -> dict[str, int]:
     """Return the totals of batches after the last of an earlier run."""
     new = [batch for batch in out if batch.batch > last]
     sums = {name: sum(getattr(batch, name) for batch in new) for name in ("events", "dead", "hits")}

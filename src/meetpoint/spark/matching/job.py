@@ -3,11 +3,11 @@
 Whatever the strategy, the answer is the same: for each event each subscription that accepts it, once. A strategy is a
 module with `run(events, version, *, result, how)`, imported when it is first used:
 
-- `broadcast`: every worker maps the whole index. The fastest, as long as the index fits a machine.
+- `broadcast`: every worker maps the whole index. The fastest, as long as the index fits into a machine's memory.
 - `partitioned`: the index is split, and events go to the parts that may accept them.
 - `join`: events and subscriptions meet in an equi-join, which any number of machines share.
 
-All that can be known to be wrong is told before any job starts.
+Every error that can be known beforehand is raised before any job starts.
 """
 
 from __future__ import annotations
@@ -16,21 +16,30 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any
 
 import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T  # noqa: N812
 
 from meetpoint.errors import FilterError, MeetpointError
 from meetpoint.language.filters.filter import parse_filter
 from meetpoint.language.schema.schema import show_value
 from meetpoint.language.syntax.tree import Predicate, kind_compared, predicates
-from meetpoint.spark.columns import check_choice, check_filter, check_frame, schema_from_spark, unusable_columns
-from meetpoint.spark.subscriptions.store import Use, Version
-from meetpoint.spark.subscriptions.subscriptions import ON_BAD, Subscriptions, refuse_bad
-from meetpoint.spark.worker_files import WAYS, is_local
+from meetpoint.spark.columns import (
+    check_choice,
+    check_filter,
+    check_frame,
+    check_no_column,
+    schema_from_spark,
+    unusable_columns,
+)
+from meetpoint.spark.subscriptions.store import AttributeUse, Version
+from meetpoint.spark.subscriptions.subscriptions import ON_BAD, Subscriptions, check_subscriptions, refuse_bad
+from meetpoint.spark.worker_files import SHIP_MODES, is_local
 
-__all__ = ["MISSING", "RESULTS", "STRATEGIES", "Plan", "match", "plan"]
+__all__ = ["MISSING", "RESULTS", "STRATEGIES", "MatchPlan", "match", "plan"]
 
 STRATEGIES = ("auto", "broadcast", "partitioned", "join")
 RESULTS = ("pairs", "lists")
@@ -38,13 +47,13 @@ MISSING = ("error", "null")
 _MEMORY_PART = 0.5
 """The part of a machine's memory, or of an executor's, that an index may fill."""
 _EXECUTOR_BYTES = 1 << 30
-"""Memory of an executor where the session does not say: Spark's own default."""
+"""The memory of an executor where the session does not give it: Spark's own default."""
 
 _log = logging.getLogger("meetpoint.spark")
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """How events will be matched, and why so."""
+class MatchPlan(msgspec.Struct, frozen=True):
+    """How events will be matched, and why."""
 
     strategy: str
     reason: str
@@ -67,7 +76,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def match(
-    events: Any,
+    events: DataFrame,
     subscriptions: Subscriptions,
     *,
     strategy: str = "auto",
@@ -77,20 +86,29 @@ def match(
     on_bad: str = "warn",
     ship: str = "auto",
     shards: int | None = None,
-) -> Any:
-    """All matches of a DataFrame of events, a table or a stream.
+) -> DataFrame:
+    """Match a DataFrame of events, a table or a stream, with subscriptions.
 
-    The columns of the event and `subscription`, one row a match; or, as `lists`, every event once with the array
-    `subscriptions`. Subscriptions that are not compiled yet are compiled first. A filter on a column that events lack
-    is an error, or with `missing="null"` reads NULL there. `on_bad="error"` raises where a subscription was set aside.
-    `explain` prints the plan. `ship` says how the index reaches the workers: see `worker_files`. `shards`
-    is how many parts the strategy `partitioned` splits the index into.
+    The result has the columns of the event and `subscription`, one row a match; or, with `result="lists"`, every event
+    once with the array `subscriptions`.
+
+    - `subscriptions`: compiled first, if they are not yet.
+    - `strategy`: auto, broadcast, partitioned or join.
+    - `explain`: prints the plan.
+    - `missing`: a filter on a column that events lack is an error, or with "null" reads NULL there.
+    - `on_bad`: "error" raises where a subscription was set aside; "warn" logs it.
+    - `ship`: how the index reaches the workers: auto, path or copy (see `worker_files`).
+    - `shards`: the number of parts into which `partitioned` splits the index.
+
+    Raise MeetpointError or FilterError, before any job, where the arguments do not fit each other.
+
+        hits = match(events, Subscriptions.read("alerts.csv"), result="lists")
     """
     chosen = plan(events, subscriptions, strategy=strategy, result=result, missing=missing, on_bad=on_bad, ship=ship)
     _log.info("match: %s: %s", chosen.strategy, chosen.reason)
     if explain:
         sys.stdout.write(f"{chosen}\n")
-    run = import_module(f"meetpoint.spark.matching.{chosen.strategy}").run
+    run: Callable[..., DataFrame] = import_module(f"meetpoint.spark.matching.{chosen.strategy}").run
     if shards is None:
         return run(events, chosen.version, result=result, how=chosen.how)
     if chosen.strategy != "partitioned":
@@ -99,7 +117,7 @@ def match(
 
 
 def plan(
-    events: Any,
+    events: DataFrame,
     subscriptions: Subscriptions,
     *,
     strategy: str = "auto",
@@ -107,19 +125,15 @@ def plan(
     missing: str = "error",
     on_bad: str = "warn",
     ship: str = "auto",
-) -> Plan:
-    """What `match` would do, with the same arguments and the same checks."""
+) -> MatchPlan:
+    """Return the plan of `match` for the same arguments, after the same checks; `print` shows it."""
     check_choice("strategy", strategy, STRATEGIES)
     check_choice("result", result, RESULTS)
     check_choice("missing", missing, MISSING)
     check_choice("on_bad", on_bad, ON_BAD)
-    check_choice("ship", ship, WAYS)
+    check_choice("ship", ship, SHIP_MODES)
     check_frame(events, "events")
-    if not isinstance(subscriptions, Subscriptions):
-        raise MeetpointError(
-            f"subscriptions: given an object of class {type(subscriptions).__name__}; make them with "
-            "Subscriptions.from_dataframe, read or open"
-        )
+    check_subscriptions(subscriptions)
     columns = events.schema
     _check_names(events, columns, "subscription" if result == "pairs" else "subscriptions")
     version = subscriptions.compiled
@@ -137,47 +151,39 @@ def plan(
     reason = "as asked"
     if strategy == "auto":
         strategy, reason = _choose(events.sparkSession, version)
-    return Plan(strategy, reason, version, result, ship, events.isStreaming)
+    return MatchPlan(strategy, reason, version, result, ship, events.isStreaming)
 
 
-# -- checks ------------------------------------------------------------------------------------------------------------
+# -- checks before any job ---------------------------------------------------------------------------------------------
 
 
-def _check_names(events: Any, columns: Any, added: str) -> None:
+def _check_names(events: DataFrame, columns: T.StructType, added: str) -> None:
     if not columns.fields:
         raise MeetpointError("events: the DataFrame has no columns; select those that filters name")
-    schema_from_spark(columns)  # refuses a name that occurs twice
+    schema_from_spark(columns)  # raises where a name occurs twice
     for field in columns.fields:
         if not _reaches_python(field.dataType):
             raise MeetpointError(
                 f"events: column {field.name!r} is of type {field.dataType.simpleString()}, which Spark does not hand "
                 "to Python; cast it to a string, or drop it"
             )
-    folded = str(events.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() != "true"
-    for name in columns.names:
-        if name == added or (folded and name.lower() == added):
-            raise MeetpointError(
-                f"events: there is a column {name!r} already, which matching adds; rename it: "
-                f"events.withColumnRenamed({name!r}, 'event_{name}')"
-            )
+    check_no_column(events, added, "matching adds")
 
 
-def _reaches_python(type_: Any) -> bool:
-    """Whether Arrow has a type for one of Spark's."""
-    from pyspark.sql import types
-
+def _reaches_python(type_: T.DataType) -> bool:
+    """Return whether Arrow has a type for one of Spark's."""
     match type_:
-        case types.StructType():
+        case T.StructType():
             return all(_reaches_python(field.dataType) for field in type_.fields)
-        case types.ArrayType():
+        case T.ArrayType():
             return _reaches_python(type_.elementType)
-        case types.MapType():
+        case T.MapType():
             return _reaches_python(type_.keyType) and _reaches_python(type_.valueType)
-    return not isinstance(type_, types.YearMonthIntervalType | types.CalendarIntervalType)
+    return not isinstance(type_, T.YearMonthIntervalType | T.CalendarIntervalType)
 
 
-def _check_uses(uses: tuple[Use, ...], columns: Any, missing: str) -> None:
-    """Refuse the first filter that compares a column that is not there, or compares it as what it is not."""
+def _check_uses(uses: tuple[AttributeUse, ...], columns: T.StructType, missing: str) -> None:
+    """Raise FilterError for the first filter that compares a column that is missing or of another kind."""
     schema = schema_from_spark(columns)
     known = (*schema.names, *unusable_columns(columns))
     for use in uses:
@@ -190,7 +196,7 @@ def _check_uses(uses: tuple[Use, ...], columns: Any, missing: str) -> None:
             raise _refusal(use, f"events have no column {use.attribute}", f"{hint} (missing='null' reads NULL there)")
 
 
-def _check_kind(use: Use, columns: Any) -> None:
+def _check_kind(use: AttributeUse, columns: T.StructType) -> None:
     predicate = _predicate(use)
     try:
         check_filter(use.filter[predicate.start : predicate.end], columns)
@@ -198,36 +204,33 @@ def _check_kind(use: Use, columns: Any) -> None:
         raise _refusal(use, error.problem, error.hint) from None
 
 
-def _refusal(use: Use, problem: str, hint: str) -> FilterError:
+def _refusal(use: AttributeUse, problem: str, hint: str) -> FilterError:
     predicate = _predicate(use)
     problem = f"subscription {show_value(use.id)}: {problem}"
     return FilterError(problem, hint, text=use.filter, start=predicate.start, end=predicate.end)
 
 
-def _predicate(use: Use) -> Predicate:
-    """The predicate by which a filter compares an attribute."""
+def _predicate(use: AttributeUse) -> Predicate:
     tree = parse_filter(use.filter).tree
     return next(p for p in predicates(tree) if p.attribute == use.attribute and kind_compared(p) == use.kind)
 
 
-# -- choice ------------------------------------------------------------------------------------------------------------
+# -- the choice of a strategy ------------------------------------------------------------------------------------------
 
 
-def _choose(spark: Any, version: Version) -> tuple[str, str]:
-    """A strategy, and why it."""
+def _choose(spark: SparkSession, version: Version) -> tuple[str, str]:
     size, room = version.index_bytes, _memory(spark) * _MEMORY_PART
-    whose = "this machine's memory" if is_local(spark) else "an executor's memory"
-    told = f"the index has {_megabytes(size)}, and {_MEMORY_PART:.0%} of {whose} are {_megabytes(room)}"
+    of_what = "this machine's memory" if is_local(spark) else "an executor's memory"
+    sizes = f"the index has {_megabytes(size)}, and {_MEMORY_PART:.0%} of {of_what} are {_megabytes(room)}"
     if size <= room:
-        return "broadcast", told
+        return "broadcast", sizes
     executors = _executors(spark)
     if executors is None or size <= room * executors:
-        return "partitioned", f"{told}: split, it fits"
-    return "join", f"{told}, too little on {executors} executors together"
+        return "partitioned", f"{sizes}: split, it fits"
+    return "join", f"{sizes}, too little on {executors} executors together"
 
 
-def _memory(spark: Any) -> int:
-    """Bytes of memory where the index would be mapped."""
+def _memory(spark: SparkSession) -> int:
     if is_local(spark):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for setting in ("spark.executor.pyspark.memory", "spark.executor.memory"):
@@ -238,10 +241,10 @@ def _memory(spark: Any) -> int:
     return _EXECUTOR_BYTES
 
 
-def _executors(spark: Any) -> int | None:
-    """How many executors there are, if the session says."""
-    said = str(spark.conf.get("spark.executor.instances", ""))
-    return int(said) if said.isdecimal() and int(said) else None
+def _executors(spark: SparkSession) -> int | None:
+    """Return the number of executors, if the session gives it."""
+    setting = str(spark.conf.get("spark.executor.instances", ""))
+    return int(setting) if setting.isdecimal() and int(setting) else None
 
 
 def _megabytes(size: float) -> str:

@@ -1,21 +1,19 @@
-"""What a query is about to publish, on the driver's disk: so that a driver that dies at any moment repeats nothing.
+"""`writeStream.format("meetpoint")`: rows become events of a network, each once, whatever fails and is started again.
+
+Workers turn rows into events, and send them to the driver, which keeps the batch on its disk before it publishes. Each
+event has the next number of the query's publisher, and brokers remember the highest number that they accepted of it,
+however long ago. So a batch that is run again continues where it was cut short, and one that is done is dropped. Events
+are published in the order of rows within a partition, and partition by partition.
+
+A row that a broker or the schema refuses is an error that shows the row, or a dead letter where there is a folder for
+them.
 
     FOLDER/lock                 held by the process that publishes; the one of a killed driver may live a little longer
-    FOLDER/state.json           whose folder it is, the last batch that is done, and the next sequence number
+    FOLDER/state.json           the query, the last batch that is done, and the next sequence number
     FOLDER/batch-N.msgpack      the events of a batch that is not done, and the number of its first one
 
-A batch is what is in its file, whatever Spark computes when it runs it again: the first file that was whole counts.
-Files appear by a rename, when they are on disk.
-
-
-`writeStream.format("meetpoint")`: rows become events of a network, each once, whatever dies and is started again.
-
-Workers turn rows into events, and hand them to the driver, which keeps the batch on its disk (`live_staging`) before it
-publishes. Each event has the next number of the query's publisher, and brokers remember the highest number that they
-accepted of it, however long ago. So a batch that is run again goes on where it was cut short; one that is done is
-dropped. Events are published in the order of rows within a partition, and partition by partition.
-
-What a broker or the schema refuses is an error that shows the row, or a dead letter where there is a folder for them.
+A batch is the content of its file, whatever Spark computes when it runs it again: the first complete file counts. Files
+appear by a rename, when they are on disk.
 """
 
 from __future__ import annotations
@@ -35,10 +33,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import types as spark
+from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from meetpoint.api.limits import EVENT_BYTES_MAX
+from meetpoint.archive.writer import sync_path, write_synced
 from meetpoint.client.network import Network
 from meetpoint.errors import EventError, MeetpointError, one_line
 from meetpoint.language.events.arrow import attributes_from_arrow
@@ -50,60 +49,57 @@ from meetpoint.language.values import Value
 from meetpoint.matching.io.rejects import reject
 from meetpoint.matching.tables.conformance import rows_as_json
 from meetpoint.spark.columns import unusable_columns
-from meetpoint.spark.network.options import Client, Options, Reach
+from meetpoint.spark.network.options import ConnectionSettings, NetworkClient, QueryOptions
 
-__all__ = [
-    "SINK_OPTIONS",
-    "Batch",
-    "LiveWriter",
-    "Sink",
-    "Staging",
-    "State",
-    "write_whole",
-]
+__all__ = ["SINK_OPTIONS", "SinkSettings", "StagingFolder", "StreamWriter"]
 
 FORMAT: Final = 1
 LOCK_PAUSE_S: Final = 0.1
 _ELSEWHERE: Final = "name a folder of this query's own (option staging)"
 
 S = TypeVar("S", bound=msgspec.Struct)
+SINK_OPTIONS: Final = ("publisher", "time", "deadLetters", "staging", "checkpointLocation")
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_ENVELOPE_BYTES: Final = 400
+"""An upper bound of the bytes that id, publisher and sequence of an event take."""
+_SHOWN_MAX: Final = 200
 
 
-class State(msgspec.Struct, frozen=True):
+class StagingState(msgspec.Struct, frozen=True):
     """How far a query has come."""
 
     name: str
-    """What the query calls itself."""
+    """The name of the query's publisher, as the option gives it."""
     publisher: str
-    """And what its events say: no other query ever has the same, so that no other has its numbers."""
+    """The publisher of its events. It is unique, so that no other query has its numbers."""
     query: str = ""
-    """Spark's id of the query, where its checkpoint tells it."""
+    """Spark's id of the query, where its checkpoint has it."""
     done: int = -1
     next: int = 1
     """The sequence number of the next batch's first event."""
     format: int = FORMAT
 
 
-class Batch(msgspec.Struct, frozen=True):
-    """The events of a batch, without the numbers that they get: the first has number `first`, the others follow."""
+class StagedBatch(msgspec.Struct, frozen=True):
+    """The events of a batch without their numbers: the first has number `first`, the others follow."""
 
     number: int
     first: int
     events: list[bytes]
-    """Empty bytes in the place of one that brokers refused."""
+    """The encoded events; empty bytes in the place of one that brokers refused."""
     dead: list[str] = []
     """Rows that become dead letters, one JSON object each."""
 
 
-class Staging:
-    """A folder of one query."""
+class StagingFolder:
+    """The folder in which one query stages its batches."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @contextmanager
     def locked(self, within_s: float) -> Iterator[None]:
-        """Be the only process that publishes from here."""
+        """Hold the lock of the folder: only one process publishes from it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             file = (self.folder / "lock").open("w")
@@ -124,11 +120,11 @@ class Staging:
                     time.sleep(LOCK_PAUSE_S)
             yield
 
-    def state(self, name: str, query: str) -> State:
-        """How far it is; MeetpointError where the folder is another's."""
-        state = self._read(self.folder / "state.json", State)
+    def state(self, name: str, query: str) -> StagingState:
+        """Return the state, begun if there is none; raise MeetpointError where the folder belongs to another query."""
+        state = self._read(self.folder / "state.json", StagingState)
         if state is None:
-            state = State(name, f"batch/{name}-{secrets.token_hex(6)}", query)
+            state = StagingState(name, f"batch/{name}-{secrets.token_hex(6)}", query)
             self.put_state(state)
         if state.format != FORMAT:
             raise MeetpointError(f"{self.folder}: has format {state.format}, and this is {FORMAT}; update the older")
@@ -138,20 +134,19 @@ class Staging:
             raise MeetpointError(f"{self.folder}: belongs to another query, with another checkpoint; {_ELSEWHERE}")
         return state
 
-    def batch(self, number: int) -> Batch | None:
-        """A batch that is not done, if its file is there."""
-        return self._read(self._path(number), Batch)
+    def batch(self, number: int) -> StagedBatch | None:
+        """Return a batch that is not done, if its file is there."""
+        return self._read(self._path(number), StagedBatch)
 
-    def put_batch(self, batch: Batch) -> None:
-        """Keep a batch."""
+    def put_batch(self, batch: StagedBatch) -> None:
         write_whole(self._path(batch.number), msgspec.msgpack.encode(batch))
 
-    def put_state(self, state: State) -> None:
-        """It has come so far; batches that are done by that go."""
+    def put_state(self, state: StagingState) -> None:
+        """Write the state, and delete the batches that are done."""
         write_whole(self.folder / "state.json", msgspec.json.encode(state))
         for path in self.folder.glob("batch-*.msgpack"):
-            said = path.stem.removeprefix("batch-")
-            if said.isdigit() and int(said) <= state.done:
+            number = path.stem.removeprefix("batch-")
+            if number.isdigit() and int(number) <= state.done:
                 path.unlink(missing_ok=True)
 
     def _path(self, number: int) -> Path:
@@ -159,66 +154,52 @@ class Staging:
 
     def _read(self, path: Path, type_: type[S]) -> S | None:
         try:
-            held = path.read_bytes()
+            content = path.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise _refusal(path, error) from None
         try:
             if path.suffix == ".json":
-                return msgspec.json.decode(held, type=type_)
-            return msgspec.msgpack.decode(held, type=type_)
+                return msgspec.json.decode(content, type=type_)
+            return msgspec.msgpack.decode(content, type=type_)
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise MeetpointError(f"{path}: is damaged; put back a copy of it") from None
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Put a file into its place, whole and on disk."""
+    """Write a file in one step, synced to disk."""
     partial = path.with_name(f".{path.name}")
     try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        write_synced(partial, content)
         os.replace(partial, path)
-        handle = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_path(path.parent)
     except OSError as error:
         raise _refusal(path, error) from None
 
 
 def _refusal(path: Path, error: OSError) -> MeetpointError:
-    said = (error.strerror or str(error)).lower()
-    return MeetpointError(f"{path}: {said}; give a folder of the driver's machine that it may write to")
+    problem = (error.strerror or str(error)).lower()
+    return MeetpointError(f"{path}: {problem}; give a folder of the driver's machine that it may write to")
 
 
-SINK_OPTIONS: Final = ("publisher", "time", "deadLetters", "staging", "checkpointLocation")
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_ENVELOPE_BYTES: Final = 400
-"""More than id, publisher and sequence of an event take."""
-_SHOWN_MAX: Final = 200
+class SinkSettings(msgspec.Struct, frozen=True):
+    """The settings of a query that writes rows to a network."""
 
-
-class Sink(msgspec.Struct, frozen=True):
-    """What is to be done with rows."""
-
-    reach: Reach
+    connection: ConnectionSettings
     name: str
     staging: str
     query: str
     """Spark's id of the query, where it can be known."""
     dead: str
     time: str
-    """The column of the events' time; without one it is when a row was taken."""
+    """The column of the events' time; without one it is the moment when a row was read."""
     schema: Schema | None
 
     @classmethod
-    def of(cls, options: Options, columns: spark.StructType) -> Sink:
-        """From what the options say, for rows of these columns."""
-        reach = options.reach()
+    def of(cls, options: QueryOptions, columns: T.StructType) -> SinkSettings:
+        """Read the options, for rows of these columns."""
+        connection = options.connection()
         name = options.text("publisher")
         if not _NAME.fullmatch(name):
             raise MeetpointError(
@@ -231,46 +212,45 @@ class Sink(msgspec.Struct, frozen=True):
                 "option staging: the checkpoint is on no disk of the driver; name a folder that is, and stays"
             )
         time = options.text("time")
-        with Client(reach, patient=True) as client:
-            schema = client.run(client.asking.schema())
+        with NetworkClient(connection, patient=True) as client:
+            schema = client.run(client.queries.schema())
         _check_columns(columns, time, schema)
-        return cls(reach, name, staging, _query_of(checkpoint), options.text("deadLetters"), time, schema)
+        return cls(connection, name, staging, _query_of(checkpoint), options.text("deadLetters"), time, schema)
 
 
-class Written(WriterCommitMessage):  # type: ignore[misc]
-    """What one task made of its rows."""
+class TaskOutput(WriterCommitMessage):
+    """The events and dead letters that one task made of its rows."""
 
     def __init__(self, events: list[bytes], dead: list[str]) -> None:
         self.events = events
         self.dead = dead
 
 
-class LiveWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """What Spark calls: `write` in workers, `commit` in a process of the driver."""
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The writer that Spark calls: `write` in workers, `commit` in a process of the driver."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: SinkSettings) -> None:
         self._sink = sink
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Rows become events that have no number yet."""
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskOutput:
+        """Turn rows into events that have no number yet."""
         events: list[bytes] = []
         dead: list[str] = []
         for batch in iterator:
-            for at, (made, problem) in enumerate(_events(batch, self._sink)):
-                if made is not None:
-                    events.append(made)
+            for at, (event, problem) in enumerate(_events(batch, self._sink)):
+                if event is not None:
+                    events.append(event)
                     continue
                 raw = rows_as_json(batch.slice(at, 1))[0]
                 if not self._sink.dead:
                     raise EventError(f"row {raw[:_SHOWN_MAX]}: {problem}; or set option deadLetters to a folder")
-                dead.append(_letter(raw, problem))
-        return Written(events, dead)
+                dead.append(_dead_letter(raw, problem))
+        return TaskOutput(events, dead)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Publish a batch, unless that is done."""
         sink = self._sink
-        staging = Staging(Path(sink.staging))
-        with staging.locked(sink.reach.timeout_s):
+        staging = StagingFolder(Path(sink.staging))
+        with staging.locked(sink.connection.timeout_s):
             state = staging.state(sink.name, sink.query)
             if batchId < state.done:
                 raise MeetpointError(
@@ -280,25 +260,25 @@ class LiveWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             if batchId == state.done:
                 return
             batch = staging.batch(batchId)
-            is_again = batch is not None
+            was_staged = batch is not None
             if batch is None:
-                made = [each for each in messages if isinstance(each, Written)]
-                batch = Batch(
-                    batchId, state.next, [one for each in made for one in each.events],
-                    [one for each in made for one in each.dead],
+                outputs = [each for each in messages if isinstance(each, TaskOutput)]
+                batch = StagedBatch(
+                    batchId, state.next, [one for each in outputs for one in each.events],
+                    [one for each in outputs for one in each.dead],
                 )  # fmt: skip
                 if not batch.events and not batch.dead:
                     return
                 staging.put_batch(batch)
-            batch = self._publish(staging, batch, state.publisher, is_again=is_again)
+            batch = self._publish(staging, batch, state.publisher, was_staged=was_staged)
             staging.put_state(msgspec.structs.replace(state, done=batchId, next=batch.first + len(batch.events)))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing was done yet."""
+        """Do nothing: nothing was published yet."""
 
-    def _publish(self, staging: Staging, batch: Batch, publisher: str, *, is_again: bool) -> Batch:
-        with Client(self._sink.reach, patient=True) as client:
-            accepted = client.run(client.net.progress(publisher)) if is_again else 0
+    def _publish(self, staging: StagingFolder, batch: StagedBatch, publisher: str, *, was_staged: bool) -> StagedBatch:
+        with NetworkClient(self._sink.connection, patient=True) as client:
+            accepted = client.run(client.net.progress(publisher)) if was_staged else 0
             refused = client.run(_put(client.net, batch, publisher, accepted))
         if refused:
             batch = self._set_aside(staging, batch, refused)
@@ -308,14 +288,17 @@ class LiveWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             write_whole(folder / f"batch-{batch.number}.jsonl", "".join(f"{one}\n" for one in batch.dead).encode())
         return batch
 
-    def _set_aside(self, staging: Staging, batch: Batch, refused: dict[int, str]) -> Batch:
-        """Brokers took the batch without some rows. Where there are no dead letters, those are tried again, under new
-        numbers, when the query is started again.
+    def _set_aside(self, staging: StagingFolder, batch: StagedBatch, refused: dict[int, str]) -> StagedBatch:
+        """Record the rows that brokers refused; they accepted the others.
+
+        Without a folder for dead letters these rows are tried again, under new numbers, when the query is started
+        again.
         """
         rows = {sequence: batch.events[sequence - batch.first] for sequence in refused}
-        events = [b"" if at in refused else made for at, made in enumerate(batch.events, batch.first)]
+        # The numbers of refused events stay used: brokers have accepted higher ones and would drop them as repeats.
+        events = [b"" if at in refused else event for at, event in enumerate(batch.events, batch.first)]
         if self._sink.dead:
-            letters = [_letter(_shown(rows[sequence]), reason) for sequence, reason in refused.items()]
+            letters = [_dead_letter(_shown(rows[sequence]), reason) for sequence, reason in refused.items()]
             batch = msgspec.structs.replace(batch, events=events, dead=[*batch.dead, *letters])
             staging.put_batch(batch)
             return batch
@@ -327,8 +310,8 @@ class LiveWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         )
 
 
-async def _put(net: Network, batch: Batch, publisher: str, accepted: int) -> dict[int, str]:
-    """Publish the events of a batch beyond a number; those that were refused for good, with reasons."""
+async def _put(net: Network, batch: StagedBatch, publisher: str, accepted: int) -> dict[int, str]:
+    """Publish the events of a batch after number `accepted`; return those that were refused for good, with reasons."""
     refused: dict[int, str] = {}
     waiting: deque[tuple[int, Any]] = deque()
 
@@ -339,10 +322,10 @@ async def _put(net: Network, batch: Batch, publisher: str, accepted: int) -> dic
         except EventError as error:
             refused[sequence] = str(error)
 
-    for sequence, made in enumerate(batch.events, batch.first):
-        if made and sequence > accepted:
+    for sequence, content in enumerate(batch.events, batch.first):
+        if content and sequence > accepted:
             event = msgspec.structs.replace(
-                from_msgpack(made), id=f"{publisher}/{sequence}", publisher=publisher, sequence=sequence
+                from_msgpack(content), id=f"{publisher}/{sequence}", publisher=publisher, sequence=sequence
             )
             waiting.append((sequence, net.put(event)))
         while len(waiting) >= net.in_flight:
@@ -355,11 +338,11 @@ async def _put(net: Network, batch: Batch, publisher: str, accepted: int) -> dic
 # -- rows to events ----------------------------------------------------------------------------------------------------
 
 
-def _events(batch: pa.RecordBatch, sink: Sink) -> Iterator[tuple[bytes | None, str]]:
-    """For each row its event, or None and why there is none."""
+def _events(batch: pa.RecordBatch, sink: SinkSettings) -> Iterator[tuple[bytes | None, str]]:
+    """Yield for each row its event, or None and the reason why there is none."""
     try:
         rows: list[dict[str, Value] | str] = list(attributes_from_arrow(batch, sink.schema))
-    except EventError:  # a row cannot even be read: which?
+    except EventError:  # some row cannot be read: find out which
         rows = [_row(batch.slice(at, 1), sink.schema) for at in range(batch.num_rows)]
     for row in rows:
         if isinstance(row, str):
@@ -378,35 +361,35 @@ def _row(slice_: pa.RecordBatch, schema: Schema | None) -> dict[str, Value] | st
         return str(error).removeprefix("row 1: ")
 
 
-def _event(row: dict[str, Value], sink: Sink) -> bytes:
-    at: Any = row.pop(sink.time) if sink.time else datetime.now(UTC)
-    if at is None:
+def _event(row: dict[str, Value], sink: SinkSettings) -> bytes:
+    time: Any = row.pop(sink.time) if sink.time else datetime.now(UTC)
+    if time is None:
         raise EventError(f"event: its time, column {sink.time}, is NULL; give each row a time")
     attributes = row if sink.schema is None else sink.schema.conform(row)
-    made = to_msgpack(Event("-", sink.name, 0, at, attributes))
-    if len(made) + _ENVELOPE_BYTES > EVENT_BYTES_MAX:
-        raise EventError(f"event: is {len(made)} bytes long; at most {EVENT_BYTES_MAX} are carried, so split it")
-    return made
+    content = to_msgpack(Event("-", sink.name, 0, time, attributes))
+    if len(content) + _ENVELOPE_BYTES > EVENT_BYTES_MAX:
+        raise EventError(f"event: is {len(content)} bytes long; at most {EVENT_BYTES_MAX} are carried, so split it")
+    return content
 
 
-def _letter(raw: str, reason: str) -> str:
+def _dead_letter(raw: str, reason: str) -> str:
     letter = reject("rows", 0, reason, raw)
     return json.dumps({"raw": letter.raw, "reason": letter.reason, "source": None}, ensure_ascii=False)
 
 
-def _shown(made: bytes) -> str:
-    return attributes_to_json(from_msgpack(made).attributes).decode()
+def _shown(content: bytes) -> str:
+    return attributes_to_json(from_msgpack(content).attributes).decode()
 
 
 # -- checks before any row ---------------------------------------------------------------------------------------------
 
 
-def _check_columns(columns: spark.StructType, time: str, schema: Schema | None) -> None:
+def _check_columns(columns: T.StructType, time: str, schema: Schema | None) -> None:
     for name, type_name in unusable_columns(columns).items():
         raise MeetpointError(f"column {name}: is of type {type_name}, which no attribute is; cast it, or drop it")
     if time:
         types = [field.dataType for field in columns.fields if field.name == time]
-        if not types or not isinstance(types[0], spark.TimestampType | spark.TimestampNTZType):
+        if not types or not isinstance(types[0], T.TimestampType | T.TimestampNTZType):
             raise MeetpointError(f"option time: {time!r} is no column of timestamps; name one, or leave it out")
     if schema is not None:
         for name in columns.names:
@@ -417,7 +400,7 @@ def _check_columns(columns: spark.StructType, time: str, schema: Schema | None) 
 
 
 def _local(location: str) -> Path | None:
-    """A checkpoint's folder, if it is on a disk of this machine."""
+    """Return a checkpoint's folder, if it is on a disk of this machine."""
     path = re.sub("^file:(//)?", "", location)
     return None if not path or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path) else Path(path)
 
@@ -428,4 +411,4 @@ def _query_of(checkpoint: Path | None) -> str:
     try:
         return str(json.loads((checkpoint / "metadata").read_bytes())["id"])
     except (OSError, ValueError, KeyError, TypeError):
-        return ""  # it is not there yet, or somewhere else
+        return ""  # not written yet, or on no disk of this machine

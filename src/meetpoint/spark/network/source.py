@@ -1,14 +1,11 @@
-"""Events of a range, from the brokers that have its archive, as Arrow batches. This runs in Spark's workers.
+"""`format("meetpoint")`: the accepted events of a network as a table or a stream of Spark.
 
-The broker that hosts the stream is asked first; where it does not answer, the others that have the archive, and then
-whoever the network says has it by now. A range of which nothing more comes for a while ends its task with an error.
+Events come from the archives of brokers. A task has some numbers of one stream. It asks the broker that hosts the
+stream, which evaluates the filter; where that does not answer, the others that have the archive, and then those that
+have it by now according to the network. A range of which nothing more comes for a while ends its task with an error.
 
-
-`format("meetpoint")`: what a network accepts as a table or a stream of Spark, and rows as events of a network.
-
-Events come from the archives of brokers, each from its own: a task has some numbers of one stream, asks the broker that
-hosts it, and that evaluates the filter. Nothing is lost and nothing comes twice, whoever dies: numbers are offsets, and
-what has a number and is in an archive stays. A stream is as far behind as files are written (`archive.flush_s`).
+Nothing is lost and nothing comes twice, whatever fails: numbers are offsets, and an event that has a number and is in
+an archive stays. A stream is as far behind as files are written (`archive.flush_s`).
 """
 
 from __future__ import annotations
@@ -20,8 +17,10 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import types as spark
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from meetpoint.api.client_messages import EVERYTHING, History, HistoryIs
@@ -37,30 +36,37 @@ from meetpoint.language.schema.schema import Schema, SchemaTree
 from meetpoint.language.schema.sources import read_schema
 from meetpoint.language.values import Value
 from meetpoint.spark.columns import spark_schema
-from meetpoint.spark.network.options import Client, Options
-from meetpoint.spark.network.planner import EARLIEST, LATEST, Offset, Place, Planner, Query, Task, read_since
-from meetpoint.spark.network.sink import SINK_OPTIONS, LiveWriter, Sink
+from meetpoint.spark.network.options import NetworkClient, QueryOptions
+from meetpoint.spark.network.planner import (
+    EARLIEST,
+    LATEST,
+    ArchivedStream,
+    Offset,
+    Planner,
+    ReadTask,
+    SourceQuery,
+    read_since,
+)
+from meetpoint.spark.network.sink import SINK_OPTIONS, SinkSettings, StreamWriter
 
-__all__ = [
-    "MeetpointDataSource",
-    "columns_of",
-    "read_task",
-    "register",
-]
+__all__ = ["MeetpointDataSource", "columns_of", "register"]
 
 PAUSE_S: Final = 0.05
-"""How long what is not there yet is waited for, before it is asked for again."""
+"""The delay before events that are not in the archive yet are asked for again."""
 PAUSE_MAX_S: Final = 1.0
 _TIME: Final = pa.timestamp("us", tz="UTC")
 
 _Row = tuple[int, int, Event]
 """Number, moment of acceptance, event."""
 _Grown = Callable[[], Schema | None]
-"""The network's schema by now."""
+"""A function that returns the network's current schema."""
+EVENTS_PER_BATCH: Final = 1_000_000
+EVENTS_PER_PARTITION: Final = 100_000
+SOURCE_OPTIONS: Final = ("filter", "since", "schema", "maxEventsPerBatch", "eventsPerPartition")
 
 
 def columns_of(schema: Schema | None) -> pa.Schema:
-    """The columns of events. Without a schema attributes are JSON."""
+    """Return the columns of events. Without a schema attributes are JSON."""
     attributes = pa.string() if schema is None else pa.struct(list(arrow_schema(schema)))
     return pa.schema(
         [
@@ -79,25 +85,27 @@ def columns_of(schema: Schema | None) -> pa.Schema:
     )
 
 
-def read_task(task: Task, schema: Schema | None) -> Iterator[pa.RecordBatch]:
-    """The events of a task, in the order of their numbers."""
-    reader = _Reader(task)
+def read_task(task: ReadTask, schema: Schema | None) -> Iterator[pa.RecordBatch]:
+    """Yield the events of a task, in the order of their numbers."""
+    reader = _TaskClient(task)
     try:
         seen = reader.seen_elsewhere()
         for page in reader.pages(task.range.place, task.range.after, task.range.upto, task.holders):
-            rows = [(number, at_us, from_msgpack(held)) for number, at_us, held in page.events if number not in seen]
+            rows = [
+                (number, at_us, from_msgpack(content)) for number, at_us, content in page.events if number not in seen
+            ]
             if rows:
                 yield _batch(rows, task, schema, reader.grown)
     finally:
         reader.close()
 
 
-class _Reader:
-    """The client of one task, which connects when it must, and again."""
+class _TaskClient:
+    """The client of one task, which connects when it must, and again after a failure."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ReadTask) -> None:
         self._task = task
-        self._client: Client | None = None
+        self._client: NetworkClient | None = None
         self._grown: Schema | None = None
         self._has_asked = False
 
@@ -106,7 +114,7 @@ class _Reader:
             self._client.close()
 
     def seen_elsewhere(self) -> set[int]:
-        """The numbers of the range that came, or come, from another archive."""
+        """Return the numbers of the range that came, or come, from another archive."""
         place, after, upto, known = self._task.range
         return {
             number
@@ -118,47 +126,47 @@ class _Reader:
             for number, _, _ in page.events
         }
 
-    def pages(self, place: Place, after: int, upto: int, holders: Sequence[Peer]) -> Iterator[HistoryIs]:
-        """All pages of some numbers of a place."""
-        line = list(holders)
+    def pages(self, place: ArchivedStream, after: int, upto: int, holders: Sequence[Peer]) -> Iterator[HistoryIs]:
+        """Yield all pages of some numbers of a stream."""
+        holders_to_ask = list(holders)
         problem = "no broker that answers has it"
-        until = time.monotonic() + self._task.reach.timeout_s
+        until = time.monotonic() + self._task.connection.timeout_s
         pause_s = PAUSE_S
         while after < upto:
-            what = History(place.home, place.stream, after, upto, self._task.since_us, self._task.filter)
+            query = History(place.home, place.stream, after, upto, self._task.since_us, self._task.filter)
             try:
-                client = self._connected(line)
-                if not line:
-                    line = self._find(client, place.archive)
-                page = client.run(client.asking.history(line[0], what)) if line else None
+                client = self._connected(holders_to_ask)
+                if not holders_to_ask:
+                    holders_to_ask = self._find(client, place.archive)
+                page = client.run(client.queries.history(holders_to_ask[0], query)) if holders_to_ask else None
             except RefusedError:
                 raise
             except NetworkError as error:
                 problem, page = str(error), None
-                line = line[1:]
+                holders_to_ask = holders_to_ask[1:]
             if page is not None and page.reached > after:
-                until, pause_s = time.monotonic() + self._task.reach.timeout_s, PAUSE_S
+                until, pause_s = time.monotonic() + self._task.connection.timeout_s, PAUSE_S
                 after = page.reached
                 yield page
                 continue
             if page is not None:
-                problem = f"broker {line[0].address} does not have it in its archive yet"
+                problem = f"broker {holders_to_ask[0].address} does not have it in its archive yet"
             if time.monotonic() > until:
                 raise NetworkError(
                     f"events of {place.home.hex()[:8]} from number {after + 1} on could not be read within "
-                    f"{self._task.reach.timeout_s:g} s: {problem}; start the query again when brokers are up"
+                    f"{self._task.connection.timeout_s:g} s: {problem}; start the query again when brokers are up"
                 )
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     def grown(self) -> Schema | None:
-        """The network's schema as it is now; None where it is not what the columns follow."""
+        """Return the network's current schema; None where the columns do not follow it."""
         if self._task.grows and not self._has_asked:
-            until = time.monotonic() + self._task.reach.timeout_s
+            until = time.monotonic() + self._task.connection.timeout_s
             while not self._has_asked:
                 try:
                     client = self._connected(self._task.holders)
-                    self._grown, self._has_asked = client.run(client.asking.schema()), True
+                    self._grown, self._has_asked = client.run(client.queries.schema()), True
                 except RefusedError:
                     raise
                 except NetworkError:
@@ -167,17 +175,17 @@ class _Reader:
                     time.sleep(PAUSE_S)
         return self._grown
 
-    def _connected(self, line: Sequence[Peer]) -> Client:
+    def _connected(self, holders: Sequence[Peer]) -> NetworkClient:
         if self._client is None:
-            self._client = Client(self._task.reach, [peer.address for peer in line])
+            self._client = NetworkClient(self._task.connection, [peer.address for peer in holders])
         return self._client
 
-    def _find(self, client: Client, archive: str) -> list[Peer]:
-        told = client.run(client.asking.streams(partial_ok=True))
-        return [peer for peer, said in told.items() if said.archive == archive]
+    def _find(self, client: NetworkClient, archive: str) -> list[Peer]:
+        answers = client.run(client.queries.streams(partial_ok=True))
+        return [peer for peer, answer in answers.items() if answer.archive == archive]
 
 
-def _batch(rows: list[_Row], task: Task, schema: Schema | None, grown: _Grown) -> pa.RecordBatch:
+def _batch(rows: list[_Row], task: ReadTask, schema: Schema | None, grown: _Grown) -> pa.RecordBatch:
     events = [event for _, _, event in rows]
     columns = columns_of(schema)
     values: dict[str, Any] = {
@@ -196,13 +204,13 @@ def _batch(rows: list[_Row], task: Task, schema: Schema | None, grown: _Grown) -
     else:
         values["attributes"], values["unfit"] = _typed(events, schema, grown)
     arrays = [
-        held if isinstance(held := values[field.name], pa.Array) else pa.array(held, field.type) for field in columns
+        value if isinstance(value := values[field.name], pa.Array) else pa.array(value, field.type) for field in columns
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
 def _typed(events: list[Event], schema: Schema, grown: _Grown) -> tuple[pa.Array, list[str | None]]:
-    """Attributes as the schema says they are; of those that do not conform, which were there before it, the JSON."""
+    """Return attributes as structs of the schema; of those that do not conform, being older, the JSON."""
     try:
         return _struct(events, schema), [None] * len(events)
     except EventError:
@@ -220,7 +228,7 @@ def _typed(events: list[Event], schema: Schema, grown: _Grown) -> tuple[pa.Array
 
 
 def _declared(event: Event, schema: Schema, grown: _Grown) -> Event:
-    """An event without attributes that were declared after the query began: it has no columns for them."""
+    """Return an event without attributes that were declared after the query began: it has no columns for them."""
     try:
         schema.conform(event.attributes)
         return event
@@ -245,133 +253,120 @@ def _struct(events: list[Event], schema: Schema) -> pa.Array:
     return events_to_arrow(events, schema)["attributes"].combine_chunks()
 
 
-EVENTS_PER_BATCH: Final = 1_000_000
-EVENTS_PER_PARTITION: Final = 100_000
-SOURCE_OPTIONS: Final = ("filter", "since", "schema", "maxEventsPerBatch", "eventsPerPartition")
+def register(session: SparkSession) -> None:
+    """Register `format("meetpoint")` with a session, also of Spark Connect.
 
-
-def register(session: Any) -> None:
-    """Have a session of Spark, of Connect too, know `format("meetpoint")`; `meetpoint.spark.session` does so itself."""
+    `meetpoint.spark.session` does so itself; for others call `register(SparkSession.builder.getOrCreate())`.
+    """
     session.dataSource.register(MeetpointDataSource)
 
 
-class MeetpointDataSource(DataSource):  # type: ignore[misc]
-    """What Spark calls. It is made anew for each query, in a Python process of the driver."""
+class MeetpointDataSource(DataSource):
+    """The data source that Spark calls. It is made anew for each query, in a Python process of the driver."""
 
-    _query: Query | None = None
+    _query: SourceQuery | None = None
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(…)`."""
         return "meetpoint"
 
-    def schema(self) -> spark.StructType:
-        """The columns: asked of the network where no schema is given."""
+    def schema(self) -> T.StructType:
+        """Return the columns: by the network's schema where no option gives one."""
         return _columns(self._asked().schema)
 
-    def reader(self, schema: spark.StructType) -> DataSourceReader:
-        """For `spark.read`."""
-        return LiveReader(self._checked(schema))
+    def reader(self, schema: T.StructType) -> TableReader:
+        return TableReader(self._checked(schema))
 
-    def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """For `spark.readStream`."""
-        return LiveStreamReader(self._checked(schema))
+    def streamReader(self, schema: T.StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        return StreamReader(self._checked(schema))
 
-    def streamWriter(self, schema: spark.StructType, overwrite: bool) -> LiveWriter:  # noqa: N802 - Spark's name
-        """For `writeStream`."""
-        return LiveWriter(Sink.of(Options(self.options, SINK_OPTIONS), schema))
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        return StreamWriter(SinkSettings.of(QueryOptions(self.options, SINK_OPTIONS), schema))
 
-    def _asked(self) -> Query:
+    def _asked(self) -> SourceQuery:
         if self._query is None:
-            self._query = _query(Options(self.options, SOURCE_OPTIONS))
+            self._query = _query(QueryOptions(self.options, SOURCE_OPTIONS))
         return self._query
 
-    def _checked(self, schema: spark.StructType) -> Query:
+    def _checked(self, schema: T.StructType) -> SourceQuery:
         query = self._asked()
         if schema.simpleString() != _columns(query.schema).simpleString():
             raise MeetpointError("the columns follow from the option schema; leave .schema(…) out")
         return query
 
 
-class _Partition(InputPartition):  # type: ignore[misc]
-    """What one task reads, as Spark hands it around."""
+class _RangePartition(InputPartition):
+    """The range of one task, in the class that Spark passes around."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ReadTask) -> None:
         super().__init__(task)
         self.task = task
 
 
-class LiveReader(DataSourceReader):  # type: ignore[misc]
-    """A table: all that was accepted until it was planned."""
+class TableReader(DataSourceReader):
+    """A table: all events that were accepted until it was planned."""
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: SourceQuery) -> None:
         self._query = query
 
-    def partitions(self) -> list[InputPartition]:
-        """One for each range of each stream."""
+    def partitions(self) -> list[_RangePartition]:
         if self._query.since == LATEST:
             raise MeetpointError("option since: a table has nothing since latest; give earliest, or a time")
         planner = Planner(self._query)
         try:
-            planner.check_all()
+            planner.poll_all()
             start = planner.begin(EARLIEST)
             end = planner.next(start, None, planner.all_accepted())
-            planner.check_all()
-            return [_Partition(task) for task in planner.tasks(start, end)]
+            planner.poll_all()
+            return [_RangePartition(task) for task in planner.tasks(start, end)]
         finally:
             planner.close()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The events of a range. Spark gives a partition of its own where there are none."""
-        return read_task(partition.task, self._query.schema) if isinstance(partition, _Partition) else iter(())
+        """Yield the events of a range. Spark passes a partition of its own where there are none."""
+        return read_task(partition.task, self._query.schema) if isinstance(partition, _RangePartition) else iter(())
 
 
-class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream, by offsets."""
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: SourceQuery) -> None:
         self._query = query
         self._planner = Planner(query)
-        self._target: dict[Place, int] | None = None
+        self._target: dict[ArchivedStream, int] | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Where a query without a checkpoint begins."""
         return self._planner.begin(LATEST)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Admission control: so many events a batch."""
         return ReadMaxRows(self._query.batch_max)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """A query that is to end when it has read what there is: all that was accepted by now."""
+        """Set the end of a query that stops when it has read all events accepted by now."""
         self._target = self._planner.all_accepted()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Where the next batch ends."""
         most = None if isinstance(limit, ReadAllAvailable) else self._query.batch_max
         if isinstance(limit, ReadMaxRows):
             most = limit.max_rows
         return self._planner.next(start, most, self._target)
 
-    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """One for each range of each stream."""
-        return [_Partition(task) for task in self._planner.tasks(start, end)]
+    def partitions(self, start: Offset, end: Offset) -> list[_RangePartition]:
+        return [_RangePartition(task) for task in self._planner.tasks(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The events of a range."""
-        assert isinstance(partition, _Partition)
+        assert isinstance(partition, _RangePartition)
         return read_task(partition.task, self._query.schema)
 
     def commit(self, end: Offset) -> None:
-        """Nothing is to be told to brokers: archives keep what they have as long as they are set to."""
+        """Do nothing: archives keep their events for as long as they are configured to."""
 
     def stop(self) -> None:
-        """The query is over."""
         self._planner.close()
 
 
-def _query(options: Options) -> Query:
-    reach = options.reach()
+def _query(options: QueryOptions) -> SourceQuery:
+    connection = options.connection()
     since = options.text("since")
     if since not in ("", EARLIEST, LATEST):
         read_since(since)
@@ -382,12 +377,12 @@ def _query(options: Options) -> Query:
     if path:
         schema: Schema | None = read_schema(Path(path))
     else:
-        with Client(reach) as client:
-            schema = client.run(client.asking.schema())
+        with NetworkClient(connection) as client:
+            schema = client.run(client.queries.schema())
     if text != EVERYTHING and schema is not None:
         parse_filter(text, schema)
-    return Query(
-        reach,
+    return SourceQuery(
+        connection,
         text,
         since,
         schema if schema is not None and len(schema) else None,
@@ -397,18 +392,7 @@ def _query(options: Options) -> Query:
     )
 
 
-def _columns(schema: Schema | None) -> spark.StructType:
-    fields = [
-        ("id", spark.StringType()),
-        ("publisher", spark.StringType()),
-        ("sequence", spark.LongType()),
-        ("time", spark.TimestampType()),
-        ("attributes", spark.StringType() if schema is None else spark_schema(schema)),
-        *([] if schema is None else [("unfit", spark.StringType())]),
-        ("accepted_at", spark.TimestampType()),
-        ("home", spark.BinaryType()),
-        ("stream", spark.LongType()),
-        ("number", spark.LongType()),
-        ("read_at", spark.TimestampType()),
-    ]
-    return spark.StructType([spark.StructField(name, type_) for name, type_ in fields])
+def _columns(schema: Schema | None) -> T.StructType:
+    typed = {} if schema is None else {"attributes": spark_schema(schema)}
+    fields = columns_of(schema)
+    return T.StructType([T.StructField(f.name, typed.get(f.name) or from_arrow_type(f.type)) for f in fields])

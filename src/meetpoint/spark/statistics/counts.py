@@ -1,28 +1,26 @@
-"""What `measure` does in workers: counts of values, of what subscriptions ask, and of the events that satisfy it.
+"""Counts for `measure`: of values, of the constraints and keys of filters, and of the events that satisfy them.
 
-Each class here maps Arrow batches to rows that add up: whoever groups them by all but their counts has the counts of
-the whole.
+The three `…Counter` classes run in workers. They map Arrow batches to rows that add up: grouped by all but their
+counts, they give the counts of the whole.
 
-
-What events hold, counted on Spark: two queries, and the statistics that they make.
-
-The first asks for presence, distinct values and quantiles, which Spark counts by itself; the second for common values,
-prefixes and suffixes, and a sample of the events, counted in workers (see `tallying`).
+Statistics of events take two queries. The first asks for presence, distinct values and quantiles, which Spark computes
+itself; the second for common values, prefixes and suffixes, and a sample of the events (`ValueCounter`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Window
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from meetpoint.errors import FilterError
 from meetpoint.language.filters.filter import Filter, FilterParser
@@ -49,42 +47,52 @@ from meetpoint.matching.keys.value_counts import EventValueCounts, read_value
 from meetpoint.matching.tables.arrow_columns import find_array
 from meetpoint.spark.columns import unusable_columns
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 __all__ = [
     "ACCURACY",
+    "FILTER_ROWS",
     "QUARTILES",
-    "SAMPLE_BYTES_MAX",
-    "AskedRows",
-    "Column",
-    "MetRows",
-    "Tallies",
-    "TallyRows",
-    "Things",
-    "columns_of",
-    "read_sample",
+    "ColumnStatistics",
+    "FilterCounter",
+    "SatisfiedCounter",
+    "ValueCounts",
+    "build_statistics",
+    "count_columns",
+    "count_values",
     "selected",
-    "statistics_of",
-    "tallies_of",
 ]
 
 SAMPLE_BYTES_MAX = 8 << 20
-"""Bytes of events that a sample takes: where events are large, it has fewer."""
+"""The most bytes of a sample: where events are large, it has fewer."""
+VALUE_ROWS = pa.schema(
+    {"attribute": pa.string(), "sort": pa.string(), "item": pa.string(), "uses": pa.int64(), "sample": pa.binary()}
+)
+FILTER_ROWS = pa.schema(
+    {"sort": pa.string(), "attribute": pa.string(), "item": pa.binary(), "uses": pa.int64(), "share": pa.float64()}
+)
 _ROWS = 65_536
-"""Rows that are handed over at a time, and things that are counted before they are."""
+"""The rows that are yielded at a time, and the entries that are counted before that."""
+SAMPLE_ROWS = 2000
+"""The number of events that feedback keeps."""
+QUARTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+ACCURACY = 10_000
+"""The accuracy of quantiles: they are off by at most one of so many parts of all values."""
+_SPARE = 1.5
+"""The events that are drawn for each that is kept, so that chance does not leave too few."""
+_AT_ONCE = 100
+"""The number of attributes that one query asks about."""
+_EVENLY = tuple((part + 0.5) / QUANTILES for part in range(QUANTILES))
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class TallyRows(msgspec.Struct, frozen=True):
-    """Events to the counts of their values, prefixes and suffixes, and to some of the events themselves.
+class ValueCounter(msgspec.Struct, frozen=True):
+    """Maps events to the counts of their values, prefixes and suffixes, and to a sample of the events.
 
-    An event is taken into the sample with a chance; which ones are is decided by the number of the partition.
+    Each event is sampled with the same probability; the number of the partition seeds the draw, so that a rerun draws
+    the same.
     """
 
     types: dict[str, Type]
     chance: float
-
-    SCHEMA = "attribute STRING, sort STRING, thing STRING, uses BIGINT, sample BINARY"
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -92,32 +100,19 @@ class TallyRows(msgspec.Struct, frozen=True):
         context: Any = TaskContext.get()
         part = 0 if context is None else context.partitionId()
         rng = np.random.default_rng([0, part])
-        tallies = EventValueCounts(self.types)
+        counts = EventValueCounts(self.types)
         taken: list[pa.RecordBatch] = []
         size = 0
         for batch in batches:
-            tallies.add(batch)
+            counts.add(batch)
             some = batch.filter(pa.array(rng.random(batch.num_rows) < self.chance))
             if some.num_rows and size < SAMPLE_BYTES_MAX:
                 taken.append(some)
                 size += some.nbytes
-        rows: list[tuple[Any, ...]] = [
-            (name, sort.value, thing, uses, None) for name, sort, thing, uses in tallies.rows()
-        ]
+        rows: list[tuple[Any, ...]] = [(name, sort.value, item, uses, None) for name, sort, item, uses in counts.rows()]
         if taken:
             rows.append(("", "sample", str(part), 0, _stream(taken)))
-        yield from _handed_over(rows, _TALLY)
-
-
-_TALLY = pa.schema(
-    [
-        ("attribute", pa.string()),
-        ("sort", pa.string()),
-        ("thing", pa.string()),
-        ("uses", pa.int64()),
-        ("sample", pa.binary()),
-    ]
-)
+        yield from _in_batches(rows, VALUE_ROWS)
 
 
 def _stream(batches: Sequence[pa.RecordBatch]) -> bytes:
@@ -130,19 +125,17 @@ def _stream(batches: Sequence[pa.RecordBatch]) -> bytes:
 
 
 def read_sample(data: bytes) -> pa.Table:
-    """The events of a row of sort `sample`."""
+    """Return the events of a row of sort `sample`."""
     return pa.ipc.open_stream(data).read_all()
 
 
-class AskedRows(msgspec.Struct, frozen=True):
-    """Filters (a column of texts) to the counts of their constraints and of the meet keys that they are filed under.
+class FilterCounter(msgspec.Struct, frozen=True):
+    """Maps filters (a column of texts) to the counts of their constraints and meet keys.
 
     `share` is the share of events that the plan expects at a key. Rows of sort `filter` and `refused` count filters.
     """
 
     plan: bytes
-
-    SCHEMA = "sort STRING, attribute STRING, thing BINARY, uses BIGINT, share DOUBLE"
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan = KeyPlan.from_bytes(self.plan)
@@ -159,25 +152,16 @@ class AskedRows(msgspec.Struct, frozen=True):
                 counts.update(_constraints(filter_))
                 counts.update(("key", key.attribute, _ENCODER.encode(key)) for key in plan.keys_of_filter(filter_))
                 if len(counts) > _ROWS:
-                    yield from _handed_over(_asked_rows(counts, plan), _ASKED)
+                    yield from _in_batches(_filter_rows(counts, plan), FILTER_ROWS)
                     counts.clear()
-        yield from _handed_over(_asked_rows(counts, plan), _ASKED)
+        yield from _in_batches(_filter_rows(counts, plan), FILTER_ROWS)
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_ASKED = pa.schema(
-    [
-        ("sort", pa.string()),
-        ("attribute", pa.string()),
-        ("thing", pa.binary()),
-        ("uses", pa.int64()),
-        ("share", pa.float64()),
-    ]
-)
 
 
 def _constraints(filter_: Filter) -> set[tuple[str, str, bytes]]:
-    """The constraints of a filter, each once, however many of its conjunctions have it."""
+    """Return the constraints of a filter, each once, however many of its conjunctions have it."""
     return {
         ("constraint", canonical_name(name), render_constraint(name, constraint).encode())
         for conjunction in filter_.conjunctions
@@ -185,16 +169,18 @@ def _constraints(filter_: Filter) -> set[tuple[str, str, bytes]]:
     }
 
 
-def _asked_rows(counts: Counter[tuple[str, str, bytes]], plan: KeyPlan) -> list[tuple[str, str, bytes, int, float]]:
+def _filter_rows(counts: Counter[tuple[str, str, bytes]], plan: KeyPlan) -> list[tuple[str, str, bytes, int, float]]:
     rows = []
-    for (sort, attribute, thing), uses in counts.items():
-        share = plan.share((msgspec.msgpack.decode(thing, type=MeetKey),)) if sort == "key" else 1.0
-        rows.append((sort, attribute, thing, uses, share))
+    for (sort, attribute, item), uses in counts.items():
+        share = plan.share((msgspec.msgpack.decode(item, type=MeetKey),)) if sort == "key" else 1.0
+        rows.append((sort, attribute, item, uses, share))
     return rows
 
 
-class MetRows(msgspec.Struct, frozen=True):
-    """Events to how many of them satisfy each constraint and have each key, by their numbers, keys behind."""
+class SatisfiedCounter(msgspec.Struct, frozen=True):
+    """Maps events to the number of them that satisfy each constraint and have each key; keys are numbered after
+    constraints.
+    """
 
     constraints: tuple[bytes, ...]
     keys: tuple[bytes, ...]
@@ -203,13 +189,15 @@ class MetRows(msgspec.Struct, frozen=True):
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         index = _index_of(self.constraints, self.keys)
-        met = np.zeros(len(self.constraints) + len(self.keys), np.int64)
+        event_counts = np.zeros(len(self.constraints) + len(self.keys), np.int64)
         for batch in batches:
             for pairs in index.pairs(batch):
                 counts = np.bincount(pairs.subscriptions, minlength=len(pairs.ids))
-                met[np.asarray(pairs.ids, np.int64)] += counts
-        numbers = np.flatnonzero(met)
-        yield pa.record_batch([pa.array(numbers.astype(np.int32)), pa.array(met[numbers])], names=["number", "events"])
+                event_counts[np.asarray(pairs.ids, np.int64)] += counts
+        numbers = np.flatnonzero(event_counts)
+        yield pa.record_batch(
+            [pa.array(numbers.astype(np.int32)), pa.array(event_counts[numbers])], names=["number", "events"]
+        )
 
 
 @lru_cache(maxsize=2)
@@ -220,31 +208,18 @@ def _index_of(constraints: tuple[bytes, ...], keys: tuple[bytes, ...]) -> Index[
     return Index.from_filters(enumerate(filters))
 
 
-def _handed_over(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _in_batches(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for at in range(0, len(rows), _ROWS):
         columns = zip(*rows[at : at + _ROWS], strict=True)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
         yield pa.record_batch(arrays, schema=schema)
 
 
-SAMPLE_ROWS = 2000
-"""Events that feedback keeps."""
-QUARTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
-ACCURACY = 10_000
-"""Quantiles are off by at most one of so many parts of all values."""
-_SPARE = 1.5
-"""Events that are drawn for each that is kept, so that chance does not leave too few."""
-_AT_ONCE = 100
-"""Attributes that one query asks about."""
-_EVENLY = tuple((part + 0.5) / QUANTILES for part in range(QUANTILES))
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# -- presence, distinct values, quantiles ------------------------------------------------------------------------------
 
 
-# -- columns -----------------------------------------------------------------------------------------------------------
-
-
-class Column(msgspec.Struct, frozen=True):
-    """What one query says of an attribute; `attribute` is None for what holds values of no kind."""
+class ColumnStatistics(msgspec.Struct, frozen=True):
+    """The answers of one query about an attribute; `attribute` is None for a column whose values have no kind."""
 
     attribute: Attribute | None
     type: str
@@ -255,8 +230,8 @@ class Column(msgspec.Struct, frozen=True):
     nans: int = 0
 
 
-def columns_of(events: DataFrame, schema: Schema) -> tuple[int, dict[str, Column]]:
-    """How many events there are, and their attributes: objects before their parts."""
+def count_columns(events: DataFrame, schema: Schema) -> tuple[int, dict[str, ColumnStatistics]]:
+    """Return the number of events, and their attributes: objects before their parts."""
     odd = unusable_columns(events.schema)
     known = {attribute.name: attribute for attribute in schema}
     leaves = [*known, *odd]
@@ -265,43 +240,43 @@ def columns_of(events: DataFrame, schema: Schema) -> tuple[int, dict[str, Column
     rows, columns = 0, {}
     for at in range(0, max(len(names), 1), _AT_ONCE):
         some = names[at : at + _AT_ONCE]
-        asked = [F.count(F.lit(1)).alias("rows")]
+        expressions = [F.count(F.lit(1)).alias("rows")]
         for number, name in enumerate(some):
-            asked += [one.alias(f"{what}{number}") for what, one in _questions(name, known.get(name)).items()]
-        said = events.agg(*asked).toArrow().to_pylist()[0]
-        rows = said["rows"]
+            expressions += [one.alias(f"{what}{number}") for what, one in _questions(name, known.get(name)).items()]
+        answers = events.agg(*expressions).toArrow().to_pylist()[0]
+        rows = answers["rows"]
         for number, name in enumerate(some):
             shown = odd.get(name, "object") if name not in known else str(known[name].type)
-            columns[name] = _column(known.get(name), shown, {key: said.get(f"{key}{number}") for key in _ANSWERS})
+            columns[name] = _column(known.get(name), shown, {key: answers.get(f"{key}{number}") for key in _ANSWERS})
     return rows, columns
 
 
 _ANSWERS = ("there", "distinct", "quantiles", "nans")
 
 
-def _place_among(columns: Sequence[str]) -> Any:
+def _place_among(columns: Sequence[str]) -> Callable[[str], tuple[int, tuple[str, ...]]]:
     place = {name: at for at, name in enumerate(columns)}
     return lambda name: (place[split_name(name)[0]], split_name(name))
 
 
-def _questions(name: str, attribute: Attribute | None) -> dict[str, Any]:
+def _questions(name: str, attribute: Attribute | None) -> dict[str, Column]:
     column = F.col(_quoted(split_name(name)))
-    asked = {"there": F.count(column)}
+    expressions = {"there": F.count(column)}
     if attribute is None:
-        return asked
-    asked["distinct"] = F.approx_count_distinct(column)
+        return expressions
+    expressions["distinct"] = F.approx_count_distinct(column)
     if attribute.type is Type.FLOAT:
-        asked["nans"] = F.count_if(F.isnan(column))
+        expressions["nans"] = F.count_if(F.isnan(column))
         column = F.when(~F.isnan(column), column)
     if attribute.type.kind is Kind.NUMBER:
-        asked["quantiles"] = F.percentile_approx(column.cast("double"), _places(), ACCURACY)
+        expressions["quantiles"] = F.percentile_approx(column.cast("double"), _places(), ACCURACY)
     elif attribute.type is Type.TIMESTAMP:
-        asked["quantiles"] = F.percentile_approx(column, _places(), ACCURACY)
-    return asked
+        expressions["quantiles"] = F.percentile_approx(column, _places(), ACCURACY)
+    return expressions
 
 
-def _places() -> Any:
-    """The places of quantiles as one short expression: a literal each would be a plan of tens of thousands."""
+def _places() -> Column:
+    """Return the ranks of quantiles as one short expression: a literal each would be a plan of tens of thousands."""
     return F.split(F.lit(",".join(map(repr, (*QUARTILES, *_EVENLY)))), ",").cast("array<double>")
 
 
@@ -309,10 +284,10 @@ def _quoted(path: Sequence[str]) -> str:
     return ".".join("`" + segment.replace("`", "``") + "`" for segment in path)
 
 
-def _column(attribute: Attribute | None, shown: str, said: Mapping[str, Any]) -> Column:
-    quantiles = said["quantiles"]
+def _column(attribute: Attribute | None, shown: str, answers: Mapping[str, Any]) -> ColumnStatistics:
+    quantiles = answers["quantiles"]
     if attribute is None or not quantiles:
-        return Column(attribute, shown, said["there"], said["distinct"] or 0, nans=said["nans"] or 0)
+        return ColumnStatistics(attribute, shown, answers["there"], answers["distinct"] or 0, nans=answers["nans"] or 0)
     kind = attribute.type.kind
     quartiles, evenly = quantiles[: len(QUARTILES)], quantiles[len(QUARTILES) :]
     if kind is Kind.TIMESTAMP:
@@ -320,11 +295,13 @@ def _column(attribute: Attribute | None, shown: str, said: Mapping[str, Any]) ->
     elif attribute.type is Type.INTEGER:
         quartiles = [int(value) for value in quartiles]
     line = MeasuredQuantiles(kind, tuple(map(float, evenly)))
-    return Column(attribute, shown, said["there"], said["distinct"], tuple(quartiles), line, said["nans"] or 0)
+    return ColumnStatistics(
+        attribute, shown, answers["there"], answers["distinct"], tuple(quartiles), line, answers["nans"] or 0
+    )
 
 
 def _utc(value: datetime) -> datetime:
-    """As everywhere, a timestamp without a zone is UTC."""
+    """Return a timestamp in UTC; one without a zone is UTC, as everywhere."""
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
@@ -332,63 +309,64 @@ def _micros(value: datetime) -> int:
     return (value - _EPOCH) // timedelta(microseconds=1)
 
 
-# -- tallies -----------------------------------------------------------------------------------------------------------
+# -- common values and a sample ----------------------------------------------------------------------------------------
 
 
-class Things(msgspec.Struct, frozen=True):
-    """Common things of an attribute with their counts; how many things there are, and how often in all."""
+class CommonItems(msgspec.Struct, frozen=True):
+    """Common items of an attribute with their counts; the number of items, and of their uses."""
 
     common: dict[str, int]
-    things: int
+    items: int
     uses: int
 
 
-class Tallies(msgspec.Struct, frozen=True):
-    """By attribute and sort of key what is common, and a sample of the events."""
+class ValueCounts(msgspec.Struct, frozen=True):
+    """Common items by attribute and sort of key, and a sample of the events."""
 
-    things: dict[tuple[str, str], Things]
+    items: dict[tuple[str, str], CommonItems]
     sample: pa.Table | None
 
-    def of(self, name: str, sort: KeySort) -> Things:
-        return self.things.get((name, sort), Things({}, 0, 0))
+    def of(self, name: str, sort: KeySort) -> CommonItems:
+        return self.items.get((name, sort), CommonItems({}, 0, 0))
 
 
-def tallies_of(events: DataFrame, schema: Schema, rows: int) -> Tallies:
-    """Common values, prefixes and suffixes of all attributes, and a sample of the events."""
+def count_values(events: DataFrame, schema: Schema, rows: int) -> ValueCounts:
+    """Count common values, prefixes and suffixes of all attributes, and draw a sample of the events."""
     types = {attribute.name: attribute.type for attribute in schema}
     if not types or not rows:
-        return Tallies({}, None)
-    mapped = selected(events, types).mapInArrow(TallyRows(types, _SPARE * SAMPLE_ROWS / rows), TallyRows.SCHEMA)
-    each = mapped.groupBy("attribute", "sort", "thing").agg(
+        return ValueCounts({}, None)
+    counter = ValueCounter(types, _SPARE * SAMPLE_ROWS / rows)
+    mapped = selected(events, types).mapInArrow(counter, from_arrow_schema(VALUE_ROWS))
+    each = mapped.groupBy("attribute", "sort", "item").agg(
         F.sum("uses").alias("uses"), F.first("sample", ignorenulls=True).alias("sample")
     )
     of_sort = Window.partitionBy("attribute", "sort")
     ranked = each.select(
         "*",
-        F.row_number().over(of_sort.orderBy(F.desc("uses"), "thing")).alias("rank"),
+        F.row_number().over(of_sort.orderBy(F.desc("uses"), "item")).alias("rank"),
         F.sum("uses").over(of_sort).alias("all_uses"),
-        F.count(F.lit(1)).over(of_sort).alias("things"),
+        F.count(F.lit(1)).over(of_sort).alias("items"),
     )
     most = F.when(F.col("sort") == KeySort.VALUE.value, COMMON_MAX).otherwise(PARTS_MAX)
     rows_found = ranked.where((F.col("rank") <= most) | (F.col("sort") == "sample")).toArrow().to_pylist()
     found = sorted(rows_found, key=lambda row: row["rank"])
-    things: dict[tuple[str, str], Things] = {}
+    items: dict[tuple[str, str], CommonItems] = {}
     for row in found:
         if row["sort"] != "sample":
-            empty = Things({}, row["things"], row["all_uses"])
-            things.setdefault((row["attribute"], row["sort"]), empty).common[row["thing"]] = row["uses"]
-    return Tallies(things, _sampled([read_sample(row["sample"]) for row in found if row["sort"] == "sample"]))
+            empty = CommonItems({}, row["items"], row["all_uses"])
+            items.setdefault((row["attribute"], row["sort"]), empty).common[row["item"]] = row["uses"]
+    return ValueCounts(items, _sampled([read_sample(row["sample"]) for row in found if row["sort"] == "sample"]))
 
 
 def selected(events: DataFrame, names: Iterable[str]) -> DataFrame:
-    """Only the columns that hold some attributes; one at least, since a row must have one to be there."""
+    """Select the columns that hold some attributes; at least one, since a row must have one to be there."""
     heads = {split_name(name)[0] for name in names}
     kept = [name for name in events.columns if name in heads] or events.columns[:1]
     return events.select(*[F.col(_quoted([name])) for name in kept])
 
 
 def _sampled(tables: Sequence[pa.Table]) -> pa.Table | None:
-    """As many of the events drawn as are kept, in no particular order, and always the same ones."""
+    """Return as many of the drawn events as are kept, in no particular order, and always the same ones."""
     if not tables:
         return None
     whole = pa.concat_tables(tables)
@@ -402,44 +380,46 @@ def _sampled(tables: Sequence[pa.Table]) -> pa.Table | None:
 # -- statistics --------------------------------------------------------------------------------------------------------
 
 
-def statistics_of(rows: int, columns: Mapping[str, Column], tallies: Tallies) -> Statistics:
-    """The statistics of so many events, by what was counted."""
+def build_statistics(rows: int, columns: Mapping[str, ColumnStatistics], counts: ValueCounts) -> Statistics:
+    """Return the statistics of so many events, by their counts."""
     kept = sorted(columns, key=lambda name: (-columns[name].there, name))[:ATTRIBUTES_MAX]
-    return Statistics(rows, {name: _of_column(name, columns[name], tallies, rows) for name in sorted(kept)})
+    return Statistics(rows, {name: _of_column(name, columns[name], counts, rows) for name in sorted(kept)})
 
 
-def _of_column(name: str, column: Column, tallies: Tallies, rows: int) -> AttributeStatistics:
+def _of_column(name: str, column: ColumnStatistics, counts: ValueCounts, rows: int) -> AttributeStatistics:
     there = column.there / rows if rows else 0.0
     if column.attribute is None or not column.there:
         return AttributeStatistics.of_object(there)
-    counted = tallies.of(name, KeySort.VALUE)
+    counted = counts.of(name, KeySort.VALUE)
     rest, others = column.there - sum(counted.common.values()), column.distinct - len(counted.common)
     kind, type_ = column.attribute.type.kind, column.attribute.type
     if kind is Kind.STRING:
         values = Frequencies.of_common(counted.common, rows, rest, others)
-        return AttributeStatistics.of_text(there, values, _part_frequencies(name, tallies, rows))
+        return AttributeStatistics.of_text(there, values, _part_frequencies(name, counts, rows))
     by_code: dict[int, int] = {}
-    for text, uses in counted.common.items():  # integers beyond 2**53 may share a code
+    for text, uses in counted.common.items():  # integers above 2**53 may share a code
         code = code_of(read_value(text, type_))
         by_code[code] = by_code.get(code, 0) + uses
     return AttributeStatistics.of_line(there, kind, Frequencies.of_common(by_code, rows, rest, others), _codes(column))
 
 
-def _part_frequencies(name: str, tallies: Tallies, rows: int) -> dict[KeySort, Frequencies[str]]:
-    """Of prefixes and suffixes by their counts, of grams by the sample: there are too many to count them all."""
-    batches = [] if tallies.sample is None else tallies.sample.to_batches()
+def _part_frequencies(name: str, counts: ValueCounts, rows: int) -> dict[KeySort, Frequencies[str]]:
+    """Return frequencies of prefixes and suffixes by their counts, of grams by the sample: there are too many to count
+    all.
+    """
+    batches = [] if counts.sample is None else counts.sample.to_batches()
     texts = [text for batch in batches for text in find_array(batch, name).to_pylist() if text is not None]
     parts = text_statistics(texts, sum(batch.num_rows for batch in batches)).parts if texts else {}
     for sort in PARTS:
-        counted = tallies.of(name, sort)
+        counted = counts.of(name, sort)
         if sort is not KeySort.GRAM or sort not in parts:
-            rest, others = counted.uses - sum(counted.common.values()), counted.things - len(counted.common)
+            rest, others = counted.uses - sum(counted.common.values()), counted.items - len(counted.common)
             parts[sort] = Frequencies.of_common(counted.common, rows, rest, others)
     return parts
 
 
-def _codes(column: Column) -> list[int]:
-    """Codes that stand for equally many values each, NaNs behind all others."""
+def _codes(column: ColumnStatistics) -> list[int]:
+    """Return codes that stand for equally many values each, NaNs after all others."""
     line = column.line
     if line is None:
         return [code_of(float("nan"))]

@@ -1,9 +1,10 @@
-"""What `measure` says: structures for a program, a text for people, JSON for a file.
+"""`measure`: statistics of events, of subscriptions, and of the matches between them.
 
-How events and subscriptions are: what values occur, what constraints accept, where many meet, who hears nothing.
+It tells which values occur, which constraints accept events, at which keys many pairs meet, and which subscriptions
+match nothing. The result is structures for a program, a text for people, and JSON for a file.
 
 Events are read twice, and a third time where subscriptions are measured too; cache them if reading them takes long.
-What is counted is exact, but for: how many distinct values there are; quantiles, which are off by at most a
+Counts are exact, with these exceptions: the number of distinct values; quantiles, which are off by at most a
 ten-thousandth of all values; common values of attributes with very many (see `matching.keys.value_counts`). Constraints
 and keys are counted for those that matter most, `CONSTRAINTS_MAX` and `KEYS_MAX` of them.
 """
@@ -14,11 +15,12 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
-from pyspark.sql import Window
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from meetpoint.errors import MeetpointError, one_line
 from meetpoint.language.values import Kind
@@ -29,35 +31,30 @@ from meetpoint.matching.keys.value_counts import read_value
 from meetpoint.spark.columns import check_frame, schema_from_spark
 from meetpoint.spark.statistics.counts import (
     ACCURACY,
+    FILTER_ROWS,
     QUARTILES,
-    AskedRows,
-    Column,
-    MetRows,
-    Tallies,
-    columns_of,
+    ColumnStatistics,
+    FilterCounter,
+    SatisfiedCounter,
+    ValueCounts,
+    build_statistics,
+    count_columns,
+    count_values,
     selected,
-    statistics_of,
-    tallies_of,
 )
+from meetpoint.spark.subscriptions.subscriptions import Subscriptions
 from meetpoint.spark.worker_files import check_workers
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-__all__ = [
-    "CONSTRAINTS_MAX",
-    "KEYS_MAX",
-    "AttributeMeasure",
-    "ConstraintMeasure",
-    "KeyMeasure",
-    "MatchMeasure",
-    "Measured",
-    "ValueShare",
-    "measure",
-]
+__all__ = ["CONSTRAINTS_MAX", "KEYS_MAX", "Measurement", "measure"]
 
 _WIDTH = 48
-"""Characters of a text in a column of the report."""
+"""The characters of a text in a column of the report."""
+CONSTRAINTS_MAX = 1000
+"""The most constraints that are counted: those that most subscriptions have."""
+DRAWN_MAX = 32
+"""The constraints of each attribute that are counted beside those, drawn from the rest, to estimate the rest."""
+KEYS_MAX = 1000
+"""The most meet keys that are counted: those at which most pairs are expected."""
 
 
 class ValueShare(msgspec.Struct, frozen=True):
@@ -69,10 +66,11 @@ class ValueShare(msgspec.Struct, frozen=True):
 
 
 class AttributeMeasure(msgspec.Struct, frozen=True):
-    """What events hold under an attribute.
+    """The values that events hold under an attribute.
 
     `there` is the share of events that have it, `kinds` the share that have it of a kind, `distinct` about how many
-    values there are. `quantiles` are the minimum, the quartiles and the maximum of numbers (NaN apart) and timestamps.
+    values there are. `quantiles` are the minimum, the quartiles and the maximum of numbers (without NaN) and
+    timestamps.
     """
 
     name: str
@@ -85,7 +83,7 @@ class AttributeMeasure(msgspec.Struct, frozen=True):
 
 
 class ConstraintMeasure(msgspec.Struct, frozen=True):
-    """A constraint, how many subscriptions have it, and how many events satisfy it: their share is its selectivity."""
+    """A constraint, its number of subscriptions, and of the events that satisfy it: their share is its selectivity."""
 
     constraint: str
     attribute: str
@@ -95,7 +93,7 @@ class ConstraintMeasure(msgspec.Struct, frozen=True):
 
 
 class KeyMeasure(msgspec.Struct, frozen=True):
-    """A meet key, how many subscriptions are filed under it, and how many events have it."""
+    """A meet key, the number of subscriptions stored under it, and of events that have it."""
 
     key: str
     subscriptions: int
@@ -103,16 +101,16 @@ class KeyMeasure(msgspec.Struct, frozen=True):
 
     @property
     def candidates(self) -> int:
-        """How many pairs meet there and are checked."""
+        """The number of pairs that meet there and are checked."""
         return self.subscriptions * self.events
 
 
 class MatchMeasure(msgspec.Struct, frozen=True):
     """Matches by subscription.
 
-    `quantiles` are the minimum, the quartiles and the maximum of matches a subscription: of all subscriptions where
-    they are known, else of those that match at all. `silent` are those that match nothing, None where subscriptions are
-    not known; `silent_ids` are some of them.
+    `quantiles` are the minimum, the quartiles and the maximum of matches per subscription: of all subscriptions where
+    they are known, else of those that match at all. `silent` is the number of those that match nothing, None where
+    subscriptions are not known; `silent_ids` are some of them.
     """
 
     pairs: int
@@ -122,11 +120,11 @@ class MatchMeasure(msgspec.Struct, frozen=True):
     silent_ids: tuple[Any, ...]
 
 
-class Measured(msgspec.Struct, frozen=True):
-    """What events hold, what subscriptions ask of them, and what came of it.
+class Measurement(msgspec.Struct, frozen=True):
+    """The statistics of events, of subscriptions, and of matches.
 
     `constraints` are those that most subscriptions have, and `keys` those at which most pairs meet, each list with the
-    most at the beginning. `feedback` is what matchers and brokers load.
+    most at the beginning. `feedback` is the part that matchers and brokers load.
     """
 
     events: int
@@ -140,9 +138,9 @@ class Measured(msgspec.Struct, frozen=True):
     top: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The same for a program, ready for JSON; without the feedback, which has a file of its own."""
-        said = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("feedback", "top")}
-        built: dict[str, Any] = msgspec.to_builtins(said)
+        """Return all of it ready for JSON, without the feedback, which has a file of its own."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("feedback", "top")}
+        built: dict[str, Any] = msgspec.to_builtins(fields)
         for one in built["attributes"]:
             one["common"] = [{**common, "value": _for_json(common["value"])} for common in one["common"]]
             one["quantiles"] = [_for_json(value) for value in one["quantiles"]]
@@ -154,7 +152,7 @@ class Measured(msgspec.Struct, frozen=True):
         return built
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all of it as JSON."""
+        """Write all of it as JSON; raise MeetpointError where the file cannot be written."""
         data = msgspec.json.format(msgspec.json.encode(self.to_dict()), indent=2)
         try:
             Path(path).write_bytes(data + b"\n")
@@ -163,7 +161,6 @@ class Measured(msgspec.Struct, frozen=True):
             raise MeetpointError(f"{where}: {(error.strerror or str(error)).lower()}; check the folder") from None
 
     def text(self) -> str:
-        """A report to be read."""
         parts = [self._head(), self._attributes()]
         if self.subscriptions is not None:
             parts += [self._constraints(), self._keys()]
@@ -211,7 +208,7 @@ def _matches(matches: MatchMeasure) -> str:
 
 
 def _for_json(value: object) -> object:
-    """JSON has no word for NaN and the infinities."""
+    """Return a value as JSON holds it: NaN and the infinities become texts."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -224,7 +221,7 @@ def _show(value: object) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], sides: str) -> str:
-    """Columns side by side, each to the left or right."""
+    """Return columns side by side, each aligned to the left or right."""
     cells = [heads, *([_cut(cell) for cell in row] for row in rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(heads))]
     lines = (
@@ -242,57 +239,64 @@ def _cut(text: str) -> str:
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
-CONSTRAINTS_MAX = 1000
-"""Constraints that are counted: those that most subscriptions have."""
-DRAWN_MAX = 32
-"""Constraints of each attribute that are counted beside those, drawn from the rest, to tell what the rest is like."""
-KEYS_MAX = 1000
-"""Meet keys that are counted: those at which most pairs are expected."""
+def measure(
+    events: DataFrame,
+    subscriptions: DataFrame | Subscriptions | None = None,
+    hits: DataFrame | None = None,
+    *,
+    top: int = 20,
+) -> Measurement:
+    """Measure events, the subscriptions on them, and their matches.
 
+    - `subscriptions`: Subscriptions, or a DataFrame with the columns `id` and `filter`.
+    - `hits`: matches, as `match` gives them.
+    - `top`: the number of common values, and of busy and silent subscriptions, that are named.
 
-def measure(events: DataFrame, subscriptions: Any = None, hits: DataFrame | None = None, *, top: int = 20) -> Measured:
-    """Measure events; what subscriptions (`id`, `filter`) ask of them; and matches, as `match` gives them.
+    Raise MeetpointError, before any job, where a DataFrame is a stream or lacks a column.
 
-    `top` is how many common values, busy and silent subscriptions are named.
+        found = measure(events, subscriptions, match(events, subscriptions))
+        print(found.text())
     """
     _check(events, "events")
     texts = None if subscriptions is None else _texts_of(subscriptions)
-    counted = None if hits is None else _hits_of(hits, texts)
+    hit_ids = None if hits is None else _hits_of(hits, texts)
     if top < 1:
         raise MeetpointError(f"measure: top is {top}; ask for 1 or more")
     check_workers(events.sparkSession)
     schema = schema_from_spark(events.schema)
-    rows, columns = columns_of(events, schema)
-    tallies = tallies_of(events, schema, rows)
-    statistics = statistics_of(rows, columns, tallies)
-    asked = _Asked() if texts is None else _asked_of(texts, KeyPlan(statistics, names=columns))
-    met = _met_of(events, asked)
+    rows, columns = count_columns(events, schema)
+    counts = count_values(events, schema, rows)
+    statistics = build_statistics(rows, columns, counts)
+    filter_counts = _FilterCounts() if texts is None else _count_filters(texts, KeyPlan(statistics, names=columns))
+    event_counts = _count_satisfied(events, filter_counts)
     lines = {name: column.line for name, column in columns.items() if column.line is not None}
-    return Measured(
+    return Measurement(
         events=rows,
-        attributes=tuple(_attribute_measure(name, column, tallies, rows, top) for name, column in columns.items()),
-        subscriptions=None if texts is None else asked.filters + asked.refused,
-        refused=asked.refused,
-        constraints=_constraint_measures(asked, met, rows),
-        keys=_key_measures(asked, met),
-        matches=None if counted is None else _matches_of(counted, texts, top),
-        feedback=Feedback(statistics, selectivity=_selectivity(asked, met, rows), lines=lines, sample=tallies.sample),
+        attributes=tuple(_attribute_measure(name, column, counts, rows, top) for name, column in columns.items()),
+        subscriptions=None if texts is None else filter_counts.filters + filter_counts.refused,
+        refused=filter_counts.refused,
+        constraints=_constraint_measures(filter_counts, event_counts, rows),
+        keys=_key_measures(filter_counts, event_counts),
+        matches=None if hit_ids is None else _matches_of(hit_ids, texts, top),
+        feedback=Feedback(
+            statistics, selectivity=_selectivity(filter_counts, event_counts, rows), lines=lines, sample=counts.sample
+        ),
         top=top,
     )
 
 
-# -- what is given -----------------------------------------------------------------------------------------------------
+# -- arguments ---------------------------------------------------------------------------------------------------------
 
 
-def _check(frame: Any, what: str) -> None:
+def _check(frame: DataFrame, what: str) -> None:
     check_frame(frame, what)
     if frame.isStreaming:
         raise MeetpointError(f"{what}: the DataFrame is a stream; measure what a stream has written")
 
 
-def _texts_of(subscriptions: Any) -> DataFrame:
-    """The ids and filters of a DataFrame, or of `Subscriptions`."""
-    frame = getattr(subscriptions, "filters", subscriptions) if not _is_frame(subscriptions) else subscriptions
+def _texts_of(subscriptions: DataFrame | Subscriptions) -> DataFrame:
+    """Return the ids and filters of a DataFrame or of Subscriptions."""
+    frame = subscriptions.filters if isinstance(subscriptions, Subscriptions) else subscriptions
     _check(frame, "subscriptions")
     for wanted in ("id", "filter"):
         if wanted not in frame.columns:
@@ -304,14 +308,8 @@ def _texts_of(subscriptions: Any) -> DataFrame:
     return frame.select("id", "filter")
 
 
-def _is_frame(given: Any) -> bool:
-    from pyspark.sql import DataFrame
-
-    return isinstance(given, DataFrame)
-
-
 def _hits_of(hits: DataFrame, texts: DataFrame | None) -> DataFrame:
-    """The ids of matches, one a pair, of pairs or of lists."""
+    """Return the ids of matches, one a pair, of pairs or of lists."""
     _check(hits, "hits")
     if "subscription" in hits.columns:
         ids = hits.select("subscription")
@@ -331,47 +329,49 @@ def _hits_of(hits: DataFrame, texts: DataFrame | None) -> DataFrame:
     return ids
 
 
-# -- what subscriptions ask --------------------------------------------------------------------------------------------
+# -- constraints and keys of subscriptions -----------------------------------------------------------------------------
 
 
-class _Thing(msgspec.Struct, frozen=True):
-    """A constraint or a key, and how many subscriptions have it; drawn, where it is not one of the first."""
+class _CountedItem(msgspec.Struct, frozen=True):
+    """A constraint or a key, and its number of subscriptions; drawn, where it is not one of the first."""
 
     attribute: str
-    thing: bytes
+    item: bytes
     uses: int
     is_drawn: bool = False
 
 
-class _Asked(msgspec.Struct, frozen=True):
-    """What filters ask; `uses` are how many subscriptions constrain an attribute."""
+class _FilterCounts(msgspec.Struct, frozen=True):
+    """The constraints and keys of filters; `uses` is the number of subscriptions that constrain each attribute."""
 
     filters: int = 0
     refused: int = 0
     uses: dict[str, int] = {}
-    constraints: tuple[_Thing, ...] = ()
-    keys: tuple[_Thing, ...] = ()
+    constraints: tuple[_CountedItem, ...] = ()
+    keys: tuple[_CountedItem, ...] = ()
 
 
-def _asked_of(texts: DataFrame, plan: KeyPlan) -> _Asked:
-    """The constraints that most filters have, some of the others, and the keys where most pairs are expected."""
+def _count_filters(texts: DataFrame, plan: KeyPlan) -> _FilterCounts:
+    """Return the constraints that most filters have, some of the others, and the keys where most pairs are expected."""
     filters = texts.select(F.coalesce("filter", F.lit("")).alias("filter"))
-    each = filters.mapInArrow(AskedRows(plan.to_bytes()), AskedRows.SCHEMA)
-    each = each.groupBy("sort", "attribute", "thing").agg(F.sum("uses").alias("uses"), F.max("share").alias("share"))
+    each = filters.mapInArrow(FilterCounter(plan.to_bytes()), from_arrow_schema(FILTER_ROWS))
+    each = each.groupBy("sort", "attribute", "item").agg(F.sum("uses").alias("uses"), F.max("share").alias("share"))
     each = each.persist()
     try:
         totals = each.groupBy("sort", "attribute").agg(F.sum("uses").alias("uses")).toArrow().to_pylist()
         constraints, keys = each.where("sort = 'constraint'"), each.where("sort = 'key'")
-        first = _things(constraints.orderBy(F.desc("uses"), "thing").limit(CONSTRAINTS_MAX))
-        by_chance = Window.partitionBy("attribute").orderBy(F.xxhash64("thing"), "thing")
-        drawn = _things(constraints.withColumn("draw", F.row_number().over(by_chance)).where(f"draw <= {DRAWN_MAX}"))
-        busy = _things(keys.orderBy((F.col("uses") * F.col("share")).desc(), "thing").limit(KEYS_MAX))
+        first = _counted_items(constraints.orderBy(F.desc("uses"), "item").limit(CONSTRAINTS_MAX))
+        by_chance = Window.partitionBy("attribute").orderBy(F.xxhash64("item"), "item")
+        drawn = _counted_items(
+            constraints.withColumn("draw", F.row_number().over(by_chance)).where(f"draw <= {DRAWN_MAX}")
+        )
+        busy = _counted_items(keys.orderBy((F.col("uses") * F.col("share")).desc(), "item").limit(KEYS_MAX))
     finally:
         each.unpersist()
-    seen = {thing.thing for thing in first}
-    others = [msgspec.structs.replace(thing, is_drawn=True) for thing in drawn if thing.thing not in seen]
+    seen = {item.item for item in first}
+    others = [msgspec.structs.replace(item, is_drawn=True) for item in drawn if item.item not in seen]
     sums = {(row["sort"], row["attribute"]): row["uses"] for row in totals}
-    return _Asked(
+    return _FilterCounts(
         sums.get(("filter", ""), 0),
         sums.get(("refused", ""), 0),
         {attribute: uses for (sort, attribute), uses in sums.items() if sort == "constraint"},
@@ -380,49 +380,53 @@ def _asked_of(texts: DataFrame, plan: KeyPlan) -> _Asked:
     )
 
 
-def _things(frame: DataFrame) -> list[_Thing]:
-    rows = frame.select("attribute", "thing", "uses").toArrow().to_pylist()
-    return sorted((_Thing(**row) for row in rows), key=lambda thing: (-thing.uses, thing.thing))
+def _counted_items(frame: DataFrame) -> list[_CountedItem]:
+    rows = frame.select("attribute", "item", "uses").toArrow().to_pylist()
+    return sorted((_CountedItem(**row) for row in rows), key=lambda item: (-item.uses, item.item))
 
 
-def _met_of(events: DataFrame, asked: _Asked) -> list[int]:
-    """How many events satisfy each constraint, then how many have each key."""
-    things = (*asked.constraints, *asked.keys)
-    if not things:
+def _count_satisfied(events: DataFrame, filter_counts: _FilterCounts) -> list[int]:
+    """Return the number of events that satisfy each constraint, then of those that have each key."""
+    items = (*filter_counts.constraints, *filter_counts.keys)
+    if not items:
         return []
-    names = [thing.attribute for thing in things if thing.attribute]
-    count = MetRows(tuple(t.thing for t in asked.constraints), tuple(t.thing for t in asked.keys))
-    mapped = selected(events, names).mapInArrow(count, MetRows.SCHEMA)
+    names = [item.attribute for item in items if item.attribute]
+    count = SatisfiedCounter(
+        tuple(t.item for t in filter_counts.constraints), tuple(t.item for t in filter_counts.keys)
+    )
+    mapped = selected(events, names).mapInArrow(count, SatisfiedCounter.SCHEMA)
     found = mapped.groupBy("number").agg(F.sum("events").alias("events")).toArrow()
-    met = dict(zip(found["number"].to_pylist(), found["events"].to_pylist(), strict=True))
-    return [met.get(number, 0) for number in range(len(things))]
+    event_counts = dict(zip(found["number"].to_pylist(), found["events"].to_pylist(), strict=True))
+    return [event_counts.get(number, 0) for number in range(len(items))]
 
 
-def _selectivity(asked: _Asked, met: Sequence[int], rows: int) -> dict[str, float]:
-    """The share of events that satisfy a constraint on an attribute, on average over its subscriptions.
+def _selectivity(filter_counts: _FilterCounts, event_counts: Sequence[int], rows: int) -> dict[str, float]:
+    """Return the share of events that satisfy a constraint on an attribute, on average over its subscriptions.
 
-    Those counted because they are common stand for themselves, those drawn from the rest for all the rest.
+    The common constraints were all counted and stand for themselves; those drawn from the rest stand for all the rest.
     """
-    first, drawn = (dict.fromkeys(asked.uses, (0, 0.0)) for _ in range(2))
-    for thing, events in zip(asked.constraints, met, strict=False):
-        sums = drawn if thing.is_drawn else first
-        uses, satisfied = sums[thing.attribute]
-        sums[thing.attribute] = (uses + thing.uses, satisfied + thing.uses * events / max(rows, 1))
+    first, drawn = (dict.fromkeys(filter_counts.uses, (0, 0.0)) for _ in range(2))
+    for item, events in zip(filter_counts.constraints, event_counts, strict=False):
+        sums = drawn if item.is_drawn else first
+        uses, satisfied = sums[item.attribute]
+        sums[item.attribute] = (uses + item.uses, satisfied + item.uses * events / max(rows, 1))
     shares = {}
-    for name, all_uses in asked.uses.items():
+    for name, all_uses in filter_counts.uses.items():
         (uses, satisfied), (drawn_uses, drawn_satisfied) = first[name], drawn[name]
         rest = (all_uses - uses) * drawn_satisfied / drawn_uses if drawn_uses else 0.0
         shares[name] = (satisfied + rest) / all_uses
     return shares
 
 
-# -- the measures ------------------------------------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------------------------------
 
 
-def _attribute_measure(name: str, column: Column, tallies: Tallies, rows: int, top: int) -> AttributeMeasure:
+def _attribute_measure(
+    name: str, column: ColumnStatistics, counts: ValueCounts, rows: int, top: int
+) -> AttributeMeasure:
     there = column.there / max(rows, 1)
     attribute = column.attribute
-    common = () if attribute is None else list(tallies.of(name, KeySort.VALUE).common.items())[:top]
+    common = () if attribute is None else list(counts.of(name, KeySort.VALUE).common.items())[:top]
     return AttributeMeasure(
         name=name,
         type=column.type,
@@ -437,44 +441,46 @@ def _attribute_measure(name: str, column: Column, tallies: Tallies, rows: int, t
     )
 
 
-def _constraint_measures(asked: _Asked, met: Sequence[int], rows: int) -> tuple[ConstraintMeasure, ...]:
+def _constraint_measures(
+    filter_counts: _FilterCounts, event_counts: Sequence[int], rows: int
+) -> tuple[ConstraintMeasure, ...]:
     return tuple(
-        ConstraintMeasure(thing.thing.decode(), thing.attribute, thing.uses, events, events / max(rows, 1))
-        for thing, events in zip(asked.constraints, met, strict=False)
-        if not thing.is_drawn
+        ConstraintMeasure(item.item.decode(), item.attribute, item.uses, events, events / max(rows, 1))
+        for item, events in zip(filter_counts.constraints, event_counts, strict=False)
+        if not item.is_drawn
     )
 
 
-def _key_measures(asked: _Asked, met: Sequence[int]) -> tuple[KeyMeasure, ...]:
+def _key_measures(filter_counts: _FilterCounts, event_counts: Sequence[int]) -> tuple[KeyMeasure, ...]:
     keys = [
-        KeyMeasure(str(msgspec.msgpack.decode(thing.thing, type=MeetKey)), thing.uses, events)
-        for thing, events in zip(asked.keys, met[len(asked.constraints) :], strict=True)
+        KeyMeasure(str(msgspec.msgpack.decode(item.item, type=MeetKey)), item.uses, events)
+        for item, events in zip(filter_counts.keys, event_counts[len(filter_counts.constraints) :], strict=True)
     ]
     return tuple(sorted(keys, key=lambda one: (-one.candidates, -one.subscriptions, one.key)))
 
 
 def _matches_of(ids: DataFrame, texts: DataFrame | None, top: int) -> MatchMeasure:
-    """Matches by subscription: hits, which may be dear, are gone through once."""
+    """Return matches by subscription: hits, which may be costly to compute, are read once."""
     counts = ids.groupBy("subscription").agg(F.count(F.lit(1)).alias("pairs"))
     if texts is not None:
-        held = texts.select(F.col("id").alias("subscription")).distinct()
-        counts = held.join(counts, "subscription", "full").na.fill(0, ["pairs"])
+        ids_held = texts.select(F.col("id").alias("subscription")).distinct()
+        counts = ids_held.join(counts, "subscription", "full").na.fill(0, ["pairs"])
     counts = counts.persist()
     try:
-        asked = {
+        expressions = {
             "pairs": F.sum("pairs"),
             "silent": F.count_if(F.col("pairs") == 0),
             "quantiles": F.percentile_approx("pairs", list(QUARTILES), ACCURACY),
         }
-        said = counts.agg(*[one.alias(name) for name, one in asked.items()]).toArrow().to_pylist()[0]
+        answers = counts.agg(*[one.alias(name) for name, one in expressions.items()]).toArrow().to_pylist()[0]
         busy = counts.where("pairs > 0").orderBy(F.desc("pairs"), "subscription").limit(top).toArrow().to_pylist()
         silent = counts.where("pairs = 0").orderBy("subscription").limit(top).toArrow()["subscription"].to_pylist()
     finally:
         counts.unpersist()
     return MatchMeasure(
-        pairs=said["pairs"] or 0,
+        pairs=answers["pairs"] or 0,
         top=tuple((row["subscription"], row["pairs"]) for row in busy),
-        quantiles=tuple(said["quantiles"] or ()),
-        silent=None if texts is None else said["silent"],
+        quantiles=tuple(answers["quantiles"] or ()),
+        silent=None if texts is None else answers["silent"],
         silent_ids=tuple(silent),
     )

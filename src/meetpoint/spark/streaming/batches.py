@@ -1,19 +1,16 @@
-"""What a stream leaves on disk: tables by batch, small notes, and which batches are complete.
+"""The batches of a stream: processed exactly once, and kept as tables that readers see whole.
 
     hits/batch_id=7/part-….parquet      the rows of a batch
-    hits/_meetpoint/stream/note.txt     which stream writes here, in which format and columns
-    hits/_meetpoint/log/7/note.txt      what batch 7 came to: it is complete, and is never touched again
+    hits/_meetpoint/stream/note.txt     the stream that writes here, its format and columns
+    hits/_meetpoint/log/7/note.txt      the report of batch 7: it is complete, and is never touched again
 
-Under a local master a batch is written aside and renamed to its place, so that no reader ever sees a part of one.
-Elsewhere (HDFS, S3, a cluster, Spark Connect) nobody but Spark may reach the files: a batch is then written where it
-belongs, a replay overwrites that directory and no other, and a reader who wants no part of a batch goes by the log, as
-`read` does. Notes have one form in both cases, so that either reads what the other wrote.
+**Files.** Under a local master a batch is written aside and renamed to its place, so that no reader ever sees a part of
+one. Elsewhere (HDFS, S3, a cluster, Spark Connect) only Spark may reach the files: a batch is then written where it
+belongs, and a replay overwrites that directory and no other. A reader that wants no part of a batch goes by the log, as
+`read` does. Notes have one form in both cases, so that either reads the notes of the other.
 
-
-What a stream does with one batch, exactly once however often it is run.
-
-Spark numbers the batches and runs one after the other; after a crash it runs the last one again, with the same events.
-What a batch does, in this order:
+**Exactly once.** Spark numbers the batches and runs one after the other; after a crash it runs the last one again, with
+the same events. `BatchJob` does this, in this order:
 
 1. A batch that the log calls complete is not touched again.
 2. It is pinned to a version of the subscriptions, by a note beside Spark's checkpoint that is written before anything
@@ -21,9 +18,9 @@ What a batch does, in this order:
    directory until the next batch.
 3. Its rows are checked against the schema and cached, so that the source is read once; dead letters are written, then
    hits, each to its own `batch_id=N`, which a replay overwrites.
-4. What it came to is logged, which makes it complete. Then Spark commits it.
+4. Its report is logged, which makes it complete. Then Spark commits it.
 
-A kill at any point therefore loses nothing and repeats nothing. See `streaming.batches` for what readers see.
+A kill at any point therefore loses nothing and repeats nothing.
 """
 
 from __future__ import annotations
@@ -41,8 +38,9 @@ from uuid import uuid4
 
 import msgspec
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql import types as spark
+from pyspark.sql import types as T  # noqa: N812
 
 from meetpoint.errors import MeetpointError
 from meetpoint.matching.io.rejects import SourceError
@@ -52,17 +50,17 @@ from meetpoint.spark.streaming.sinks import deliver
 from meetpoint.spark.subscriptions import store
 from meetpoint.spark.subscriptions.store import Version
 from meetpoint.spark.subscriptions.subscriptions import Subscriptions
-from meetpoint.spark.validation import DEAD_COLUMNS, Validated
+from meetpoint.spark.validation import DEAD_COLUMNS, EventRows
 from meetpoint.spark.worker_files import is_local
 
 __all__ = [
     "BATCH_COLUMN",
     "FORMATS",
-    "Batch",
+    "BatchJob",
+    "BatchReport",
+    "BatchTable",
     "Folder",
-    "Options",
-    "Table",
-    "Work",
+    "MatchOptions",
     "batches",
     "check_ids",
     "folder_of",
@@ -70,7 +68,7 @@ __all__ = [
 ]
 
 FORMATS = {"parquet": "parquet", "orc": "orc", "jsonl": "json", "json": "json"}
-"""Formats that give back what was written, by our names and by Spark's."""
+"""The formats that give back the rows as they were written, by our names and by Spark's."""
 BATCH_COLUMN = "batch_id"
 
 _NOTE = "note.txt"
@@ -79,8 +77,8 @@ _STREAM, _LOG, _ASIDE = "stream", "log", "aside"
 _PATTERN = re.compile(r"[*?\[\]{}\\]")
 
 
-class Batch(msgspec.Struct, frozen=True):
-    """What a complete batch came to."""
+class BatchReport(msgspec.Struct, frozen=True):
+    """The figures of a complete batch."""
 
     batch: int
     version: int
@@ -89,7 +87,7 @@ class Batch(msgspec.Struct, frozen=True):
     good: int
     dead: int
     hits: int
-    """Rows that were written: matches, or as lists every good event."""
+    """The rows that were written: matches, or as lists every good event."""
     started: str
     seconds: float
 
@@ -109,12 +107,11 @@ class Folder(msgspec.Struct, frozen=True):
 
     @property
     def here(self) -> Path:
-        """The place for this process."""
         assert self.direct
         return Path(self.path.removeprefix("file:"))
 
-    def get(self, spark: Any) -> dict[str, Any] | None:
-        """The note that this folder holds; None where there is none."""
+    def get(self, spark: SparkSession) -> dict[str, Any] | None:
+        """Return the note in this folder, or None."""
         if self.direct:
             try:
                 files = [path for path in self.here.iterdir() if path.name[0] not in "._"]
@@ -125,11 +122,11 @@ class Folder(msgspec.Struct, frozen=True):
         found = _read_texts(spark, self.path)
         return _decoded(found[0], self.path) if found else None
 
-    def put(self, spark: Any, note: Any) -> None:
-        """Replace the note; under a local master at once or not at all."""
+    def put(self, spark: SparkSession, note: Any) -> None:
+        """Replace the note, atomically under a local master."""
         text = msgspec.json.encode(note).decode()
         if not self.direct:
-            _one_row(spark, text).write.mode("overwrite").text(self.path)
+            spark.range(0, 1, 1, 1).select(F.lit(text).alias("value")).write.mode("overwrite").text(self.path)
             return
         self.here.mkdir(parents=True, exist_ok=True)
         partial = self.here / f".{uuid4().hex}"
@@ -139,8 +136,8 @@ class Folder(msgspec.Struct, frozen=True):
             os.fsync(file.fileno())
         os.replace(partial, self.here / _NOTE)
 
-    def is_empty(self, spark: Any) -> bool:
-        """Whether nothing is there that a reader would see."""
+    def is_empty(self, spark: SparkSession) -> bool:
+        """Return whether there is nothing that a reader would see."""
         if self.direct:
             return not self.here.exists() or not any(path.name[0] not in "._" for path in self.here.iterdir())
         try:
@@ -152,7 +149,7 @@ class Folder(msgspec.Struct, frozen=True):
             raise
 
 
-class Table(msgspec.Struct, frozen=True):
+class BatchTable(msgspec.Struct, frozen=True):
     """Rows by batch, in a folder. It can be pickled."""
 
     folder: Folder
@@ -161,14 +158,14 @@ class Table(msgspec.Struct, frozen=True):
     """Spark's schema of the rows, as JSON."""
 
     @property
-    def schema(self) -> Any:
-        return spark.StructType.fromJson(msgspec.json.decode(self.columns))
+    def schema(self) -> T.StructType:
+        return T.StructType.fromJson(msgspec.json.decode(self.columns))
 
     def place(self, number: int) -> Folder:
         return self.folder.below(f"{BATCH_COLUMN}={number}")
 
-    def write(self, frame: Any, number: int) -> int:
-        """Write a batch, in place of what a run that was cut short left of it; how many rows it has."""
+    def write(self, frame: DataFrame, number: int) -> int:
+        """Write a batch, in place of the leftovers of a run that was cut short; return its number of rows."""
         place = self.place(number)
         if not self.folder.direct:
             return deliver(frame, place.path, format=self.format, mode="overwrite").rows
@@ -181,23 +178,23 @@ class Table(msgspec.Struct, frozen=True):
         os.rename(aside.here, place.here)
         return rows
 
-    def read(self, spark_session: Any, last: int) -> Any:
-        """The rows of all batches up to the last, with their batch."""
-        schema = spark.StructType([*self.schema.fields, spark.StructField(BATCH_COLUMN, spark.LongType())])
-        if last < 0 or self.folder.is_empty(spark_session):
-            return spark_session.createDataFrame([], schema)
-        rows = spark_session.read.format(self.format).schema(schema).load(self.folder.path)
+    def read(self, spark: SparkSession, last: int) -> DataFrame:
+        """Return the rows of all batches up to the last, with their batch."""
+        schema = T.StructType([*self.schema.fields, T.StructField(BATCH_COLUMN, T.LongType())])
+        if last < 0 or self.folder.is_empty(spark):
+            return spark.createDataFrame([], schema)
+        rows = spark.read.format(self.format).schema(schema).load(self.folder.path)
         return rows.where(F.col(BATCH_COLUMN) <= last)
 
     def sweep(self) -> None:
-        """Remove what killed runs had written aside."""
+        """Delete the files that killed runs had written aside."""
         if self.folder.direct:
             shutil.rmtree(self.folder.below(_OWN, _ASIDE).here, ignore_errors=True)
 
-    def try_out(self, spark_session: Any) -> None:
-        """Write no rows, for what the format or the place has against it to be told."""
+    def try_out(self, spark: SparkSession) -> None:
+        """Write no rows, so that an unusable format or place is reported before the stream starts."""
         trial = self.folder.below(_OWN, "trial").path
-        deliver(spark_session.createDataFrame([], self.schema), trial, format=self.format, mode="overwrite")
+        deliver(spark.createDataFrame([], self.schema), trial, format=self.format, mode="overwrite")
 
     # -- notes ---------------------------------------------------------------------------------------------------------
 
@@ -209,33 +206,32 @@ class Table(msgspec.Struct, frozen=True):
     def log(self, number: int) -> Folder:
         return self.folder.below(_OWN, _LOG, str(number))
 
-    def last(self, spark_session: Any) -> int:
-        """The last complete batch, -1 where there is none: batches are run one after the other."""
+    def last(self, spark: SparkSession) -> int:
         folder = self.folder.below(_OWN, _LOG)
         if not folder.direct:
-            return max((one.batch for one in self.history(spark_session)), default=-1)
+            return max((one.batch for one in self.history(spark)), default=-1)
         numbers = _numbers(folder.here)
-        return next((n for n in reversed(numbers) if folder.below(str(n)).get(spark_session) is not None), -1)
+        return next((n for n in reversed(numbers) if folder.below(str(n)).get(spark) is not None), -1)
 
-    def history(self, spark_session: Any, count: int | None = None) -> list[Batch]:
-        """What the last `count` complete batches came to, or all, the oldest first."""
+    def history(self, spark: SparkSession, count: int | None = None) -> list[BatchReport]:
+        """Return the reports of the last `count` complete batches, or of all, the oldest first."""
         folder = self.folder.below(_OWN, _LOG)
         if folder.direct:
-            notes = (folder.below(str(n)).get(spark_session) for n in _numbers(folder.here)[-(count or 0) :])
-            return [msgspec.convert(note, Batch) for note in notes if note is not None]
-        texts = _read_texts(spark_session, folder.path)
-        found = sorted((msgspec.json.decode(text, type=Batch) for text in texts), key=lambda one: one.batch)
+            notes = (folder.below(str(n)).get(spark) for n in _numbers(folder.here)[-(count or 0) :])
+            return [msgspec.convert(note, BatchReport) for note in notes if note is not None]
+        texts = _read_texts(spark, folder.path)
+        found = sorted((msgspec.json.decode(text, type=BatchReport) for text in texts), key=lambda one: one.batch)
         return found[-(count or 0) :]
 
 
-def folder_of(path: object, spark_session: Any, what: str) -> Folder:
-    """A place by the path that a caller gave; SourceError where it is none."""
+def folder_of(path: object, spark: SparkSession, what: str) -> Folder:
+    """Return a place by the path that a caller gave; raise SourceError where it cannot be one."""
     if not isinstance(path, str | os.PathLike) or not (text := os.fspath(path)) or not isinstance(text, str):
         raise SourceError(f"{what}: given {path!r}; give the path of a directory")
     if found := _PATTERN.search(text):
         raise SourceError(f"{what}: {text!r} has a {found[0]!r}, which Spark takes for a pattern; choose another name")
     where = urlsplit(text)
-    if where.scheme not in ("", "file") or not _knows_files(spark_session):
+    if where.scheme not in ("", "file") or not _knows_files(spark):
         return Folder(text.rstrip("/") or text, False)
     here = os.path.abspath(unquote(where.path) if where.scheme else text)
     above = next(path for path in (Path(here), *Path(here).parents) if path.exists())
@@ -246,36 +242,44 @@ def folder_of(path: object, spark_session: Any, what: str) -> Folder:
     return Folder(f"file:{here}", True)
 
 
-def read(to: str | os.PathLike[str], spark: Any = None) -> Any:
-    """What a stream has written to a directory, of hits or of dead letters: the rows of complete batches, `batch_id`.
+def read(to: str | os.PathLike[str], spark: SparkSession | None = None) -> DataFrame:
+    """Return the rows that a stream has written to a directory, hits or dead letters, with `batch_id`.
 
-    A batch that runs, or that a crash cut short, is not among them.
+    Only complete batches are read: none that runs, or that a crash cut short. Raise SourceError where no stream has
+    written there.
+
+        hits = read("/data/hits", spark)
     """
-    running, table, log = _opened(to, spark)
-    return table.read(running, log.last(running))
+    spark, table, log = _opened(to, spark)
+    return table.read(spark, log.last(spark))
 
 
-def batches(to: str | os.PathLike[str], spark: Any = None) -> list[Batch]:
-    """What each complete batch of a stream came to, the oldest first."""
-    running, _, log = _opened(to, spark)
-    return log.history(running)
+def batches(to: str | os.PathLike[str], spark: SparkSession | None = None) -> list[BatchReport]:
+    """Return the reports of all complete batches of a stream, the oldest first.
+
+    For example:
+
+        print(batches("/data/hits")[-1].events_per_second)
+    """
+    spark, _, log = _opened(to, spark)
+    return log.history(spark)
 
 
-def _opened(to: str | os.PathLike[str], spark_session: Any) -> tuple[Any, Table, Table]:
-    """A session, the table in a directory, and the one whose log tells which batches are complete."""
-    running = spark_session or session()
-    folder = folder_of(to, running, "to")
-    note = Table(folder, "", "").owner.get(running)
+def _opened(to: str | os.PathLike[str], spark: SparkSession | None) -> tuple[SparkSession, BatchTable, BatchTable]:
+    """Return a session, the table in a directory, and the table whose log has the complete batches."""
+    spark = spark or session()
+    folder = folder_of(to, spark, "to")
+    note = BatchTable(folder, "", "").owner.get(spark)
     if note is None:
         raise SourceError(f"{os.fspath(to)}: no stream has written there; give the directory of its hits")
-    table = Table(folder, note["format"], note["columns"])
-    return running, table, table if note["log"] is None else Table(folder_of(note["log"], running, "to"), "", "")
+    table = BatchTable(folder, note["format"], note["columns"])
+    return spark, table, table if note["log"] is None else BatchTable(folder_of(note["log"], spark, "to"), "", "")
 
 
-def _knows_files(spark_session: Any) -> bool:
-    """Whether a path means the same file for Spark as for this process."""
-    root = str(spark_session.conf.get("spark.hadoop.fs.defaultFS", "file:///"))
-    return is_local(spark_session) and root.startswith("file:")
+def _knows_files(spark: SparkSession) -> bool:
+    """Return whether a path means the same file for Spark as for this process."""
+    root = str(spark.conf.get("spark.hadoop.fs.defaultFS", "file:///"))
+    return is_local(spark) and root.startswith("file:")
 
 
 def _numbers(folder: Path) -> list[int]:
@@ -285,14 +289,10 @@ def _numbers(folder: Path) -> list[int]:
         return []
 
 
-def _one_row(spark_session: Any, text: str) -> Any:
-    return spark_session.range(0, 1, 1, 1).select(F.lit(text).alias("value"))
-
-
-def _read_texts(spark_session: Any, path: str) -> list[str]:
-    """The lines of all files below a path; none where there is no such path."""
+def _read_texts(spark: SparkSession, path: str) -> list[str]:
+    """Return the lines of all files below a path; none where there is no such path."""
     try:
-        found = spark_session.read.option("recursiveFileLookup", True).text(path).toArrow()
+        found = spark.read.option("recursiveFileLookup", True).text(path).toArrow()
     except AnalysisException as error:
         if "PATH_NOT_FOUND" in str(error):
             return []
@@ -311,9 +311,7 @@ def _decoded(text: str, path: str) -> dict[str, Any]:
 _log = logging.getLogger("meetpoint.spark")
 
 
-class Options(TypedDict):
-    """Those of `match`."""
-
+class MatchOptions(TypedDict):
     strategy: str
     result: str
     missing: str
@@ -321,93 +319,86 @@ class Options(TypedDict):
     ship: str
 
 
-class Work(msgspec.Struct, frozen=True):
-    """What is done with a batch, by the driver; it is pickled where that is a server of Spark Connect."""
+class BatchJob(msgspec.Struct, frozen=True):
+    """The driver's work on a batch, for `foreachBatch`. It is pickled where the driver is a server of Spark Connect."""
 
     stream: str
     directory: str
     id_type: str
     pins: Folder
-    hits: Table
-    dead: Table | None
-    options: Options
+    hits: BatchTable
+    dead: BatchTable | None
+    options: MatchOptions
 
-    def __call__(self, rows: Any, number: int) -> None:
-        running = rows.sparkSession
+    def __call__(self, rows: DataFrame, number: int) -> None:
+        spark = rows.sparkSession
         log = self.hits.log(number)
-        pin = self._pin(number).get(running)
+        pin = self._pin(number).get(spark)
         if pin is not None and pin["batch"] != number:
-            pin = None  # an earlier batch's
-        if pin is not None and log.get(running) is not None:
+            pin = None  # the place was last used by an earlier batch
+        if pin is not None and log.get(spark) is not None:
             _log.info("stream: batch %s is complete already", number)
             return
         started, clock = datetime.now(UTC), time.perf_counter()
         rows = rows.persist()
         try:
-            events, letters = rows, None
+            events: DataFrame = rows
+            letters: DataFrame | None = None
             if self.dead is not None:
                 is_dead = F.col("reason").isNotNull()
                 events, letters = rows.where(~is_dead).select("event.*"), rows.where(is_dead).select(*DEAD_COLUMNS)
-            version, hits = self._matched(running, events, number, pin)
-            if self.dead is None:
-                counts = {"in": rows.count(), "dead": 0}
-            else:
-                counts = Validated(events, letters, rows).counts()
-                if counts["dead"] or pin is not None:  # a run that was cut short may have left some
-                    self._check_rows(number, "dead letters", self.dead.write(letters, number), counts["dead"])
+            version, hits = self._matched(spark, events, number, pin)
+            good, dead, _ = EventRows(events, letters, None if letters is None else rows).row_counts()
+            # With a pin an interrupted run may have left dead letters, which must be overwritten.
+            if self.dead is not None and letters is not None and (dead or pin is not None):
+                self._check_rows(number, "dead letters", self.dead.write(letters, number), dead)
             written = self.hits.write(hits, number)
-            good = counts["in"] - counts["dead"]
             if self.options["result"] == "lists":
                 self._check_rows(number, "lists", written, good)
         finally:
             rows.unpersist()
         seconds = round(time.perf_counter() - clock, 3)
-        batch = Batch(
-            number,
-            version,
-            counts["in"],
-            good,
-            counts["dead"],
-            written,
-            started.isoformat("T", "milliseconds"),
-            seconds,
-        )
-        log.put(running, batch)
+        at = started.isoformat("T", "milliseconds")
+        batch = BatchReport(number, version, good + dead, good, dead, written, at, seconds)
+        log.put(spark, batch)
         _log.info("stream: %s", batch)
 
-    def is_running(self, running: Any) -> bool:
-        """Whether a batch was begun that is not complete."""
-        begun = self.last_pinned(running)
-        return begun is not None and self.hits.log(begun).get(running) is None
+    def is_running(self, spark: SparkSession) -> bool:
+        """Return whether a batch was begun that is not complete."""
+        begun = self.last_pinned(spark)
+        return begun is not None and self.hits.log(begun).get(spark) is None
 
-    def last_pinned(self, running: Any) -> int | None:
-        pins = (self._pin(number).get(running) for number in range(2))
+    def last_pinned(self, spark: SparkSession) -> int | None:
+        pins = (self._pin(number).get(spark) for number in range(2))
         return max((pin["batch"] for pin in pins if pin is not None), default=None)
 
     def _pin(self, number: int) -> Folder:
-        """Where a batch is pinned: two places serve, since only the last batch is ever run again."""
+        """Return the place where a batch is pinned. Two are enough: only the last batch is ever run again."""
         return self.pins.below(str(number % 2))
 
-    def _matched(self, running: Any, events: Any, number: int, pin: dict[str, Any] | None) -> tuple[int, Any]:
-        """The version that a batch is pinned to, now if it is not yet, and its hits."""
+    def _matched(
+        self, spark: SparkSession, events: DataFrame, number: int, pin: dict[str, Any] | None
+    ) -> tuple[int, DataFrame]:
+        """Return the version that a batch is pinned to, now if it is not yet, and its hits."""
         if pin is not None:
             version = self._pinned(pin)
-            return version.number, self._match(running, events, version)
+            return version.number, self._match(spark, events, version)
         version = self._current()
-        hits = self._match(running, events, version)  # before the pin: a version that does not fit is not pinned
-        note = {"batch": number, "version": version.number, "checksum": version.manifest.checksum}
-        self._pin(number).put(running, note)
+        # Before the pin: a version that does not fit would be pinned forever, and every restart would fail.
+        hits = self._match(spark, events, version)
+        pin_note = {"batch": number, "version": version.number, "checksum": version.manifest.checksum}
+        self._pin(number).put(spark, pin_note)
         return version.number, hits
 
-    def _match(self, running: Any, events: Any, version: Version) -> Any:
+    def _match(self, spark: SparkSession, events: DataFrame, version: Version) -> DataFrame:
         check_ids(version, self.id_type)
-        return match(events, Subscriptions.open(self.directory, version.number, running), **self.options)
+        return match(events, Subscriptions.open(self.directory, version.number, spark), **self.options)
 
     def _current(self) -> Version:
         try:
             return store.hold(self.directory, self.stream)
         except SourceError as error:
-            version = store.current(self.directory)  # or its own words, where there is none
+            version = store.current(self.directory)  # raises a clearer error where there is none
             _log.warning("stream: version %s cannot be held, and may go while it is used: %s", version.number, error)
             return version
 
@@ -416,13 +407,13 @@ class Work(msgspec.Struct, frozen=True):
         try:
             version = store.open_version(self.directory, number)
         except SourceError as error:
-            told = str(error)
+            problem = str(error)
         else:
             if version.manifest.checksum == pin["checksum"]:
                 return version
-            told = f"{self.directory}: version {number} is another one now"
+            problem = f"{self.directory}: version {number} is another one now"
         raise SourceError(
-            f"batch {batch} was begun with version {number}, and its replay needs it: {told}; restore it, or remove "
+            f"batch {batch} was begun with version {number}, and its replay needs it: {problem}; restore it, or remove "
             f"{self._pin(batch).path} to match the batch with the current version"
         )
 

@@ -1,13 +1,13 @@
-"""`deliver`: hits to files or to any other sink of Spark, and how many there were.
+"""`deliver`: hits to files or to any other sink of Spark, and the number of rows.
 
 The plan runs once: rows are counted while they are written. Files are written as Spark does: below `_temporary`, then
-moved to their place, and `_SUCCESS` last, so that a reader who waits for that sees all rows of a delivery or none. What
-is to be overwritten is removed first. A delivery onto its own input would therefore lose it, and is refused, as far as
-Spark knows the files of a plan (it does not, behind a cache).
+moved to their place, and `_SUCCESS` last, so that a reader that waits for that sees all rows of a delivery or none.
+`overwrite` removes the old files first. A delivery onto its own input would therefore lose it, and is refused, as far
+as Spark knows the files of a plan (it does not, behind a cache).
 
-Texts lose nothing either. Left to itself Spark cuts timestamps to milliseconds in JSON and CSV, and trims texts and
-escapes quotes with backslashes in CSV; here they have microseconds, and CSV is that of RFC 4180, with a header.
-`options` win over all of this.
+Texts lose nothing either. By default Spark cuts timestamps to milliseconds in JSON and CSV, and trims texts and escapes
+quotes with backslashes in CSV; here they have microseconds, and CSV is that of RFC 4180, with a header. `options` win
+over all of this.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException, PySparkException
-from pyspark.sql import Observation
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql import types as spark
+from pyspark.sql import types as T  # noqa: N812
 
 from meetpoint.errors import MeetpointError
 from meetpoint.matching.io.events import SUFFIXES
@@ -32,17 +32,14 @@ from meetpoint.matching.io.rejects import SourceError
 from meetpoint.spark.columns import check_choice, check_frame
 from meetpoint.spark.worker_files import is_local
 
-__all__ = ["MODES", "Delivered", "deliver"]
+__all__ = ["MODES", "DeliveryResult", "deliver"]
 
 MODES = ("error", "append", "overwrite")
 _FORMATS = {"jsonl": "json", "ndjson": "json"}
 """Our names of Spark's formats, where they differ."""
 _FILE_FORMATS = ("parquet", "json", "csv", "orc", "text", "avro", "xml", "binaryfile")
 _KNOWN = (*_FILE_FORMATS, "jsonl", "jdbc", "delta", "iceberg", "kafka", "noop", "console")
-_TIMES = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
+_TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
 _OPTIONS: dict[str, dict[str, str]] = {
     "json": _TIMES,
     "csv": {
@@ -60,12 +57,12 @@ _REFUSALS = (
     "org.apache.hadoop.",
     "org.apache.spark.SparkClassNotFoundException",
 )
-"""The exceptions of Java, by the beginning of their names, that a path or a format calls forth before any job."""
+"""Prefixes of Java's exceptions that a path or a format causes before any job."""
 
 
 @dataclass(frozen=True)
-class Delivered:
-    """What was written: how many rows, where (None for a sink that has no path), and in which format of Spark."""
+class DeliveryResult:
+    """The number of rows written, their path (None for a sink without one), and Spark's format."""
 
     rows: int
     path: str | None
@@ -73,19 +70,24 @@ class Delivered:
 
 
 def deliver(
-    hits: Any,
+    hits: DataFrame,
     to: str | os.PathLike[str] | None,
     *,
     format: str | None = None,  # noqa: A002
     mode: str = "error",
     partition_by: str | Sequence[str] | None = None,
     options: Mapping[str, object] | None = None,
-) -> Delivered:
+) -> DeliveryResult:
     """Write a DataFrame to a directory of .parquet, .jsonl or .csv files, or to another sink.
 
-    The format is what the ending says, or `format`: any that Spark writes, with its `options`; `to` is None where these
-    say it all. What is there already is an error, unless `mode` is append or overwrite. `partition_by` names columns
-    that become directories. What can be known to be wrong is a MeetpointError before any job.
+    - `to`: the directory; its suffix gives the format. None where `format` and `options` name the sink.
+    - `format`: any format that Spark writes, with its `options`.
+    - `mode`: error, append or overwrite, where something is there already.
+    - `partition_by`: names columns that become directories.
+
+    Raise MeetpointError, before any job, for every error that can be known by then.
+
+        written = deliver(hits, "hits.parquet", mode="overwrite").rows
     """
     check_frame(hits, "hits")
     if hits.isStreaming:
@@ -111,7 +113,7 @@ def deliver(
     except Exception as error:
         _refuse(error, path, chosen)
         raise
-    return Delivered(int(counted.get["rows"]), path, chosen)
+    return DeliveryResult(int(counted.get["rows"]), path, chosen)
 
 
 # -- checks before any job ---------------------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ def _check_options(options: object) -> dict[str, Any]:
     return dict(options)
 
 
-def _check_partitions(hits: Any, partition_by: object) -> list[str]:
+def _check_partitions(hits: DataFrame, partition_by: object) -> list[str]:
     if partition_by is None:
         return []
     names = [partition_by] if isinstance(partition_by, str) else partition_by
@@ -166,8 +168,8 @@ def _check_partitions(hits: Any, partition_by: object) -> list[str]:
     return list(names)
 
 
-def _check_flat(columns: spark.StructType) -> None:
-    nested = spark.StructType | spark.ArrayType | spark.MapType
+def _check_flat(columns: T.StructType) -> None:
+    nested = T.StructType | T.ArrayType | T.MapType
     for field in columns.fields:
         if isinstance(field.dataType, nested):
             raise MeetpointError(
@@ -176,14 +178,14 @@ def _check_flat(columns: spark.StructType) -> None:
             )
 
 
-def _check_place(hits: Any, path: str, mode: str) -> None:
-    """SourceError where the place is one of the inputs, or plainly cannot be written."""
+def _check_place(hits: DataFrame, path: str, mode: str) -> None:
+    """Raise SourceError where the place is one of the inputs, or cannot be written."""
     where = urlsplit(path)
     here = os.path.abspath(unquote(where.path) if where.scheme else path)
     if mode == "overwrite":
-        for read in hits.inputFiles():
-            held = unquote(urlsplit(read).path)
-            if held == here or held.startswith(here.rstrip("/") + "/"):
+        for file in hits.inputFiles():
+            read_path = unquote(urlsplit(file).path)
+            if read_path == here or read_path.startswith(here.rstrip("/") + "/"):
                 raise SourceError(f"{path}: the hits are read from there; overwrite another path, then rename it")
     if where.scheme not in ("", "file") or not is_local(hits.sparkSession):
         return
@@ -191,35 +193,35 @@ def _check_place(hits: Any, path: str, mode: str) -> None:
     while not above.exists():
         above = above.parent
     if above == above.parent:
-        return  # an absolute path of a file system that is not this machine's, perhaps
+        return  # perhaps a path of a file system that this machine does not have
     if not above.is_dir():
         raise SourceError(f"{path}: {above} is a file; choose another directory")
     if not os.access(above, os.W_OK | os.X_OK):
         raise SourceError(f"{path}: {above} may not be written to; choose another directory")
 
 
-# -- what Spark refuses ------------------------------------------------------------------------------------------------
+# -- refusals by Spark -------------------------------------------------------------------------------------------------
 
 
 def _refuse(error: Exception, path: str | None, chosen: str) -> None:
-    """SourceError for what Spark refused before any job; nothing for what went wrong in one."""
-    said = _said(error)
-    if said is None:
+    """Raise SourceError for an error before any job; return for an error in one."""
+    message = _said(error)
+    if message is None:
         return
-    what = path or chosen
-    if "ALREADY_EXISTS" in said:
+    target = path or chosen
+    if "ALREADY_EXISTS" in message:
         raise SourceError(
-            f"{what}: there is something already; choose another path, or say mode='append' or mode='overwrite'"
+            f"{target}: there is something already; choose another path, or say mode='append' or mode='overwrite'"
         ) from None
-    if "DATA_SOURCE_NOT_FOUND" in said:
+    if "DATA_SOURCE_NOT_FOUND" in message:
         near = get_close_matches(chosen.lower(), _KNOWN, n=1)
         hint = f"did you mean {near[0]}?" if near else "add its package to the session, or use parquet, jsonl or csv"
         raise SourceError(f"format {chosen!r} is none that this Spark knows; {hint}") from None
-    raise SourceError(f"{what}: cannot be written: {said}") from None
+    raise SourceError(f"{target}: cannot be written: {message}") from None
 
 
 def _said(error: Exception) -> str | None:
-    """The line that tells what Spark refused; None for anything else, above all for what a job died of."""
+    """Return the message of a refusal by Spark; None for anything else, above all for the failure of a job."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, AnalysisException | IllegalArgumentException | ParseException):
         line = lines[0]

@@ -1,8 +1,8 @@
-"""Subscriptions of a DataFrame, parsed by all workers, and the index that the driver makes of what they send.
+"""Compilation: workers parse the filters of a DataFrame, and the driver builds the index.
 
-A worker turns some ten thousand filters at a time into rank form, which is small and quick to merge; what it sends also
+A worker turns some ten thousand filters at a time into rank form, which is small and quick to merge; its output also
 has the ids, the texts and the rows that were set aside. The driver drops ids that occur a second time, merges, compiles
-and writes the files of a version. Rows are told apart by where they stood in the DataFrame: of two rows with one id the
+and writes the files of a version. Rows are told apart by their place in the DataFrame: of two rows with one id the
 first stays, whichever worker meets it.
 """
 
@@ -14,13 +14,15 @@ import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from meetpoint.errors import FilterError
 from meetpoint.language.filters.filter import Filter, FilterParser
@@ -29,10 +31,20 @@ from meetpoint.language.schema.schema import Schema, show_value
 from meetpoint.language.syntax.tree import kind_compared, predicates
 from meetpoint.matching.io.rejects import RAW_MAX, Reject, reject
 from meetpoint.matching.io.subscriptions import id_repeated, unparsed_subscriptions
-from meetpoint.spark.subscriptions.store import FILTERS_FILE, INDEX_FILE, REJECTED_FILE, SAMPLE_FILE, Contents, Use
+from meetpoint.spark.subscriptions.store import (
+    FILTERS_FILE,
+    INDEX_FILE,
+    REJECTED_FILE,
+    SAMPLE_FILE,
+    AttributeUse,
+    VersionContents,
+)
 from meetpoint.spark.worker_files import check_workers
 
-__all__ = ["COLUMNS", "ID_TYPES", "Parsed", "parse", "write_version"]
+if TYPE_CHECKING:
+    from meetpoint.matching.index.rank_form import PackedRankForm, RankForm
+
+__all__ = ["COLUMNS", "ID_TYPES", "parse", "write_version"]
 
 COLUMNS = ("id", "filter", "subscriber", "broken")
 """The columns that are parsed; `broken` is a line of a file that is no row, else NULL."""
@@ -43,46 +55,47 @@ ID_TYPES = {
     "int": pa.int32(),
     "bigint": pa.int64(),
 }
-"""Types of ids: Spark's name and Arrow's."""
+"""The types of ids: Spark's name and Arrow's."""
 CHUNK = 32_768
-"""Filters that a worker holds at a time."""
+"""The number of filters that a worker holds at a time."""
 TASKS_MAX = 64
 SAMPLE_KEPT = 2048
-"""Events that are kept with a version."""
+"""The number of events that are kept with a version."""
 _TASKS = 8
-"""Tasks where the session does not say how many run at once."""
+"""The tasks where the session does not say how many run at once."""
 _SENT = "part BINARY, size BIGINT"
 
 _log = logging.getLogger("meetpoint.spark")
 
-_Seen: TypeAlias = dict[tuple[str, str | None], tuple[int, str]]
-"""Attribute and kind, and the first row and filter that compares it so."""
+Array: TypeAlias = "np.ndarray[Any, Any]"
+_Comparisons: TypeAlias = dict[tuple[str, str | None], tuple[int, str]]
+"""An attribute and the kind that it is compared as, with the first row and filter that does so."""
 
 
-class _Part(msgspec.Struct, frozen=True):
-    """What a worker sends of one chunk."""
+class _ParsedChunk(msgspec.Struct, frozen=True):
+    """The result of one chunk, as a worker sends it."""
 
     good: pa.Table  # place, id, filter, subscriber, in the order of the rank form
-    bad: pa.Table  # place, id, filter, reason, named: whether another row of this id is its second
-    rows: Any  # PackedRows
-    seen: _Seen
+    bad: pa.Table  # place, id, filter, reason, named: whether its id counts as taken
+    rows: PackedRankForm
+    seen: _Comparisons
 
 
-class Parsed(msgspec.Struct, frozen=True):
+class ParsedSubscriptions(msgspec.Struct, frozen=True):
     """All subscriptions: the good ones, as texts and in rank form, and those that were set aside."""
 
     filters: pa.Table  # id, filter, subscriber
     rejected: pa.Table  # row, id, filter, reason
-    rows: Any  # Rows; None where there are none
-    uses: tuple[Use, ...]
+    rows: RankForm | None
+    uses: tuple[AttributeUse, ...]
     id_type: str
 
 
-# -- in workers --------------------------------------------------------------------------------------------------------
+# -- in the workers ----------------------------------------------------------------------------------------------------
 
 
-class _WatchingParser(FilterParser):
-    """A parser that tells which filters it parsed in full: all others have the shape of one of them."""
+class _RecordingParser(FilterParser):
+    """A parser that records the filters that it parsed in full: all others have the shape of one of them."""
 
     def __init__(self, schema: Schema | None) -> None:
         super().__init__(schema)
@@ -95,8 +108,8 @@ class _WatchingParser(FilterParser):
 
 
 def _parse_batches(batches: Iterable[pa.RecordBatch], *, schema: Schema | None) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: rows of subscriptions to parts, pickled and packed."""
-    parser = _WatchingParser(schema)
+    """Map rows of subscriptions to chunks, pickled and compressed."""
+    parser = _RecordingParser(schema)
     for table in _chunks(batches):
         part = pickle.dumps(_parse_chunk(table, parser), pickle.HIGHEST_PROTOCOL)
         packed = pa.compress(part, codec="zstd", asbytes=True)
@@ -104,23 +117,23 @@ def _parse_batches(batches: Iterable[pa.RecordBatch], *, schema: Schema | None) 
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
+    waiting: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
-        held.append(batch)
+        waiting.append(batch)
         count += batch.num_rows
         if count >= CHUNK:
-            yield pa.Table.from_batches(held)
-            held, count = [], 0
+            yield pa.Table.from_batches(waiting)
+            waiting, count = [], 0
     if count:
-        yield pa.Table.from_batches(held)
+        yield pa.Table.from_batches(waiting)
 
 
-def _parse_chunk(table: pa.Table, parser: _WatchingParser) -> _Part:
+def _parse_chunk(table: pa.Table, parser: _RecordingParser) -> _ParsedChunk:
     from meetpoint.matching.index.filter_reader import gather
     from meetpoint.matching.index.rank_form import PackedRankForm
 
-    table = table.sort_by("place")  # the first of an id is the first of the DataFrame
+    table = table.sort_by("place")  # else an id's first row would not be the first of the DataFrame
     readable = pc.is_null(table["broken"])
     broken, table = table.filter(pc.invert(readable)), table.filter(readable)
     places = table["place"].to_pylist()
@@ -128,7 +141,7 @@ def _parse_chunk(table: pa.Table, parser: _WatchingParser) -> _Part:
     refused: set[int] = set()
     good: list[int] = []
     filters: list[Filter] = []
-    seen: _Seen = {}
+    seen: _Comparisons = {}
     for one in unparsed_subscriptions(table.select(["id", "filter", "subscriber"]), rejects.append):
         try:
             filter_ = parser.parse(one.text)
@@ -150,7 +163,7 @@ def _parse_chunk(table: pa.Table, parser: _WatchingParser) -> _Part:
         ]
     )
     texts = table.take(pa.array(good, pa.int64())).select(["place", "id", "filter", "subscriber"])
-    return _Part(texts, bad, PackedRankForm.of(gather(filters)), seen)
+    return _ParsedChunk(texts, bad, PackedRankForm.of(gather(filters)), seen)
 
 
 def _set_aside(table: pa.Table, raw: str, reasons: list[str], named: list[bool]) -> pa.Table:
@@ -168,16 +181,14 @@ def _set_aside(table: pa.Table, raw: str, reasons: list[str], named: list[bool])
 # -- on the driver -----------------------------------------------------------------------------------------------------
 
 
-def parse(source: Any, id_type: str, schema: Schema | None) -> Parsed:
-    """The subscriptions of a DataFrame that has the columns `COLUMNS`, by one job."""
-    from pyspark.sql import functions as F  # noqa: N812
-
+def parse(source: DataFrame, id_type: str, schema: Schema | None) -> ParsedSubscriptions:
+    """Parse the subscriptions of a DataFrame that has the columns `COLUMNS`, by one job."""
     check_workers(source.sparkSession)
     started = time.perf_counter()
     _log.info("compile: parsing the filters")
     placed = source.select(F.monotonically_increasing_id().alias("place"), *COLUMNS)
     sent = placed.repartition(_tasks(source.sparkSession)).mapInArrow(partial(_parse_batches, schema=schema), _SENT)
-    parsed = _joined([_unpacked(one) for one in sent.toArrow().to_pylist()], id_type)
+    parsed = _merge_chunks([_unpack_chunk(one) for one in sent.toArrow().to_pylist()], id_type)
     _log.info(
         "compile: %s filters parsed and %s rows set aside in %.1f s",
         f"{parsed.filters.num_rows:,}",
@@ -187,23 +198,23 @@ def parse(source: Any, id_type: str, schema: Schema | None) -> Parsed:
     return parsed
 
 
-def _unpacked(sent: dict[str, Any]) -> _Part:
-    part: _Part = pickle.loads(pa.decompress(sent["part"], sent["size"], codec="zstd"))
+def _unpack_chunk(sent: dict[str, Any]) -> _ParsedChunk:
+    part: _ParsedChunk = pickle.loads(pa.decompress(sent["part"], sent["size"], codec="zstd"))
     return part
 
 
-def _tasks(spark: Any) -> int:
-    """How many tasks to parse in: as many as run at once."""
+def _tasks(spark: SparkSession) -> int:
+    """Return the number of tasks that run at once, up to `TASKS_MAX`."""
     from pyspark.errors import PySparkException
 
     try:
         wanted = int(spark.sparkContext.defaultParallelism)
     except PySparkException:  # Spark Connect has no context
-        wanted = int(spark.conf.get("spark.default.parallelism", str(_TASKS)))
+        wanted = int(spark.conf.get("spark.default.parallelism", str(_TASKS)) or _TASKS)
     return max(1, min(wanted, TASKS_MAX))
 
 
-def _joined(parts: list[_Part], id_type: str) -> Parsed:
+def _merge_chunks(parts: list[_ParsedChunk], id_type: str) -> ParsedSubscriptions:
     from meetpoint.matching.index.rank_form import keep, merge
 
     ids = ID_TYPES[id_type]
@@ -213,7 +224,7 @@ def _joined(parts: list[_Part], id_type: str) -> Parsed:
     )
     good = pa.concat_tables([texts.empty_table(), *(part.good.cast(texts) for part in parts)])
     bad = pa.concat_tables([faults.empty_table(), *(part.bad.cast(faults) for part in parts)])
-    kept = _first_of_their_ids(good, bad.filter(bad["named"]))
+    kept = _first_of_each_id(good, bad.filter(bad["named"]))
     ends = np.cumsum([len(part.good) for part in parts])
     pieces = [
         keep(part.rows.unpacked(), kept[end - len(part.good) : end]) for part, end in zip(parts, ends, strict=True)
@@ -226,7 +237,7 @@ def _joined(parts: list[_Part], id_type: str) -> Parsed:
     ).sort_by("place")
     everywhere = np.sort(np.concatenate([good["place"].to_numpy()[kept], bad["place"].to_numpy()]))
     row = pa.array(np.searchsorted(everywhere, bad["place"].to_numpy()), pa.int64())
-    return Parsed(
+    return ParsedSubscriptions(
         good.filter(pa.array(kept)).drop_columns(["place"]),
         bad.drop_columns(["place"]).add_column(0, "row", row),
         rows,
@@ -235,8 +246,8 @@ def _joined(parts: list[_Part], id_type: str) -> Parsed:
     )
 
 
-def _first_of_their_ids(good: pa.Table, named: pa.Table) -> Any:
-    """Which good rows are the first of their id, of all rows that have an id."""
+def _first_of_each_id(good: pa.Table, named: pa.Table) -> Array:
+    """Return which good rows are the first of their id, among all rows that have an id."""
     places = np.concatenate([good["place"].to_numpy(), named["place"].to_numpy()])
     order = np.argsort(places)
     ids = pa.chunked_array([*good["id"].chunks, *named["id"].chunks], good.schema.field("id").type)
@@ -248,45 +259,47 @@ def _first_of_their_ids(good: pa.Table, named: pa.Table) -> Any:
     return answer[: good.num_rows]
 
 
-def _uses(parts: list[_Part], good: pa.Table, kept: Any, rows: Any) -> tuple[Use, ...]:
-    """What is compared, each with the first filter that does so."""
-    seen: _Seen = {}
+def _uses(parts: list[_ParsedChunk], good: pa.Table, kept: Array, rows: RankForm | None) -> tuple[AttributeUse, ...]:
+    """Return every comparison of the filters, each with the first filter that makes it."""
+    seen: _Comparisons = {}
     for part in parts:
         for use, example in part.seen.items():
             seen[use] = min(example, seen.get(use, example))
     places = good["place"].to_numpy()
     order = np.argsort(places)
-    uses: list[Use] = []
-    asked = set() if rows is None else {line.key.attribute for line in rows.lines} | {name for name, _ in rows.patterns}
+    uses: list[AttributeUse] = []
+    used = set() if rows is None else {line.key.attribute for line in rows.lines} | {name for name, _ in rows.patterns}
     for (attribute, kind), (place, text) in sorted(seen.items(), key=lambda item: item[1]):
         at = int(order[np.searchsorted(places, place, sorter=order)])
-        if kept[at] or attribute in asked:  # else only a row that repeats an id compared it
-            uses.append(Use(attribute, kind, good["id"][at].as_py(), text))
+        if kept[at] or attribute in used:  # else only a row with a repeated id uses it, which is set aside
+            uses.append(AttributeUse(attribute, kind, good["id"][at].as_py(), text))
     return tuple(uses)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def write_version(folder: Path, parsed: Parsed, *, sample: pa.Table | None, schema: Schema | None) -> Contents:
-    """Compile, and write the files of a version into a folder."""
+def write_version(
+    folder: Path, parsed: ParsedSubscriptions, *, sample: pa.Table | None, schema: Schema | None
+) -> VersionContents:
+    """Compile the index, and write the files of a version into a folder."""
     from meetpoint.matching.index.events import guess_of, sample_of
     from meetpoint.matching.index.segment import Segment
     from meetpoint.matching.index.storage import save
 
     started = time.perf_counter()
     wanted = {split_name(use.attribute)[0] for use in parsed.uses}
-    like = None
+    event_sample = None
     if sample is not None:
-        like = sample_of(sample.select([name for name in sample.schema.names if name in wanted]))
+        event_sample = sample_of(sample.select([name for name in sample.schema.names if name in wanted]))
     elif schema is not None:
-        like = guess_of(schema)
-    held: list[tuple[Any, Any, Any, Any]] = []
+        event_sample = guess_of(schema)
+    segments: list[tuple[Any, Any, Any, Any]] = []
     if parsed.rows is not None:
-        segment = Segment.of_rows(parsed.rows, like)
+        segment = Segment.of_rows(parsed.rows, event_sample)
         ids = parsed.filters["id"].combine_chunks()
-        held.append((segment, ids, np.arange(len(ids)), None))
-    save(str(folder / INDEX_FILE), held, like)
+        segments.append((segment, ids, np.arange(len(ids)), None))
+    save(str(folder / INDEX_FILE), segments, event_sample)
     if sample is not None:
         _write_sample(folder / SAMPLE_FILE, sample.select([name for name in sample.schema.names if name in wanted]))
     pq.write_table(parsed.filters, folder / FILTERS_FILE, compression="zstd")
@@ -297,7 +310,7 @@ def write_version(folder: Path, parsed: Parsed, *, sample: pa.Table | None, sche
         time.perf_counter() - started,
     )
     reasons = parsed.rejected["reason"]
-    return Contents(
+    return VersionContents(
         subscriptions=parsed.filters.num_rows,
         rejected=parsed.rejected.num_rows,
         first_reason=reasons[0].as_py() if len(reasons) else None,
@@ -307,7 +320,7 @@ def write_version(folder: Path, parsed: Parsed, *, sample: pa.Table | None, sche
 
 
 def _write_sample(path: Path, sample: pa.Table) -> None:
-    """Keep events from all over the sample: other strategies file subscriptions by them."""
+    """Keep events from all over the sample: the strategies that use keys choose them by these."""
     rows = np.linspace(0, max(sample.num_rows - 1, 0), min(sample.num_rows, SAMPLE_KEPT)).astype(np.int64)
     kept = sample.take(pa.array(rows))
     with pa.ipc.new_file(str(path), kept.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as file:

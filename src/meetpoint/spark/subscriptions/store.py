@@ -1,16 +1,16 @@
-"""A directory of compiled subscriptions: numbered versions that never change, and a pointer to the one in force.
+"""A directory of compiled subscriptions: numbered versions that never change, and a pointer to the current one.
 
-    alerts/CURRENT                  the number of the version in force, replaced by rename
-    alerts/v00000001/manifest.json  what the version holds, with a checksum of itself and one of every file
+    alerts/CURRENT                  the number of the current version, replaced by rename
+    alerts/v00000001/manifest.json  the content of the version, with a checksum of itself and one of every file
     alerts/v00000001/index.mpx      the index, to be mapped
     alerts/v00000001/filters.parquet, rejected.parquet
-    alerts/v00000001/sample.arrow   some of the events it was compiled with, if there were any
+    alerts/v00000001/sample.arrow   some of the events that it was compiled with, if there were any
     alerts/v00000001/meeting-1/, shards/  parts that a strategy makes when it is first used
-    alerts/held/NAME                the number of a version that someone holds
+    alerts/held/NAME                the number of the version that a holder needs
 
-A version is written under another name, synced, and renamed, so that half of one is never seen; whoever has opened a
-version keeps it while newer ones are published. One publisher at a time renames and points, under a lock; a reader
-needs none. Who may need a version again after a crash holds it: it is not removed then, however old.
+A version is written under another name, synced, and renamed, so that an incomplete one is never seen. A reader that has
+opened a version keeps it while newer ones are published. One publisher at a time renames and points, under a lock; a
+reader needs none. A process that may need a version again after a crash holds it: it is not removed then, however old.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ from uuid import uuid4
 
 import msgspec
 
+from meetpoint.archive.writer import sync_path, write_synced
 from meetpoint.matching.io.rejects import SourceError
 
 __all__ = [
     "FILTERS_FILE",
     "INDEX_FILE",
-    "KEPT",
     "REJECTED_FILE",
     "SAMPLE_FILE",
     "SHARDS_FOLDER",
-    "Contents",
-    "FileNote",
+    "VERSIONS_KEPT",
+    "AttributeUse",
+    "FileDigest",
     "Manifest",
-    "Use",
     "Version",
+    "VersionContents",
     "add_part",
     "current",
     "current_number",
@@ -57,8 +58,8 @@ __all__ = [
 ]
 
 FORMAT = 1
-KEPT = 10
-"""Versions that are kept where nobody says how many."""
+VERSIONS_KEPT = 10
+"""The number of versions that are kept by default."""
 INDEX_FILE, FILTERS_FILE, REJECTED_FILE = "index.mpx", "filters.parquet", "rejected.parquet"
 SAMPLE_FILE = "sample.arrow"
 SHARDS_FOLDER = "shards"
@@ -66,13 +67,13 @@ SHARDS_FOLDER = "shards"
 _MANIFEST, _CURRENT, _LOCK, _HELD = "manifest.json", "CURRENT", ".lock", "held"
 _WRITING = ".writing-"
 _STALE_SECONDS = 24 * 3600
-"""Age at which what a dead publisher left is swept away."""
+"""The age at which the leftovers of a dead publisher are deleted."""
 _NAME = re.compile(r"v(\d{8,})")
 _CHUNK = 1 << 24
 
 
-class Use(msgspec.Struct, frozen=True):
-    """An attribute and the kind it is compared as (None: only IS NULL), with one filter that does so."""
+class AttributeUse(msgspec.Struct, frozen=True):
+    """An attribute and the kind that it is compared as (None: only IS NULL), with one filter that does so."""
 
     attribute: str
     kind: str | None
@@ -80,37 +81,37 @@ class Use(msgspec.Struct, frozen=True):
     filter: str
 
 
-class FileNote(msgspec.Struct, frozen=True):
-    """How long a file is, and what its bytes hash to."""
+class FileDigest(msgspec.Struct, frozen=True):
+    """The size of a file, and the hash of its bytes."""
 
     bytes: int
     sha256: str
 
 
-class Contents(msgspec.Struct, frozen=True, kw_only=True):
-    """What a publisher says of a version."""
+class VersionContents(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a version, as its publisher describes it."""
 
     subscriptions: int
     rejected: int
     first_reason: str | None
-    """Why the first of the rejected was set aside."""
+    """The reason why the first of the rejected was set aside."""
     id_type: str
     """Spark's name of the type of the ids: string, int, bigint."""
-    uses: tuple[Use, ...]
-    """Everything the filters compare, once each."""
+    uses: tuple[AttributeUse, ...]
+    """All comparisons of the filters, once each."""
 
 
-class Manifest(Contents, frozen=True, kw_only=True):
-    """The same with what the store adds."""
+class Manifest(VersionContents, frozen=True, kw_only=True):
+    """The content of a version, with the fields that the store adds."""
 
     format: int
     created: str
-    files: dict[str, FileNote]
+    files: dict[str, FileDigest]
     checksum: str = ""
 
 
 class Version(msgspec.Struct, frozen=True):
-    """One version in a directory."""
+    """A version of compiled subscriptions in a directory."""
 
     directory: str
     number: int
@@ -130,17 +131,17 @@ class Version(msgspec.Struct, frozen=True):
 
     @property
     def filters_path(self) -> Path:
-        """Parquet with the columns id, filter and subscriber, numbered as in the index."""
+        """A Parquet file with the columns id, filter and subscriber, numbered as in the index."""
         return self.path / FILTERS_FILE
 
     @property
     def rejected_path(self) -> Path:
-        """Parquet with the columns row, id, filter and reason."""
+        """A Parquet file with the columns row, id, filter and reason."""
         return self.path / REJECTED_FILE
 
     @property
     def sample_path(self) -> Path:
-        """An Arrow file of events; there is none where none were given."""
+        """An Arrow file of events, absent where none were given."""
         return self.path / SAMPLE_FILE
 
     @property
@@ -148,18 +149,18 @@ class Version(msgspec.Struct, frozen=True):
         return self.path / SHARDS_FOLDER
 
     def verify(self) -> None:
-        """Read every file and compare its checksum; SourceError names the first that was changed."""
+        """Compare the checksum of every file; raise SourceError for the first that was changed."""
         for name, note in self.manifest.files.items():
             if _note(self.path / name) != note:
                 raise SourceError(f"{self.path / name}: the file is damaged: its checksum is another; compile anew")
 
 
-Write: TypeAlias = Callable[[Path], Contents]
-"""Writes the files of a version into an empty folder, and says what they hold."""
+Write: TypeAlias = Callable[[Path], VersionContents]
+"""A function that writes the files of a version into an empty folder, and describes them."""
 
 
-def publish(directory: str | os.PathLike[str], write: Write, *, keep: int = KEPT) -> Version:
-    """Write a new version, and make it the current one; of the older ones the last `keep - 1` remain."""
+def publish(directory: str | os.PathLike[str], write: Write, *, keep: int = VERSIONS_KEPT) -> Version:
+    """Write a new version and make it the current one; of the older ones the last `keep - 1` remain."""
     root = _root(directory)
     if keep < 1:
         raise SourceError(f"{root}: keep is {keep}; keep at least 1 version")
@@ -178,8 +179,8 @@ def publish(directory: str | os.PathLike[str], write: Write, *, keep: int = KEPT
         with _locked(root):
             number = max(versions(root), default=0) + 1
             os.rename(writing, root / _name(number))
-            _sync(root)
-            _point(root, number)
+            sync_path(root)
+            _replace(root / _CURRENT, number)
             _prune(root, number, keep)
     except OSError as error:
         raise _refusal(root, error) from None
@@ -189,9 +190,10 @@ def publish(directory: str | os.PathLike[str], write: Write, *, keep: int = KEPT
 
 
 def add_part(version: Version, name: str, write: Callable[[Path], None]) -> Path:
-    """A folder that is made from a version when it is first asked for, and kept with it; half of one is never seen.
+    """Return a folder that is made from a version when it is first needed, and kept with it.
 
-    Where the version may not be written to, the folder goes with this process.
+    Readers never see an incomplete one. Where the version may not be written to, the folder is temporary and goes with
+    this process.
     """
     kept = version.path / name
     own = _own_parts().get(kept)
@@ -209,9 +211,9 @@ def add_part(version: Version, name: str, write: Callable[[Path], None]) -> Path
         write(writing)
         _sync_tree(writing)
         os.rename(writing, kept)
-        _sync(kept.parent)
+        sync_path(kept.parent)
     except OSError as error:
-        if not kept.is_dir():  # else another process was first
+        if not kept.is_dir():  # else another process has made the same part
             raise _refusal(kept, error) from None
     finally:
         shutil.rmtree(writing, ignore_errors=True)
@@ -220,12 +222,12 @@ def add_part(version: Version, name: str, write: Callable[[Path], None]) -> Path
 
 @cache
 def _own_parts() -> dict[Path, Path]:
-    """Parts of versions that may not be written to: where they belong, and where they are."""
+    """Return the temporary parts of versions that may not be written to, by the place where they belong."""
     return {}
 
 
 def versions(directory: str | os.PathLike[str]) -> list[int]:
-    """The numbers of all whole versions, oldest first."""
+    """Return the numbers of all complete versions, oldest first."""
     root = _root(directory)
     try:
         return sorted(int(found[1]) for name in os.listdir(root) if (found := _NAME.fullmatch(name)))
@@ -234,13 +236,12 @@ def versions(directory: str | os.PathLike[str]) -> list[int]:
 
 
 def current_number(directory: str | os.PathLike[str]) -> int:
-    """The number of the version in force."""
     root = _root(directory)
     try:
         return int((root / _CURRENT).read_text(encoding="ascii"))
     except FileNotFoundError:
-        told = "holds no compiled subscriptions" if root.is_dir() else "there is no such directory"
-        raise SourceError(f"{root}: {told}; compile some: Subscriptions.compile({str(root)!r})") from None
+        problem = "holds no compiled subscriptions" if root.is_dir() else "there is no such directory"
+        raise SourceError(f"{root}: {problem}; compile some: Subscriptions.compile({str(root)!r})") from None
     except NotADirectoryError:
         raise SourceError(f"{root}: is no directory; give the one that subscriptions were compiled to") from None
     except (OSError, ValueError) as error:
@@ -248,25 +249,24 @@ def current_number(directory: str | os.PathLike[str]) -> int:
 
 
 def current(directory: str | os.PathLike[str]) -> Version:
-    """The version in force."""
     while True:
         number = current_number(directory)
         try:
             return open_version(directory, number)
         except SourceError:
-            if current_number(directory) == number:  # else it was superseded and went away meanwhile
+            if current_number(directory) == number:  # else it was superseded and removed meanwhile
                 raise
 
 
 def open_version(directory: str | os.PathLike[str], number: int) -> Version:
-    """A version by its number; SourceError where it is not there or not as it was published."""
+    """Return a version by its number; raise SourceError where it is missing or not as it was published."""
     root = _root(directory)
     path = root / _name(number) / _MANIFEST
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except FileNotFoundError:
-        held = ", ".join(map(str, versions(root))) or "none"
-        raise SourceError(f"{root}: there is no version {number}; there are: {held}") from None
+        numbers = ", ".join(map(str, versions(root))) or "none"
+        raise SourceError(f"{root}: there is no version {number}; there are: {numbers}") from None
     except OSError as error:
         raise _refusal(path, error) from None
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -287,9 +287,9 @@ def open_version(directory: str | os.PathLike[str], number: int) -> Version:
 
 
 def hold(directory: str | os.PathLike[str], holder: str) -> Version:
-    """The version in force, which stays until this holder holds another; a holder is a name for a file."""
+    """Return the current version, and keep it until this holder holds another; a holder is a name for a file."""
     root = _root(directory)
-    current_number(root)  # with its own words where nothing was compiled
+    current_number(root)  # before the lock, for a clear error where nothing was compiled
     try:
         with _locked(root):
             number = current_number(root)
@@ -301,7 +301,7 @@ def hold(directory: str | os.PathLike[str], holder: str) -> Version:
     return open_version(root, number)
 
 
-# -- below -------------------------------------------------------------------------------------------------------------
+# -- files and locks ---------------------------------------------------------------------------------------------------
 
 
 def _root(directory: str | os.PathLike[str]) -> Path:
@@ -318,11 +318,11 @@ def _name(number: int) -> str:
 
 
 def _refusal(path: Path, error: Exception) -> SourceError:
-    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return SourceError(f"{path}: {said.lower()}; check the directory")
+    problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return SourceError(f"{path}: {problem.lower()}; check the directory")
 
 
-def _sealed(contents: Contents, folder: Path) -> Manifest:
+def _sealed(contents: VersionContents, folder: Path) -> Manifest:
     files = {str(p.relative_to(folder)): _note(p) for p in sorted(folder.rglob("*")) if p.is_file()}
     manifest = Manifest(
         **msgspec.structs.asdict(contents),
@@ -337,50 +337,34 @@ def _checksum(manifest: Manifest) -> str:
     return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(manifest, checksum=""))).hexdigest()
 
 
-def _note(path: Path) -> FileNote:
+def _note(path: Path) -> FileDigest:
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
             size += len(chunk)
-    return FileNote(size, digest.hexdigest())
+    return FileDigest(size, digest.hexdigest())
 
 
 def _sync_tree(folder: Path) -> None:
     for below, _, names in os.walk(folder, topdown=False):
         for name in names:
-            _sync(Path(below, name))
-        _sync(Path(below))
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _point(root: Path, number: int) -> None:
-    _replace(root / _CURRENT, number)
+            sync_path(Path(below, name))
+        sync_path(Path(below))
 
 
 def _replace(path: Path, number: int) -> None:
-    """Write a number to a file, at once or not at all."""
+    """Write a number to a file, atomically."""
     partial = path.parent / f"{_WRITING}{uuid4().hex}"
     try:
-        with partial.open("w", encoding="ascii") as file:
-            file.write(f"{number}\n")
-            file.flush()
-            os.fsync(file.fileno())
+        write_synced(partial, b"%d\n" % number)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
-    _sync(path.parent)
+    sync_path(path.parent)
 
 
 def _held(root: Path) -> dict[str, int]:
-    """Who holds which version."""
     if not (root / _HELD).is_dir():
         return {}
     files = (path for path in (root / _HELD).iterdir() if not path.name.startswith(_WRITING))
@@ -388,22 +372,21 @@ def _held(root: Path) -> dict[str, int]:
 
 
 def _prune(root: Path, number: int, keep: int) -> None:
-    held = set(_held(root).values())
+    needed = set(_held(root).values())
     for old in versions(root):
-        if old <= number - keep and old not in held:
-            gone = root / f"{_WRITING}{uuid4().hex}"
-            os.rename(root / _name(old), gone)
-            shutil.rmtree(gone, ignore_errors=True)
+        if old <= number - keep and old not in needed:
+            removed = root / f"{_WRITING}{uuid4().hex}"
+            os.rename(root / _name(old), removed)
+            shutil.rmtree(removed, ignore_errors=True)
 
 
 def _sweep(root: Path) -> None:
-    """Remove what publishers left that died long ago."""
     for left in root.glob(f"{_WRITING}*"):
         try:
             if time.time() - left.stat().st_mtime > _STALE_SECONDS:
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
         except OSError:
-            continue  # another publisher sweeps too
+            continue  # another publisher deletes it too
 
 
 @contextmanager

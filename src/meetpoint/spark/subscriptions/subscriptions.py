@@ -1,7 +1,7 @@
 """`Subscriptions`: a table of filters, and the index that it is compiled to.
 
-Nothing is lost silently: a row without a good id or filter is set aside with its reason, in `rejected`, and whoever
-matches is told how many there are.
+Nothing is lost silently: a row without a good id or filter is set aside with its reason, in `rejected`, and every match
+reports how many there are.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 
 from meetpoint.client.dialer import Token
 from meetpoint.client.sync import connect_sync
@@ -27,18 +29,18 @@ from meetpoint.matching import jobs
 from meetpoint.matching.io.events import format_of
 from meetpoint.matching.io.rejects import Reject, SourceError
 from meetpoint.spark.columns import check_choice, check_frame
-from meetpoint.spark.reader import BROKEN, CSV_OPTIONS, opened
+from meetpoint.spark.reader import BROKEN, CSV_OPTIONS, read_frame
 from meetpoint.spark.session import session
 from meetpoint.spark.subscriptions import compilation, store
 from meetpoint.spark.subscriptions.store import Version
 
-__all__ = ["ON_BAD", "Subscriptions", "is_temporary", "refuse_bad", "sample_rows"]
+__all__ = ["ON_BAD", "Subscriptions", "check_subscriptions", "is_temporary", "refuse_bad"]
 
 ON_BAD = ("warn", "error")
 SAMPLE_ROWS = 10_000
-"""Events that are looked at to tell which constraints few events satisfy."""
+"""The number of events that are examined to tell which constraints few events satisfy."""
 _temporary: set[str] = set()
-"""Directories that go when this process ends."""
+"""The directories that are removed when this process ends."""
 
 _log = logging.getLogger("meetpoint.spark")
 
@@ -46,13 +48,19 @@ _log = logging.getLogger("meetpoint.spark")
 class Subscriptions:
     """Filters under ids, from a DataFrame, from files, from brokers, or from a directory that they were compiled to.
 
-    Make them with `from_dataframe`, `read`, `from_network` or `open`. What needs the filters parsed (`count`,
-    `rejected`, `match`) compiles them when it is first asked for, into a directory that goes with this process;
-    `compile` says where.
+    Make them with `from_dataframe`, `read`, `from_network` or `open`. The members that need parsed filters (`count`,
+    `rejected`, `match`) compile them when they are first used, into a temporary directory; `compile` names another.
+
+        subscriptions = Subscriptions.read("alerts.csv").compile("/srv/alerts")
     """
 
     def __init__(
-        self, spark: Any, source: Any | None, id_type: str, schema: Schema | None, version: Version | None
+        self,
+        spark: SparkSession | None,
+        source: DataFrame | None,
+        id_type: str,
+        schema: Schema | None,
+        version: Version | None,
     ) -> None:
         self._spark = spark
         self._source = source
@@ -60,20 +68,26 @@ class Subscriptions:
         self._schema = schema
         self._version = version
 
-    # -- making --------------------------------------------------------------------------------------------------------
+    # -- constructors --------------------------------------------------------------------------------------------------
 
     @staticmethod
     def from_dataframe(
-        frame: Any,
+        frame: DataFrame,
         id: str = "id",  # noqa: A002
         where: str = "filter",
         subscriber: str | None = None,
         schema: Schema | None = None,
     ) -> Subscriptions:
-        """The rows of a DataFrame: `id`, `where` and `subscriber` name its columns.
+        """Take the rows of a DataFrame; `id`, `where` and `subscriber` name its columns.
 
-        Ids are strings or integers. `subscriber` says whose a filter is: `lint` compares only those of one. A `schema`
-        is what filters are checked against.
+        - `id`: strings or integers.
+        - `where`: the texts of the filters.
+        - `subscriber`: the owner of a filter: `lint` compares only those of one owner.
+        - `schema`: filters are checked against it.
+
+        Raise MeetpointError where a column is missing or of another type.
+
+            Subscriptions.from_dataframe(spark.table("alerts"), id="alert", where="condition")
         """
         check_frame(frame, "subscriptions")
         if frame.isStreaming:
@@ -87,14 +101,16 @@ class Subscriptions:
         return Subscriptions(frame.sparkSession, _selected(frame, id, where, subscriber), id_type, schema, None)
 
     @staticmethod
-    def read(path: str | os.PathLike[str], spark: Any = None, schema: Schema | None = None) -> Subscriptions:
-        """A .parquet, .jsonl or .csv with the columns id, filter and maybe subscriber.
+    def read(
+        path: str | os.PathLike[str], spark: SparkSession | None = None, schema: Schema | None = None
+    ) -> Subscriptions:
+        """Read a .parquet, .jsonl or .csv with the columns id, filter and maybe subscriber.
 
-        Lines that are no rows are set aside like bad filters.
+        Lines that are no rows are set aside like bad filters. Raise SourceError where the file or a column is missing.
         """
         where = os.fspath(path)
-        running = spark or session()
-        frame = _read(running, where)
+        spark = spark or session()
+        frame = _read(spark, where)
         for wanted in ("id", "filter"):
             if wanted not in frame.columns:
                 shown = ", ".join(name for name in frame.columns if name != BROKEN)
@@ -110,11 +126,14 @@ class Subscriptions:
         ca: str | os.PathLike[str] | None = None,
         owner: str | None = None,
         labels: Mapping[str, str] | None = None,
-        spark: Any = None,
+        spark: SparkSession | None = None,
     ) -> Subscriptions:
-        """All subscriptions of a network of brokers as they are now, or those of an owner, or with some labels.
+        """Take the current subscriptions of a network of brokers, all, or those of an owner or with some labels.
 
         Their ids are their names, their subscribers their owners. Filters are checked against the network's schema.
+        `token` and `ca` are those of `connect`.
+
+            Subscriptions.from_network("mp://localhost:7400", labels={"team": "risk"})
         """
         with connect_sync(url, token=token, ca=ca) as net:
             schema = net.schema()
@@ -128,12 +147,14 @@ class Subscriptions:
         return Subscriptions.from_dataframe(frame, subscriber="subscriber", schema=schema)
 
     @staticmethod
-    def open(directory: str | os.PathLike[str], version: int | None = None, spark: Any = None) -> Subscriptions:
-        """What was compiled to a directory: the current version, or one by its number."""
+    def open(
+        directory: str | os.PathLike[str], version: int | None = None, spark: SparkSession | None = None
+    ) -> Subscriptions:
+        """Open the current version in a directory that subscriptions were compiled to, or one by its number."""
         found = store.current(directory) if version is None else store.open_version(directory, version)
         return Subscriptions(spark, None, found.manifest.id_type, None, found)
 
-    # -- what there is -------------------------------------------------------------------------------------------------
+    # -- content -------------------------------------------------------------------------------------------------------
 
     @property
     def version(self) -> Version | None:
@@ -142,33 +163,32 @@ class Subscriptions:
 
     @property
     def compiled(self) -> Version:
-        """The same, compiled now if need be."""
+        """The compiled version, compiled now if there is none."""
         if self._version is None:
-            self._version = self._compile_to(_temporary_directory(), None, store.KEPT)
+            self._version = self._compile_to(_temporary_directory(), None, store.VERSIONS_KEPT)
         return self._version
 
     @property
     def count(self) -> int:
-        """How many subscriptions there are, without those set aside."""
+        """The number of subscriptions, without those set aside."""
         return self.compiled.manifest.subscriptions
 
     @property
-    def rejected(self) -> Any:
-        """A DataFrame of what was set aside: row, id, filter (as it was given) and reason."""
+    def rejected(self) -> DataFrame:
+        """A DataFrame of the rows that were set aside: row, id, filter (as it was given) and reason."""
         return self._session.createDataFrame(pq.read_table(self.compiled.rejected_path))
 
     @property
-    def filters(self) -> Any:
-        """A DataFrame of what was not: id, filter and subscriber."""
+    def filters(self) -> DataFrame:
+        """A DataFrame of the good subscriptions: id, filter and subscriber."""
         return self._session.createDataFrame(pq.read_table(self.compiled.filters_path))
 
     @property
     def id_type(self) -> str:
-        """Spark's name of the type of the ids."""
         return self._id_type
 
     def lint(self) -> LintReport:
-        """What is odd about the filters: refused, never or always true, duplicate, covered, outside the schema."""
+        """Report odd filters: refused, never or always true, duplicate, covered, or outside the schema."""
         rejects: list[Reject] = []
         report = jobs.lint(self._frame().drop("broken").toArrow(), schema=self._schema, rejects=rejects)
         nameless = len(rejects) - report.counts().get(Oddity.REFUSED, 0)
@@ -176,21 +196,25 @@ class Subscriptions:
             _log.warning("lint: %s rows have no good id or no filter: see rejected", f"{nameless:,}")
         return report
 
-    # -- compiling -----------------------------------------------------------------------------------------------------
+    # -- compilation ---------------------------------------------------------------------------------------------------
 
     def compile(
         self,
         directory: str | os.PathLike[str] | None = None,
-        sample: Any = None,
+        sample: DataFrame | pa.Table | None = None,
         *,
         on_bad: str = "warn",
-        keep: int = store.KEPT,
+        keep: int = store.VERSIONS_KEPT,
     ) -> Subscriptions:
         """Parse all filters in parallel, and publish an index of them as a new version in a directory.
 
-        `sample` are events like those to come, a DataFrame or an Arrow table: filters are then filed under what few of
-        them satisfy. `keep` is how many versions the directory holds. `on_bad="error"` publishes nothing where a row is
-        set aside.
+        - `directory`: a new or an existing one; None for a temporary one.
+        - `sample`: events like those to come, a DataFrame or an Arrow table: filters are then indexed by the
+          constraints that few of them satisfy.
+        - `on_bad`: "error" publishes nothing where a row is set aside, and raises MeetpointError.
+        - `keep`: the number of versions that the directory keeps.
+
+            subscriptions = subscriptions.compile("/srv/alerts", sample=events.limit(10_000))
         """
         where = _temporary_directory() if directory is None else directory
         rows = sample_rows(sample)
@@ -210,8 +234,8 @@ class Subscriptions:
             keep=keep,
         )
 
-    def _frame(self) -> Any:
-        """The rows with the columns that `compiling.parse` takes, good and bad."""
+    def _frame(self) -> DataFrame:
+        """Return the rows with the columns that `compilation.parse` takes, good and bad."""
         if self._source is not None:
             return self._source
         tables = [pq.read_table(path) for path in (self.compiled.filters_path, self.compiled.rejected_path)]
@@ -219,28 +243,37 @@ class Subscriptions:
         return _selected(self._session.createDataFrame(rows), "id", "filter", "subscriber")
 
     @property
-    def _session(self) -> Any:
+    def _session(self) -> SparkSession:
         return self._spark or session()
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------
 
 
+def check_subscriptions(given: object) -> None:
+    """Raise MeetpointError unless an argument is Subscriptions."""
+    if not isinstance(given, Subscriptions):
+        raise MeetpointError(
+            f"subscriptions: given an object of class {type(given).__name__}; make them with "
+            "Subscriptions.from_dataframe, read or open"
+        )
+
+
 def refuse_bad(count: int, reason: str) -> None:
-    """MeetpointError for subscriptions of which some were set aside, where that was not wanted."""
+    """Raise MeetpointError for subscriptions of which some were set aside, where that was not wanted."""
     raise MeetpointError(
         f"subscriptions: {count:,} cannot be used, the first because: {reason}; correct them, or leave on_bad='warn'"
     )
 
 
-def _checked_type(frame: Any, argument: str, name: str) -> str:
-    """Spark's name of a column's type; MeetpointError where there is no such column, or not one of its kind."""
+def _checked_type(frame: DataFrame, argument: str, name: str) -> str:
+    """Return Spark's name of a column's type; raise MeetpointError where the column is missing or of another type."""
     fields = [field for field in frame.schema.fields if field.name == name]
     if len(fields) != 1:
         near = get_close_matches(str(name), frame.columns, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"the columns are {', '.join(frame.columns)}"
-        told = "there are two columns" if fields else "there is no column"
-        raise MeetpointError(f"subscriptions: {told} {name!r}, which {argument}= names; {hint}")
+        problem = "there are two columns" if fields else "there is no column"
+        raise MeetpointError(f"subscriptions: {problem} {name!r}, which {argument}= names; {hint}")
     type_name = str(fields[0].dataType.simpleString()).partition(" ")[0].partition("(")[0]
     type_name = {"char": "string", "varchar": "string"}.get(type_name, type_name)
     wanted = ("string",) if argument == "where" else tuple(compilation.ID_TYPES)
@@ -253,14 +286,12 @@ def _checked_type(frame: Any, argument: str, name: str) -> str:
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def _selected(frame: Any, id_: str, where: str, subscriber: str | None) -> Any:
-    """The columns that `compiling.parse` takes; by their place, since Spark reads a dot in a name as a path."""
-    from pyspark.sql import functions as F  # noqa: N812
-
+def _selected(frame: DataFrame, id_: str, where: str, subscriber: str | None) -> DataFrame:
+    """Select the columns that `compilation.parse` takes, by their place: Spark reads a dot in a name as a path."""
     names = list(frame.columns)
     placed = frame.toDF(*(f"c{at}" for at in range(len(names))))
 
-    def column(name: str | None) -> Any:
+    def column(name: str | None) -> Column:
         return F.lit(None) if name is None else F.col(f"c{names.index(name)}")
 
     broken = column(BROKEN if BROKEN in names else None)
@@ -272,23 +303,22 @@ def _selected(frame: Any, id_: str, where: str, subscriber: str | None) -> Any:
     )
 
 
-def _read(spark: Any, path: str) -> Any:
-    """The rows of a file or folder; lines that are no rows have only a text in the column for broken ones."""
-    from pyspark.sql import types
-
-    kind = format_of(path.rstrip("/"))  # whether it is there only Spark knows
+def _read(spark: SparkSession, path: str) -> DataFrame:
+    """Return the rows of a file or folder; a line that is no row has only its text, in the column for broken lines."""
+    kind = format_of(path.rstrip("/"))  # only Spark can tell whether the path exists
     if kind == "parquet":
-        return opened(path, spark.read.parquet)
+        return read_frame(path, spark.read.parquet)
     if kind == "jsonl":
-        return opened(path, lambda where: spark.read.json(where, columnNameOfCorruptRecord=BROKEN))
-    header = opened(path, lambda where: spark.read.options(**CSV_OPTIONS).csv(where)).columns
-    columns = types.StructType([types.StructField(name, types.StringType()) for name in (*header, BROKEN)])
-    # all as text: an id that looks like a number is still a name
-    return opened(path, lambda where: spark.read.schema(columns).options(**CSV_OPTIONS).csv(where, enforceSchema=False))
+        return read_frame(path, lambda where: spark.read.json(where, columnNameOfCorruptRecord=BROKEN))
+    header = read_frame(path, lambda where: spark.read.options(**CSV_OPTIONS).csv(where)).columns
+    columns = T.StructType([T.StructField(name, T.StringType()) for name in (*header, BROKEN)])
+    # All columns as texts: an id 007 must not become the number 7.
+    return read_frame(
+        path, lambda where: spark.read.schema(columns).options(**CSV_OPTIONS).csv(where, enforceSchema=False)
+    )
 
 
-def sample_rows(sample: Any) -> pa.Table | None:
-    """Some events, from a DataFrame or an Arrow table."""
+def sample_rows(sample: DataFrame | pa.Table | None) -> pa.Table | None:
     if sample is None or isinstance(sample, pa.Table):
         return sample
     check_frame(sample, "sample")
@@ -298,7 +328,7 @@ def sample_rows(sample: Any) -> pa.Table | None:
 
 
 def _temporary_directory() -> str:
-    """A directory that goes when this process ends."""
+    """Make a directory that is removed when this process ends."""
     directory = tempfile.mkdtemp(prefix="meetpoint-index-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     _temporary.add(directory)
@@ -306,5 +336,5 @@ def _temporary_directory() -> str:
 
 
 def is_temporary(version: Version) -> bool:
-    """Whether a version goes when this process ends."""
+    """Return whether a version is removed when this process ends."""
     return version.directory in _temporary

@@ -19,7 +19,7 @@ from meetpoint.errors import MeetpointError
 from meetpoint.language import Attribute, Schema, Type
 from meetpoint.language.events.arrow import attributes_from_arrow, attributes_to_arrow
 from meetpoint.matching.io.rejects import Reject, SourceError
-from meetpoint.spark.streaming.sinks import Delivered, deliver
+from meetpoint.spark.streaming.sinks import DeliveryResult, deliver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +64,7 @@ def texts(path: Path) -> list[str]:
 
 def test_parquet_holds_every_row_and_says_how_many(spark: SparkSession, hits: Any, tmp_path: Path) -> None:
     path = tmp_path / "hits.parquet"
-    assert deliver(hits, path) == Delivered(len(ROWS), str(path), "parquet")
+    assert deliver(hits, path) == DeliveryResult(len(ROWS), str(path), "parquet")
     assert (path / "_SUCCESS").exists()
     read = spark.read.parquet(str(path)).coalesce(1).toArrow()
     assert sorted(map(repr, attributes_from_arrow(read))) == sorted(map(repr, ROWS))
@@ -74,7 +74,7 @@ def test_parquet_holds_every_row_and_says_how_many(spark: SparkSession, hits: An
 def test_texts_are_read_back_exactly(hits: Any, tmp_path: Path, ending: str, format_: str) -> None:
     path = tmp_path / f"hits.{ending}"
     delivered = deliver(hits.coalesce(1), path)
-    assert delivered == Delivered(len(ROWS), str(path), format_)
+    assert delivered == DeliveryResult(len(ROWS), str(path), format_)
     [part] = path.glob("part-*")
     whole = tmp_path / f"whole.{ending}"
     part.rename(whole)
@@ -132,7 +132,7 @@ def test_options_win(hits: Any, tmp_path: Path) -> None:
 
 
 def test_any_sink_of_spark_will_do(hits: Any) -> None:
-    assert deliver(hits, None, format="noop", mode="append") == Delivered(len(ROWS), None, "noop")
+    assert deliver(hits, None, format="noop", mode="append") == DeliveryResult(len(ROWS), None, "noop")
 
 
 # -- refused before any job --------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_a_stream_or_no_frame_is_refused(spark: SparkSession, tmp_path: Path) ->
     with pytest.raises(MeetpointError, match=r"the DataFrame is a stream; use stream\(…\)"):
         deliver(spark.readStream.format("rate").load(), tmp_path / "x.parquet")
     with pytest.raises(MeetpointError, match="hits: given an object of class list"):
-        deliver([1], tmp_path / "x.parquet")
+        deliver([1], tmp_path / "x.parquet")  # type: ignore[arg-type]
 
 
 def test_what_a_job_dies_of_is_not_taken_for_a_bad_path(untouchable: Any, tmp_path: Path) -> None:

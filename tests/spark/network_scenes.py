@@ -14,7 +14,7 @@ from meetpoint.broker.config import Archiving
 from meetpoint.client import SyncDelivery, SyncSubscription
 from meetpoint.language.events.json import attributes_from_json
 from meetpoint.local_network import Local
-from meetpoint.spark.network.source import LiveStreamReader, MeetpointDataSource
+from meetpoint.spark.network.source import MeetpointDataSource, StreamReader
 
 PATIENCE_S = 180.0
 """How long a test waits for what must come."""
@@ -42,21 +42,21 @@ def publish(url: str, numbers: Iterable[int], **more: Any) -> None:
         net.publish_many({"n": n, "symbol": "ABC"[n % 3], **more} for n in numbers)
 
 
-def stream_reader(**options: str) -> LiveStreamReader:
+def stream_reader(**options: str) -> StreamReader:
     """What Spark has in its driver."""
     source = MeetpointDataSource(options)
     reader = source.streamReader(source.schema())
-    assert isinstance(reader, LiveStreamReader)
+    assert isinstance(reader, StreamReader)
     return reader
 
 
-def rows_between(reader: LiveStreamReader, start: Any, end: Any) -> list[dict[str, Any]]:
+def rows_between(reader: StreamReader, start: Any, end: Any) -> list[dict[str, Any]]:
     """The rows of one batch, as workers read them; offsets as they are in a checkpoint."""
     start, end = json.loads(json.dumps(start)), json.loads(json.dumps(end))
     return [row for part in reader.partitions(start, end) for batch in reader.read(part) for row in batch.to_pylist()]
 
 
-def all_batches(reader: LiveStreamReader, start: Any) -> Iterator[tuple[Any, list[dict[str, Any]]]]:
+def all_batches(reader: StreamReader, start: Any) -> Iterator[tuple[Any, list[dict[str, Any]]]]:
     """Batch after batch, until nothing is new."""
     limit = reader.getDefaultReadLimit()
     while (end := reader.latestOffset(start, limit)) != start:

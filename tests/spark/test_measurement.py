@@ -29,7 +29,7 @@ from meetpoint.matching.keys.key_plan import KeyPlan, Statistics
 from meetpoint.matching.keys.meet_keys import KeySort, MeetKey
 from meetpoint.matching.scan import Scan
 from meetpoint.spark.statistics import measurement
-from meetpoint.spark.statistics.measurement import Measured, measure
+from meetpoint.spark.statistics.measurement import Measurement, measure
 from meetpoint.spark.subscriptions.subscriptions import Subscriptions
 from tests.matching.test_feedback import candidates
 from tests.workloads import START, TYPES, random_events, random_filter
@@ -82,7 +82,7 @@ class Case:
         self.events = spark.createDataFrame(self.table).repartition(3)
         self.subscriptions = spark.createDataFrame(asked).repartition(2)
         self.hits = spark.createDataFrame(hits)
-        self.measured: Measured = measure(self.events, self.subscriptions, self.hits, top=7)
+        self.measured: Measurement = measure(self.events, self.subscriptions, self.hits, top=7)
 
     def values(self, name: str) -> list[Any]:
         return [value for row in self.rows if (value := find(row, split_name(name))) is not None]

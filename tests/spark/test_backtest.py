@@ -18,7 +18,7 @@ from meetpoint.language import Attribute, Attributes, Schema, Type, parse_filter
 from meetpoint.language.events.arrow import attributes_to_arrow
 from meetpoint.matching.backtest import SAMPLES_MAX, Backtest
 from meetpoint.spark.columns import spark_schema
-from meetpoint.spark.matching.backtest import _added_up, _Part, backtest
+from meetpoint.spark.matching.backtest import _PartialBacktest, _sum_parts, backtest
 from tests.workloads import TYPES, random_events, random_filter
 
 if TYPE_CHECKING:
@@ -146,15 +146,17 @@ def test_events_without_a_time_are_counted(spark: SparkSession) -> None:
 
 def test_parts_add_up_in_any_grouping() -> None:
     parts = [
-        _Part(Backtest("x", n, 1, Counter({f"c{n % 3}": n}), {START + timedelta(hours=n % 4): (n, 1)}), {n % 5: n})
+        _PartialBacktest(
+            Backtest("x", n, 1, Counter({f"c{n % 3}": n}), {START + timedelta(hours=n % 4): (n, 1)}), {n % 5: n}
+        )
         for n in range(1, 40)
     ]
     whole = parts[0]
     for part in parts[1:]:
         whole = whole + part
-    assert _added_up(parts) == whole
-    assert _added_up(reversed(parts)) == whole
-    assert _added_up([]) is None
+    assert _sum_parts(parts) == whole
+    assert _sum_parts(reversed(parts)) == whole
+    assert _sum_parts([]) is None
 
 
 # -- refused before any job --------------------------------------------------------------------------------------------
@@ -221,7 +223,7 @@ def test_streams_and_what_is_no_frame_are_refused(spark: SparkSession) -> None:
     with pytest.raises(EventError, match="the DataFrame is a stream; backtest a table"):
         backtest("value > 1", spark.readStream.format("rate").load())
     with pytest.raises(MeetpointError, match="events: given an object of class list"):
-        backtest("i > 1", [{"i": 2}])
+        backtest("i > 1", [{"i": 2}])  # type: ignore[arg-type]
 
 
 def test_times_that_are_all_null_are_an_error_as_in_one_process(spark: SparkSession) -> None:

@@ -20,10 +20,10 @@ from meetpoint.language import parse_filter
 from meetpoint.matching import Scan
 from meetpoint.spark import Subscriptions, match, register
 from tests.processes.fleet import Fleet
-from tests.spark import live_job
-from tests.spark.live_job import ALERTS, SCHEMA
-from tests.spark.live_scenes import PATIENCE_S, all_before_markers, brokers
+from tests.spark import network_job
 from tests.spark.lives import Life
+from tests.spark.network_job import ALERTS, SCHEMA
+from tests.spark.network_scenes import PATIENCE_S, all_before_markers, brokers
 from tests.tiers import SOAK
 
 KILLS = 6 if SOAK else 1
@@ -90,7 +90,7 @@ def test_what_comes_out_is_what_brokers_and_the_oracle_match_and_a_restart_goes_
         for upto in (60, 70):
             if upto > 60:
                 net.publish_many(event(n) for n in range(60, upto))
-            query = live_job.start(spark, tmp_path, here.url, 40, availableNow=True)
+            query = network_job.start(spark, tmp_path, here.url, 40, availableNow=True)
             assert query.awaitTermination(PATIENCE_S)
             read = [progress["numInputRows"] for progress in query.recentProgress]
             assert sum(read) == (60 if upto == 60 else 10)
@@ -135,7 +135,7 @@ def test_the_guides_stream_does_what_the_guide_says(spark: Any, tmp_path: Path) 
 
 @contextmanager
 def living(*arguments: Any) -> Iterator[Life]:
-    life = Life("tests.spark.live_job", *arguments)
+    life = Life("tests.spark.network_job", *arguments)
     try:
         yield life
     finally:

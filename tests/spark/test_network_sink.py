@@ -26,10 +26,10 @@ from meetpoint.client.sync import SyncDelivery, SyncSubscription
 from meetpoint.errors import EventError, MeetpointError
 from meetpoint.local_network import Local
 from meetpoint.security import Rights
-from meetpoint.spark.network.options import Options
-from meetpoint.spark.network.sink import SINK_OPTIONS, LiveWriter, Sink, Staging
+from meetpoint.spark.network.options import QueryOptions
+from meetpoint.spark.network.sink import SINK_OPTIONS, SinkSettings, StagingFolder, StreamWriter
 from tests.security.authorities import TestAuthority
-from tests.spark.live_scenes import PATIENCE_S, all_before_markers, brokers, until
+from tests.spark.network_scenes import PATIENCE_S, all_before_markers, brokers, until
 from tests.tiers import SOAK
 
 KILLS = 40 if SOAK else 2
@@ -38,7 +38,7 @@ BEYOND = 1_000_000
 COLUMNS = spark.StructType().add("n", "long").add("at", "timestamp")
 
 
-def writer(here: Local, folder: Path, columns: spark.StructType = COLUMNS, **options: str) -> LiveWriter:
+def writer(here: Local, folder: Path, columns: spark.StructType = COLUMNS, **options: str) -> StreamWriter:
     given = {
         "url": here.url,
         "publisher": "job",
@@ -46,7 +46,7 @@ def writer(here: Local, folder: Path, columns: spark.StructType = COLUMNS, **opt
         "timeout": str(PATIENCE_S),
         **options,
     }
-    return LiveWriter(Sink.of(Options(given, SINK_OPTIONS), columns))
+    return StreamWriter(SinkSettings.of(QueryOptions(given, SINK_OPTIONS), columns))
 
 
 def rows(*numbers: int) -> pa.RecordBatch:
@@ -54,7 +54,7 @@ def rows(*numbers: int) -> pa.RecordBatch:
     return pa.record_batch({"n": list(numbers), "at": pa.array([at] * len(numbers), pa.timestamp("us", tz="UTC"))})
 
 
-def commit(to: LiveWriter, number: int, *batches: pa.RecordBatch) -> None:
+def commit(to: StreamWriter, number: int, *batches: pa.RecordBatch) -> None:
     to.commit([to.write(iter([batch])) for batch in batches], number)
 
 
@@ -99,17 +99,17 @@ def test_a_commit_that_is_cut_short_goes_on_with_the_rows_that_it_had(
     with mp.local(brokers=2) as here, here.connect_sync() as net:
         subscription = net.subscribe("n >= 0")
         commit(writer(here, tmp_path), 0, rows(0))
-        whole = getattr(Staging, cut)
+        whole = getattr(StagingFolder, cut)
 
-        def put(self: Staging, what: Any) -> None:
+        def put(self: StagingFolder, what: Any) -> None:
             if cut == "put_batch":  # after it, and before anything is published
                 whole(self, what)
             raise CutError
 
-        monkeypatch.setattr(Staging, cut, put)
+        monkeypatch.setattr(StagingFolder, cut, put)
         with pytest.raises(CutError):
             commit(writer(here, tmp_path), 1, rows(1, 2))
-        monkeypatch.setattr(Staging, cut, whole)
+        monkeypatch.setattr(StagingFolder, cut, whole)
         commit(writer(here, tmp_path), 1, rows(2, 1, 99))
         commit(writer(here, tmp_path), 2, rows(3))
         assert came(all_of(here, subscription, 4)) == [0, 1, 2, 3]
@@ -120,10 +120,10 @@ def test_where_a_batch_goes_on_is_not_guessed_while_a_broker_is_away(
 ) -> None:
     with brokers(tmp_path, 2, scheme="flood") as here, mp.connect_sync(here.url_of(0)) as net:
         subscription = net.subscribe("n >= 0")
-        put_state = Staging.put_state
+        put_state = StagingFolder.put_state
         with monkeypatch.context() as patched:
             patched.setattr(
-                Staging, "put_state", lambda self, state: _cut() if state.done == 0 else put_state(self, state)
+                StagingFolder, "put_state", lambda self, state: _cut() if state.done == 0 else put_state(self, state)
             )
             with pytest.raises(CutError):
                 commit(writer(here, tmp_path), 0, rows(1, 2))
@@ -157,7 +157,7 @@ def test_drivers_and_brokers_are_killed_and_each_row_is_one_event(tmp_path: Path
     (tmp_path / "job").mkdir()
     with brokers(tmp_path, scheme="flood") as here, here.connect_sync(timeout=PATIENCE_S) as net:
         subscription = net.subscribe("n >= 0", durable="all")
-        command = [sys.executable, "-m", "tests.spark.live_commit", str(tmp_path / "job"), here.url]
+        command = [sys.executable, "-m", "tests.spark.network_commit", str(tmp_path / "job"), here.url]
         command += [str(batches), str(size)]
         for kill in range(KILLS):
             with subprocess.Popen(command) as process:
@@ -206,7 +206,7 @@ def test_rows_that_brokers_refuse_are_tried_again_or_put_aside(tmp_path: Path) -
         commit(writer(here, tmp_path / "a", token=all_), 0, rows(99))
         assert came(all_of(here, subscription, 4, token=all_)) == [1, 2, 10, 11]
         (tmp_path / "token").write_text(few)
-        letters = {"deadLetters": str(tmp_path / "dead"), "tokenFile": str(tmp_path / "token")}
+        letters: dict[str, Any] = {"deadLetters": str(tmp_path / "dead"), "tokenFile": str(tmp_path / "token")}
         commit(writer(here, tmp_path / "b", **letters), 0, rows(3, 10, 4))
         commit(writer(here, tmp_path / "b", **letters), 1, rows(5))
         assert came(all_of(here, subscription, 3, token=all_)) == [3, 4, 5]

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from meetpoint.archive import compaction, read_accepted
-from meetpoint.archive.compaction import GRACE_S, closed_hours, expired_hours, forget_hour, merge_hour, sweep_forgotten
-from meetpoint.archive.parts import MERGED, WRITING, hours, list_parts
-from meetpoint.archive.reader import ArchiveShelf
+from meetpoint.archive.compaction import GRACE_S, closed_hours, expired_hours, merge_hour, remove_hour, sweep_removed
+from meetpoint.archive.parts import MERGED, WRITING, hour_folders, list_parts
+from meetpoint.archive.reader import ArchiveReader
 from tests.archive.forking import PROCESSES
 from tests.archive.test_archive import BEGIN, HOMES, SCHEMA, accepted, archive, keys
 
@@ -64,7 +64,7 @@ def test_an_hour_that_is_over_has_a_file_for_each_stream_and_kind_of_columns(
 ) -> None:
     wanted = filled()
     before = {(each.key, each.at_us): each.event for each in read_accepted(tmp_path)}
-    first, second = hours(tmp_path)
+    first, second = hour_folders(tmp_path)
     files = len(list(list_parts(tmp_path)))
     told = merge_hour(first)
     assert told.files_before > told.files_after == 3
@@ -82,7 +82,7 @@ def test_an_hour_that_is_over_has_a_file_for_each_stream_and_kind_of_columns(
 
 def test_a_broker_serves_the_same_before_and_after(tmp_path: Path, filled: Callable[..., list[int]]) -> None:
     filled()
-    shelf = ArchiveShelf(tmp_path)
+    shelf = ArchiveReader(tmp_path)
 
     def read() -> list[int]:
         found: list[int] = []
@@ -95,7 +95,7 @@ def test_a_broker_serves_the_same_before_and_after(tmp_path: Path, filled: Calla
 
     before = read()
     assert sorted(before) == list(range(1, 300)), "numbers begin with 1"
-    for hour in hours(tmp_path):
+    for hour in hour_folders(tmp_path):
         merge_hour(hour)
         assert read() == before
         merge_hour(hour, hour.stat().st_mtime + GRACE_S + 1)
@@ -104,15 +104,15 @@ def test_a_broker_serves_the_same_before_and_after(tmp_path: Path, filled: Calla
 
 def test_only_hours_that_are_over_and_old_ones_go(tmp_path: Path, filled: Callable[..., list[int]]) -> None:
     filled()
-    first, second = hours(tmp_path)
+    first, second = hour_folders(tmp_path)
     assert closed_hours(tmp_path, HOUR_END + GRACE_S - 1) == []
     assert closed_hours(tmp_path, HOUR_END + GRACE_S) == [first]
     day = 86_400.0
     assert expired_hours(tmp_path, day, HOUR_END + day - 1) == []
     assert expired_hours(tmp_path, day, HOUR_END + day) == [first]
-    forget_hour(first)
-    forget_hour(first)
-    assert hours(tmp_path) == [second]
+    remove_hour(first)
+    remove_hour(first)
+    assert hour_folders(tmp_path) == [second]
 
 
 def merge_some_steps(hour: Path, steps: int) -> None:
@@ -128,7 +128,7 @@ def merge_some_steps(hour: Path, steps: int) -> None:
 
         return step
 
-    for module, name in ((os, "replace"), (compaction, "write_synced"), (compaction, "sync_folder")):
+    for module, name in ((os, "replace"), (compaction, "write_synced"), (compaction, "sync_path")):
         setattr(module, name, counted(getattr(module, name)))
     merge_hour(hour)
 
@@ -138,7 +138,7 @@ def test_a_run_that_is_cut_short_leaves_what_was_there(
     tmp_path: Path, filled: Callable[..., list[int]], steps: int
 ) -> None:
     wanted = filled(100)
-    (hour,) = hours(tmp_path)
+    (hour,) = hour_folders(tmp_path)
     cut_short = PROCESSES.Process(target=merge_some_steps, args=(hour, steps))
     cut_short.start()
     cut_short.join()
@@ -156,7 +156,7 @@ def merge_again_and_again(hour: Path) -> None:
 
 def test_runs_at_the_same_time_do_not_disturb_each_other(tmp_path: Path, filled: Callable[..., list[int]]) -> None:
     wanted = filled(200)
-    (hour,) = hours(tmp_path)
+    (hour,) = hour_folders(tmp_path)
     runs = [PROCESSES.Process(target=merge_again_and_again, args=(hour,)) for _ in range(3)]
     for each in runs:
         each.start()
@@ -188,7 +188,7 @@ def merge_and_tell(hour: Path, told: Connection) -> None:
 
 def test_an_hour_that_is_being_merged_is_left_alone_by_others(tmp_path: Path, filled: Callable[..., list[int]]) -> None:
     filled(100)
-    (hour,) = hours(tmp_path)
+    (hour,) = hour_folders(tmp_path)
     handle = os.open(hour, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
     hears, tells = PROCESSES.Pipe(duplex=False)
@@ -210,7 +210,7 @@ def test_what_comes_late_to_an_hour_is_merged_too_and_never_into_a_file_of_its_n
     held = archive(tmp_path)
     held.write([accepted(1), accepted(2)], None)
     held.write([accepted(8), accepted(9)], None)
-    (hour,) = hours(tmp_path)
+    (hour,) = hour_folders(tmp_path)
     assert merge_hour(hour).files_after == 1
     held.write([accepted(5)], None)
     assert merge_hour(hour).files_after == 2, "numbers 1 to 9 are the name of a file that is there"
@@ -224,24 +224,24 @@ def test_what_comes_late_to_an_hour_is_merged_too_and_never_into_a_file_of_its_n
 
 def test_what_a_run_left_that_was_cut_short_is_swept_up(tmp_path: Path, filled: Callable[..., list[int]]) -> None:
     filled()
-    first, second = hours(tmp_path)
+    first, second = hour_folders(tmp_path)
     for name in (f"merging.{second.name}.1234", f"merging.{second.name}.json"):
         (tmp_path / WRITING / name).write_bytes(b"half")
     merge_hour(second)
-    forget_hour(first)
+    remove_hour(first)
     assert len(list((tmp_path / WRITING).iterdir())) == 1, "it is not there for readers, but its files still are"
-    sweep_forgotten(tmp_path)
+    sweep_removed(tmp_path)
     assert list((tmp_path / WRITING).iterdir()) == []
 
 
 def test_a_copy_of_an_archive_without_empty_folders_is_one(tmp_path: Path, filled: Callable[..., list[int]]) -> None:
     filled()
-    first, second = hours(tmp_path)
+    first, second = hour_folders(tmp_path)
     (tmp_path / WRITING).rmdir()
     assert merge_hour(second).files_after < 5
     (tmp_path / WRITING).rmdir()
-    forget_hour(first)
-    assert hours(tmp_path) == [second]
+    remove_hour(first)
+    assert hour_folders(tmp_path) == [second]
 
 
 def test_a_merged_file_is_read_a_page_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +251,7 @@ def test_a_merged_file_is_read_a_page_at_a_time(tmp_path: Path, monkeypatch: pyt
     held = archive(tmp_path)
     for begin in range(1, 1001, 10):
         held.write([accepted(number) for number in range(begin, begin + 10)], None)
-    (hour,) = hours(tmp_path)
+    (hour,) = hour_folders(tmp_path)
     assert merge_hour(hour).files_after == 1
     (part,) = list_parts(tmp_path)
     assert pq.ParquetFile(part.path).num_row_groups >= 20
@@ -264,6 +264,6 @@ def test_a_merged_file_is_read_a_page_at_a_time(tmp_path: Path, monkeypatch: pyt
             yield batch
 
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", counted)
-    page = ArchiveShelf(tmp_path).page((HOMES[0], 1), 100, 1000, 0, lambda tenant, event: True)
+    page = ArchiveReader(tmp_path).page((HOMES[0], 1), 100, 1000, 0, lambda tenant, event: True)
     assert ([row.number for row in page.rows], page.reached) == (list(range(101, 121)), 120)
     assert sum(read) <= 100, "what the next pages have is not read for this one"

@@ -454,7 +454,7 @@ def test_arguments_that_do_not_fit_are_refused_before_any_job(
 
 def test_what_is_no_frame_or_no_schema_is_refused(spark: SparkSession) -> None:
     with pytest.raises(MeetpointError, match="events: given an object of class list"):
-        validate([{"x": 1}], TRADES)
+        validate([{"x": 1}], TRADES)  # type: ignore[arg-type]
     with pytest.raises(SchemaError, match="schema: given an object of class str; give a Schema"):
         validate(untouchable(spark, COLUMNS), "trades.yaml")  # type: ignore[arg-type]
     with pytest.raises(SchemaError, match="schema: it has no attributes"):

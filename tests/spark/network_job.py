@@ -1,4 +1,4 @@
-"""A stream between brokers that tests kill: `python -m tests.spark.live_job FOLDER URL [availableNow]`.
+"""A stream between brokers that tests kill: `python -m tests.spark.network_job FOLDER URL [availableNow]`.
 
 Live in, Spark between, live out: what is published as `in` is matched against the alerts of the network, and each match
 is published as `out`. It says FOLDER/started once the stream runs.

@@ -27,10 +27,10 @@ from meetpoint.language import parse_filter
 from meetpoint.language.events.json import attributes_from_json
 from meetpoint.matching import Scan
 from meetpoint.spark.network import planner
-from meetpoint.spark.network.planner import UNHOSTED_S, Place, Watch, advance, ranges_between
-from meetpoint.spark.network.source import LiveReader, LiveStreamReader, MeetpointDataSource, columns_of
+from meetpoint.spark.network.planner import UNHOSTED_S, ArchivedStream, StreamTracker, advance, ranges_between
+from meetpoint.spark.network.source import MeetpointDataSource, StreamReader, TableReader, columns_of
 from tests.broker.talking import broker
-from tests.spark.live_scenes import (
+from tests.spark.network_scenes import (
     SCHEMA,
     all_batches,
     brokers,
@@ -49,8 +49,8 @@ def offset(**streams: int) -> dict[str, Any]:
     return {"since_us": 0, "read_us": 5, "streams": {str(place_of(name)): n for name, n in streams.items()}}
 
 
-def place_of(name: str) -> Place:
-    return Place(name, HOME, 1)
+def place_of(name: str) -> ArchivedStream:
+    return ArchivedStream(name, HOME, 1)
 
 
 # -- offsets -----------------------------------------------------------------------------------------------------------
@@ -85,22 +85,22 @@ def told(archive: str, *streams: Stream) -> StreamsAre:
 
 
 def test_a_stream_goes_as_far_as_its_host_says_and_one_whose_host_is_away_waits() -> None:
-    watch, place = Watch(), place_of("x")
+    watch, place = StreamTracker(), place_of("x")
     hosted, listed = Stream(HOME, 1, True, 9, 7), Stream(HOME, 1, False, 8, 8)
-    found = watch.look({A: told("x", listed), B: told("x", hosted)}, True, 0.0)
+    found = watch.update({A: told("x", listed), B: told("x", hosted)}, True, 0.0)
     assert found == {place: (9, 7, (B, A))}
     for now in (0.0, UNHOSTED_S, 10 * UNHOSTED_S):
-        assert watch.look({A: told("x", listed)}, False, now)[place].archived is None
+        assert watch.update({A: told("x", listed)}, False, now)[place].archived is None
 
 
 @pytest.mark.parametrize("is_all", [True, False])
 def test_a_stream_that_nobody_hosts_any_more_is_over_after_a_while(is_all: bool) -> None:
-    watch, place = Watch(), place_of("x")
+    watch, place = StreamTracker(), place_of("x")
     # Where not all brokers answer it is known by another stream of the home, which is hosted.
     elsewhere = () if is_all else (Stream(HOME, 2, True, 1, 1),)
 
     def archived(last: int, now: float) -> int | None:
-        return watch.look({A: told("x", Stream(HOME, 1, False, last, last), *elsewhere)}, is_all, now)[place].archived
+        return watch.update({A: told("x", Stream(HOME, 1, False, last, last), *elsewhere)}, is_all, now)[place].archived
 
     assert archived(5, 0.0) is None
     assert archived(5, UNHOSTED_S - 0.1) is None
@@ -157,7 +157,7 @@ def test_latest_a_moment_and_earliest(tmp_path: Path) -> None:
             reader.prepareForTriggerAvailableNow()
             assert numbers_of(row for _, rows in all_batches(reader, start) for row in rows) == list(wanted)
             reader.stop()
-        table = LiveReader(MeetpointDataSource({"url": here.url})._asked())
+        table = TableReader(MeetpointDataSource({"url": here.url})._asked())
         rows = [row for part in table.partitions() for batch in table.read(part) for row in batch.to_pylist()]
         assert numbers_of(rows) == list(range(30))
         assert len({(row["home"], row["stream"], row["number"]) for row in rows}) == 30
@@ -185,7 +185,7 @@ def test_columns_follow_the_schema_and_what_does_not_fit_is_not_lost(tmp_path: P
         assert str(rows[2]["attributes"]["order"]["price"]) == "1.00"
         (tmp_path / "other.yaml").write_text("attributes:\n  n: {type: integer}\n  colour: {type: string}\n")
         other = MeetpointDataSource({"url": here.url, "schema": str(tmp_path / "other.yaml")})
-        assert [field.name for field in other.schema()["attributes"].dataType] == ["n", "colour"]
+        assert other.schema()["attributes"].dataType.simpleString() == "struct<n:bigint,colour:string>"
 
 
 def test_attributes_that_are_declared_while_a_query_runs_cost_it_nothing_that_it_has_columns_for(
@@ -248,12 +248,12 @@ def test_a_task_whose_broker_died_reads_from_another_and_else_says_so(tmp_path: 
         assert numbers_of(rows) == list(range(30)), "brokers share the folder"
         here.stop_broker(1, drain=False)
         here.stop_broker(0, drain=False)
-        soon = msgspec.structs.replace(reader._query.reach, timeout_s=1.0)
+        soon = msgspec.structs.replace(reader._query.connection, timeout_s=1.0)
         for part in parts:
-            part.task = msgspec.structs.replace(part.task, reach=soon)
+            part.task = msgspec.structs.replace(part.task, connection=soon)
         with pytest.raises(NetworkError, match=r"from number 1 on could not be read within 1 s: .*; start the query"):
             [batch for part in parts for batch in reader.read(part)]
-        going_on = LiveStreamReader(msgspec.structs.replace(reader._query, reach=soon))
+        going_on = StreamReader(msgspec.structs.replace(reader._query, connection=soon))
         with pytest.raises(NetworkError, match="no broker has answered for 1 s"):
             until(lambda: going_on.latestOffset(start, ReadAllAvailable()) != start, "never")
         reader.stop()
@@ -337,7 +337,7 @@ def test_columns_of_ones_own_and_networks_without_an_archive_are_refused(tmp_pat
         with pytest.raises(NetworkError, match="this broker keeps no archive"):
             stream_reader(url=here.url).initialOffset()
         with pytest.raises(MeetpointError, match="a table has nothing since latest"):
-            LiveReader(MeetpointDataSource({"url": here.url, "since": "latest"})._asked()).partitions()
+            TableReader(MeetpointDataSource({"url": here.url, "since": "latest"})._asked()).partitions()
 
 
 def test_a_token_is_read_on_the_driver_and_goes_along(tmp_path: Path) -> None:
@@ -348,5 +348,5 @@ def test_a_token_is_read_on_the_driver_and_goes_along(tmp_path: Path) -> None:
         reader.prepareForTriggerAvailableNow()
         start = reader.initialOffset()
         parts = reader.partitions(start, json.loads(json.dumps(reader.latestOffset(start, ReadAllAvailable()))))
-        assert [(part.task.reach.token, part.task.reach.token_file) for part in parts] == [("secret", "")]
+        assert [(part.task.connection.token, part.task.connection.token_file) for part in parts] == [("secret", "")]
         reader.stop()

@@ -16,7 +16,7 @@ from meetpoint.security import Rights
 from meetpoint.spark import Subscriptions, register
 from tests.broker.securing import tls_of
 from tests.security.authorities import TestAuthority
-from tests.spark.live_scenes import PATIENCE_S, all_before_markers, brokers
+from tests.spark.network_scenes import PATIENCE_S, all_before_markers, brokers
 
 EVENTS = 30
 MARKER = {"kind": "out", "n": 1_000_000}

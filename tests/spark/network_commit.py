@@ -1,4 +1,4 @@
-"""A query that tests kill, without Spark: `python -m tests.spark.live_commit FOLDER URL BATCHES ROWS`.
+"""A query that tests kill, without Spark: `python -m tests.spark.network_commit FOLDER URL BATCHES ROWS`.
 
 It does what Spark does with a sink: batch after batch is written and committed, and one whose commit is not in
 Spark's own log is run again, with rows that are not quite the same.
@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from meetpoint.language import Attribute, Schema, Type
 from meetpoint.spark.columns import spark_schema
-from meetpoint.spark.network.options import Options
-from meetpoint.spark.network.sink import SINK_OPTIONS, LiveWriter, Sink
+from meetpoint.spark.network.options import QueryOptions
+from meetpoint.spark.network.sink import SINK_OPTIONS, SinkSettings, StreamWriter
 
 COLUMNS = spark_schema(Schema((Attribute("n", Type.INTEGER), Attribute("run", Type.INTEGER))))
 
@@ -24,7 +24,7 @@ def main(folder: Path, url: str, batches: int, rows: int) -> None:
     log = folder / "commits"
     options = {"url": url, "publisher": "job", "checkpointLocation": str(folder)}
     for number in range(int(log.read_text()) if log.exists() else 0, batches):
-        writer = LiveWriter(Sink.of(Options(options, SINK_OPTIONS), COLUMNS))
+        writer = StreamWriter(SinkSettings.of(QueryOptions(options, SINK_OPTIONS), COLUMNS))
         taken = range(number * rows, (number + 1) * rows)
         table = pa.record_batch({"n": list(taken), "run": [time.time_ns()] * rows})
         writer.commit([writer.write(iter([table.slice(0, 5)])), writer.write(iter([table.slice(5)]))], number)
