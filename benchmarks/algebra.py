@@ -1,4 +1,4 @@
-"""How fast filters are compared: `python -m benchmarks.algebra [--filters N] [--json]`.
+"""The speed of comparing filters: `python -m benchmarks.algebra [--filters N] [--json]`.
 
 `covers` on typical pairs, and `lint` over many filters of one subscriber, its hardest case. The baseline is parsing the
 same texts in the same run: lint may take at most `GOAL_RATIO` times as long, whatever the machine.
@@ -35,7 +35,7 @@ PAIRS = {
 
 
 def covers_us() -> dict[str, tuple[float, float, float]]:
-    """Median, least and most microseconds of one call, per pair."""
+    """Measure the median, least and most microseconds of one call, per pair."""
     found = {}
     for name, (wide, narrow) in PAIRS.items():
         f, g = parse_filter(wide), parse_filter(narrow)

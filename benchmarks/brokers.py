@@ -1,7 +1,7 @@
-"""How fast brokers are, beside RabbitMQ and NATS in the same run: `python -m benchmarks.brokers [--json] [--quick]`.
+"""The speed of brokers, beside RabbitMQ and NATS in the same run: `python -m benchmarks.brokers [--json] [--quick]`.
 
-Every side holds the same subscriptions, equalities of strings, which is what RabbitMQ's headers exchange can hold
-(`meetpoint.lab.bench.brokers.offered`), and is given the same events. One process publishes, another receives for all
+Every side holds the same subscriptions, equalities of strings, which RabbitMQ's headers exchange can hold too
+(`meetpoint.lab.bench.brokers.sides`), and is given the same events. One process publishes, another receives for all
 consumers, and everything is on this machine. Ours and RabbitMQ keep on disk what they acknowledge. NATS keeps nothing
 and knows no filters: a client reads everything and matches with our index, as one would who has no content-based
 network; it shows what keeping, and delivering to each subscriber by itself, cost.
@@ -25,9 +25,8 @@ import msgspec
 
 from meetpoint.errors import SetupError
 from meetpoint.lab.bench.brokers.cells import Cell, Effort, measure
-from meetpoint.lab.bench.brokers.nats import NATS
 from meetpoint.lab.bench.brokers.ours import Meetpoint
-from meetpoint.lab.bench.brokers.rabbitmq import RabbitMQ
+from meetpoint.lab.bench.brokers.peers import NATS, RabbitMQ
 from meetpoint.lab.bench.brokers.servers import find_nats, find_rabbitmq
 from meetpoint.lab.bench.brokers.sides import Side
 
@@ -49,7 +48,7 @@ QUICK = Effort(rate_s=0.5, latency_s=0.5, events_max=300, latency_events_max=100
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What the command line says."""
+    """The options of the command line."""
 
     json: bool
     quick: bool
@@ -77,7 +76,7 @@ def asked(arguments: Sequence[str] | None) -> Asked:
 
 
 def installed(sides: Sequence[str]) -> Iterator[str]:
-    """Those that can run here; of the others it is said what to install."""
+    """Yield the sides that can run here; of the others print what to install."""
     for side in sides:
         try:
             FINDERS.get(side, lambda: None)()
@@ -88,7 +87,7 @@ def installed(sides: Sequence[str]) -> Iterator[str]:
 
 
 def measure_all(wanted: Asked, sides: Sequence[str]) -> Iterator[Cell]:
-    """Cell by cell; all sides of one size, then the next size."""
+    """Measure cell by cell; all sides of one size, then the next size."""
     effort = QUICK if wanted.quick else FULL
     base = Path(wanted.keep) if wanted.keep else Path(tempfile.mkdtemp(prefix="meetpoint-bench-"))
     try:
@@ -109,7 +108,7 @@ def measure_all(wanted: Asked, sides: Sequence[str]) -> Iterator[Cell]:
 
 
 def ratios(cells: Sequence[Cell]) -> Iterator[tuple[str, int, float, bool | None]]:
-    """Ours by RabbitMQ's: the side, the size, how many times as many events, and whether the goal is met."""
+    """Compare ours with RabbitMQ: the side, the size, the ratio of events, and whether the goal is met."""
     theirs = {cell.subscriptions: cell for cell in cells if cell.side == RabbitMQ.name and not cell.wrong}
     for cell in cells:
         peer = theirs.get(cell.subscriptions)
@@ -125,7 +124,7 @@ HEAD = (
 
 
 def line(cell: Cell) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     named = f"{cell.subscriptions:>13,}  {cell.side:<16}"
     if cell.wrong:
         return f"{named}  not measured: {cell.wrong}"

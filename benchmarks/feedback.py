@@ -1,8 +1,8 @@
-"""What feedback saves: `python -m benchmarks.feedback [--quick]`.
+"""The savings of feedback: `python -m benchmarks.feedback [--quick]`.
 
 Real brokers on loopback archive what is published. Events are measured on Spark from that archive, the brokers load the
-file while they run, and the same events are published again. What is told: messages between brokers for an event,
-before and after, with what brokers say to each other anyway taken off (measured while nothing happens); the busiest
+file while they run, and the same events are published again. Told are messages between brokers for an event,
+before and after, less the messages that brokers exchange anyway (measured while nothing happens); the busiest
 broker's share of them; and that subscribers got the same.
 
 Nearly all events have the same `kind`, and one of many symbols, some far more often than others; subscriptions want a
@@ -37,9 +37,9 @@ from meetpoint.schemes.lists import Lists, ListsSettings
 PARTS = ("few", "crowded", "skewed")
 SUBSCRIPTIONS = {"few": 200, "crowded": 600, "skewed": 300}
 GOAL = 0.8
-"""What is left of messages, at most."""
+"""The largest share of messages that may be left."""
 BALANCE = 0.5
-"""What is left of the fullest broker's entries for the mean, at most."""
+"""The largest share that may be left of the fullest broker's entries to the mean."""
 BROKERS = 8
 SYMBOLS = 2_000
 SCHEMA = "attributes:\n  kind: {type: string}\n  symbol: {type: string}\n  price: {type: integer}\n"
@@ -48,7 +48,7 @@ SEEDS = (1, 2, 3)
 
 
 class Phase(NamedTuple):
-    """What some events cost: messages each, the share of the busiest broker, and how many came to subscribers."""
+    """The costs of some events: messages each, the share of the busiest broker, and the notifications."""
 
     messages: float
     busiest: float
@@ -57,7 +57,7 @@ class Phase(NamedTuple):
 
 
 class Sort(NamedTuple):
-    """What is published and wanted."""
+    """A kind of events and filters."""
 
     schema: str
     draw: Callable[[Random], dict[str, object]]
@@ -66,23 +66,23 @@ class Sort(NamedTuple):
 
 
 def draw(random: Random) -> dict[str, object]:
-    """An event."""
+    """Draw an event."""
     kind = "trade" if random.random() < 0.97 else "quote"
     return {"kind": kind, "symbol": f"S{int(SYMBOLS * random.random() ** 3)}", "price": random.randrange(1000)}
 
 
 def wanted(random: Random) -> str:
-    """A filter."""
+    """Draw a filter."""
     return f"kind = 'trade' AND symbol = 'S{random.randrange(SYMBOLS)}'"
 
 
 def draw_price(random: Random) -> dict[str, object]:
-    """An event with a skewed number."""
+    """Draw an event with a skewed number."""
     return {"price": round(min(random.lognormvariate(0, 1), 1000), 2)}
 
 
 def wanted_price(random: Random) -> str:
-    """A filter on it: ranges where prices are, as wide as a hundredth of them."""
+    """Draw a filter on it: ranges where prices are, as wide as a hundredth of them."""
     low = float(str(draw_price(random)["price"]))
     return f"price BETWEEN {low} AND {round(low * 1.02 + 0.01, 2)}"
 
@@ -95,7 +95,7 @@ SORTS = {"few": KEYS, "crowded": KEYS, "skewed": NUMBERS}
 
 
 async def network(folder: Path, archive: Path, feedback: Path, names: str, said: dict[str, Any]) -> list[Broker]:
-    """Brokers that have found together."""
+    """Start brokers that have found together."""
     brokers: list[Broker] = []
     for number in range(BROKERS):
         config = BrokerConfig(
@@ -111,7 +111,7 @@ async def network(folder: Path, archive: Path, feedback: Path, names: str, said:
 
 
 def messages(brokers: list[Broker]) -> list[int]:
-    """What each has sent so far."""
+    """Return the number of messages that each has sent so far."""
     return [broker.counts.totals["messages_out"] for broker in brokers]
 
 
@@ -135,13 +135,13 @@ async def phase(brokers: list[Broker], events: list[dict[str, object]], came: li
 
 
 def scheme_of(broker: Broker) -> PlacementScheme:
-    """Its part of the scheme."""
+    """Return a broker's part of the scheme."""
     assert isinstance(broker.node.scheme, PlacementScheme)
     return broker.node.scheme
 
 
 def has_moved(broker: Broker) -> bool:
-    """Whether what was measured counts at a broker, as far as it must agree with others."""
+    """Return whether measurements that brokers must agree on are in force at a broker."""
     scheme = broker.node.scheme
     return not isinstance(scheme, Lists) or (len(scheme.scales) == 1 and scheme.scales != (b"",))
 
@@ -149,7 +149,7 @@ def has_moved(broker: Broker) -> bool:
 async def run(
     seed: int, sort: Sort, names: str, subscriptions: int, events: int, measure: Callable[[Path, Path], None]
 ) -> tuple[Phase, Phase]:
-    """One network, before and after."""
+    """Run one network, before and after."""
     random = Random(seed)
     with tempfile.TemporaryDirectory(prefix="meetpoint-feedback-") as folder:
         archive, feedback = Path(folder, "archive"), Path(folder, "feedback.bin")
@@ -183,13 +183,13 @@ async def run(
 
 
 async def read(subscription: Subscription, came: list[str]) -> None:
-    """Take all that comes."""
+    """Read everything that comes."""
     async for event in subscription:
         came.append(event.id)  # noqa: PERF401 - it is looked at meanwhile
 
 
 def measuring() -> Callable[[Path, Path], None]:
-    """What events are like, from an archive into a file, on Spark."""
+    """Return a function that measures the events of an archive on Spark, into a file."""
     from meetpoint.spark import measure, session
     from meetpoint.spark.archives import read_archive
 
@@ -198,7 +198,7 @@ def measuring() -> Callable[[Path, Path], None]:
 
 
 def loading(part: str, measure: Callable[[Path, Path], None], quick: bool) -> list[Figure]:
-    """Before and after brokers have loaded the file."""
+    """Measure before and after brokers have loaded the file."""
     subscriptions, events, seeds = (60, 60, SEEDS[:1]) if quick else (SUBSCRIPTIONS[part], 500, SEEDS)
     names = {seed: f"{part}{seed}-" if part == "skewed" else "b" for seed in seeds}
     runs = [asyncio.run(run(seed, SORTS[part], names[seed], subscriptions, events, measure)) for seed in seeds]
@@ -218,7 +218,7 @@ def loading(part: str, measure: Callable[[Path, Path], None], quick: bool) -> li
 
 
 def told(part: str, what: str, values: Sequence[Sequence[float]], goal: dict[str, Any]) -> list[Figure]:
-    """Something before and after, and what is left of it."""
+    """Return figures before and after, and the share that is left."""
     before, after = values
     left = [later / former for former, later in zip(before, after, strict=True)]
     return [

@@ -1,4 +1,4 @@
-"""What benchmarks print: a figure with its range, and whether its goal is met."""
+"""The output of benchmarks: figures with their ranges, and whether their goals are met."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 def figure(name: str, values: Sequence[float], unit: str, **goal: Any) -> Figure:
-    """The median of values, and their range."""
+    """Return the median of values, and their range."""
     return Figure(name, statistics.median(values), min(values), max(values), unit, **goal)
 
 
 def ratio(name: str, ours: Sequence[float], theirs: Sequence[float], events: int = 0, **goal: Any) -> Figure:
-    """How many times as long theirs takes as ours, of rounds in which both took turns; for so many events each."""
+    """Return how many times as long theirs takes as ours, over alternating rounds; for so many events each."""
     each = [b / a for a, b in zip(ours, theirs, strict=True)]
     one, other = statistics.median(ours), statistics.median(theirs)
     rates = (events / one, events / other) if events else None
@@ -48,14 +48,14 @@ def ratio(name: str, ours: Sequence[float], theirs: Sequence[float], events: int
 
 
 def clock(work: Callable[[], object]) -> float:
-    """Seconds by the clock."""
+    """Return seconds by the clock."""
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What a benchmark was asked for on its command line."""
+    """The options of a benchmark on its command line."""
 
     json: bool
     quick: bool

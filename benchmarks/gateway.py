@@ -1,11 +1,11 @@
-"""What open streams cost those who publish: `python -m benchmarks.gateway [--json] [--quick] [--streams 200]`.
+"""The cost of open streams to publishers: `python -m benchmarks.gateway [--json] [--quick] [--streams 200]`.
 
 Two networks of one broker run at the same time, each with a gateway that is a process of its own. At one of them many
-streams of server-sent events are open, read by another process. They take turns: so many events are published by HTTP,
-sixteen requests at a time, through the one gateway, then through the other, and a round's ratio is of two turns that
+streams of server-sent events are open, read by another process. They alternate: so many events are published by HTTP,
+sixteen requests at a time, through the one gateway, then through the other, and a round's ratio is of two runs that
 follow each other. Work is microseconds per event that a processor was busy for the gateway, and for its broker.
 
-- dashboards: each stream is what a browser with the dashboard open reads, a message a second.
+- dashboards: each stream is that of a browser with the dashboard open, a message a second.
 - quiet: a filter of its own for each stream, and no event matches any.
 - some: a filter of its own for each stream; every event goes to two of a hundred streams.
 - all: every event goes to every stream.
@@ -44,7 +44,7 @@ TARGET = 0.8
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """What came out for one kind of streams."""
+    """The measurements of one kind of streams."""
 
     kind: str
     streams: int
@@ -58,21 +58,21 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 def filter_of(kind: str, number: int) -> str:
-    """What a stream asks for."""
+    """Return the filter of a stream."""
     if kind == "quiet":
         return f"n < -{number}"
     return f"k = {number % GROUPS} AND n >= -{number}" if kind == "some" else "n >= 0"
 
 
 async def be_gateway(at: str) -> None:
-    """A gateway, until it is killed."""
+    """Run a gateway, until it is killed."""
     async with run_gateway(GatewaySettings(at=at, listen="127.0.0.1:0")) as served:
         print(served.url, flush=True)  # noqa: T201 - for the process that started this one
         await asyncio.Event().wait()
 
 
 async def be_readers(url: str, kind: str, streams: int) -> None:
-    """Many open streams, until the input ends; then says how many events came."""
+    """Hold many open streams until the input ends; then print how many events came."""
     where = urlsplit(url)
     came = 0
 
@@ -98,7 +98,7 @@ async def be_readers(url: str, kind: str, streams: int) -> None:
 
 @contextmanager
 def child(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """This file in another process, and the first line it says."""
+    """Run this file in another process, and yield its first line of output."""
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.gateway", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -111,7 +111,7 @@ def child(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 class Side:
-    """One gateway, and who publishes by it."""
+    """A gateway and its publisher."""
 
     def __init__(self, url: str, process: int, broker: Started, session: aiohttp.ClientSession) -> None:
         self.url = url
@@ -121,7 +121,7 @@ class Side:
         self._number = 0
 
     async def run(self, events: int) -> tuple[float, float, float]:
-        """Events a second of so many, and microseconds of the gateway's and of the broker's work for each."""
+        """Publish so many events; return the rate, and microseconds of the gateway's and the broker's work for each."""
         numbers = iter(range(self._number, self._number + events))
         self._number += events
 
@@ -141,7 +141,7 @@ class Side:
 
 
 async def measure(folder: Path, kind: str, streams: int, events: int, rounds: int) -> Cell:
-    """Rounds of one kind."""
+    """Measure the rounds of one kind."""
     with ExitStack() as stack:
         sides: list[Side] = []
         async with AsyncExitStack() as later:
@@ -205,7 +205,7 @@ def main() -> int:
 
 
 def told(cell: Cell) -> str:
-    """A cell in words."""
+    """Return a cell in words."""
     rates, work, broker = cell.rates, cell.work, cell.broker_work
     return (
         f"{cell.streams} streams, {cell.kind}: {rates.plain:,.0f} events/s without them, {rates.other:,.0f} with, "

@@ -1,14 +1,14 @@
-"""What an attack costs a broker and whoever else it serves: `python -m benchmarks.hostile [--json] [--quick]`.
+"""The cost of an attack to a broker and its other clients: `python -m benchmarks.hostile [--json] [--quick]`.
 
-A broker runs as a process with a disk. Another process says a million random, changed and invented frames, as nobody,
+A broker runs as a process with a disk. Another process sends a million random, changed and invented frames, as nobody,
 as a client and as a broker, over some connections, as fast as the broker takes them. It has a lower priority: an
 attacker has a machine of its own. The frames follow from a seed.
 
 `rate`: one client publishes, with as many events under way as it takes, and receives them again. Each round has a time
-without and a time with the attack, and what came with it is divided by what came without: `GOAL` of it must be left.
-`memory`: then the attack goes on alone until all frames are said; what the broker holds in the last third of that time
-is divided by what it holds in the first, and must not have grown. `lies`: well-formed messages with any values, as a
-client and as a broker. Who is let in as a broker is believed, so that events may wait; but the broker must not end.
+without and a time with the attack, and the events with it are divided by those without: `GOAL` of it must be left.
+`memory`: then the attack goes on alone until all frames are sent; the broker's memory in the last third of that time
+is divided by that in the first, and must not have grown. `lies`: well-formed messages with any values, as a client and
+as a broker. A peer that is let in as a broker is believed, so that events may wait; but the broker must not end.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ from benchmarks.figures import Figure, figure, tell
 from meetpoint.broker import BrokerConfig, run
 from meetpoint.client import connect
 from meetpoint.client.network import Network
-from meetpoint.lab.bench.hostile.attacking import Attacker
-from meetpoint.lab.bench.hostile.frames import attacks
-from meetpoint.lab.bench.hostile.watched import Watched, watch
+from meetpoint.lab.bench.brokers.ours import WatchedBroker, watch
+from meetpoint.lab.bench.hostile import Attacker, attacks
 
 FRAMES = 1_000_000
 LIES = 100_000
@@ -47,14 +46,14 @@ UNDER_WAY = 256
 PLACES = 64
 """Connections of the attacker at one time."""
 SAMPLE_S = 1.0
-"""How often the broker's memory is looked at."""
+"""The interval at which the broker's memory is read."""
 STILL_S = 120.0
-"""Within this an attacker says something more, or something is wrong."""
+"""The longest silence of an attacker; after it something is wrong."""
 _NICE = 5
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What one run has shown."""
+    """The measurements of one run."""
 
     frames: int
     connections: int
@@ -64,14 +63,14 @@ class Measured(msgspec.Struct, frozen=True):
     """The broker's memory, second by second."""
     lies: int
     counted: dict[str, float]
-    """What the broker counted of the attack."""
+    """The broker's counters of the attack."""
 
 
 # -- the attacker's process --------------------------------------------------------------------------------------------
 
 
 def attack(address: str, seed: int, frames: int) -> None:
-    """Attack while the last line on standard input says `on`; say on standard output how far it has come."""
+    """Attack while the last line on standard input says `on`; print the progress on standard output."""
     os.nice(_NICE)
     host, port = address.rsplit(":", 1)
     attacker = Attacker(host, int(port), attacks(seed), "meetpoint", BrokerConfig().way)
@@ -113,7 +112,7 @@ class _Attacking:
         self._process.stdin.flush()
 
     def come(self) -> tuple[int, int]:
-        """How many frames on how many connections."""
+        """Return the numbers of frames and connections so far."""
         assert self._process.stdout is not None
         for line in iter(self._process.stdout.readline, ""):
             self._frames, self._connections = map(int, line.split())
@@ -121,7 +120,7 @@ class _Attacking:
 
 
 @contextlib.contextmanager
-def _attacking(broker: Watched, seed: int, frames: int) -> Iterator[_Attacking]:
+def _attacking(broker: WatchedBroker, seed: int, frames: int) -> Iterator[_Attacking]:
     command = [sys.executable, "-m", "benchmarks.hostile", "--attack", broker.address]
     command += ["--seed", str(seed), "--frames", str(frames)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -137,7 +136,7 @@ def _attacking(broker: Watched, seed: int, frames: int) -> Iterator[_Attacking]:
 
 
 class _Client:
-    """Publishes and receives without pause, and counts what has come."""
+    """A client that publishes and receives without pause, and counts its events."""
 
     def __init__(self, net: Network) -> None:
         self._net = net
@@ -154,14 +153,14 @@ class _Client:
             self.received += 1
 
     async def per_s(self, seconds: float) -> float:
-        """How many came, a second."""
+        """Return the events a second."""
         before, begin = self.received, time.perf_counter()
         await asyncio.sleep(seconds)
         return (self.received - before) / (time.perf_counter() - begin)
 
 
 @contextlib.asynccontextmanager
-async def _client(broker: Watched) -> AsyncIterator[_Client]:
+async def _client(broker: WatchedBroker) -> AsyncIterator[_Client]:
     async with connect(f"mp://{broker.address}", "good", timeout=60.0) as net:
         client = _Client(net)
         tasks = [asyncio.create_task(client.receive())]
@@ -181,8 +180,8 @@ async def _client(broker: Watched) -> AsyncIterator[_Client]:
 # -- both --------------------------------------------------------------------------------------------------------------
 
 
-async def measure(broker: Watched, seed: int, frames: int, rounds: int, segment_s: float, lies: int) -> Measured:
-    """All parts, one after the other."""
+async def measure(broker: WatchedBroker, seed: int, frames: int, rounds: int, segment_s: float, lies: int) -> Measured:
+    """Measure all parts, one after the other."""
     alone: list[float] = []
     attacked: list[float] = []
     held: list[int] = []
@@ -215,13 +214,13 @@ async def measure(broker: Watched, seed: int, frames: int, rounds: int, segment_
     return Measured(said, connections, alone, attacked, held or [broker.held_bytes], liar.frames, counted)
 
 
-def _show(progress: str, broker: Watched) -> None:
+def _show(progress: str, broker: WatchedBroker) -> None:
     assert broker.is_alive, f"the broker ended with code {broker.process.returncode}; see {broker.log}"
     sys.stderr.write(f"{progress}, {broker.held_bytes >> 20} MiB\n")
 
 
 def figures(measured: Measured) -> Iterator[Figure]:
-    """What was measured, as ratios with their goals."""
+    """Yield the measurements as ratios with their goals."""
     ratios = [b / a for a, b in zip(measured.alone_per_s, measured.attacked_per_s, strict=True)]
     name = "a client's events under attack to those without"
     rates = (statistics.median(measured.attacked_per_s), statistics.median(measured.alone_per_s))
@@ -236,7 +235,7 @@ def figures(measured: Measured) -> Iterator[Figure]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it, and print what was measured."""
+    """Run it, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quick", action="store_true", help="some thousand frames, to see that everything runs")

@@ -1,7 +1,8 @@
-"""How fast Spark reads from brokers and publishes to them: `python -m benchmarks.live [--quick] [--json] [--only …]`.
+"""Spark's speed of reading from brokers and publishing to them: `python -m benchmarks.live [--quick] [--json] [--only
+…]`.
 
-One broker, a process with a disk and an archive, and Spark on the same machine, `local[2]`. Rounds in which both sides
-take turns; each figure is a ratio to a baseline of the same round.
+One broker, a process with a disk and an archive, and Spark on the same machine, `local[2]`. Both sides alternate in
+rounds; each figure is a ratio to a baseline of the same round.
 
     table     all events as a table, with their attributes added up, to `read_archive` on the same files without brokers
     stream    the same as a stream with `availableNow`, which plans, keeps offsets and commits as well
@@ -25,7 +26,7 @@ import msgspec
 import meetpoint as mp
 from benchmarks.figures import Figure, asked, clock, figure, ratio, tell
 from meetpoint.client.sync import connect_sync
-from meetpoint.lab.bench.hostile.watched import Watched, watch
+from meetpoint.lab.bench.brokers.ours import WatchedBroker, watch
 from meetpoint.spark.archives import read_archive
 
 PARTS = ("table", "stream", "sink", "delay")
@@ -35,7 +36,7 @@ WAIT_S = 120.0
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """How much is run."""
+    """The sizes of a run."""
 
     events: int = 50_000
     published: int = 10_000
@@ -47,14 +48,14 @@ QUICK = Sizes(events=500, published=100, delayed=20, rounds=1)
 
 
 def drawn(count: int) -> Iterator[dict[str, object]]:
-    """Events with three attributes."""
+    """Draw events with three attributes."""
     return ({"n": n, "symbol": f"S{n % 997}", "price": n / 7} for n in range(count))
 
 
 class Live:
     """A broker with events in its archive, and a session."""
 
-    def __init__(self, spark: Any, broker: Watched, folder: Path, sizes: Sizes) -> None:
+    def __init__(self, spark: Any, broker: WatchedBroker, folder: Path, sizes: Sizes) -> None:
         self.spark = spark
         self.url = f"mp://{broker.address}"
         self.folder = folder
@@ -62,7 +63,7 @@ class Live:
         self._queries = 0
 
     def fill(self) -> None:
-        """Publish what is read, and wait until it is in files."""
+        """Publish the events, and wait until they are in files."""
         with connect_sync(self.url) as net:
             net.declare(SCHEMA)
             net.publish_many(drawn(self.sizes.events))
@@ -73,21 +74,21 @@ class Live:
             time.sleep(FLUSH_S)
 
     def archived(self) -> Any:
-        """The files, read by Spark itself."""
+        """Return the files, read by Spark itself."""
         return read_archive(self.spark, str(self.folder / "archive"), mp.Schema.from_yaml(SCHEMA)).good
 
     def table(self) -> Any:
-        """The same through the broker."""
+        """Return the same events, read through the broker."""
         return self.spark.read.format("meetpoint").option("url", self.url).load().select("attributes.*")
 
     def add_up(self, frame: Any) -> None:
-        """Look at every attribute; the sum is known."""
+        """Read every attribute; the sum is known."""
         (found,) = frame.selectExpr("count(*) AS rows", "sum(n) AS n", "max(price)").collect()
         events = self.sizes.events
         assert (found["rows"], found["n"]) == (events, events * (events - 1) // 2), found
 
     def stream(self) -> None:
-        """All of it, as a stream that ends."""
+        """Read all of it, as a stream that ends."""
         seen: list[int] = []
         source = self.spark.readStream.format("meetpoint").options(url=self.url, since="earliest").load()
         query = source.writeStream.foreachBatch(lambda batch, _: seen.append(batch.count()))
@@ -110,12 +111,12 @@ class Live:
         return tempfile.mkdtemp(dir=self.folder, prefix="checkpoint-")
 
     def publish(self) -> None:
-        """What the sink publishes, by one client."""
+        """Publish the same events as the sink, by one client."""
         with connect_sync(self.url) as net:
             net.publish_many(drawn(self.sizes.published))
 
     def delays(self) -> list[float]:
-        """Milliseconds until each event is in a batch."""
+        """Return milliseconds until each event is in a batch."""
         came: dict[int, float] = {}
         source = self.spark.readStream.format("meetpoint").options(url=self.url, since="latest", filter="price < 0")
 
@@ -147,7 +148,7 @@ class Live:
 
 
 def measure(live: Live, parts: Sequence[str]) -> Iterator[Figure]:
-    """The figures, as they are ready."""
+    """Yield the figures, as they are ready."""
     sizes = live.sizes
     plain: list[float] = []
     if "table" in parts or "stream" in parts:
@@ -184,7 +185,7 @@ _ROW = "n BIGINT, symbol STRING, price DOUBLE"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what was asked for."""
+    """Measure the chosen parts."""
     from meetpoint.spark import session
 
     told = asked(__doc__, PARTS, arguments)

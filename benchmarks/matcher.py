@@ -1,7 +1,7 @@
-"""How fast the index matches, beside DuckDB in the same run: `python -m benchmarks.matcher [--json] [--quick]`.
+"""The index's speed of matching, beside DuckDB in the same run: `python -m benchmarks.matcher [--json] [--quick]`.
 
 Machines differ, so that the goals are ratios wherever they can be. One thread; the index and DuckDB (its peer `duckdb`,
-see `meetpoint.lab.bench.duckdb_peer`) get the same subscriptions and events, take turns, and have found the same pairs
+see `meetpoint.lab.bench.duckdb_peer`) get the same subscriptions and events, alternate, and have found the same pairs
 before anything is measured. A ratio is that of the medians of CPU seconds, its range that of the rounds. Threads,
 single events, changes and files are measured by the clock. `--quick` is a smoke test: it is too small to judge goals.
 """
@@ -28,18 +28,19 @@ import numpy as np
 
 from benchmarks.figures import Figure, asked, clock, figure, ratio, tell
 from meetpoint.lab.bench.matcher import PEERS
-from meetpoint.lab.bench.measuring import (
-    TURN_S,
+from meetpoint.lab.bench.rounds import (
+    SLICE_S,
     Engine,
     MismatchError,
-    agree,
+    check_agreement,
     latencies,
+    measure_in_rounds,
     measure_threads,
     single_rows,
-    take_turns,
 )
-from meetpoint.lab.workloads.generating import MIXES, default_subscriptions, generate
-from meetpoint.lab.workloads.longform import Workload, filter_texts
+from meetpoint.lab.workloads.generator import default_subscriptions, generate
+from meetpoint.lab.workloads.long_form import Workload, filter_texts
+from meetpoint.lab.workloads.mixes import MIXES
 from meetpoint.language.filters.filter import Filter, FilterParser
 from meetpoint.matching.index import Index
 from meetpoint.matching.index.kernels.jit import has_avx512
@@ -47,7 +48,7 @@ from meetpoint.matching.index.kernels.jit import has_avx512
 GOALS = {"avx512": (12.0, 28.0, 60.0), "portable": (7.0, 12.0, 20.0)}
 """Ratios to DuckDB on ticks, by path, for each of the sizes."""
 GOAL_FAR = 120.0
-"""What the best path may come to at the largest size some day."""
+"""The ratio that the best path may reach at the largest size some day."""
 GOAL_MIX = 5.0
 GOAL_BYTES = 100.0
 GOAL_BUILD = 15.0
@@ -55,7 +56,7 @@ GOAL_THREADS = 1.7
 GOAL_CHANGES = 50_000.0
 GOAL_MATCH_MS = 50.0
 EVENT_PAUSE_S = 0.002
-"""Between two events that are matched while subscriptions change: nearly 500 a second."""
+"""The pause between two events that are matched while subscriptions change: nearly 500 a second."""
 GOAL_OPEN_S = 1.0
 
 PARTS = ("ticks", "threads", "single", "file", "changes", "mixes")
@@ -66,13 +67,13 @@ _CHECKED_EVENTS = 200
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """How much is measured; `mix` are the subscriptions of the other mixes, None where each has its own number."""
+    """The sizes of a run; `mix` are the subscriptions of the other mixes, None where each has its own number."""
 
     ticks: tuple[int, int, int] = (10_000, 100_000, 1_000_000)
     mix: int | None = None
     events: int = 20_000
     rounds: int = 5
-    turn_s: float = TURN_S
+    turn_s: float = SLICE_S
     batch: int = 2_000
     batches: int = 25
 
@@ -98,21 +99,21 @@ def compare(workload: Workload, paths: Sequence[str], sizes: Sizes) -> Compared:
     events = workload.events
     peer = PEERS["duckdb"](workload.subscriptions, events)
     built = Engine(lambda: Index.from_columns(workload.subscriptions, sample=events), "auto")
-    build, raw_load = take_turns([built.load, peer.load], LOAD_ROUNDS)
+    build, raw_load = measure_in_rounds([built.load, peer.load], LOAD_ROUNDS)
     engines = [Engine(lambda: built.index, path) for path in paths]
     peer.prepare()
     peer.stage(events)
     expected = peer.digest(events)
     for engine in engines:
         engine.load()
-        agree(engine.digest(events), expected, peer.name)
+        check_agreement(engine.digest(events), expected, peer.name)
     works = [partial(engine.match, events) for engine in engines]
-    *ours, theirs = take_turns([*works, partial(peer.match, events)], sizes.rounds, sizes.turn_s)
+    *ours, theirs = measure_in_rounds([*works, partial(peer.match, events)], sizes.rounds, sizes.turn_s)
     return Compared(built.index, dict(zip(paths, ours, strict=True)), theirs, build, raw_load)
 
 
 def ticks(sizes: Sizes, paths: Sequence[str], keep: Callable[[Workload, Index[int]], object]) -> Iterator[Figure]:
-    """The ratios for each size; the last index is handed on."""
+    """Yield the ratios for each size; the last index is handed on."""
     for at, subscriptions in enumerate(sizes.ticks):
         workload = generate("ticks", subscriptions, sizes.events, SEED)
         found = compare(workload, paths, sizes)
@@ -128,7 +129,7 @@ def ticks(sizes: Sizes, paths: Sequence[str], keep: Callable[[Workload, Index[in
 
 
 def mixes(sizes: Sizes, path: str) -> Iterator[Figure]:
-    """The ratio of every other mix, and which is the worst."""
+    """Yield the ratio of every other mix, and the worst."""
     figures = []
     for mix in MIXES:
         if mix != "ticks":
@@ -162,7 +163,7 @@ def single(index: Index[int], workload: Workload, paths: Sequence[str]) -> Itera
 
 
 def file(index: Index[int], workload: Workload, rounds: int) -> Iterator[Figure]:
-    """Saving, and opening from a file that the system has in memory; the first match may have to read it."""
+    """Measure saving, and opening from a file that the system has in memory; the first match may have to read it."""
     row = single_rows(workload.events)[0]
     some = workload.events.slice(0, _CHECKED_EVENTS)
     expected = index.counts(some)
@@ -186,10 +187,10 @@ def file(index: Index[int], workload: Workload, rounds: int) -> Iterator[Figure]
 
 
 def changes(index: Index[int], workload: Workload, sizes: Sizes) -> Iterator[Figure]:
-    """Subscriptions come, change and go in batches of parsed filters, while another thread matches.
+    """Measure adding, changing and removing batches of parsed filters, while another thread matches.
 
     The goals are for an event every `EVENT_PAUSE_S`. With a thread that matches without any pause the two share the
-    interpreter, and what is left for changes is told too.
+    interpreter, and the rest for changes is reported too.
     """
     count = sizes.batch * sizes.batches
     if 4 * count > len(index):
@@ -268,7 +269,7 @@ def _filters(count: int) -> list[Filter]:
 
 
 def run(sizes: Sizes, parts: Iterable[str] = PARTS) -> Iterator[Figure]:
-    """All figures of some parts, one by one."""
+    """Yield all figures of some parts, one by one."""
     paths = ["avx512", "portable"] if has_avx512() else ["portable"]
     wanted = set(parts)
     largest: list[tuple[Workload, Index[int]]] = []
@@ -292,7 +293,7 @@ def run(sizes: Sizes, parts: Iterable[str] = PARTS) -> Iterator[Figure]:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured with."""
+    """Describe the machine and the libraries of the measurements."""
     here = {"processor": llvm.get_host_cpu_name(), "cores": os.cpu_count(), "avx512": has_avx512()}
     python = {"python": ".".join(map(str, sys.version_info[:3]))}
     return here | python | {name: version(name) for name in ("duckdb", "numba", "numpy", "pyarrow")}

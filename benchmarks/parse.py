@@ -1,4 +1,4 @@
-"""How fast filter texts become normal forms: `python -m benchmarks.parse [--json]`.
+"""The speed of turning filter texts into normal forms: `python -m benchmarks.parse [--json]`.
 
 All literals are distinct and the shapes are a handful, as when an application fills templates. CPU seconds of one
 thread; each figure is the median of several rounds with its range. The peer is sqlglot, which only builds a tree; the
@@ -26,7 +26,7 @@ FILTERS_SLOW = 1_000
 
 
 def make_texts(count: int, seed: int) -> list[str]:
-    """Filters of five shapes, every literal drawn anew."""
+    """Draw filters of five shapes, every literal anew."""
     rng = random.Random(seed)
 
     def word() -> str:
@@ -52,7 +52,7 @@ def make_texts(count: int, seed: int) -> list[str]:
 
 
 def measure(works: dict[str, tuple[Callable[[Sequence[str]], object], Sequence[str]]]) -> dict[str, dict[str, float]]:
-    """Texts a second; the works take turns, so that a slow moment of the machine meets all of them."""
+    """Measure texts a second; the works alternate, so that a slow moment of the machine meets all of them."""
     rates: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(ROUNDS):
         for name, (work, texts) in works.items():

@@ -1,14 +1,14 @@
-"""What each scheme costs on paper B's workload: `python -m benchmarks.schemes [SCHEME …] [--quick] [--json]`.
+"""The cost of each scheme on paper B's workload: `python -m benchmarks.schemes [SCHEME …] [--quick] [--json]`.
 
 One simulated network without faults for each scheme, 128 brokers, all with the same subscriptions and events
-(`meetpoint.lab.workloads.paper_b` has the schema). Subscriptions are loaded and acknowledged, then events are published
-at an even rate, each at some broker; what is counted begins with the first event. How fast they come
-(`--published-per-s`) matters to `meet` only: a summary is good for some seconds, and a broker that publishes less often
-does without. And how many there are matters to it: summaries travel whole once, later as changes. Messages and bytes
-are those that pass the codec; one that is passed on counts at each hop. They are told by what they are for
-(`lab.sim.traffic`): *events* (floods, visits, routing, answers), *summaries* of what is subscribed, *safekeeping* (what
-was published and what waits for subscribers, on a second disk), and *upkeep* of the ring and the directory, which goes
-on whether anyone publishes or not and is told apart. *SubIDs* are counted each time that one is sent.
+(`meetpoint.lab.workloads.paper_b` has the schema). Subscriptions are loaded and acknowledged, then events are
+published at an even rate, each at some broker; counting begins with the first event. How fast they come
+(`--published-per-s`) matters to `meet` only: a summary is good for some seconds, and a broker that publishes less
+often does without. And how many there are matters to it: summaries travel whole once, later as changes. Messages and
+bytes are those that pass the codec; one that is passed on counts at each hop. They are told by purpose
+(`lab.sim.observers`): *events* (floods, visits, routing, answers), *summaries* of subscriptions, *safekeeping*
+(published and waiting events, on a second disk), and *upkeep* of the ring and the directory, which goes on whether
+anyone publishes or not and is told apart. *SubIDs* are counted each time that one is sent.
 
 Every notification is compared with the oracle. To try 10,000 filters on 30,000 events one by one takes an hour, so
 that the oracle is the index; it is compared with `Scan` on events drawn at random, and both counts are told.
@@ -18,12 +18,12 @@ attributes, and the attributes in the order of their selectivity, measured on th
 satisfy a constraint, on average over all constraints on an attribute. `meet` is given nothing.
 
 `printed:coordinated`, `printed:distributed` and `printed:hybrid` are the papers as printed, with the same order of
-attributes. No network runs these: they are a *model* over an ideal ring (`lab.experiments.models.printed`), with
+attributes. No network runs these: they are a *model* over an ideal ring (`lab.experiments.subid_collection`), with
 the bytes of the live scheme's messages, but without acknowledgements, safekeeping and upkeep. Homes do not filter
-there: what would never come, or come wrongly, is counted against the oracle and told; it is no mistake of this
+there: missing and wrong notifications are counted against the oracle and told; they are no mistake of this
 benchmark.
 
-A scheme is told when it is done, whatever becomes of the others. `--quick` is a smoke test.
+A scheme is shown when it is done, whether or not the others fail. `--quick` is a smoke test.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from meetpoint.api.limits import SECOND_US
 from meetpoint.api.requests import Publish, Subscribe
 from meetpoint.catalog import NetworkConfig
 from meetpoint.catalog.catalog import network_config
+from meetpoint.catalog.purposes import PURPOSES, Purpose
 from meetpoint.errors import MeetpointError, SetupError
-from meetpoint.lab.experiments.models.printed import PrintedModel
+from meetpoint.lab.experiments.subid_collection import PrintedModel
 from meetpoint.lab.sim import Network, Timing
-from meetpoint.lab.sim.compare.traffic import PURPOSES, Meter, Purpose, Traffic
 from meetpoint.lab.sim.engine import Codec, Process
 from meetpoint.lab.sim.families import family_of
-from meetpoint.lab.sim.judge.checkers import Judging, Verdict
-from meetpoint.lab.sim.judge.history import History
+from meetpoint.lab.sim.judge import History, JudgingTimes, Verdict
+from meetpoint.lab.sim.observers import Meter, Traffic
 from meetpoint.lab.workloads.paper_b import ATTRIBUTES, EVENTS, SUBSCRIPTIONS, PaperB, Skew
 from meetpoint.language.filters.filter import Filter, FilterParser
 from meetpoint.language.schema.schema import Schema
@@ -74,9 +74,9 @@ COMPARED = (
     "lists:hybrid",
     "meet",
 )
-"""Those that are compared where nobody says. How `lists` hashes numbers is no matter: all attributes are strings."""
+"""The default schemes. The hash of numbers in `lists` does not matter: all attributes are strings."""
 GOAL_SUBIDS = 1.1
-"""SubIDs that `meet` sends per true match, at most."""
+"""The most SubIDs that `meet` sends per true match."""
 OURS = "meet"
 LISTS = "lists"
 PRINTED = "printed"
@@ -87,16 +87,16 @@ MEASURED = 2_000
 LOAD_S_MAX = 600.0
 QUIET_S = 45.0
 CHECK_EVERY = 256
-"""How often nodes check themselves: their own assertions are the simulator's business, not this benchmark's."""
+"""The steps between two checks of a node's own assertions: they are the simulator's business, not this benchmark's."""
 SCANNED = 200
-"""How many events the oracle is compared with `Scan` on."""
+"""The number of events on which the oracle is compared with `Scan`."""
 STEPS_TOLD = 10
 PROBLEMS_TOLD = 5
 _WIDTH = 13
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """What all schemes get."""
+    """The workload and the network of all schemes."""
 
     nodes: int = 128
     subscriptions: int = SUBSCRIPTIONS
@@ -107,7 +107,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     skew: Skew = "all"
     loaded_per_s: float = 500.0
     published_per_s: float = 500.0
-    """How many subscriptions and events there are in a second of virtual time, at all brokers together."""
+    """Subscriptions and events in a second of virtual time, at all brokers together."""
 
     @property
     def workload(self) -> PaperB:
@@ -125,11 +125,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 QUICK = Case(nodes=8, subscriptions=300, events=60, attributes_theta=1.0, values_theta=1.0)
-"""Skewed, so that a few subscriptions are enough for some matches."""
+"""A skewed case, so that a few subscriptions are enough for some matches."""
 
 
 class Truth(msgspec.Struct, frozen=True):
-    """Which subscriptions each event matches, by their numbers, how that was checked, and what else was measured."""
+    """The subscriptions that each event matches, by their numbers, how that was checked, and other measurements."""
 
     matches: list[list[int]]
     scanned: int = 0
@@ -143,7 +143,7 @@ class Truth(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """What one scheme cost, from the first event on."""
+    """The costs of one scheme, from the first event on."""
 
     scheme: str
     events: int
@@ -154,19 +154,19 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     traffic: dict[Purpose, Traffic]
     kinds: dict[str, Traffic]
     seconds: float
-    """How long it was counted, in virtual time; 0 of a model."""
+    """The counted virtual time; 0 of a model."""
     delay_ms: float
-    """Until a subscriber was notified, the median; 0 of a model."""
+    """The median delay until a subscriber was notified; 0 of a model."""
     load_cpu_s: float
     """CPU until the first event."""
     cpu_s: float
     wall_s: float
     memory_mb: float
-    """The most that the process had; where schemes share one, the most so far."""
+    """The largest memory of the process; where schemes share one, the largest so far."""
 
     @property
     def caused(self) -> Traffic:
-        """All but upkeep."""
+        """All traffic but upkeep."""
         total = Traffic()
         for purpose in _PURPOSES:
             total.add(self.traffic[purpose])
@@ -196,7 +196,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 def find_truth(case: Case) -> Truth:
-    """What the index says; SystemExit where the oracle says otherwise."""
+    """Find the matches by the index; SystemExit where the oracle says otherwise."""
     parser = FilterParser()
     filters = [parser.parse(text) for text in case.workload.subscriptions(case.subscriptions)]
     events = list(case.workload.events(case.events))
@@ -213,7 +213,9 @@ def find_truth(case: Case) -> Truth:
 
 
 def selectivity_order(filters: Sequence[Filter], events: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
-    """The attributes, first those whose constraints the fewest events satisfy; as `Feedback.attribute_order` has it."""
+    """Return the attributes, first those whose constraints the fewest events satisfy; as `Feedback.attribute_order` has
+    it.
+    """
     constraints = [each for filter_ in filters for each in filter_.conjunctions[0].constraints]
     parser = FilterParser()
     alone = ((number, parser.parse(render_constraint(*each))) for number, each in enumerate(constraints))
@@ -224,7 +226,7 @@ def selectivity_order(filters: Sequence[Filter], events: Sequence[Mapping[str, o
 
 
 def judge(history: History, expected: dict[str, set[str]]) -> Verdict:
-    """Compare what came with what should have come: subscriptions do not change, and all were there before."""
+    """Compare the notifications with those due: subscriptions do not change, and all were there before."""
     last = max((each.changes[-1].acknowledged or sys.maxsize for each in history.subscriptions.values()), default=0)
     if any(each.asked < last for each in history.publications.values()):
         raise MeetpointError(f"schemes: some subscriptions were not acknowledged in {LOAD_S_MAX} s; load more slowly")
@@ -247,7 +249,7 @@ def judge(history: History, expected: dict[str, set[str]]) -> Verdict:
 
 
 class Watcher(Meter):
-    """A meter that tells how far the run has come."""
+    """A meter that reports the progress of the run."""
 
     def __init__(self, codec: Codec, scheme: str, case: Case) -> None:
         super().__init__(codec)
@@ -258,7 +260,7 @@ class Watcher(Meter):
         self.load_cpu_s = 0.0
 
     def happened(self, now: int, process: Process, thing: object) -> None:
-        """Count what clients ask for."""
+        """Count the requests of clients."""
         had_begun = self.began is not None
         super().happened(now, process, thing)
         if self.began is not None and not had_begun:
@@ -277,7 +279,7 @@ def say(text: str) -> None:
 
 
 def read_scheme(scheme: str, order: tuple[str, ...] = ()) -> NetworkConfig | CollectionMode:
-    """The network of a scheme, with what it is given of the workload; the mode of one as printed."""
+    """Return the network of a scheme, with its part of the workload; the mode of one as printed."""
     name, *words = scheme.split(":")
     if name == PRINTED:
         if len(words) != 1 or words[0] not in [*CollectionMode]:
@@ -291,13 +293,13 @@ def read_scheme(scheme: str, order: tuple[str, ...] = ()) -> NetworkConfig | Col
 
 
 def measure(scheme: str, case: Case, truth: Truth) -> Row:
-    """One scheme from its beginning to its end."""
+    """Measure one scheme from its beginning to its end."""
     config = read_scheme(scheme, truth.order)
     if isinstance(config, CollectionMode):
         return measure_printed(scheme, config, case, truth)
     expected: dict[str, set[str]] = {}
 
-    def compare(history: History, judging: Judging) -> Verdict:
+    def compare(history: History, judging: JudgingTimes) -> Verdict:
         return judge(history, expected)
 
     net = Network(
@@ -307,10 +309,10 @@ def measure(scheme: str, case: Case, truth: Truth) -> Row:
         timing=case.timing,
         check_every=CHECK_EVERY,
         judge=compare,
-        kin=family_of(config),
+        family=family_of(config),
     )
-    meter = Watcher(net.kin.codec, scheme, case)
-    net.tell(meter)
+    meter = Watcher(net.family.codec, scheme, case)
+    net.observe(meter)
     names = [net.subscribe(text) for text in case.workload.subscriptions(case.subscriptions)]
     for event, numbers in zip(case.workload.events(case.events), truth.matches, strict=True):
         expected[net.publish(event)] = {names[number] for number in numbers}
@@ -336,7 +338,7 @@ def measure(scheme: str, case: Case, truth: Truth) -> Row:
 
 
 def measure_printed(scheme: str, mode: CollectionMode, case: Case, truth: Truth) -> Row:
-    """What a model of the papers as printed says."""
+    """Measure a model of the papers as printed."""
     began, spent = time.perf_counter(), time.process_time()
     schema, parser = Schema.from_yaml(SCHEMA), FilterParser()
     order = AttributeOrder(schema, truth.order)
@@ -376,9 +378,9 @@ def _memory_mb() -> float:
 
 
 def measure_all(schemes: Sequence[str], case: Case, truth: Truth, jobs: int) -> Iterator[Row | Failure]:
-    """Each scheme when it is done, each in a process of its own; where there is one job, in this one, in their order.
+    """Yield each scheme when it is done, each in a process of its own; of one job, in this process and in order.
 
-    Whatever happens to one, the others go on.
+    A failure of one scheme does not stop the others.
     """
     if jobs <= 1 or len(schemes) == 1:
         for scheme in schemes:
@@ -393,7 +395,7 @@ def measure_all(schemes: Sequence[str], case: Case, truth: Truth, jobs: int) -> 
 
 
 def _measure_apart(scheme: str, case: Case, truth: Truth) -> Row | Failure:
-    """A process that is killed takes only its own pool along, and gives its memory back."""
+    """Measure in a pool of its own: a process that is killed takes only that along, and gives its memory back."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         try:
             return pool.submit(measure, scheme, case, truth).result()
@@ -408,11 +410,11 @@ def _failure(scheme: str, error: Exception) -> Failure:
 # -- what is told ------------------------------------------------------------------------------------------------------
 
 _PURPOSES: tuple[Purpose, ...] = ("events", "placing", "summaries", "safekeeping")
-"""Those that a published event may cause."""
+"""The purposes that a published event may cause."""
 
 
 def tables(rows: Sequence[Row]) -> Iterator[str]:
-    """Two tables: what was said, and what it came to in bytes."""
+    """Yield two tables: messages, and bytes."""
     yield from _table(
         "messages an event",
         ["messages", *_PURPOSES, "SubIDs", "a match"],
@@ -461,7 +463,7 @@ def _table(title: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]]
 
 
 def _costs(row: Row, what: Literal["messages", "bytes"]) -> list[str]:
-    """All that events caused, then by purpose."""
+    """Return all costs of events, then by purpose."""
     purposes = [
         "-" if row.is_printed and purpose != "events" else _number(getattr(row.traffic[purpose], what) / row.events)
         for purpose in _PURPOSES
@@ -470,7 +472,7 @@ def _costs(row: Row, what: Literal["messages", "bytes"]) -> list[str]:
 
 
 def summary(row: Row) -> str:
-    """A row in a line, for who cannot wait."""
+    """Return a row in one line, to show the progress."""
     caused = row.caused
     wrong = ", ".join(f"{name} {count:,}" for name, count in row.wrong.items() if count)
     return (
@@ -485,7 +487,7 @@ def _number(value: float) -> str:
 
 
 def goals(rows: Sequence[Row]) -> list[Figure]:
-    """What our own scheme is to reach beside the others, where both were run."""
+    """Return the goals of our own scheme beside the others, where both were run."""
     ours = next((row for row in rows if row.name == OURS), None)
     if ours is None:
         return []
@@ -507,7 +509,7 @@ def _figure(name: str, ours: int, theirs: int, goal: float) -> Figure:
 
 
 def read(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, Case]:
-    """The command line; it ends the program where it is wrong."""
+    """Read the command line; it ends the program where it is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("schemes", nargs="*", metavar="SCHEME", default=COMPARED, help=f"else {', '.join(COMPARED)}")
     for field in msgspec.structs.fields(Case):
@@ -577,7 +579,7 @@ def _write_json(text: str, found: object) -> None:
 
 
 def _wrong(rows: Sequence[Row]) -> Iterator[str]:
-    """What the oracle says of each run."""
+    """Yield the oracle's complaints of each run."""
     right = [row.scheme for row in rows if row.is_right and not row.is_printed]
     if right:
         yield f"Every notification came, once, and no other: {', '.join(right)}."

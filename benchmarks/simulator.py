@@ -1,10 +1,10 @@
-"""How fast the simulator is: `python -m benchmarks.simulator [--json]`.
+"""The simulator's speed: `python -m benchmarks.simulator [--json]`.
 
 The baseline is a bare loop in the same run: messages are made, encoded, put on a heap where 10,000 are on their way,
-taken from it and decoded, and nobody acts on them. It runs before and after the lookups of each round, as the machine's
-speed changes with what else it does. Lookups on a ring must reach `GOAL` of its speed: 100,000 messages a second where
-it does 470,000. What a network of whole nodes does is told beside it, without a goal: most of that time is filters and
-durable records.
+taken from it and decoded, and nobody acts on them. It runs before and after the lookups of each round, as the
+machine's speed changes with what else it does. Lookups on a ring must reach `GOAL` of its speed: 100,000 messages a
+second where it does 470,000. The speed of a network of whole nodes is told beside it, without a goal: most of that
+time is filters and durable records.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ON_THEIR_WAY = 10_000
 
 
 def bare_per_s() -> float:
-    """Messages a second through a codec and a heap."""
+    """Return messages a second through a codec and a heap."""
     codec, ring, random = make_codec(), Ring(), Random(7)
     peer, key = Peer(ring.node(5), "n5", 1), ring.key(1)
     delays = [random.randrange(1_000_000) for _ in range(BARE)]
@@ -45,14 +45,14 @@ def bare_per_s() -> float:
 
 
 def simulated_per_s(config: RunConfig) -> float:
-    """Messages a second of CPU in a whole run, its judgement aside."""
+    """Return messages a second of CPU in a whole run, its judgement aside."""
     network = make_network(config, 7)
     network.run()
     return network.report().messages_per_s
 
 
 def figures(quick: bool) -> list[Figure]:
-    """All figures, of rounds in which the loads took turns."""
+    """Return all figures, of rounds in which the loads alternate."""
     share = 50 if quick else 1
     lookups = RunConfig(nodes=64, subscriptions=0, events=0, lookups=30_000 // share, scheme="none")
     events = RunConfig(nodes=64, subscriptions=0, events=500 // share, lookups=0, scheme="flood")

@@ -1,10 +1,11 @@
-"""How fast Spark matches, beside a cross join and DuckDB in one run: `python -m benchmarks.spark [--json] [--quick]`.
+"""Spark's speed of matching, beside a cross join and DuckDB in one run: `python -m benchmarks.spark [--json]
+[--quick]`.
 
-The cross join is what one writes without an index: the constraints of a subscription in columns, NULL where there is
-none, and a condition over all of them. It is timed on fewer events and scaled where it would not end, and says so.
-Everything is written to Spark's `noop` sink, and has found the same pairs before anything is measured. Times are by the
-clock, medians of warm runs with their range; the first run, which starts workers and maps the index, is not counted.
-DuckDB runs in this process with one thread. Bytes of shuffles are those of Spark's own event log.
+The cross join is the query that one writes without an index: the constraints of a subscription in columns, NULL where
+there is none, and a condition over all of them. It is timed on fewer events and scaled where it would not end, and
+says so. Everything is written to Spark's `noop` sink, and has found the same pairs before anything is measured. Times
+are by the clock, medians of warm runs with their range; the first run, which starts workers and maps the index, is not
+counted. DuckDB runs in this process with one thread. Bytes of shuffles are those of Spark's own event log.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ import pyarrow.parquet as pq
 
 from benchmarks.figures import Figure, asked, clock, figure, tell
 from meetpoint.lab.bench.matcher import PEERS
-from meetpoint.lab.workloads.generating import generate
-from meetpoint.lab.workloads.longform import Workload
+from meetpoint.lab.workloads.generator import generate
+from meetpoint.lab.workloads.long_form import Workload
 from meetpoint.lab.workloads.on_spark import generate as generate_on_spark
 from meetpoint.spark import Subscriptions, match, session
 
 GOALS = {10_000: 20.0, 100_000: 100.0}
-"""How many times as long the cross join takes, by the number of subscriptions."""
+"""The least ratio of the cross join's time, by the number of subscriptions."""
 GOAL_FLAT = 1.25
-"""How much more an event may cost where there are four times as many."""
+"""The largest cost of an event at four times as many events, to that at once as many."""
 STRATEGIES = ("broadcast", "partitioned", "join")
 SLOW = ("join",)
-"""Run once where the cross join is scaled, since they take so much longer."""
+"""The parts that are run once where the cross join is scaled, since they take so much longer."""
 PARTS = ("cross", "large")
 SEED = 7
 _TEXT_TESTS = {
@@ -49,7 +50,7 @@ _TEXT_TESTS = {
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """How much is measured; `crossed` are the events that the cross join gets, by the number of subscriptions."""
+    """The sizes of a run; `crossed` are the events that the cross join gets, by the number of subscriptions."""
 
     crossed: dict[int, int]
     events: int
@@ -63,7 +64,7 @@ QUICK = Sizes({300: 400, 1_000: 100}, 400, 2_000, (1_000, 2_000), rounds=1)
 
 
 class Bench:
-    """A session, its event log, and a folder for what is compiled and read."""
+    """A session, its event log, and a folder for compiled subscriptions and tables."""
 
     def __init__(self, folder: Path, rounds: int) -> None:
         self.folder = folder
@@ -82,7 +83,7 @@ class Bench:
         self._read = 0
 
     def table(self, name: str, data: pa.Table) -> Any:
-        """A table as Spark reads it from Parquet, in as many parts as there are cores."""
+        """Return a table as Spark reads it from Parquet, in as many parts as there are cores."""
         path = self.folder / name
         path.mkdir()
         half = -(-data.num_rows // 2)
@@ -91,13 +92,13 @@ class Bench:
         return self.spark.read.parquet(str(path))
 
     def written(self, frame: Any, rounds: int | None = None) -> list[float]:
-        """Seconds of warm runs that write everything nowhere."""
+        """Return seconds of warm runs that write everything nowhere."""
         work = frame.write.format("noop").mode("overwrite").save
         work()
         return [clock(work) for _ in range(rounds or self.rounds)]
 
     def shuffled(self) -> int:
-        """Bytes that shuffles have written since this was last asked."""
+        """Return the bytes that shuffles have written since the last call."""
         total = 0
         for log in self._log.iterdir():
             for line in log.read_text(encoding="utf-8").splitlines():
@@ -158,7 +159,7 @@ def _compile(bench: Bench, path: str, events: pa.Table, directory: Path) -> Subs
 
 
 def _duckdb(work: Workload, rounds: int) -> tuple[int, list[float]]:
-    """How many pairs DuckDB finds, and its seconds."""
+    """Return how many pairs DuckDB finds, and its seconds."""
     peer = PEERS["duckdb"](work.subscriptions, work.events)
     peer.load()
     peer.prepare()
@@ -168,7 +169,7 @@ def _duckdb(work: Workload, rounds: int) -> tuple[int, list[float]]:
 
 
 def _cross_join(bench: Bench, work: Workload, events: Any) -> Any:
-    """Every event beside every subscription, and a condition that asks all constraints."""
+    """Join every event with every subscription, under a condition that asks all constraints."""
     long = work.subscriptions
     wide = pa.table({"subscription": pc.unique(long["subscription"])})
     conditions = []
@@ -201,7 +202,7 @@ def _cross_join(bench: Bench, work: Workload, events: Any) -> Any:
 
 
 def large(bench: Bench, sizes: Sizes) -> Iterator[Figure]:
-    """A selective mix, whose cost per event must not grow with the events."""
+    """Measure a selective mix, whose cost per event must not grow with the events."""
     count = sizes.large_subscriptions
     drawn = generate_on_spark(bench.spark, "selective", subscriptions=count, events=max(sizes.large_events), seed=SEED)
     path = str(bench.folder / "subscriptions")

@@ -1,4 +1,4 @@
-"""How fast the store acknowledges: `python -m benchmarks.store [--json] [--quick] [--only PARTS]`.
+"""The store's speed of acknowledging: `python -m benchmarks.store [--json] [--quick] [--only PARTS]`.
 
 A producer hands in one record and waits until it is told that it is on disk, and so on; producers share one event loop,
 as a broker's clients do. The baseline is a bare loop over SQLite in the same run and on the same disk: one transaction
@@ -46,7 +46,7 @@ def name(number: int) -> str:
 
 
 def bare_per_s(folder: Path, producers: int, seconds: float) -> float:
-    """Rows a second, in transactions of so many."""
+    """Return rows a second, in transactions of so many."""
     connection = sqlite3.connect(folder / "bare.db", isolation_level=None)
     with contextlib.closing(connection):
         connection.execute("PRAGMA journal_mode = WAL")
@@ -76,7 +76,7 @@ class Appends:
         self.waits_s: list[float] = []
 
     async def run(self, producers: int, seconds: float) -> float:
-        """Appends a second."""
+        """Return appends a second."""
         loop = asyncio.get_running_loop()
         self._store.start(lambda ticket: _hop(loop, self._told, ticket), _refuse)
         begin = time.perf_counter()
@@ -96,7 +96,7 @@ class Appends:
             self.waits_s.append(time.perf_counter() - begin)
 
     def _told(self, ticket: int) -> None:
-        """Tickets wait in their order: a dict keeps it."""
+        """Answer a ticket. Tickets wait in their order: a dict keeps it."""
         for waiting in list(self._waiting):
             if waiting > ticket:
                 return
@@ -112,7 +112,7 @@ def _refuse(state: StoreState) -> None:
 
 
 def store_per_s(folder: Path, producers: int, seconds: float, lines: int = 0) -> tuple[float, list[float]]:
-    """Appends a second, and how long each waited."""
+    """Return appends a second, and how long each waited."""
     store = Store.open(folder / "store")
     try:
         appends = Appends(store, lines)
@@ -123,13 +123,13 @@ def store_per_s(folder: Path, producers: int, seconds: float, lines: int = 0) ->
 
 @contextlib.contextmanager
 def fresh() -> Iterator[Path]:
-    """A folder on the disk of the temporary files."""
+    """Yield a folder on the disk of the temporary files."""
     with tempfile.TemporaryDirectory(prefix="meetpoint-store-") as folder:
         yield Path(folder)
 
 
 def disk(quick: bool) -> Iterator[Figure]:
-    """How long it takes until 8 KiB that were added to a file are on disk."""
+    """Measure how long it takes until 8 KiB that were added to a file are on disk."""
     values = []
     with fresh() as folder, (folder / "file").open("wb", buffering=0) as file:
         for _ in range(20 if quick else 300):
@@ -139,7 +139,7 @@ def disk(quick: bool) -> Iterator[Figure]:
 
 
 def busy(quick: bool) -> Iterator[Figure]:
-    """How long a ticket of 256 records takes beside a thread that computes."""
+    """Measure how long a ticket of 256 records takes beside a thread that computes."""
     over = threading.Event()
 
     def compute() -> None:

@@ -1,8 +1,8 @@
-"""What TLS costs: `python -m benchmarks.tls [--json] [--quick] [--brokers 3]`.
+"""The cost of TLS: `python -m benchmarks.tls [--json] [--quick] [--brokers 3]`.
 
 Two networks run at the same time, the one with certificates and the other without, each of brokers that are processes
-with a disk; a publisher and a subscriber at different brokers. They take turns: so many events go through the one, then
-through the other, and a round's ratio is of two turns that follow each other. A rate is events a second from the first
+with a disk; a publisher and a subscriber at different brokers. They alternate: so many events go through the one, then
+through the other, and a round's ratio is of two runs that follow each other. A rate is events a second from the first
 that is handed in to the last that has come and was acknowledged; the work is microseconds that all brokers of a network
 were busy per event, which other load on the machine changes less. Before that TLS is measured alone, both ends in this
 process: processor time of a handshake in which both show certificates, and of a message that is sealed and opened.
@@ -41,7 +41,7 @@ ROUNDS = 7
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """What came out for one size of events."""
+    """The measurements of one size of events."""
 
     brokers: int
     bytes: int
@@ -60,13 +60,13 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 class Started(msgspec.Struct, frozen=True):
-    """Brokers that run."""
+    """Running brokers."""
 
     addresses: list[str]
     processes: list[int]
 
     def busy_s(self) -> float:
-        """How long their processors were busy for them so far."""
+        """Return how long their processors were busy for them so far."""
         ticks = 0
         for process in self.processes:
             fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
@@ -83,7 +83,7 @@ class Pair:
         self._subscription = subscription
 
     async def run(self, events: int, text: str) -> tuple[float, float]:
-        """Events a second of so many, and microseconds of work for each."""
+        """Publish so many events; return the rate, and microseconds of work for each."""
         begun, busy_s = time.perf_counter(), self._brokers.busy_s()
         sending = asyncio.ensure_future(self._publisher.publish_many({"n": n, "text": text} for n in range(events)))
         came = 0
@@ -97,7 +97,7 @@ class Pair:
 
 
 def start(stack: ExitStack, folder: Path, brokers: int, options_of: Callable[[str], list[str]]) -> Started:
-    """Brokers of one network, each with options by its name, which serve when this returns."""
+    """Start brokers of one network, each with options by its name; they serve when this returns."""
     addresses: list[str] = []
     processes: list[int] = []
     for number in range(brokers):
@@ -115,7 +115,7 @@ def start(stack: ExitStack, folder: Path, brokers: int, options_of: Callable[[st
 
 
 def compare(pairs: list[tuple[float, float]]) -> Compared:
-    """Rounds of both."""
+    """Compare the rounds of both."""
     plain, other = zip(*pairs, strict=True)
     ratios = [with_it / without for without, with_it in pairs]
     return Compared(
@@ -126,7 +126,7 @@ def compare(pairs: list[tuple[float, float]]) -> Compared:
 async def open_pair(
     stack: AsyncExitStack, brokers: Started, filter_: str, scheme: str = "mp", **settings: Any
 ) -> Pair:  # fmt: skip
-    """A publisher at the first broker and a subscriber at the last one, for as long as the stack lasts."""
+    """Open a publisher at the first broker and a subscriber at the last one, for as long as the stack lasts."""
     publisher, subscriber = [
         await stack.enter_async_context(connect(f"{scheme}://{address}", **settings))
         for address in (brokers.addresses[0], brokers.addresses[-1])
@@ -135,7 +135,7 @@ async def open_pair(
 
 
 async def take_turns(pairs: Sequence[Pair], events: int, size: int, rounds: int) -> list[list[tuple[float, float]]]:
-    """Rounds in which all take turns, after a short one that does not count."""
+    """Run rounds in which all alternate, after a short one that does not count."""
     text = "x" * size
     for pair in pairs:
         await pair.run(events // 4, text)
@@ -143,7 +143,7 @@ async def take_turns(pairs: Sequence[Pair], events: int, size: int, rounds: int)
 
 
 async def measure(plain: Started, secured: Started, ca: Path, events: int, rounds: int) -> list[Cell]:
-    """Rounds of all sizes."""
+    """Measure rounds of all sizes."""
     async with AsyncExitStack() as stack:
         pairs = []
         for scheme, brokers, trusted in (("mp", plain, None), ("mps", secured, ca)):
@@ -158,7 +158,7 @@ async def measure(plain: Started, secured: Started, ca: Path, events: int, round
 
 
 def handshake(tls_policy: TlsPolicy) -> tuple[TlsPipe, TlsPipe]:
-    """A dialler and whom it dials, who have come to know each other."""
+    """Return both ends of a completed TLS handshake."""
     dialler, dialled = tls_policy.dial(), tls_policy.accept()
     assert dialler is not None, "there are certificates"
     assert dialled is not None, "there are certificates"
@@ -171,7 +171,7 @@ def handshake(tls_policy: TlsPolicy) -> tuple[TlsPipe, TlsPipe]:
 
 
 def alone(folder: Path, authority: Authority, rounds: int) -> str:
-    """What TLS itself takes."""
+    """Measure TLS itself."""
     own = authority.issue("alone", (HOST,)).write_to(folder / "alone")
     files = Tls(certificate=str(own / "certificate.pem"), key=str(own / "key.pem"), ca=str(own / "ca.pem"))
     tls_policy = TlsPolicy(BrokerConfig(name="alone", tls=files))
@@ -195,7 +195,7 @@ def alone(folder: Path, authority: Authority, rounds: int) -> str:
 
 
 def shown(compared: Compared, unit: str, what: str) -> str:
-    """One comparison in words."""
+    """Return one comparison in words."""
     spread = f"{compared.least:.2f} to {compared.most:.2f}"
     return (
         f"{compared.plain:,.0f} {unit} plain, {compared.other:,.0f} with {what}, ratio {compared.ratio:.2f} ({spread})"

@@ -1,9 +1,9 @@
-"""What tokens cost: `python -m benchmarks.tokens [--json] [--quick] [--brokers 1]`.
+"""The cost of tokens: `python -m benchmarks.tokens [--json] [--quick] [--brokers 1]`.
 
 Two networks run at the same time, as in `benchmarks.tls`: one that wants tokens and one that does not. In the first,
-clients of two kinds take turns with those of the second: with a tenant and everything permitted, and with a tenant and
+clients of two kinds alternate with those of the second: with a tenant and everything permitted, and with a tenant and
 permissions that are looked at for each event, when it is published and when it is handed over. Before that the same is
-measured alone, in this process, as processor time: what a session does to an event on its way in, and on its way out.
+measured alone, in this process, as processor time of a session for an event on its way in, and on its way out.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ HOUR_S = 3600.0
 ALONE = 5_000
 """Events of one round that go through no network."""
 REMEMBERED = 50
-"""So many are read before they are handed over, and remembered, as by a home."""
+"""The events that are read before they are handed over, and remembered, as by a home."""
 KINDS = {"tenant": ("*", ""), "tenant and permissions": ("n >= 0", "embargo = TRUE")}
-"""What is permitted, and what is denied to publish."""
+"""The kinds of tokens: a filter of what may be published, and one of what may not."""
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """What came out for one size of events and one kind of token."""
+    """The measurements of one size of events and one kind of token."""
 
     brokers: int
     bytes: int
@@ -50,14 +50,14 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 def token(issuer: Issuer, kind: str) -> str:
-    """A token of a kind, of a tenant of its own."""
+    """Issue a token of a kind, of a tenant of its own."""
     allow, deny = KINDS[kind]
     publish = Rights((allow,), (deny,) if deny else ())
     return issuer.issue("ann", seconds=HOUR_S, tenant=kind, publish=publish, subscribe=Rights((allow,)))
 
 
 def alone(issuer: Issuer, rounds: int) -> list[str]:
-    """What tokens of each kind cost for one event, in words, beside reading it, which a home does once in any case."""
+    """Return the costs of each kind for one event, in words, beside reading it, which a home does once in any case."""
     verifier = Verifier(issuer.public_keys, None, issuer.network)
     told = []
     for kind in KINDS:
@@ -72,7 +72,7 @@ def alone(issuer: Issuer, rounds: int) -> list[str]:
 
 
 def _spent(policy: SessionPolicy, events: list[bytes]) -> tuple[float, float]:
-    """Seconds for all events on their way in, and on their way out."""
+    """Return seconds for all events on their way in, and on their way out."""
     begun = time.process_time()
     within = [policy.scope.event_within(each) for each in events]
     into = time.process_time() - begun
@@ -98,7 +98,7 @@ def _event(number: int, size: int) -> bytes:
 
 
 async def measure(open_: Started, guarded: Started, issuer: Issuer, events: int, rounds: int) -> list[Cell]:
-    """Rounds of all sizes."""
+    """Measure rounds of all sizes."""
     async with AsyncExitStack() as stack:
         pairs = []
         for brokers, shown_ in ((open_, ""), *((guarded, token(issuer, kind)) for kind in KINDS)):

@@ -1,15 +1,16 @@
-"""What the multicast tree and covering of `dmm` save, and cost: `python -m benchmarks.trees [--quick] [--json]`.
+"""The savings and costs of the multicast tree and of covering in `dmm`: `python -m benchmarks.trees [--quick]
+[--json]`.
 
-*tree*: simulated networks without faults, in which every home wants every event, and all of it lies at one leaf. What
-is told is how many messages with an event its busiest node sends for each (`spread` and `bring`), how many all send,
-and how many ms it is until a subscriber has it; with the tree, and without.
+*tree*: simulated networks without faults, in which every home wants every event, and all of it lies at one leaf.
+Measured are the messages with an event that its busiest node sends for each (`spread` and `bring`), those of all
+nodes, and the ms until a subscriber has it; with the tree, and without.
 
-*entries*: how many conjunctions homes place of those that they hold, with covering and without: of the simulator's
+*entries*: the conjunctions that homes place of those that they hold, with covering and without: of the simulator's
 filters, and of filters that are nested.
 
-*covering*: the CPU time in µs that one subscription of ten thousand at a home takes to find what covers it or is
-covered by it; of boxes, of symbols with prices, of equal filters, and of filters of which none covers another. And how
-many times as long the last quarter takes as the first: 1 is as good as it can be, 7 would be quadratic.
+*covering*: the CPU time in µs that one subscription of ten thousand at a home takes to find the ones that cover it or
+are covered by it; of boxes, of symbols with prices, of equal filters, and of filters of which none covers another. And
+how many times as long the last quarter takes as the first: 1 is as good as it can be, 7 would be quadratic.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SEEDS = (1, 2)
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """How much is measured."""
+    """The sizes of a run."""
 
     nodes: tuple[int, ...] = (16, 64)
     events: int = 20
@@ -57,7 +58,7 @@ QUICK = Sizes(nodes=(16,), events=5, per_node=4, filters=80, subscriptions=400, 
 
 
 class Sent:
-    """Reads along with a run: who sends how many messages with events."""
+    """An observer that counts the messages with events by sender."""
 
     def __init__(self) -> None:
         self.by_node: Counter[str] = Counter()
@@ -66,11 +67,9 @@ class Sent:
         if isinstance(message, Spread | DeliverToHome):
             self.by_node[source.address] += 1
 
-    def received(self, now: int, source: Process, target: Process, message: Message, payload: bytes) -> None:
-        """Counted when it was sent."""
+    def received(self, now: int, source: Process, target: Process, message: Message, payload: bytes) -> None: ...
 
-    def happened(self, now: int, process: Process, thing: object) -> None:
-        """Of no interest."""
+    def happened(self, now: int, process: Process, thing: object) -> None: ...
 
 
 def tree(sizes: Sizes) -> Iterator[Figure]:
@@ -92,7 +91,7 @@ def _tree_run(overlay: str, how: str, nodes: int, seed: int, sizes: Sizes) -> tu
     for _ in range(sizes.events):
         net.publish({"price": 5.0}, phase="after")
     sent = Sent()
-    net.tell(sent)
+    net.observe(sent)
     net.run()
     report = net.report()
     assert not any(report.counts.values()), report.problems
@@ -118,7 +117,7 @@ def entries(sizes: Sizes) -> Iterator[Figure]:
 
 
 def _placed(net: Network) -> int:
-    """How many entries all homes have placed, seen from inside."""
+    """Count the entries that all homes have placed, seen from inside."""
     schemes: list[Any] = [process.node.scheme for process in net.cluster.alive()]  # type: ignore[union-attr]
     return sum(
         len(places.entries)
@@ -189,14 +188,14 @@ def covering(sizes: Sizes) -> Iterator[Figure]:
 
 
 def measure(parts: Sequence[str], sizes: Sizes) -> Iterator[Figure]:
-    """The figures, as they are ready."""
+    """Yield the figures, as they are ready."""
     makers = {"tree": tree, "entries": entries, "covering": covering}
     for part in parts:
         yield from makers[part](sizes)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what is asked for."""
+    """Measure the chosen parts."""
     told = asked(__doc__, PARTS, arguments)
     figures = measure(told.parts, QUICK if told.quick else Sizes())
     if told.json:

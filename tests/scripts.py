@@ -48,7 +48,7 @@ def mixture(net: Network) -> None:
             event["note"] = f"note {number}"
         net.publish(event)
     net.lookup()
-    net.lookup(net.kin.ring.key(0))
+    net.lookup(net.family.ring.key(0))
 
 
 def crowd(net: Network) -> None:

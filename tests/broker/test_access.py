@@ -54,7 +54,7 @@ from meetpoint.api.requests import (
 from meetpoint.broker import Broker
 from meetpoint.broker.clients.authorization import SessionPolicy
 from meetpoint.broker.config import Access
-from meetpoint.lab.bench.hostile.inventing import Inventor
+from meetpoint.lab.bench.hostile import MessageGenerator
 from meetpoint.language.events.msgpack import from_msgpack
 from meetpoint.node.settings import NodeSettings
 from meetpoint.security import Rights
@@ -638,7 +638,7 @@ def test_whatever_a_client_says_nothing_of_another_changes(authority: TestAuthor
             await ann.publish(event(2, x=2))
             (waiting,) = await ann.notified(1)
             before = [await ann.get(asked) for asked in (Subscriptions(), DeadLetters(), Locate("s"))]
-            inventor = Inventor(seed, (came.event.home,))
+            inventor = MessageGenerator(seed, (came.event.home,))
             for number in range(1, 2_001):
                 said = _with_her_names(msgspec.msgpack.decode(inventor.message(Ask)))
                 bob.writer.write(frames([msgspec.msgpack.encode([said[0], number, *said[2:]])], bob.version))

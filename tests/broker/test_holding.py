@@ -17,7 +17,7 @@ import pytest
 from meetpoint.api.client_messages import Ask, Status
 from meetpoint.api.outcomes import Published
 from meetpoint.broker import run as run_on_real_clock
-from meetpoint.lab.bench.hostile.watched import Watched, watch
+from meetpoint.lab.bench.brokers.ours import WatchedBroker, watch
 from tests.broker.talking import FROM_BROKER, Caller, calling, event, raw, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="how much memory a process has is read from /proc")
@@ -29,7 +29,7 @@ ROOM = 16 * MIB
 
 
 @pytest.fixture
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedBroker]:
     settings = {"scheme": "flood", "journal_lines": 0}
     with watch(tmp_path_factory.mktemp("broker"), settings) as broker:
         run_on_real_clock(_serves(broker))
@@ -38,20 +38,20 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         assert broker.is_alive
 
 
-async def _serves(broker: Watched) -> None:
+async def _serves(broker: WatchedBroker) -> None:
     async with calling(broker.address) as client:
         for answer in await client.publish(*[event(number, x=1, body="y" * 1000) for number in range(200)]):
             assert isinstance(answer, Published)
 
 
 @contextlib.asynccontextmanager
-async def many(broker: Watched) -> AsyncIterator[list[Caller]]:
+async def many(broker: WatchedBroker) -> AsyncIterator[list[Caller]]:
     """Clients, all connected at one time."""
     async with contextlib.AsyncExitStack() as stack:
         yield [await stack.enter_async_context(calling(broker.address)) for _ in range(CONNECTIONS)]
 
 
-async def all_read(broker: Watched, callers: list[Caller]) -> None:
+async def all_read(broker: WatchedBroker, callers: list[Caller]) -> None:
     """Wait until the broker has read all that was written: no buffer holds any of it, here or in the kernel."""
     for caller in callers:
         caller.writer.transport.set_write_buffer_limits(high=0)
@@ -59,7 +59,7 @@ async def all_read(broker: Watched, callers: list[Caller]) -> None:
     await until(lambda: not in_kernel(broker), "all is read")
 
 
-def in_kernel(broker: Watched) -> int:
+def in_kernel(broker: WatchedBroker) -> int:
     """Return how many bytes wait in the kernel on connections to the broker, at either end."""
     found = 0
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
@@ -73,7 +73,7 @@ def headed(data: bytes) -> bytes:
     return (len(data) + 1).to_bytes(4, "big") + b"\x02" + data
 
 
-def test_frames_that_are_not_complete_hold_no_more_than_twice_their_bytes(watched: Watched) -> None:
+def test_frames_that_are_not_complete_hold_no_more_than_twice_their_bytes(watched: WatchedBroker) -> None:
     async def main() -> None:
         async with many(watched) as callers:
             before = watched.held_bytes
@@ -92,7 +92,7 @@ def test_frames_that_are_not_complete_hold_no_more_than_twice_their_bytes(watche
     run_on_real_clock(main())
 
 
-def test_frames_beyond_the_limit_hold_nothing(watched: Watched) -> None:
+def test_frames_beyond_the_limit_hold_nothing(watched: WatchedBroker) -> None:
     async def main() -> None:
         async with contextlib.AsyncExitStack() as stack:
             before = watched.held_bytes
@@ -122,7 +122,7 @@ WIDE = {
 }
 
 
-def test_frames_that_are_refused_leave_nothing_and_hold_little_meanwhile(watched: Watched) -> None:
+def test_frames_that_are_refused_leave_nothing_and_hold_little_meanwhile(watched: WatchedBroker) -> None:
     """They are closed one after another; the most at any time is all their bytes twice, and one being read."""
 
     async def flooded(frame: bytes) -> None:
@@ -147,7 +147,7 @@ def test_frames_that_are_refused_leave_nothing_and_hold_little_meanwhile(watched
     run_on_real_clock(main())
 
 
-def test_answers_that_nobody_reads_hold_little(watched: Watched) -> None:
+def test_answers_that_nobody_reads_hold_little(watched: WatchedBroker) -> None:
     """A question has 14 bytes and its answer some thousand."""
 
     async def main() -> None:

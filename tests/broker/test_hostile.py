@@ -22,9 +22,8 @@ from meetpoint.api.requests import Acknowledge
 from meetpoint.broker import BrokerConfig
 from meetpoint.broker import run as run_on_real_clock
 from meetpoint.catalog import make_link_codec
-from meetpoint.lab.bench.hostile.attacking import Attacker
-from meetpoint.lab.bench.hostile.frames import ROLES, Role, attacks
-from meetpoint.lab.bench.hostile.watched import watch
+from meetpoint.lab.bench.brokers.ours import watch
+from meetpoint.lab.bench.hostile import ROLES, Attacker, Role, attacks
 from tests.broker.talking import calling, event
 
 FRAMES = 20_000

@@ -16,7 +16,7 @@ from meetpoint.api.ids import Key, NodeId, Peer
 from meetpoint.api.outcomes import Published
 from meetpoint.broker import Broker, Limits
 from meetpoint.catalog import make_link_codec
-from meetpoint.lab.bench.hostile.inventing import Inventor
+from meetpoint.lab.bench.hostile import MessageGenerator
 from meetpoint.node.cluster.directory import Sync
 from meetpoint.node.runtime.ring import Ring
 from tests.broker.talking import HANDSHAKE, broker, calling, event, network, raw, run, until
@@ -291,7 +291,7 @@ def test_well_formed_messages_with_any_values_never_end_a_broker(seed: int) -> N
         async with network(2, scheme=("flood", "lists", "meet")[seed % 3], limits=Limits(drain_s=0.1)) as brokers:
             one = brokers[0]
             known = (bytes(one.node.me.id), bytes(brokers[1].node.me.id), bytes(STRANGER.id), event(1, x=1))
-            inventor = Inventor(seed, known)
+            inventor = MessageGenerator(seed, known)
             async with calling(one.address) as client:
                 await client.subscribe("s", "x > 0")
             for kind in make_link_codec().kinds:

@@ -11,7 +11,7 @@ import pytest
 
 import meetpoint as mp
 from meetpoint.cli.flights import make_alerts, read_flights
-from meetpoint.lab.demo.demo import print_note
+from meetpoint.lab.demo.demo import run_demo
 from tests.cli.conftest import Command
 
 TICK = '{"symbol": "OTE", "price": 8.75}'
@@ -247,7 +247,7 @@ def test_alerts_are_the_same_every_time_and_all_parse() -> None:
 def test_the_demo_tells_its_story(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from rich.console import Console
 
-    print_note(Console(width=120), flights=5000, alerts=120, with_spark=False, report=tmp_path)
+    run_demo(Console(width=120), flights=5000, alerts=120, with_spark=False, report=tmp_path)
     told = capsys.readouterr().out
     assert "5,000 flights from New York in 2013, 120 alerts" in told
     assert "finds the same pairs" in told

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from meetpoint.catalog import SCHEMES
-from meetpoint.lab.cli.costs import columns_of, told_best
+from meetpoint.lab.cli.comparison import columns_of, told_best
+from meetpoint.lab.sim import comparison as comparing
 from meetpoint.lab.sim.clients import Clients
-from meetpoint.lab.sim.compare import compare as comparing
-from meetpoint.lab.sim.compare.compare import Costs, Each
+from meetpoint.lab.sim.comparison import Costs, PerUnit
 from tests.cli.conftest import Command
 
 FEW = ("--nodes", 3, "--subscriptions", 6, "--events", 3)
@@ -104,7 +104,7 @@ def costs_of(scheme: str, seed: int, messages: float, wrong: int = 0) -> Costs:
         problems=[],
         notifications=1,
         notifications_expected=1,
-        event=Each(messages, 100.0),
+        event=PerUnit(messages, 100.0),
         event_by_purpose={},
         event_delay_ms=None,
         event_hops=None,
@@ -115,7 +115,7 @@ def costs_of(scheme: str, seed: int, messages: float, wrong: int = 0) -> Costs:
         subscription_ms=None,
         entries=None,
         fullest=None,
-        upkeep=Each(1.0, 1.0),
+        upkeep=PerUnit(1.0, 1.0),
         virtual_s=1.0,
         cpu_s=1.0,
     )

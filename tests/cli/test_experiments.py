@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from meetpoint.lab.experiments.catalog import EXPERIMENTS, named
-from meetpoint.lab.experiments.cells import run_cell
+from meetpoint.lab.experiments import EXPERIMENTS, named
+from meetpoint.lab.experiments.experiment import run_cell
 from meetpoint.lab.experiments.store import ResultStore
 from tests.cli.conftest import Command
 

@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from meetpoint.cli.pipeline import spark_command
-from meetpoint.lab.demo.demo import print_note
+from meetpoint.lab.demo.demo import run_demo
 from meetpoint.matching.keys.feedback import Feedback
 from tests.archive.test_archive import accepted, archive
 from tests.cli.conftest import Command, Ran
@@ -316,7 +316,7 @@ LIVE = (
 
 
 def test_the_demo_on_spark_comes_to_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    print_note(Console(width=120), flights=3000, alerts=60, with_spark=True, report=tmp_path)
+    run_demo(Console(width=120), flights=3000, alerts=60, with_spark=True, report=tmp_path)
     shown = capsys.readouterr().out
     assert "Spark agrees on all 25 alerts asked" in shown
     assert shown.count("Held against meetpoint match, pair by pair: the same pairs") == 2

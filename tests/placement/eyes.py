@@ -81,7 +81,7 @@ def held_twice(net: Network) -> list[str]:
 def held_by_nobody(net: Network) -> list[str]:
     """Keys that nobody answers for; there are none when all is quiet."""
     held = arcs_held(net)
-    ring = net.kin.ring
+    ring = net.family.ring
     return [f"nobody holds what follows {arc.high.hex()}" for _, arc in held
             if not any(other.holds(ring.add(arc.high, 1)) for _, other in held)]  # fmt: skip
 
@@ -90,10 +90,10 @@ def led_elsewhere(net: Network) -> list[str]:
     """What homes hold and the overlay, which says whose keys are, leads elsewhere; nothing when all is quiet."""
     wrong = []
     for process, node in nodes_up(net):
-        mine = [arc_of(net.kin.ring, span) for span in node.overlay.places.mine() or ()]
+        mine = [arc_of(net.family.ring, span) for span in node.overlay.places.mine() or ()]
         for home, holding in node.scheme._custody.holdings.items():
             here = mine if home == home_of(node.me.id) else []
-            if without(net.kin.ring, holding.arcs, here) or holding.given or holding.taken or not holding.placed:
+            if without(net.family.ring, holding.arcs, here) or holding.given or holding.taken or not holding.placed:
                 wrong.append(f"{process.address}/{home.hex()[:6]} holds {holding}, and {here} lead there")
     return wrong
 

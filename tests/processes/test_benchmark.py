@@ -13,10 +13,9 @@ from benchmarks import brokers
 from benchmarks.brokers import GOAL, asked, line, main, ratios
 from meetpoint.errors import SetupError
 from meetpoint.lab.bench.brokers.cells import Cell, Effort, measure
-from meetpoint.lab.bench.brokers.nats import NATS
-from meetpoint.lab.bench.brokers.offered import Offered, filter_text
-from meetpoint.lab.bench.brokers.rabbitmq import RabbitMQ
+from meetpoint.lab.bench.brokers.peers import NATS, RabbitMQ
 from meetpoint.lab.bench.brokers.servers import find_rabbitmq
+from meetpoint.lab.bench.brokers.sides import OfferedLoad, filter_text
 from meetpoint.language import parse_filter
 from meetpoint.matching.scan import Scan
 from tests.tiers import SOAK
@@ -27,7 +26,7 @@ TINY = Effort(rate_s=60.0, latency_s=60.0, events_max=100, latency_events_max=50
 
 @pytest.mark.parametrize("count", [1, 40, 2000])
 def test_what_is_offered_matches_about_one_subscription_whatever_their_number(count: int) -> None:
-    offered = Offered.draw(count, 8, 7)
+    offered = OfferedLoad.draw(count, 8, 7)
     assert len(offered.subscriptions) == count
     assert offered.consumers == min(8, count)
     held = [number for consumer in range(offered.consumers) for number, _ in offered.of(consumer)]
@@ -46,7 +45,7 @@ def test_what_is_offered_matches_about_one_subscription_whatever_their_number(co
 
 
 def test_events_are_the_same_each_time_and_others_for_another_purpose() -> None:
-    offered = Offered.draw(10, 2, 7)
+    offered = OfferedLoad.draw(10, 2, 7)
     assert list(islice(offered.events("a"), 5)) == list(islice(offered.events("a"), 5))
     assert list(islice(offered.events("a"), 5)) != list(islice(offered.events("b"), 5))
 

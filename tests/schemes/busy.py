@@ -13,7 +13,7 @@ import msgspec
 
 from meetpoint.catalog import OVERLAYS, NetworkConfig
 from meetpoint.lab.sim.families import family_of
-from meetpoint.lab.sim.faults.plans import read_plan
+from meetpoint.lab.sim.faults import read_plan
 from meetpoint.lab.sim.scenario import Network, Phase, Timing
 from tests.tiers import SOAK
 
@@ -44,8 +44,8 @@ def network(
     plan = read_plan(faults)
     if plan.faults:
         plan = msgspec.structs.replace(plan, seconds=fault_s)
-    kin = family_of(config)
-    return Network(config.overlay, config.scheme, nodes, seed, plan, kin=kin, founders=founders, timing=timing)
+    family = family_of(config)
+    return Network(config.overlay, config.scheme, nodes, seed, plan, family=family, founders=founders, timing=timing)
 
 
 class Busy(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,7 +48,7 @@ def tune(net: Network, at_s: float, share: float, random: Random) -> None:
     def load() -> None:
         for process in net.cluster.alive():
             if random.random() < share:
-                net.engine.hand(process, Measured(measured(random.randrange(5))))
+                net.engine.feed(process, Measured(measured(random.randrange(5))))
 
     net.engine.call(net.engine.now + int(at_s * SECOND_US), load)
 

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyspark
 
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.experiments.catalog import named
-from meetpoint.lab.experiments.cells import Cell, Row
+from meetpoint.lab.experiments import named
+from meetpoint.lab.experiments.experiment import Cell, ResultRow
 from meetpoint.language import Attribute, Schema, Type
 from tests.spark.quick_java import quick_java
 
@@ -231,7 +231,7 @@ def some_cells() -> list[Cell]:
     return list(experiment.cells("quick"))[:CELLS]
 
 
-def rows_of(rows: Iterable[Row]) -> list[list[Any]]:
+def rows_of(rows: Iterable[ResultRow]) -> list[list[Any]]:
     """All but how long it took."""
     return sorted([row.part, row.parameters, row.seed, row.metric, row.value] for row in rows)
 

@@ -23,9 +23,8 @@ import pytest
 
 import meetpoint as mp
 from meetpoint.lab.bench.brokers.servers import free_port
-from meetpoint.lab.experiments.catalog import named
-from meetpoint.lab.experiments.cells import run_cell
-from meetpoint.lab.experiments.experiment import Experiment
+from meetpoint.lab.experiments import named
+from meetpoint.lab.experiments.experiment import Experiment, run_cell
 from meetpoint.language import parse_filter
 from meetpoint.matching import Scan
 from meetpoint.matching.tables.arrow_columns import read_batch

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.workloads.generating import BLOCK, MIXES, Zipf, filter_texts
-from meetpoint.lab.workloads.generating import generate as generate_here
+from meetpoint.lab.workloads.generator import BLOCK
+from meetpoint.lab.workloads.generator import generate as generate_here
+from meetpoint.lab.workloads.long_form import filter_texts
+from meetpoint.lab.workloads.mixes import MIXES
 from meetpoint.lab.workloads.on_spark import generate
+from meetpoint.lab.workloads.zipf import Zipf
 from meetpoint.language import parse_filter
 
 ROWS = BLOCK + 100  # more than one block, and not a whole number of them

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.experiments.catalog import named
-from meetpoint.lab.experiments.cells import Cell, Row, run_cell
+from meetpoint.lab.experiments import named
+from meetpoint.lab.experiments.experiment import Cell, ResultRow, run_cell
 from meetpoint.lab.experiments.grid import run_cells
 from meetpoint.lab.experiments.store import ResultStore
 from tests.cli.conftest import Command
@@ -31,7 +31,7 @@ SECONDS_MAX = 600.0
 
 def run_here(cells: list[Cell]) -> list[list[Any]]:
     (experiment,) = named(EXPERIMENT)
-    rows: list[Row] = [row for cell in cells for row in run_cell(cell, experiment.part(cell.part).run)]
+    rows: list[ResultRow] = [row for cell in cells for row in run_cell(cell, experiment.part(cell.part).run)]
     return rows_of(rows)
 
 

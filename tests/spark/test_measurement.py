@@ -18,7 +18,8 @@ import pyarrow as pa
 import pytest
 
 from meetpoint.errors import LimitError, MeetpointError
-from meetpoint.lab.workloads.generating import filter_texts, generate
+from meetpoint.lab.workloads.generator import generate
+from meetpoint.lab.workloads.long_form import filter_texts
 from meetpoint.language import Kind, clean_attributes, parse_filter
 from meetpoint.language.filters.filter import Filter
 from meetpoint.language.names import find, split_name

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from meetpoint.lab.bench import measuring
+from meetpoint.lab.bench import rounds as measurements
 from tests.cli.conftest import meetpoint as meetpoint
 
 
 @pytest.fixture(autouse=True)
 def _short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "TURN_S", 0.0)
+    monkeypatch.setattr(measurements, "SLICE_S", 0.0)

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from meetpoint.lab.bench import matcher, measuring
-from meetpoint.lab.bench.numpy_peer import NumpyPeer
-from meetpoint.lab.bench.peers import Digest
+from meetpoint.lab.bench import matcher
+from meetpoint.lab.bench import rounds as measurements
+from meetpoint.lab.bench.peers import Digest, NumpyPeer
 from meetpoint.lab.cli import bench
-from meetpoint.lab.workloads.generating import generate
+from meetpoint.lab.workloads.generator import generate
 from meetpoint.lab.workloads.mixes import MIXES
 from meetpoint.matching.index import Index
 from tests.cli.conftest import Command
@@ -96,7 +96,7 @@ def test_a_short_work_is_repeated_in_its_turn(monkeypatch: pytest.MonkeyPatch) -
     spent = {"short": 0.5, "long": 8.0}
     monkeypatch.setattr(time, "process_time", lambda: sum(spent[name] for name in done))
     works = [partial(done.append, name) for name in spent]
-    assert measuring.take_turns(works, 2, 2.0) == [[0.5, 0.5], [8.0, 8.0]]
+    assert measurements.measure_in_rounds(works, 2, 2.0) == [[0.5, 0.5], [8.0, 8.0]]
     assert done == [*["short"] * 4, "long"] * 2
 
 

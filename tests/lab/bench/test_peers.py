@@ -12,13 +12,11 @@ import pyarrow as pa
 import pytest
 
 from meetpoint.lab.bench import access
-from meetpoint.lab.bench.access import Access, Tuning, make_plan, read_attributes
+from meetpoint.lab.bench.access import AccessKind, Tuning, make_plan, read_attributes
 from meetpoint.lab.bench.duckdb_peer import DuckDBPeer, TunedDuckDBPeer
-from meetpoint.lab.bench.numpy_peer import NumpyPeer
-from meetpoint.lab.bench.peers import Peer, digest_of
-from meetpoint.lab.bench.plain import plain_events
-from meetpoint.lab.workloads.generating import generate
-from meetpoint.lab.workloads.longform import LONG_FORM, Workload, filter_texts
+from meetpoint.lab.bench.peers import NumpyPeer, Peer, digest_of, plain_events
+from meetpoint.lab.workloads.generator import generate
+from meetpoint.lab.workloads.long_form import LONG_FORM, Workload, filter_texts
 from meetpoint.lab.workloads.mixes import MIXES
 from meetpoint.language.filters.filter import parse_filter
 from meetpoint.language.values import clean_attributes
@@ -128,22 +126,25 @@ def test_the_plain_plan_takes_constraints_in_a_fixed_order() -> None:
     numbers = ["price", "high", "low", "volume", "change"]
     assert len(found) == len(plan.groups)
     assert set(found) == {
-        (Access.CONTAINS, "headline"),
-        (Access.VALUE, "symbol"),
-        (Access.PREFIX, "symbol"),
-        (Access.SUFFIX, "symbol"),
-        (Access.CODE, "sector"),
-        (Access.CODE, "exchange"),
-        *((Access.CELL, name) for name in numbers),
+        (AccessKind.CONTAINS, "headline"),
+        (AccessKind.VALUE, "symbol"),
+        (AccessKind.PREFIX, "symbol"),
+        (AccessKind.SUFFIX, "symbol"),
+        (AccessKind.CODE, "sector"),
+        (AccessKind.CODE, "exchange"),
+        *((AccessKind.CELL, name) for name in numbers),
     }
     rows = workload.subscriptions.to_pylist()
     asking = {
         name: {row["subscription"] for row in rows if row["attribute"] == name} for name in workload.events.column_names
     }
     rest = asking["symbol"] - asking["headline"]
-    assert found[Access.CONTAINS, "headline"] == asking["headline"]
-    assert found[Access.VALUE, "symbol"] | found[Access.PREFIX, "symbol"] | found[Access.SUFFIX, "symbol"] == rest
-    assert found[Access.CODE, "sector"] == asking["sector"] - asking["symbol"] - asking["headline"]
+    assert found[AccessKind.CONTAINS, "headline"] == asking["headline"]
+    assert (
+        found[AccessKind.VALUE, "symbol"] | found[AccessKind.PREFIX, "symbol"] | found[AccessKind.SUFFIX, "symbol"]
+        == rest
+    )
+    assert found[AccessKind.CODE, "sector"] == asking["sector"] - asking["symbol"] - asking["headline"]
     for group in plan.groups:
         assert {check.attribute.name for check in group.checks if check.test == "range"} == set(numbers)
 

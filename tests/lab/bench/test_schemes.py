@@ -27,10 +27,11 @@ from benchmarks.schemes import (
     tables,
 )
 from meetpoint.catalog import NetworkConfig
+from meetpoint.catalog.purposes import Purpose
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.sim.clients import EPOCH
-from meetpoint.lab.sim.compare.traffic import Purpose, Traffic
-from meetpoint.lab.sim.judge.history import Change, Delivery, History, Publication, Subscription
+from meetpoint.lab.sim.judge import Change, DeliveryRecord, History, PublicationRecord, SubscriptionRecord
+from meetpoint.lab.sim.observers import Traffic
 from meetpoint.language.events.event import Event
 from meetpoint.language.filters.filter import parse_filter
 from meetpoint.matching.index import Index
@@ -195,11 +196,11 @@ def history(*deliveries: tuple[str, str, bool], acknowledged: int | None = 5) ->
     found, at = History(), count(20)
     filter_ = parse_filter("a01 = 'x'")
     for name in ("s1", "s2"):
-        came = [Delivery(next(at), event, "n1", mark) for event, to, mark in deliveries if to == name]
+        came = [DeliveryRecord(next(at), event, "n1", mark) for event, to, mark in deliveries if to == name]
         change = Change(filter_, "a01 = 'x'", 1, acknowledged)
-        found.subscriptions[name] = Subscription(name, "n1", [change], came)
+        found.subscriptions[name] = SubscriptionRecord(name, "n1", [change], came)
     event = Event("e1", "simulated", 0, EPOCH, {"a01": "x"})
-    found.publications["e1"] = Publication(event, b"", 10, 11)
+    found.publications["e1"] = PublicationRecord(event, b"", 10, 11)
     return found
 
 

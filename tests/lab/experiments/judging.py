@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from meetpoint.lab.experiments.cells import Cell, Metrics, Parameter, Row
-from meetpoint.lab.experiments.experiment import Experiment
-from meetpoint.lab.experiments.results import Results
+from meetpoint.lab.experiments.experiment import Cell, Experiment, Metrics, Parameter, ResultRow, Results
 
 __all__ = ["Scale", "check_asked", "made_up"]
 
@@ -19,7 +17,7 @@ def made_up(
 ) -> Results:
     """Results with the same figures for each seed."""
     return Results(
-        Row(
+        ResultRow(
             experiment=experiment.name,
             part=part,
             parameters=Cell.of(experiment.name, part, parameters, seed).parameters,

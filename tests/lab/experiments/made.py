@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from math import log2
 
-from meetpoint.lab.experiments.cells import Metrics, Parameters, Row, run_cell
-from meetpoint.lab.experiments.experiment import Claim, Drawn, Experiment, Figure, Fit, Judged, Part, grid
-from meetpoint.lab.experiments.results import Results
+from meetpoint.lab.experiments.experiment import (
+    ClaimedCurve,
+    Experiment,
+    ExperimentPart,
+    Figure,
+    Fit,
+    Judged,
+    Metrics,
+    PaperClaim,
+    Parameters,
+    ResultRow,
+    Results,
+    grid,
+    run_cell,
+)
 
 __all__ = ["MADE", "rows_of"]
 
@@ -35,7 +47,7 @@ MADE = Experiment(
     title="Made up & <true>",
     about="Nothing is run.\n\nIt is known.",
     parts=(
-        Part(
+        ExperimentPart(
             name="hops",
             says="how far it is",
             run=hops,
@@ -43,7 +55,7 @@ MADE = Experiment(
             quick=grid(how=("plain", "<b>ordered</b>"), nodes=(16, 64, 256)),
             seeds=3,
         ),
-        Part(name="share", says="who has it", run=share, full=grid(scheme=("a", "bbb")), quick=(), seeds=1),
+        ExperimentPart(name="share", says="who has it", run=share, full=grid(scheme=("a", "bbb")), quick=(), seeds=1),
     ),
     figures=(
         Figure(
@@ -56,7 +68,7 @@ MADE = Experiment(
             y_label="messages",
             lines="how",
             log_x=True,
-            drawn=(Drawn(label="the paper", y=lambda x: 0.6 * log2(x)),),
+            drawn=(ClaimedCurve(label="the paper", y=lambda x: 0.6 * log2(x)),),
             fit=Fit(model="log"),
             says="It grows.",
         ),
@@ -80,12 +92,12 @@ MADE = Experiment(
             x_label="scheme",
             y="share",
             y_label="share of all",
-            drawn=(Drawn(label="even", y=lambda x: 0.5),),
+            drawn=(ClaimedCurve(label="even", y=lambda x: 0.5),),
         ),
     ),
     claims=(
-        Claim(id="M1", place="section 1", says="half | the hops", number="0.5", judge=_halved),
-        Claim(
+        PaperClaim(id="M1", place="section 1", says="half | the hops", number="0.5", judge=_halved),
+        PaperClaim(
             id="M2",
             place="nowhere",
             says="never run",
@@ -96,7 +108,7 @@ MADE = Experiment(
 )
 
 
-def rows_of(scale: str = "full") -> list[Row]:
+def rows_of(scale: str = "full") -> list[ResultRow]:
     """All that it gives."""
     cells = MADE.cells("full" if scale == "full" else "quick")
     return [row for cell in cells for row in run_cell(cell, MADE.part(cell.part).run)]

@@ -5,22 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meetpoint.lab.experiments.models.balance import (
+from meetpoint.lab.experiments.rings import (
     ATTRIBUTES,
     LENGTH,
     NUMBERS,
     draw_numbers,
+    entries_for,
+    hashed,
     loads,
     max_to_mean,
     max_to_min,
     placed_numbers,
     placed_words,
     quantiles,
+    spaced,
     word,
     zipf,
 )
-from meetpoint.lab.experiments.models.rings import hashed, spaced
-from meetpoint.lab.experiments.models.walks import entries_for
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.schemes.lists.value_hash import Hashing
 

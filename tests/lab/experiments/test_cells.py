@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.experiments.catalog import EXPERIMENTS, named
-from meetpoint.lab.experiments.cells import Cell, run_cell
-from meetpoint.lab.experiments.experiment import grid
-from meetpoint.lab.experiments.results import MixedResultsError, NotMeasured, Results, Spread
+from meetpoint.lab.experiments import EXPERIMENTS, named
+from meetpoint.lab.experiments.experiment import (
+    Cell,
+    MixedResultsError,
+    NotMeasured,
+    Results,
+    SeedSpread,
+    grid,
+    run_cell,
+)
 from tests.lab.experiments.made import MADE, rows_of
 
 
@@ -50,9 +56,9 @@ def test_seeds_come_one_after_the_other_so_that_some_of_everything_is_there_earl
 def test_results_are_asked_by_parameters() -> None:
     results = Results(rows_of())
     assert results.by_seed("hops", "hops", how="plain", nodes=16) == {1: 2.51, 2: 2.52, 3: 2.53}
-    assert results.spread("hops", "hops", how="plain", nodes=16) == Spread(2.52, 2.51, 2.53, 3)
+    assert results.spread("hops", "hops", how="plain", nodes=16) == SeedSpread(2.52, 2.51, 2.53, 3)
     assert results.distinct("hops", "nodes") == [16, 64, 256, 1024]
-    assert results.ratio("hops", "nodes", {"how": "plain"}, how="<b>ordered</b>", nodes=64) == Spread(1, 1, 1, 3)
+    assert results.ratio("hops", "nodes", {"how": "plain"}, how="<b>ordered</b>", nodes=64) == SeedSpread(1, 1, 1, 3)
 
 
 def test_what_was_not_run_is_said_and_what_is_ambiguous_refused() -> None:
@@ -70,8 +76,8 @@ def test_what_was_not_run_is_said_and_what_is_ambiguous_refused() -> None:
 
 
 def test_a_spread_in_words() -> None:
-    assert Spread.of([3.0, 1.0, 2000.0]).told(1, " ms") == "3.0 ms (1.0 to 2,000.0, 3 seeds)"
-    assert Spread.of([0.5]).told() == "0.50 (1 seed)"
+    assert SeedSpread.of([3.0, 1.0, 2000.0]).told(1, " ms") == "3.0 ms (1.0 to 2,000.0, 3 seeds)"
+    assert SeedSpread.of([0.5]).told() == "0.50 (1 seed)"
 
 
 def test_an_unknown_experiment_is_refused_with_all_names() -> None:

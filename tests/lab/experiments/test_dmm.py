@@ -20,24 +20,29 @@ import pytest
 
 from meetpoint.catalog import NetworkConfig
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.experiments.cells import Metrics, Parameter
 from meetpoint.lab.experiments.dmm import EXPERIMENT
-from meetpoint.lab.experiments.dmm.loads import run_balance, run_probe, run_shares, run_totals
-from meetpoint.lab.experiments.dmm.networks import grown_network, leaves_of, run_lookups, run_walks
-from meetpoint.lab.experiments.dmm.parts import DEPTH, STORED, THRESHOLD
-from meetpoint.lab.experiments.models.delegation import (
+from meetpoint.lab.experiments.dmm.model import (
+    DEPTH,
     DOMAIN,
+    STORED,
+    THRESHOLD,
     Peers,
     Range,
     Tree,
     coarse,
     fine,
-    grown,
+    grow_tree,
+    insert_with_covering,
     keys_held,
-    probing_any,
-    quenched,
+    random_probe_rule,
+    run_balance,
+    run_probe,
+    run_shares,
+    run_totals,
     top_share,
 )
+from meetpoint.lab.experiments.dmm.networks import grow_network, leaves_of, run_lookups, run_walks
+from meetpoint.lab.experiments.experiment import Metrics, Parameter
 from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.scenario import Network
 from meetpoint.node.runtime.ring import Ring
@@ -82,7 +87,7 @@ def test_a_key_is_at_the_numerically_closest_peer_and_routes_end_there() -> None
 
 
 def test_every_subscription_is_at_all_leaves_that_it_meets_and_loads_add_up() -> None:
-    tree = grown(DmmSettings(threshold=20, depth=5), 10, coarse(1, 200), 1)
+    tree = grow_tree(DmmSettings(threshold=20, depth=5), 10, coarse(1, 200), 1)
     assert len(tree.leaves) > 1
     assert tree.total == sum(map(len, tree.leaves.values()))
     for code, entries in tree.leaves.items():
@@ -98,8 +103,8 @@ def test_the_rule_is_that_of_the_live_scheme(monkeypatch: pytest.MonkeyPatch) ->
         asked.append(should_split(*arguments))  # type: ignore[arg-type]
         return asked[-1]
 
-    monkeypatch.setattr("meetpoint.lab.experiments.models.delegation.should_split", told)
-    tree = grown(DmmSettings(), 10, fine(1, 300), 1)
+    monkeypatch.setattr("meetpoint.lab.experiments.dmm.model.should_split", told)
+    tree = grow_tree(DmmSettings(), 10, fine(1, 300), 1)
     assert asked.count(True) == len(tree.leaves) - 1
 
 
@@ -109,7 +114,9 @@ def test_leaves_and_their_entries_are_those_of_brokers(kind: str, seed: int) -> 
     attribute = f"a{seed}"
     schema = f"attributes:\n  {attribute}: {{type: integer, min: 1, max: {DOMAIN}}}\n"
     settings = DmmSettings(schema=schema, threshold=8, depth=4, delegation="always", coverage="uncovered")
-    net = Network("pastry", "dmm", 5, seed, kin=family_of(NetworkConfig(overlay="pastry", scheme="dmm", dmm=settings)))
+    net = Network(
+        "pastry", "dmm", 5, seed, family=family_of(NetworkConfig(overlay="pastry", scheme="dmm", dmm=settings))
+    )
     for low, high in wanted:
         net.subscribe(f"{attribute} BETWEEN {low} AND {high}")
     net.run()
@@ -120,13 +127,13 @@ def test_leaves_and_their_entries_are_those_of_brokers(kind: str, seed: int) -> 
         for region in held(scheme)
         if region.record is not None and region.record.serves
     }
-    model = grown(settings, 5, wanted, seed)
+    model = grow_tree(settings, 5, wanted, seed)
     assert len(there) > 4
     assert there == {code: len(entries) for code, entries in model.leaves.items()}
 
 
 def test_copies_are_the_leaves_that_a_subscription_meets() -> None:
-    tree = grown(DmmSettings(threshold=20, depth=5, delegation="always"), 10, coarse(1, 200), 1)
+    tree = grow_tree(DmmSettings(threshold=20, depth=5, delegation="always"), 10, coarse(1, 200), 1)
     assert tree.copies((1, DOMAIN)) == len(tree.leaves)
     assert tree.copies((7, 7)) == 1
     assert sum(map(tree.copies, coarse(1, 200))) == tree.total
@@ -148,13 +155,13 @@ def test_figure_6_keys_are_balanced_as_random_ids_allow() -> None:
 @pytest.mark.parametrize("peers", [2, 10, 30])
 def test_figure_7a_without_delegation_one_peer_has_all(peers: int) -> None:
     for seed in SEEDS:
-        loads = grown(msgspec.structs.replace(PAPER, delegation="never"), peers, fine(seed), seed).loads
+        loads = grow_tree(msgspec.structs.replace(PAPER, delegation="never"), peers, fine(seed), seed).loads
         assert sorted(loads)[-2:] == [0, 1000]
 
 
 @pytest.mark.parametrize("peers", MANY)
 def test_figure_7b_with_delegation_fine_subscriptions_are_balanced_nearly_as_keys(peers: int) -> None:
-    trees = [grown(PAPER, peers, fine(seed), seed) for seed in SEEDS]
+    trees = [grow_tree(PAPER, peers, fine(seed), seed) for seed in SEEDS]
     share = median_share([tree.loads for tree in trees])
     assert share <= BALANCED
     assert share <= keys_share(peers) + 0.15
@@ -164,7 +171,7 @@ def test_figure_7b_with_delegation_fine_subscriptions_are_balanced_nearly_as_key
 def test_figure_7b_is_not_balanced_where_leaves_are_fewer_than_peers() -> None:
     """It depends on the threshold, which the paper does not give: with 100 there are 16 leaves for 30 peers."""
     settings = DmmSettings(threshold=100, delegation="always")
-    trees = [grown(settings, 30, fine(seed), seed) for seed in SEEDS]
+    trees = [grow_tree(settings, 30, fine(seed), seed) for seed in SEEDS]
     assert max(len(tree.leaves) for tree in trees) < 30
     assert median_share([tree.loads for tree in trees]) > 0.6
 
@@ -173,13 +180,13 @@ def test_figure_7b_is_not_balanced_where_leaves_are_fewer_than_peers() -> None:
 
 
 def test_figure_8a_without_delegation_one_peer_has_all() -> None:
-    loads = grown(msgspec.structs.replace(PAPER, delegation="never"), 30, coarse(1), 1).loads
+    loads = grow_tree(msgspec.structs.replace(PAPER, delegation="never"), 30, coarse(1), 1).loads
     assert sorted(loads)[-2:] == [0, 1000]
 
 
 @pytest.mark.parametrize("peers", MANY)
 def test_figure_8b_coarse_subscriptions_are_balanced_in_shape(peers: int) -> None:
-    share = median_share([grown(PAPER, peers, coarse(seed), seed).loads for seed in SEEDS])
+    share = median_share([grow_tree(PAPER, peers, coarse(seed), seed).loads for seed in SEEDS])
     assert share <= BALANCED
     assert share <= keys_share(peers) + 0.15
 
@@ -189,13 +196,13 @@ def test_figure_8b_coarse_subscriptions_are_balanced_in_shape(peers: int) -> Non
 def test_figure_8_the_total_is_a_matter_of_depth(depth: int, factor: float, threshold: int) -> None:
     """Over 20 times the subscriptions from a depth of 6 on; every level nearly doubles it."""
     settings = msgspec.structs.replace(PAPER, threshold=threshold, depth=depth)
-    totals = [grown(settings, 2, coarse(seed), seed).total / 1000 for seed in SEEDS]
+    totals = [grow_tree(settings, 2, coarse(seed), seed).total / 1000 for seed in SEEDS]
     assert statistics.mean(totals) == pytest.approx(factor, rel=0.08)
 
 
 def test_figure_8_at_a_depth_of_ten_the_total_is_three_hundred_times() -> None:
     settings = msgspec.structs.replace(PAPER, threshold=30, depth=10)
-    assert 300 < grown(settings, 2, coarse(1, 300), 1).total / 300 < 380
+    assert 300 < grow_tree(settings, 2, coarse(1, 300), 1).total / 300 < 380
 
 
 # -- figure 9 ----------------------------------------------------------------------------------------------------------
@@ -203,13 +210,13 @@ def test_figure_8_at_a_depth_of_ten_the_total_is_three_hundred_times() -> None:
 
 def covered_total(peers: int, seed: int, *, cached: bool) -> int:
     tree = Tree(Peers(peers, seed), PAPER)
-    quenched(tree, coarse(seed), seed, cached=cached)
+    insert_with_covering(tree, coarse(seed), seed, cached=cached)
     return tree.total
 
 
 def test_figure_9_covering_more_than_halves_the_total() -> None:
     for seed in SEEDS:
-        plain = grown(PAPER, 30, coarse(seed), seed).total
+        plain = grow_tree(PAPER, 30, coarse(seed), seed).total
         for cached in (True, False):
             assert covered_total(30, seed, cached=cached) < 0.55 * plain
 
@@ -235,7 +242,7 @@ def test_covering_leaves_out_only_what_a_wider_one_of_the_same_way_covers() -> N
     peers = Peers(1, 1)
     tree = Tree(peers, PAPER)
     wanted: list[Range] = [(5, 9), (6, 8), (5, 9), (1, 20), (2, 30), (3, 19)]
-    assert quenched(tree, wanted, 1, cached=True) == 3
+    assert insert_with_covering(tree, wanted, 1, cached=True) == 3
     assert tree.total == 3
 
 
@@ -245,7 +252,7 @@ def test_covering_leaves_out_only_what_a_wider_one_of_the_same_way_covers() -> N
 @pytest.mark.parametrize("peers", EVERY_NUMBER)
 def test_with_the_probe_coarse_subscriptions_neither_multiply_nor_pile_up(peers: int) -> None:
     for seed in (100 + peers, 200 + peers):
-        tree = grown(DmmSettings(), peers, coarse(seed), seed)
+        tree = grow_tree(DmmSettings(), peers, coarse(seed), seed)
         assert tree.total <= 5 * 1000
         assert max(tree.loads) <= 1000
 
@@ -253,14 +260,14 @@ def test_with_the_probe_coarse_subscriptions_neither_multiply_nor_pile_up(peers:
 @pytest.mark.parametrize("peers", EVERY_NUMBER)
 def test_with_the_probe_fine_subscriptions_are_spread_as_without(peers: int) -> None:
     seed = 100 + peers
-    plain = grown(DmmSettings(delegation="always"), peers, fine(seed), seed)
-    probed = grown(DmmSettings(), peers, fine(seed), seed)
+    plain = grow_tree(DmmSettings(delegation="always"), peers, fine(seed), seed)
+    probed = grow_tree(DmmSettings(), peers, fine(seed), seed)
     assert max(probed.loads) <= 1.5 * max(plain.loads)
     assert len(probed.leaves) > 8
 
 
 def test_with_the_probe_many_peers_share_coarse_subscriptions_where_they_can() -> None:
-    largest = [max(grown(DmmSettings(), 30, coarse(seed), seed).loads) for seed in range(12)]
+    largest = [max(grow_tree(DmmSettings(), 30, coarse(seed), seed).loads) for seed in range(12)]
     assert statistics.median(largest) <= 800
 
 
@@ -273,7 +280,7 @@ def narrow(seed: int, part: int) -> list[Range]:
 @pytest.mark.parametrize("part", [10, 100])
 def test_with_the_probe_narrow_ranges_are_spread_until_they_would_multiply(part: int) -> None:
     for seed in SEEDS:
-        tree = grown(DmmSettings(), 30, narrow(seed, part), seed)
+        tree = grow_tree(DmmSettings(), 30, narrow(seed, part), seed)
         assert tree.total <= 2 * 1000
         assert max(tree.loads) <= 700
 
@@ -281,7 +288,7 @@ def test_with_the_probe_narrow_ranges_are_spread_until_they_would_multiply(part:
 def any_three(peers: int, seed: int) -> Tree:
     """It may run away, so not too deep."""
     tree = Tree(Peers(peers, seed), DmmSettings(depth=16))
-    tree.decide = probing_any(tree, 3, seed)
+    tree.decide = random_probe_rule(tree, 3, seed)
     for wanted in coarse(seed):
         tree.insert(wanted)
     return tree
@@ -297,7 +304,7 @@ def test_a_tree_cut_for_fine_subscriptions_multiplies_coarse_ones_that_follow() 
     """What the rule cannot help, since it decides on what is there."""
     for seed in SEEDS:
         orders = (fine(seed, 500) + coarse(seed, 500), coarse(seed, 500) + fine(seed, 500))
-        after, before = [grown(DmmSettings(), 10, wanted, seed).total for wanted in orders]
+        after, before = [grow_tree(DmmSettings(), 10, wanted, seed).total for wanted in orders]
         assert 1.2 * before < after <= 5 * 1000
 
 
@@ -390,7 +397,7 @@ def test_what_is_known_of_leaves_spares_questions_and_messages() -> None:
     assert found["regions_by_climbing"] > 2 * found["regions_cold"]
     assert found["regions_cold"] > found["regions_near"] >= found["regions_warm"] == 1
     assert found["messages_cold"] > found["messages_warm"]
-    assert sum(2.0 ** -len(code) for code in leaves_of(grown_network(WALKED, 1))) == 1
+    assert sum(2.0 ** -len(code) for code in leaves_of(grow_network(WALKED, 1))) == 1
 
 
 # -- cells -------------------------------------------------------------------------------------------------------------

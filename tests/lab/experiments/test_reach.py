@@ -14,22 +14,21 @@ import msgspec
 import pytest
 
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.experiments.cells import Metrics, Parameter
-from meetpoint.lab.experiments.models.cubes import Cube, even, joined, split_anywhere
+from meetpoint.lab.experiments.experiment import Metrics, Parameter
 from meetpoint.lab.experiments.reach import EXPERIMENT
 from meetpoint.lab.experiments.reach.cubes import (
-    begun,
     run_changes,
     run_churn,
     run_full,
     run_gaps,
     run_load,
+    run_network,
     run_paths,
     run_printed,
     run_shares,
 )
 from meetpoint.lab.experiments.reach.events import (
-    disseminated,
+    disseminate,
     run_copies,
     run_examples,
     run_ids,
@@ -39,6 +38,7 @@ from meetpoint.lab.experiments.reach.events import (
     run_uneven_sends,
     tables_of,
 )
+from meetpoint.lab.experiments.reach.model import Cube, even, joined, split_anywhere
 from meetpoint.lab.sim.scenario import Network
 from meetpoint.overlays.hypercube import Region
 from meetpoint.overlays.hypercube.regions import point_of
@@ -98,7 +98,7 @@ def test_shares_of_lookups_are_those_of_random_distances() -> None:
 
 @pytest.mark.parametrize("nodes", [8, 13])
 def test_tables_and_ways_of_the_model_are_those_of_nodes(nodes: int) -> None:
-    net = begun(nodes, 3, 8, lookups=60, founders=1)
+    net = run_network(nodes, 3, 8, lookups=60, founders=1)
     tables = tables_of(net)
     model = Cube(tables.regions)
     assert {region: sorted(links) for region, links in tables.links.items()} == {
@@ -109,7 +109,7 @@ def test_tables_and_ways_of_the_model_are_those_of_nodes(nodes: int) -> None:
         view: Any = process.view
         place[process.address] = view.pieces[0][0]
     for each in net.clients.history.lookups:
-        way = model.way(place[each.address], point_of(net.kin.ring, each.key, 8))
+        way = model.way(place[each.address], point_of(net.family.ring, each.key, 8))
         assert len(way) - 1 == each.hops
         assert place[next(p.address for p in net.cluster.processes if p.peer.id == each.found)] == way[-1]
 
@@ -117,7 +117,7 @@ def test_tables_and_ways_of_the_model_are_those_of_nodes(nodes: int) -> None:
 @pytest.mark.parametrize("nodes", [8, 11])
 def test_the_model_hands_on_to_those_whom_nodes_hand_on_to(nodes: int) -> None:
     chance = Random(nodes)
-    found = disseminated(nodes, 6, ["a00 <= 1"], [chance.getrandbits(6) for _ in range(15)], 1)
+    found = disseminate(nodes, 6, ["a00 <= 1"], [chance.getrandbits(6) for _ in range(15)], 1)
     cube = even(nodes, 6)
     for each in found:
         handed = cube.handed(each.event, Tree())

@@ -13,15 +13,25 @@ import pytest
 from meetpoint.api.ids import Peer
 from meetpoint.api.messages import Message
 from meetpoint.catalog import network_config
-from meetpoint.lab.experiments.cells import Cell, Metrics, Parameters, Row, run_cell
-from meetpoint.lab.experiments.experiment import Judged
+from meetpoint.lab.experiments.experiment import Cell, Judged, Metrics, Parameters, ResultRow, Results, run_cell
 from meetpoint.lab.experiments.rebeca import EXPERIMENT
-from meetpoint.lab.experiments.rebeca.halves import graph_of
-from meetpoint.lab.experiments.rebeca.printed import Tree, run_steps, run_unsubscribing
-from meetpoint.lab.experiments.rebeca.reserves import Ring, fail, lost_alone, run_survival
-from meetpoint.lab.experiments.rebeca.trees import even, graphs, hashed, run_load, run_notices, run_trees, walk
-from meetpoint.lab.experiments.rebeca.updates import run_updates
-from meetpoint.lab.experiments.results import Results
+from meetpoint.lab.experiments.rebeca.model import (
+    FilterGraph,
+    MemberRing,
+    even,
+    fail,
+    graphs,
+    hashed,
+    lost_alone,
+    run_load,
+    run_notices,
+    run_steps,
+    run_survival,
+    run_trees,
+    run_unsubscribing,
+    walk,
+)
+from meetpoint.lab.experiments.rebeca.networks import graph_of, run_updates
 from meetpoint.lab.sim.engine import Process
 from meetpoint.lab.sim.families import family_of
 from meetpoint.lab.sim.scenario import Network, Timing
@@ -59,10 +69,10 @@ def running(strategy: Strategy, texts: Sequence[str], events: int = 0, nodes: in
         nodes,
         3,
         timing=Timing(load_s=30, calm_s=10, quiet_s=20),
-        kin=family_of(network_config("chord", scheme)),
+        family=family_of(network_config("chord", scheme)),
     )
     handed = Handed()
-    net.tell(handed)
+    net.observe(handed)
     for text in texts:
         net.subscribe(text)
     net.rest(15, phase="load")
@@ -89,7 +99,7 @@ def test_events_of_a_running_network_go_the_ways_of_the_model() -> None:
     net, handed = running("covering", ["topic >= 0"] * 60, events=6)
     of = places(net)
     assert {each.address for each in net.clients.history.subscriptions.values()} == of.keys(), "all want everything"
-    nodes = graphs(sorted(of.values()), net.kin.ring.size)
+    nodes = graphs(sorted(of.values()), net.family.ring.size)
     assert len(handed.edges) == 6
     for edges in handed.edges.values():
         (root,) = of.keys() - {to for _, to in edges}
@@ -100,7 +110,7 @@ def test_events_of_a_running_network_go_the_ways_of_the_model() -> None:
 def test_filters_of_a_running_network_are_those_of_the_model(strategy: Strategy) -> None:
     net, _ = running(strategy, TEXTS * 4)
     of = places(net)
-    tree = Tree(sorted(of.values()), is_printed=False, strategy=strategy, size=net.kin.ring.size)
+    tree = FilterGraph(sorted(of.values()), is_printed=False, strategy=strategy, size=net.family.ring.size)
     for name, subscription in net.clients.history.subscriptions.items():
         filter_ = subscription.changes[0].filter
         assert filter_ is not None
@@ -115,7 +125,7 @@ def test_filters_of_a_running_network_are_those_of_the_model(strategy: Strategy)
 
 
 def test_reserves_in_the_order_of_the_ring_say_the_same_as_the_rule() -> None:
-    ring = Ring(32, 1, per_level=1)
+    ring = MemberRing(32, 1, per_level=1)
     rng = np.random.default_rng(1)
     lost = []
     for _ in range(30):
@@ -183,13 +193,13 @@ def test_a_new_subscription_is_told_to_everybody_in_about_a_logarithm_of_steps()
 
 @pytest.mark.parametrize("is_printed", [False, True])
 def test_at_equal_distances_a_first_subscription_is_told_to_each_other_member_once(is_printed: bool) -> None:
-    tree = Tree(even(16), is_printed)
+    tree = FilterGraph(even(16), is_printed)
     assert tree.want(even(16)[3], "first", parse_filter("topic = 3").conjunctions) == (15, 4)
 
 
 def test_a_subscription_that_is_covered_is_told_to_nobody() -> None:
     members = hashed(16, 1)
-    tree = Tree(members, is_printed=False)
+    tree = FilterGraph(members, is_printed=False)
     for member in members:
         tree.want(member, "wide", parse_filter("topic >= 0").conjunctions)
     assert tree.want(members[3], "narrow", parse_filter("topic = 3").conjunctions).updates == 0
@@ -270,14 +280,14 @@ def test_half_of_a_running_network_fails_and_nothing_is_missed() -> None:
     assert 3 <= metrics["whole_s"] <= metrics["whole_s_most"] <= 15
 
 
-def rows_of(part: str, parameters: Parameters, metrics: Metrics) -> Iterator[Row]:
+def rows_of(part: str, parameters: Parameters, metrics: Metrics) -> Iterator[ResultRow]:
     for seed in SEEDS:
         yield from run_cell(Cell.of("rebeca", part, parameters, seed), lambda its, seed: metrics)
 
 
 def made_up(change: Callable[[str, Parameters], Mapping[str, float]] = lambda part, its: {}) -> Results:
     """Results in which everything is as the paper has it, but for what is changed."""
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     for part in EXPERIMENT.parts:
         for its in part.quick:
             metrics = {**_as_claimed(part.name, its), **change(part.name, its)}

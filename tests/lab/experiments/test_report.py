@@ -9,15 +9,19 @@ import msgspec
 import pytest
 
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.experiments.experiment import Fit
-from meetpoint.lab.experiments.report import made_claims, write_report
-from meetpoint.lab.experiments.report.command import command_for
-from meetpoint.lab.experiments.report.drawing import draw
-from meetpoint.lab.experiments.report.fitting import fitted
-from meetpoint.lab.experiments.report.judging import claims_text, judge_all, tally
-from meetpoint.lab.experiments.report.page import Picture, Section, page
-from meetpoint.lab.experiments.report.plotting import panels_of
-from meetpoint.lab.experiments.results import NotMeasured, Results
+from meetpoint.lab.experiments.experiment import Fit, NotMeasured, Results
+from meetpoint.lab.experiments.plots import draw, fit_model, panels_of
+from meetpoint.lab.experiments.report import (
+    Picture,
+    Section,
+    claims_table,
+    claims_text,
+    command_for,
+    judge_all,
+    page,
+    tally,
+    write_report,
+)
 from tests.lab.experiments.made import MADE, rows_of
 
 RESULTS = Results(rows_of())
@@ -104,13 +108,13 @@ def test_models_find_what_they_were_made_of() -> None:
         ("power", [3 * x**0.7 for x in xs]),
         ("linear", [5 - 2 * x for x in xs]),
     ):
-        found = fitted(Fit(model=model), xs, ys)  # type: ignore[arg-type]
+        found = fit_model(Fit(model=model), xs, ys)  # type: ignore[arg-type]
         assert found is not None
         assert found.error < 1e-9
         expected = {"log": 1 + 0.5 * 20, "power": 3 * (2.0**20) ** 0.7, "linear": 5 - 2 * 2.0**20}[model]
         assert found.value(2.0**20) == pytest.approx(expected)
-    assert fitted(Fit(model="log"), xs[:2], [1.0, 2.0]) is None
-    assert fitted(Fit(model="power"), xs, [0.0, 1.0, 2.0, 3.0]) is None
+    assert fit_model(Fit(model="log"), xs[:2], [1.0, 2.0]) is None
+    assert fit_model(Fit(model="power"), xs, [0.0, 1.0, 2.0, 3.0]) is None
 
 
 # -- claims ------------------------------------------------------------------------------------------------------------
@@ -131,7 +135,7 @@ def test_the_claims_in_the_docs_are_those_of_the_results_beside_them() -> None:
 
     rows = ResultStore(ROOT / "docs" / "experiments" / "data").read()
     told = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
-    assert told == made_claims(rows), "make it again: meetpoint experiment report, see docs/experiments.md"
+    assert told == claims_table(rows), "make it again: meetpoint experiment report, see docs/experiments.md"
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------

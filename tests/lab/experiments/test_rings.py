@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from meetpoint.api.ids import NodeId, Peer
-from meetpoint.lab.experiments.models.rings import IdealRing, hashed, spaced
+from meetpoint.lab.experiments.rings import IdealRing, hashed, spaced
 from meetpoint.node.runtime.ring import Ring
 from tests.overlays.chord.test_hops import Still
 

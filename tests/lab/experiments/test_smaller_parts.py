@@ -7,18 +7,14 @@ from typing import Any
 
 import pytest
 
-from meetpoint.lab.experiments.catalog import named
-from meetpoint.lab.experiments.cells import Parameter
-from meetpoint.lab.experiments.dmm.codes import run_codes, run_weaving
-from meetpoint.lab.experiments.dmm.pastry import run_routes, steps_of
-from meetpoint.lab.experiments.dmm.traffic import run_traffic
-from meetpoint.lab.experiments.experiment import Verdict
-from meetpoint.lab.experiments.reach.crashes import run_crashes
-from meetpoint.lab.experiments.reach.rules import run_rules, run_siblings, run_tables
-from meetpoint.lab.experiments.strings.ordering import run_order
-from meetpoint.lab.experiments.strings.overlays import run_overlays
-from meetpoint.lab.experiments.strings.spreading import run_spreading
-from meetpoint.lab.experiments.strings.storing import FORMS, run_examples, run_storing
+from meetpoint.lab.experiments import named
+from meetpoint.lab.experiments.dmm.model import run_codes, run_weaving
+from meetpoint.lab.experiments.dmm.networks import run_routes, run_traffic, steps_of
+from meetpoint.lab.experiments.experiment import Parameter, Verdict
+from meetpoint.lab.experiments.reach.cubes import run_rules, run_siblings, run_tables
+from meetpoint.lab.experiments.reach.events import run_crashes
+from meetpoint.lab.experiments.strings.storage import FORMS, run_examples, run_spreading, run_storing
+from meetpoint.lab.experiments.strings.traffic import run_order, run_overlays
 from tests.lab.experiments.judging import made_up
 
 SEEDS = (1, 2)

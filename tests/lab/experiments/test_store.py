@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.experiments.catalog import EXPERIMENTS, named
-from meetpoint.lab.experiments.cells import Cell, Parameter, Row
+from meetpoint.lab.experiments import EXPERIMENTS, named
+from meetpoint.lab.experiments.experiment import Cell, Parameter, ResultRow
 from meetpoint.lab.experiments.store import ResultStore, csv_files
 from tests.lab.experiments.made import rows_of
 
@@ -19,7 +19,7 @@ from tests.lab.experiments.made import rows_of
 def filled(folder: Path) -> ResultStore:
     store = ResultStore(folder)
     store.open()
-    by_cell: dict[Cell, list[Row]] = defaultdict(list)
+    by_cell: dict[Cell, list[ResultRow]] = defaultdict(list)
     for row in rows_of():
         cell = Cell(experiment=row.experiment, part=row.part, parameters=row.parameters, seed=row.seed)
         by_cell[cell].append(row)
@@ -66,8 +66,8 @@ def test_csv_is_for_people() -> None:
 
 def test_cells_without_a_parameter_or_a_metric_keep_it_so(tmp_path: Path) -> None:
     rows = [
-        Row(experiment="e", part="p", parameters='{"a":1}', seed=1, metric="x", value=0.1, cpu_s=0.0),
-        Row(experiment="e", part="p", parameters='{"a":1,"b":"c"}', seed=1, metric="y", value=1e-17, cpu_s=2.5),
+        ResultRow(experiment="e", part="p", parameters='{"a":1}', seed=1, metric="x", value=0.1, cpu_s=0.0),
+        ResultRow(experiment="e", part="p", parameters='{"a":1,"b":"c"}', seed=1, metric="y", value=1e-17, cpu_s=2.5),
     ]
     (text,) = csv_files(rows).values()
     (tmp_path / "e-p.csv").write_text(text)
@@ -116,7 +116,7 @@ def test_a_run_that_begins_beside_another_takes_nothing_from_it(
 @pytest.mark.parametrize("parameter", ["1", "1.0", "1001", "", "nan", "inf", '"', '"a"', "a,b", 1, 1.0, -0.5, 10**20])
 def test_a_parameter_is_what_it_was_also_where_it_looks_like_a_number(tmp_path: Path, parameter: Parameter) -> None:
     cell = Cell.of("e", "p", {"a": parameter, "b": 1}, 1)
-    row = Row(
+    row = ResultRow(
         experiment="e", part="p", parameters=cell.parameters, seed=1, metric="x", value=1.0, cpu_s=0.0
     )  # fmt: skip
     (text,) = csv_files([row]).values()
@@ -129,7 +129,7 @@ def test_all_cells_that_there_are_survive_csv(tmp_path: Path, name: str) -> None
     (experiment,) = named(name)
     cells = {*experiment.cells("full", 1), *experiment.cells("quick", 1)}
     rows = [
-        Row(experiment=name, part=cell.part, parameters=cell.parameters, seed=1, metric="x", value=1.0, cpu_s=0.0)
+        ResultRow(experiment=name, part=cell.part, parameters=cell.parameters, seed=1, metric="x", value=1.0, cpu_s=0.0)
         for cell in cells
     ]
     for file, text in csv_files(rows).items():

@@ -12,16 +12,19 @@ from typing import Any
 
 import pytest
 
-from meetpoint.lab.experiments.cells import Parameter, Parameters
-from meetpoint.lab.experiments.models import corrected
-from meetpoint.lab.experiments.report.plotting import panels_of
-from meetpoint.lab.experiments.results import Results
+from meetpoint.lab.experiments import subid_collection
+from meetpoint.lab.experiments.experiment import Parameter, Parameters, Results
+from meetpoint.lab.experiments.plots import panels_of
 from meetpoint.lab.experiments.strings import EXPERIMENT
-from meetpoint.lab.experiments.strings.balance import run as run_balance
-from meetpoint.lab.experiments.strings.delivering import measure_crossover, measure_delivery
-from meetpoint.lab.experiments.strings.lookups import count_keys, count_lookups
-from meetpoint.lab.experiments.strings.traffic import run as run_traffic
-from meetpoint.lab.experiments.strings.traffic import workload_of
+from meetpoint.lab.experiments.strings.storage import run_balance
+from meetpoint.lab.experiments.strings.traffic import (
+    count_keys,
+    count_lookups,
+    measure_crossover,
+    measure_delivery,
+    run_traffic,
+    workload_of,
+)
 from meetpoint.schemes.lists.collection import CollectionMode
 from tests.lab.experiments.judging import made_up
 
@@ -95,15 +98,14 @@ def test_each_figure_varies_what_it_says() -> None:
 
 
 def test_a_run_that_does_not_find_what_the_index_finds_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corrected, "subset", lambda numbers: 0)
+    monkeypatch.setattr(subid_collection, "subset", lambda numbers: 0)
     with pytest.raises(AssertionError, match="do not find the same"):
         run_traffic(TINY, 1)
 
 
 def test_a_cell_gives_the_same_in_another_process() -> None:
-    told = (
-        f"import json\nfrom meetpoint.lab.experiments.strings.traffic import run\nprint(json.dumps(run({TINY!r}, 3)))"
-    )
+    told = "import json\nfrom meetpoint.lab.experiments.strings.traffic import run_traffic\n"
+    told += f"print(json.dumps(run_traffic({TINY!r}, 3)))"
     done = subprocess.run(
         [sys.executable, "-c", told],
         check=True, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": "77"},

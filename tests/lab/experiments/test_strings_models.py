@@ -8,13 +8,18 @@ import pytest
 
 from benchmarks.schemes import selectivity_order
 from meetpoint.catalog import NetworkConfig
-from meetpoint.lab.experiments.models.corrected import CorrectedModel
-from meetpoint.lab.experiments.models.gathering import Sent, members, subset
-from meetpoint.lab.experiments.models.printed import PrintedGathering, PrintedModel
-from meetpoint.lab.experiments.models.rings import IdealRing, hashed
+from meetpoint.lab.experiments.rings import IdealRing, hashed
+from meetpoint.lab.experiments.subid_collection import (
+    CorrectedModel,
+    PrintedCollection,
+    PrintedModel,
+    SentCounts,
+    members,
+    subset,
+)
 from meetpoint.lab.sim import Network, Timing
-from meetpoint.lab.sim.compare.traffic import Meter
 from meetpoint.lab.sim.families import ChordFamily
+from meetpoint.lab.sim.observers import Meter
 from meetpoint.lab.workloads.paper_b import PaperB
 from meetpoint.language.filters.filter import Filter, parse_filter
 from meetpoint.language.schema.schema import Schema
@@ -35,7 +40,9 @@ def filters_of(workload: PaperB, count: int) -> list[Filter]:
 # -- corrected: simulated brokers --------------------------------------------------------------------------------------
 
 
-def compare_with_brokers(mode: CollectionMode, nodes: int, workload: PaperB, subscriptions: int, events: int) -> Sent:
+def compare_with_brokers(
+    mode: CollectionMode, nodes: int, workload: PaperB, subscriptions: int, events: int
+) -> SentCounts:
     """Run a network and the model with the same homes and origins; whatever differs fails."""
     settings = ListsSettings(mode=mode.value, schema=workload.schema, first=tuple(reversed(workload.names)))
     net = Network(
@@ -43,10 +50,10 @@ def compare_with_brokers(mode: CollectionMode, nodes: int, workload: PaperB, sub
         nodes=nodes,
         seed=workload.seed,
         timing=Timing(load_s=subscriptions / 100, calm_s=events / 20, after_s=0, quiet_s=30.0),
-        kin=ChordFamily(NetworkConfig(scheme="lists", lists=settings)),
+        family=ChordFamily(NetworkConfig(scheme="lists", lists=settings)),
     )
-    meter = Meter(net.kin.codec)
-    net.tell(meter)
+    meter = Meter(net.family.codec)
+    net.observe(meter)
     names = [net.subscribe(text) for text in workload.subscriptions(subscriptions)]
     published = [(net.publish(event), event) for event in workload.events(events)]
     net.run()
@@ -112,7 +119,7 @@ def test_the_quick_model_counts_what_the_algorithms_as_printed_send(workload: Pa
     random = Random(f"printed/{seed}")  # as `PrintedModel` draws homes and origins
     homes = [random.randrange(nodes) for _ in filters]
     origins = [random.randrange(nodes) for _ in events]
-    quick = PrintedGathering(IdealRing(Ring(), hashed(Ring(), nodes, seed)), schema, filters, homes)
+    quick = PrintedCollection(IdealRing(Ring(), hashed(Ring(), nodes, seed)), schema, filters, homes)
     order = AttributeOrder(schema, tuple(reversed(workload.names)))
     slow = {mode: PrintedModel(nodes, seed, mode, schema, order, filters) for mode in CollectionMode}
     wrong = {mode: [0, 0] for mode in CollectionMode}

@@ -9,15 +9,12 @@ import pytest
 
 from meetpoint.catalog.catalog import SCHEMES
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.experiments.cells import Cell, Metrics, Parameters, Row, run_cell
-from meetpoint.lab.experiments.experiment import Judged
-from meetpoint.lab.experiments.results import Results
-from meetpoint.lab.experiments.together import EXPERIMENT, measuring
+from meetpoint.lab.experiments import together
+from meetpoint.lab.experiments.experiment import Cell, Judged, Metrics, Parameters, ResultRow, Results, run_cell
+from meetpoint.lab.experiments.together import EXPERIMENT, given_for, run_costs
 from meetpoint.lab.experiments.together.figures import BASE
-from meetpoint.lab.experiments.together.measuring import given_for, run_costs
-from meetpoint.lab.sim.compare.compare import Costs, Trial, measure, measure_with_report
-from meetpoint.lab.sim.compare.given import Given
-from meetpoint.lab.sim.judge.report import Report
+from meetpoint.lab.sim.comparison import Costs, Trial, TrialInput, measure, measure_with_report
+from meetpoint.lab.sim.judge import RunReport
 
 SMALL: Parameters = {"nodes": 6, "subscriptions": 40, "width": 0.2, "held": 8, "events": 30}
 SEEDS = (1, 2)
@@ -85,12 +82,12 @@ def test_comparing_says_what_it_said() -> None:
 
 
 def test_a_run_that_is_wrong_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    def with_one_missing(trial: Trial, given: Given) -> tuple[Costs, Report]:
+    def with_one_missing(trial: Trial, given: TrialInput) -> tuple[Costs, RunReport]:
         costs, report = measure_with_report(trial, given)
         costs.counts["missing"] = 1
         return costs, report
 
-    monkeypatch.setattr(measuring, "measure_with_report", with_one_missing)
+    monkeypatch.setattr(together, "measure_with_report", with_one_missing)
     with pytest.raises(MeetpointError, match="is wrong"):
         run_costs({**SMALL, "scheme": "flood", "events": 5}, 1)
 
@@ -146,7 +143,7 @@ def as_expected(its: Parameters) -> dict[str, float]:
     return found if scheme == "flood" else {**found, "fullest_to_mean": FULLEST[scheme]}
 
 
-def rows_of(its: Parameters, metrics: Metrics) -> Iterator[Row]:
+def rows_of(its: Parameters, metrics: Metrics) -> Iterator[ResultRow]:
     for seed in SEEDS:
         yield from run_cell(Cell.of("together", "costs", its, seed), lambda its, seed: metrics)
 

@@ -10,8 +10,7 @@ import msgspec
 from meetpoint.api.codec import Codec
 from meetpoint.api.ids import Key, Peer
 from meetpoint.api.messages import Message
-from meetpoint.lab.sim.judge.checkers import first_from
-from meetpoint.lab.sim.judge.history import Members
+from meetpoint.lab.sim.judge import Members, first_from
 from meetpoint.node.cluster.home_manager import HomeManager
 from meetpoint.node.message_kinds import MESSAGES
 from meetpoint.node.node import Node
@@ -148,7 +147,7 @@ class IdealFamily:
     def place(self, view: Any) -> object:
         return None
 
-    def viewing(self, node: Any) -> Callable[[], object]:
+    def read_view(self, node: Any) -> Callable[[], object]:
         return node.overlay.view  # type: ignore[no-any-return]
 
     def differ(self, old: Any, new: Any) -> bool:

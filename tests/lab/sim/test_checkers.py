@@ -11,25 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meetpoint.api.ids import EventKey, Peer
-from meetpoint.lab.sim import Network, Report
+from meetpoint.lab.sim import Network, RunReport
 from meetpoint.lab.sim.clients import EPOCH
-from meetpoint.lab.sim.judge.checkers import (
-    Judging,
+from meetpoint.lab.sim.judge import (
+    Change,
+    DeliveryRecord,
+    History,
+    JudgingTimes,
+    LookupRecord,
+    Members,
+    MembershipHistory,
+    PublicationRecord,
+    SubscriptionRecord,
     Verdict,
     check_lookups,
     check_notifications,
     closest_to,
     first_from,
-)
-from meetpoint.lab.sim.judge.history import (
-    Change,
-    Delivery,
-    History,
-    LookedUp,
-    Members,
-    Publication,
-    Subscription,
-    Truth,
 )
 from meetpoint.lab.sim.workload import Workload
 from meetpoint.language.events.event import Event
@@ -162,8 +160,8 @@ class Restless(ToyFamily):
         return "a pointer is not ideal"
 
 
-def report_of(kin: ToyFamily) -> Report:
-    net = Network(nodes=5, seed=1, kin=kin)
+def report_of(family: ToyFamily) -> RunReport:
+    net = Network(nodes=5, seed=1, family=family)
     workload = Workload(1)
     names = [net.subscribe(workload.filter()) for _ in range(40)]
     for _ in range(20):
@@ -178,7 +176,7 @@ def report_of(kin: ToyFamily) -> Report:
 
 
 @pytest.mark.parametrize(
-    ("kin", "wrong"),
+    ("family", "wrong"),
     [
         (ToyFamily(), []),
         (ToyFamily(Honest), []),
@@ -195,8 +193,8 @@ def report_of(kin: ToyFamily) -> Report:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, ToyFamily) else " ".join(value) or "nothing",
 )
-def test_each_mutant_is_found_by_its_checker_and_by_no_other(kin: ToyFamily, wrong: list[str]) -> None:
-    report = report_of(kin)
+def test_each_mutant_is_found_by_its_checker_and_by_no_other(family: ToyFamily, wrong: list[str]) -> None:
+    report = report_of(family)
     assert [name for name, count in report.counts.items() if count] == wrong
     assert report.good is not bool(wrong)
     assert bool(report.problems) is bool(wrong)
@@ -205,7 +203,7 @@ def test_each_mutant_is_found_by_its_checker_and_by_no_other(kin: ToyFamily, wro
 # -- versions ----------------------------------------------------------------------------------------------------------
 
 LOW, HIGH = "price < 10", "price >= 10"
-JUDGING = Judging(recovered=0, grace_us=100)
+JUDGING = JudgingTimes(recovered=0, grace_us=100)
 
 
 def history(
@@ -216,14 +214,14 @@ def history(
 ) -> History:
     """One subscription with these changes (filter, asked, acknowledged), and one event of price 5."""
     history = History()
-    subscription = Subscription("s1", "n1")
+    subscription = SubscriptionRecord("s1", "n1")
     for text, asked_at, acknowledged_at in changes:
         filter_ = None if text is None else parse_filter(text)
         subscription.changes.append(Change(filter_, text, asked_at, acknowledged_at))
-    subscription.deliveries = [Delivery(at, "e1", "n1", False) for at in came]
+    subscription.deliveries = [DeliveryRecord(at, "e1", "n1", False) for at in came]
     history.subscriptions["s1"] = subscription
     event = Event("e1", "p", 1, EPOCH, {"price": 5})
-    history.publications["e1"] = Publication(event, to_msgpack(event), asked, acknowledged)
+    history.publications["e1"] = PublicationRecord(event, to_msgpack(event), asked, acknowledged)
     return history
 
 
@@ -273,9 +271,13 @@ def test_an_event_that_was_not_acknowledged_may_come_or_not() -> None:
 
 def test_an_event_of_the_time_of_faults_may_meet_every_change_until_recovery() -> None:
     changes = [(LOW, 10, 20), (HIGH, 500, 510)]
-    assert counts(check_notifications(history(changes), Judging(recovered=499, grace_us=100))) == (1, 0, 0)
-    assert counts(check_notifications(history(changes), Judging(recovered=500, grace_us=100))) == (0, 0, 0)
-    assert counts(check_notifications(history(changes, asked=505), Judging(recovered=500, grace_us=1))) == (0, 0, 0)
+    assert counts(check_notifications(history(changes), JudgingTimes(recovered=499, grace_us=100))) == (1, 0, 0)
+    assert counts(check_notifications(history(changes), JudgingTimes(recovered=500, grace_us=100))) == (0, 0, 0)
+    assert counts(check_notifications(history(changes, asked=505), JudgingTimes(recovered=500, grace_us=1))) == (
+        0,
+        0,
+        0,
+    )
 
 
 def test_a_repeat_counts_unless_it_is_marked_or_the_home_lost_its_disk_meanwhile() -> None:
@@ -285,7 +287,7 @@ def test_a_repeat_counts_unless_it_is_marked_or_the_home_lost_its_disk_meanwhile
         twice.lost_disks = [(lost_at, address)]
         assert counts(check_notifications(twice, JUDGING)) == (0, repeats, 0)
     marked = history([(LOW, 10, 20)], came=(70,))
-    marked.subscriptions["s1"].deliveries.append(Delivery(90, "e1", "n1", True))
+    marked.subscriptions["s1"].deliveries.append(DeliveryRecord(90, "e1", "n1", True))
     assert counts(check_notifications(marked, JUDGING)) == (0, 0, 0)
 
 
@@ -309,13 +311,13 @@ HOLD = 30_000_000
 )
 def test_events_of_a_publisher_come_in_order(came: list[tuple[int, int, bool]], wrong: int) -> None:
     history = History()
-    subscription = history.subscriptions["s1"] = Subscription("s1", "n1")
+    subscription = history.subscriptions["s1"] = SubscriptionRecord("s1", "n1")
     subscription.changes.append(Change(parse_filter(LOW), LOW, 0, 1))
     for number, address in ((1, "n1"), (2, "n1"), (3, "n1"), (4, "n2")):
         event = Event(f"e{number}", address, number, EPOCH, {"price": 5})
-        publication = Publication(event, to_msgpack(event), 10 * number, None, address)
+        publication = PublicationRecord(event, to_msgpack(event), 10 * number, None, address)
         history.publications[event.id] = publication
-    subscription.deliveries = [Delivery(at, f"e{number}", "n1", marked) for at, number, marked in came]
+    subscription.deliveries = [DeliveryRecord(at, f"e{number}", "n1", marked) for at, number, marked in came]
     assert len(check_notifications(history, JUDGING).out_of_order) == wrong
     subscription.changes[0].acknowledged = 15  # after 1 was asked for: it may come whenever it is matched again
     assert len(check_notifications(history, JUDGING).out_of_order) == sum(
@@ -331,9 +333,9 @@ def first(members: Members, key: bytes) -> list[bytes]:
     return [first_from(members.ids, key)]
 
 
-def truth() -> Truth:
+def truth() -> MembershipHistory:
     """Members 1, 5 and 9; 5 is gone from 100 to 200, 7 comes at 150."""
-    truth = Truth()
+    truth = MembershipHistory()
     for number in (1, 5, 9):
         truth.change(0, bytes([number]), member=True)
     truth.change(100, b"\x05", member=False)
@@ -359,14 +361,14 @@ def truth() -> Truth:
 )
 def test_a_lookup_is_right_if_it_was_at_some_moment(key: int, asked: int, answered: int, right: set[int]) -> None:
     for found in (1, 5, 7, 9):
-        lookup = LookedUp(bytes([key]), asked, "n1", answered, bytes([found]), 1)
+        lookup = LookupRecord(bytes([key]), asked, "n1", answered, bytes([found]), 1)
         assert (not check_lookups([lookup], truth(), since=0, responsible=first)) is (found in right)
         assert check_lookups([lookup], truth(), since=asked + 1, responsible=first) == []
 
 
 def test_a_lookup_is_right_if_the_place_it_found_was_there_at_some_moment() -> None:
     """Where members move, ids alone do not say who has a key: it is who had a place at it, if anyone."""
-    moved = Truth()
+    moved = MembershipHistory()
     for number, place in ((1, 4), (5, None)):
         moved.change(0, bytes([number]), member=True, place=place)
     moved.change(100, b"\x01", member=True)
@@ -376,7 +378,7 @@ def test_a_lookup_is_right_if_the_place_it_found_was_there_at_some_moment() -> N
         return [id_ for id_ in members.ids if members.places[id_] == key[0]]
 
     def wrong(asked: int, answered: int) -> list[bool]:
-        lookups = [LookedUp(b"\x04", asked, "n1", answered, bytes([found]), 1) for found in (1, 5)]
+        lookups = [LookupRecord(b"\x04", asked, "n1", answered, bytes([found]), 1) for found in (1, 5)]
         return [bool(check_lookups([lookup], moved, since=0, responsible=placed)) for lookup in lookups]
 
     assert wrong(10, 20) == [False, True]
@@ -387,8 +389,8 @@ def test_a_lookup_is_right_if_the_place_it_found_was_there_at_some_moment() -> N
 
 
 def test_a_lookup_that_finds_nobody_is_wrong() -> None:
-    assert check_lookups([LookedUp(b"\x04", 10, "n1")], truth(), since=0, responsible=first) != []
-    assert check_lookups([LookedUp(b"\x04", 10, "n1")], truth(), since=11, responsible=first) == []
+    assert check_lookups([LookupRecord(b"\x04", 10, "n1")], truth(), since=0, responsible=first) != []
+    assert check_lookups([LookupRecord(b"\x04", 10, "n1")], truth(), since=11, responsible=first) == []
 
 
 @given(st.sets(st.integers(0, 63), min_size=1), st.integers(0, 63))

@@ -13,24 +13,25 @@ from meetpoint.api.limits import SECOND_US
 from meetpoint.api.messages import Message
 from meetpoint.api.requests import Publish, Subscribe
 from meetpoint.catalog import SCHEMES, make_codec
-from meetpoint.lab.sim import Network, Report, Timing, run
+from meetpoint.lab.sim import Network, RunReport, Timing, run
+from meetpoint.lab.sim import comparison as comparing
 from meetpoint.lab.sim.clients import Clients
-from meetpoint.lab.sim.compare import compare as comparing
-from meetpoint.lab.sim.compare.compare import (
+from meetpoint.lab.sim.comparison import (
     CAUSED,
     SETTLE_S,
     Costs,
     Trial,
+    TrialInput,
     _Idle,
     compare,
     configured,
+    draw_input,
     everything,
     measure,
     overlay_of,
 )
-from meetpoint.lab.sim.compare.event_meter import ALONE, IDLE_S, IN_A_ROW, Followed, Watcher, alone_of
-from meetpoint.lab.sim.compare.given import Given, drawn
 from meetpoint.lab.sim.engine import Process
+from meetpoint.lab.sim.observers import ALONE, IDLE_S, IN_A_ROW, EventMeter, FollowedEvent, alone_of
 from meetpoint.lab.sim.workload import SCHEMA
 from meetpoint.language.filters.filter import parse_filter
 from meetpoint.matching import Scan
@@ -41,7 +42,7 @@ from meetpoint.schemes.flood.scheme import FloodAck, FloodEvent
 from tests.lab.sim.toy import ToyFamily
 
 NODES = 6
-GIVEN = drawn(5, 20, 12)
+GIVEN = draw_input(5, 20, 12)
 RING = Ring()
 A, B, C = (Process(number, Peer(RING.node(number), f"n{number}", 1)) for number in range(3))
 KEY = EventKey(HomeId(b"h"), 1, 1)
@@ -100,7 +101,7 @@ def test_who_places_shows_where() -> None:
     assert costs.entries is not None and costs.entries >= 1  # noqa: PT018
     assert costs.fullest is not None and 1 / NODES <= costs.fullest < 1  # noqa: PT018
     assert costs.visited is not None and costs.visited < 1  # noqa: PT018
-    untold = Given(filters=("price > 1", "price < 5"), events=({"price": 3},))
+    untold = TrialInput(filters=("price > 1", "price < 5"), events=({"price": 3},))
     assert measure(Trial(scheme="dmm", nodes=3), untold).fullest == 1.0  # one region, as nobody told a schema
 
 
@@ -110,9 +111,9 @@ def test_the_same_trial_costs_the_same_here_and_in_other_processes() -> None:
     steps: list[int] = []
     asked: list[int] = []
 
-    def given(seed: int) -> Given:
+    def given(seed: int) -> TrialInput:
         asked.append(seed)
-        return drawn(seed, 30, 3)
+        return draw_input(seed, 30, 3)
 
     there = {(costs.scheme, costs.seed): costs for costs in compare(trials, given, steps.append, jobs=2)}
     here = list(compare(trials, given, steps.append, jobs=1))
@@ -129,12 +130,12 @@ def test_the_same_trial_costs_the_same_here_and_in_other_processes() -> None:
 
 
 def test_nothing_to_measure_is_none_and_not_zero() -> None:
-    costs = measure(Trial(scheme="meet", nodes=2), Given(filters=(), events=()))
+    costs = measure(Trial(scheme="meet", nodes=2), TrialInput(filters=(), events=()))
     assert (costs.event, costs.event_by_purpose, costs.subscription) == (None, {}, None)
     assert (costs.visited, costs.busiest, costs.event_hops, costs.event_delay_ms) == (None, None, None, None)
     assert (costs.entries, costs.fullest, costs.subscription_ms) == (None, None, None)
     assert costs.good
-    costs = measure(Trial(scheme="meet", nodes=2), Given(filters=(), events=({"a": 1},)))
+    costs = measure(Trial(scheme="meet", nodes=2), TrialInput(filters=(), events=({"a": 1},)))
     assert costs.event is not None and costs.event.messages > 0  # noqa: PT018
     assert costs.event_delay_ms is None
 
@@ -142,12 +143,12 @@ def test_nothing_to_measure_is_none_and_not_zero() -> None:
 def test_subscriptions_settle_before_the_first_event(monkeypatch: pytest.MonkeyPatch) -> None:
     nets: list[Network] = []
 
-    def finish(net: Network) -> Report:
+    def finish(net: Network) -> RunReport:
         nets.append(net)
         return run.finish(net)
 
     monkeypatch.setattr(comparing, "finish", finish)
-    measure(Trial(scheme="flood", nodes=2), drawn(2, 3, 2))
+    measure(Trial(scheme="flood", nodes=2), draw_input(2, 3, 2))
     history = nets[0].clients.history
     loaded = max(change.acknowledged or 0 for each in history.subscriptions.values() for change in each.changes)
     assert min(each.asked for each in history.publications.values()) - loaded >= (SETTLE_S - 1) * SECOND_US
@@ -163,7 +164,7 @@ def test_what_the_oracle_misses_is_told(monkeypatch: pytest.MonkeyPatch) -> None
             came(self, process, effect)
 
     monkeypatch.setattr(Clients, "_notified", lose_the_first)
-    costs = measure(Trial(scheme="flood", nodes=3), Given(filters=("a > 0",), events=({"a": 1}, {"a": 2})))
+    costs = measure(Trial(scheme="flood", nodes=3), TrialInput(filters=("a > 0",), events=({"a": 1}, {"a": 2})))
     assert not costs.good
     assert costs.counts["missing"] == 1
     assert "never came to s1" in costs.problems[0]
@@ -174,7 +175,7 @@ def test_what_fails_inside_a_node_is_told(monkeypatch: pytest.MonkeyPatch) -> No
         raise ZeroDivisionError("oops")
 
     monkeypatch.setattr(Clients, "_notified", fail)
-    costs = measure(Trial(scheme="flood", nodes=3), Given(filters=("a > 0",), events=({"a": 1},)))
+    costs = measure(Trial(scheme="flood", nodes=3), TrialInput(filters=("a > 0",), events=({"a": 1},)))
     assert costs.counts["invariants_broken"] >= 1
     assert "oops" in costs.problems[0]
 
@@ -208,7 +209,7 @@ def test_reach_has_an_overlay_of_its_own_and_the_others_have_the_chosen_one() ->
 
 
 def test_a_way_is_counted_message_after_message_and_answers_count_where_one_waits_for_them() -> None:
-    followed = Followed(A, b"content")
+    followed = FollowedEvent(A, b"content")
     ask, answer, bring = b"ask", b"answer", b"bring content"
     followed.sent(A, ask)
     followed.received(B, ask)
@@ -224,7 +225,7 @@ def test_a_way_is_counted_message_after_message_and_answers_count_where_one_wait
 
 
 def test_an_answer_that_comes_before_the_notification_makes_the_way_no_longer() -> None:
-    followed = Followed(A, b"content")
+    followed = FollowedEvent(A, b"content")
     down, on, back = b"down content", b"on content", b"back"
     for source, target, payload in ((A, B, down), (B, C, on), (C, B, back)):
         followed.sent(source, payload)
@@ -234,7 +235,7 @@ def test_an_answer_that_comes_before_the_notification_makes_the_way_no_longer() 
 
 
 def test_what_is_said_where_it_has_not_come_is_about_something_else() -> None:
-    followed = Followed(A, b"content")
+    followed = FollowedEvent(A, b"content")
     other = b"other content"
     followed.sent(B, other)
     followed.received(C, other)
@@ -247,7 +248,7 @@ class Spoken:
     def __init__(self, *alone: int) -> None:
         self.codec = make_codec()
         self.steps: list[int] = []
-        self.watcher = Watcher(self.codec, frozenset(alone), self.steps.append)
+        self.watcher = EventMeter(self.codec, frozenset(alone), self.steps.append)
 
     def publish(self, at_s: float, content: bytes) -> None:
         self.watcher.happened(int(at_s * SECOND_US), A, ClientRequest(1, Publish(content)))
@@ -326,14 +327,14 @@ class Asking:
 
 
 def test_a_rest_comes_between_what_was_said_before_and_after_it() -> None:
-    net = Network(nodes=2, seed=1, kin=ToyFamily(), timing=Timing(after_s=10.0, quiet_s=1.0))
+    net = Network(nodes=2, seed=1, family=ToyFamily(), timing=Timing(after_s=10.0, quiet_s=1.0))
     for number in range(4):
         if number == 2:
             net.rest(6.0, phase="after")
         net.publish({"a": number}, phase="after")
     net.rest(2.0, phase="after")
     asked = Asking([])
-    net.tell(asked)
+    net.observe(asked)
     net.run()
     apart = [(later - earlier) / SECOND_US for earlier, later in zip(asked.at, asked.at[1:], strict=False)]
     assert apart == pytest.approx([0.5, 6.5, 0.5])

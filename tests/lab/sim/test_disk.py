@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from meetpoint.lab.sim.faults.disk import Disk
+from meetpoint.lab.sim.devices import Disk
 from meetpoint.node.runtime.effects import Persist
 from meetpoint.node.runtime.records import Record
 from tests.store_conformance import HOME, StoreConformance, record

@@ -10,7 +10,7 @@ from meetpoint.api.codec import Codec
 from meetpoint.api.ids import Key, NodeId, Peer
 from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Stored
-from meetpoint.lab.sim.clock import BEGINNING
+from meetpoint.lab.sim.devices import BEGINNING
 from meetpoint.lab.sim.engine import Detector, Engine, Process
 from meetpoint.node.runtime.effects import Answer, CancelTimer, Effect, Observe, Persist, Send, SetTimer, Stop
 from meetpoint.node.runtime.inputs import Input, Instant, PeerUnreachable, Persisted, Received, Started, TimerFired
@@ -71,7 +71,7 @@ def at_start(*effects: Effect) -> Callable[[Input, int], list[Effect]]:
 def start(engine: Engine, nodes: list[Scripted], processes: list[Process]) -> None:
     for node, process in zip(reversed(nodes), reversed(processes), strict=True):
         engine.start(process, node)
-        engine.hand(process, Started())
+        engine.feed(process, Started())
 
 
 def test_messages_of_one_link_arrive_in_the_order_of_sending() -> None:

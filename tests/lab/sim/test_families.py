@@ -11,7 +11,7 @@ from meetpoint.catalog import BITS, OVERLAYS, NetworkConfig
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.sim import Network, Timing
 from meetpoint.lab.sim.families import FAMILIES, family_of, simulated
-from meetpoint.lab.sim.judge.history import Members, Moment
+from meetpoint.lab.sim.judge import Members, MembershipChange
 from meetpoint.lab.sim.run import RunConfig, make_network, run
 from meetpoint.lab.sim.workload import Workload
 from meetpoint.language.schema.schema import Schema
@@ -27,9 +27,9 @@ SMALL = RunConfig(nodes=8, subscriptions=30, events=30, lookups=10, fault_second
 @pytest.mark.parametrize("faults", ["none", "churn", "partition", "lossy", "disk", "all"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_nodes_keep_their_promises_whatever_the_overlay(faults: str, seed: int) -> None:
-    kin = IdealFamily()
-    net = make_network(RunConfig(**{**_fields(), "faults": faults}), seed, kin)  # type: ignore[arg-type]
-    kin.is_up = lambda address: net.engine.processes[address].alive
+    family = IdealFamily()
+    net = make_network(RunConfig(**{**_fields(), "faults": faults}), seed, family)  # type: ignore[arg-type]
+    family.is_up = lambda address: net.engine.processes[address].alive
     net.run()
     report = net.report()
     assert report.good, report.problems
@@ -95,8 +95,8 @@ def test_under_a_perfect_detector_the_invariant_is_looked_at_after_every_change(
 
 
 def test_a_broken_pointer_of_chord_is_seen() -> None:
-    kin = family_of(NetworkConfig())
-    kin.founders(5)
+    family = family_of(NetworkConfig())
+    family.founders(5)
     ids = [bytes([number]) * 20 for number in (10, 20, 30, 40, 50, 60)]
 
     def view(at: int, *succ: int) -> ChordView:
@@ -104,22 +104,22 @@ def test_a_broken_pointer_of_chord_is_seen() -> None:
         return ChordView(True, ids[at], tuple(ids[i] for i in after), ids[at - 1], (), 1)  # type: ignore[arg-type]
 
     views = {ids[at]: view(at) for at in range(6)}
-    assert kin.broken(views) is None
-    assert kin.departures(views) is None
-    assert kin.stands(views)
+    assert family.broken(views) is None
+    assert family.departures(views) is None
+    assert family.stands(views)
     views[ids[0]] = view(0, 2, 3, 4, 5)
-    assert kin.broken(views) is None, "one member is skipped, and five principals are left"
-    assert kin.departures(views) is not None
+    assert family.broken(views) is None, "one member is skipped, and five principals are left"
+    assert family.departures(views) is not None
     views[ids[3]] = view(3, 5, 0, 1, 2)
-    assert "4 principals, 5 needed" in str(kin.broken(views))
-    assert not kin.stands(views)
-    assert kin.differ(view(0), views[ids[0]])
-    assert not kin.differ(view(0), view(0))
+    assert "4 principals, 5 needed" in str(family.broken(views))
+    assert not family.stands(views)
+    assert family.differ(view(0), views[ids[0]])
+    assert not family.differ(view(0), view(0))
 
 
 def test_ready_nodes_of_pastry_that_overlap_are_seen() -> None:
-    kin = family_of(NetworkConfig(overlay="pastry"))
-    kin.founders(6)
+    family = family_of(NetworkConfig(overlay="pastry"))
+    family.founders(6)
     ids = [bytes([number]) * 16 for number in (10, 20, 30, 40, 50, 60)]
 
     def view(at: int, left: int | None = None, right: int | None = None, ready: bool = True) -> PastryView:
@@ -128,31 +128,31 @@ def test_ready_nodes_of_pastry_that_overlap_are_seen() -> None:
         return PastryView(True, NodeId(Key(ids[at])), ready, before, after, around, (), 1)
 
     views = {ids[at]: view(at) for at in range(6)}
-    assert kin.broken(views) is None
-    assert kin.departures(views) is None
-    assert kin.stands(views)
+    assert family.broken(views) is None
+    assert family.departures(views) is None
+    assert family.stands(views)
     views[ids[0]] = view(0, right=2)
-    assert "is ready, nearer to" in str(kin.broken(views))
-    assert not kin.stands(views)
-    assert "has the neighbours" in str(kin.departures(views))
+    assert "is ready, nearer to" in str(family.broken(views))
+    assert not family.stands(views)
+    assert "has the neighbours" in str(family.departures(views))
     views[ids[1]] = view(1, ready=False)
-    assert kin.broken(views) is None, "one that is not ready covers nothing"
-    assert "is not ready" in str(kin.departures({ids[at]: view(at, ready=at != 1) for at in range(6)}))
-    assert kin.differ(view(0), views[ids[0]])
-    assert kin.differ(view(1), views[ids[1]])
-    assert not kin.differ(view(0), view(0))
+    assert family.broken(views) is None, "one that is not ready covers nothing"
+    assert "is not ready" in str(family.departures({ids[at]: view(at, ready=at != 1) for at in range(6)}))
+    assert family.differ(view(0), views[ids[0]])
+    assert family.differ(view(1), views[ids[1]])
+    assert not family.differ(view(0), view(0))
     members = Members()
     for id_ in ids:
-        members.apply(Moment(0, id_, member=True))
+        members.apply(MembershipChange(0, id_, member=True))
     key = bytes([15]) * 16
-    assert kin.responsible(members, key) == (ids[0],), "of two that are as near, the one before"
-    assert kin.responsible(members, key[:-1] + bytes([16])) == (ids[1],)
-    assert kin.responsible(members, bytes(16)) == (ids[0],)
+    assert family.responsible(members, key) == (ids[0],), "of two that are as near, the one before"
+    assert family.responsible(members, key[:-1] + bytes([16])) == (ids[1],)
+    assert family.responsible(members, bytes(16)) == (ids[0],)
 
 
 def test_what_is_wrong_with_a_hypercube_is_seen() -> None:
-    kin = family_of(NetworkConfig(overlay="hypercube", hypercube=HypercubeSettings(dimensions=2)))
-    kin.founders(3)
+    family = family_of(NetworkConfig(overlay="hypercube", hypercube=HypercubeSettings(dimensions=2)))
+    family.founders(3)
     one, two, three = (NodeId(Key(bytes([number]) * 20)) for number in (1, 2, 3))
 
     def view(me: NodeId, *own: str, **links: NodeId) -> HypercubeView:
@@ -165,27 +165,27 @@ def test_what_is_wrong_with_a_hypercube_is_seen() -> None:
         bytes(two): view(two, "01", _0=one, _11=three),
         bytes(three): view(three, "11", _0=one, _01=two),
     }
-    assert kin.broken(views) is None
-    assert kin.departures(views) is None
-    assert kin.stands(views)
-    assert kin.stands({node: views[node] for node in (one, three)})
-    assert not kin.stands({one: views[one]}), "nobody would be left to copy to"
+    assert family.broken(views) is None
+    assert family.departures(views) is None
+    assert family.stands(views)
+    assert family.stands({node: views[node] for node in (one, three)})
+    assert not family.stands({one: views[one]}), "nobody would be left to copy to"
     both = {**views, two: view(two, "01", "11", _0=one)}
-    assert kin.broken(both) is None, "a claim that not all have heard of"
-    assert kin.departures(both) is not None
-    assert kin.broken({**views, two: view(two, "01", _0=one, _1=three)}) is not None
-    assert kin.differ(views[one], both[two])
-    assert not kin.differ(views[one], views[one])
+    assert family.broken(both) is None, "a claim that not all have heard of"
+    assert family.departures(both) is not None
+    assert family.broken({**views, two: view(two, "01", _0=one, _1=three)}) is not None
+    assert family.differ(views[one], both[two])
+    assert not family.differ(views[one], views[one])
     members = Members()
     for id_, seen in both.items():
-        members.apply(Moment(0, id_, True, kin.place(seen)))
-    assert kin.responsible(members, key_of(kin.ring, 0b10, 2)) == [one]
-    assert kin.responsible(members, key_of(kin.ring, 0b01, 2)) == [two]
-    assert kin.responsible(members, key_of(kin.ring, 0b11, 2)) == [two, three]
+        members.apply(MembershipChange(0, id_, True, family.place(seen)))
+    assert family.responsible(members, key_of(family.ring, 0b10, 2)) == [one]
+    assert family.responsible(members, key_of(family.ring, 0b01, 2)) == [two]
+    assert family.responsible(members, key_of(family.ring, 0b11, 2)) == [two, three]
 
 
 def test_pastry_stands_as_long_as_each_knows_the_next() -> None:
-    kin = family_of(NetworkConfig(overlay="pastry"))
+    family = family_of(NetworkConfig(overlay="pastry"))
     ids = [bytes([number]) * 16 for number in range(1, 13)]
 
     def views(gone: set[int]) -> dict[bytes, PastryView]:
@@ -196,6 +196,6 @@ def test_pastry_stands_as_long_as_each_knows_the_next() -> None:
             found[ids[at]] = PastryView(True, me, True, before, after, around, (), 1)
         return found
 
-    assert kin.stands(views({4, 5, 6}))
-    assert not kin.stands(views({3, 4, 5, 6})), "nobody on either side has heard of the other side"
-    assert not kin.stands(views({*range(11)}))
+    assert family.stands(views({4, 5, 6}))
+    assert not family.stands(views({3, 4, 5, 6})), "nobody on either side has heard of the other side"
+    assert not family.stands(views({*range(11)}))

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from meetpoint.api.limits import SECOND_US
-from meetpoint.lab.sim import PLANS, Fault, FaultError, Network, Plan, Timing, read_plan
+from meetpoint.lab.sim import PLANS, Fault, FaultError, FaultPlan, Network, Timing, read_plan
 from meetpoint.lab.sim.engine import Process
-from meetpoint.lab.sim.faults.plans import KINDS, PERFECT, parse_plan
+from meetpoint.lab.sim.faults import KINDS, PERFECT, parse_plan
 from meetpoint.lab.sim.workload import Workload
 from tests.lab.sim.toy import ToyFamily
 
@@ -19,8 +19,8 @@ BRIEF = Timing(load_s=2, recovery_s=2, after_s=1, quiet_s=1)
 RATES = {"delay": 0.1, "loss": 0.1, "duplication": 0.1, "reordering": 0.1, "clock_skew": 0.3, "restart_with_disk": 1.0}
 
 
-def network(plan: Plan, seed: int = 1, nodes: int = 9) -> Network:
-    net = Network(nodes=nodes, seed=seed, faults=plan, kin=ToyFamily(), timing=BRIEF)
+def network(plan: FaultPlan, seed: int = 1, nodes: int = 9) -> Network:
+    net = Network(nodes=nodes, seed=seed, faults=plan, family=ToyFamily(), timing=BRIEF)
     workload = Workload(seed)
     for _ in range(30):
         net.subscribe(workload.filter())
@@ -29,8 +29,8 @@ def network(plan: Plan, seed: int = 1, nodes: int = 9) -> Network:
     return net
 
 
-def plan_of(*kinds: str, rate: float = 4, seconds: float = 30) -> Plan:
-    return Plan("test", {kind: Fault(RATES.get(kind, rate), (1, 3)) for kind in kinds}, seconds)
+def plan_of(*kinds: str, rate: float = 4, seconds: float = 30) -> FaultPlan:
+    return FaultPlan("test", {kind: Fault(RATES.get(kind, rate), (1, 3)) for kind in kinds}, seconds)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,7 +61,7 @@ def test_a_kind_that_never_happens_fails_the_run() -> None:
 
 @pytest.mark.parametrize("kind", ["torn_write", "failed_write"])
 def test_a_write_fails_even_where_nobody_has_anything_to_write(kind: str) -> None:
-    net = Network(nodes=9, faults=plan_of(kind), kin=ToyFamily(), timing=BRIEF)
+    net = Network(nodes=9, faults=plan_of(kind), family=ToyFamily(), timing=BRIEF)
     net.run()
     assert sum(process.disk.written for process in net.engine.processes.values()) == 0
     assert net.report().injected.get(kind, 0) >= 1
@@ -71,13 +71,13 @@ def test_a_write_fails_even_where_nobody_has_anything_to_write(kind: str) -> Non
 @pytest.mark.parametrize("kind", ["torn_write", "failed_write", "leave"])
 def test_a_fault_that_is_owed_happens_though_as_many_are_down_as_may_be(kind: str, seed: int) -> None:
     faults = {"crash": Fault(120, (100, 200)), kind: Fault(0.01, (1, 3), 0.5)}
-    net = network(Plan("test", faults, 20), seed)
+    net = network(FaultPlan("test", faults, 20), seed)
     net.run()
     assert net.report().never_injected == []
 
 
 def test_whoever_is_down_comes_back_by_the_healing_and_who_has_left_never_does() -> None:
-    plan = Plan("test", {"crash": Fault(60, (100, 200)), "leave": Fault(4), "join": Fault(4)}, 20)
+    plan = FaultPlan("test", {"crash": Fault(60, (100, 200)), "leave": Fault(4), "join": Fault(4)}, 20)
     net = network(plan)
     net.run()
     processes = list(net.engine.processes.values())
@@ -106,7 +106,7 @@ def test_at_most_a_minority_is_down_at_one_time(seed: int) -> None:
 
 def test_one_disk_is_lost_in_a_repair_interval() -> None:
     faults = {"crash": Fault(60, (0.5, 1)), "restart_without_disk": Fault(1.0)}
-    net = network(Plan("test", faults, seconds=100, repair_seconds=20))
+    net = network(FaultPlan("test", faults, seconds=100, repair_seconds=20))
     net.run()
     times = [at for at, _ in net.clients.history.lost_disks]
     assert len(times) >= 3
@@ -134,13 +134,13 @@ def test_a_cut_stops_one_direction_or_both() -> None:
         net = network(plan_of(kind))
         net.run()
         assert net.faults.counts["cut_off"] > 0
-        assert net.engine.weather is None
+        assert net.engine.link_faults is None
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in PERFECT])
 def test_what_makes_the_living_seem_dead_does_not_go_with_a_perfect_detector(kind: str) -> None:
     with pytest.raises(FaultError, match=f"{kind} does not go with a perfect failure detector; take it out"):
-        Network(nodes=4, faults=plan_of(kind), detector="perfect", kin=ToyFamily())
+        Network(nodes=4, faults=plan_of(kind), detector="perfect", family=ToyFamily())
 
 
 def test_under_a_perfect_detector_nobody_fails_whom_the_overlay_needs() -> None:
@@ -148,7 +148,7 @@ def test_under_a_perfect_detector_nobody_fails_whom_the_overlay_needs() -> None:
         def stands(self, views: object) -> bool:
             return False
 
-    net = Network(nodes=9, faults=plan_of("crash", "leave"), detector="perfect", kin=Brittle(), timing=BRIEF)
+    net = Network(nodes=9, faults=plan_of("crash", "leave"), detector="perfect", family=Brittle(), timing=BRIEF)
     net.run()
     assert net.report().never_injected == ["crash", "leave"]
 

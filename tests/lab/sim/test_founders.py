@@ -19,11 +19,11 @@ def test_those_who_joined_at_once_find_each_other_without_the_founder(overlay: s
     lonely = 0
     for seed in range(10):
         net = Network(overlay=overlay, scheme="flood", nodes=1 + newcomers, seed=seed)
-        net.kin.founders(1)
+        net.family.founders(1)
         (founder,) = net.cluster.found(1)
         _run(net, 2)
         joined = [net.cluster.join() for _ in range(newcomers)]
-        while not all(net.kin.is_ready(process.node) for process in joined):
+        while not all(net.family.is_ready(process.node) for process in joined):
             _run(net, 0.01)
         net.cluster.crash(founder)
         _run(net, 3)

@@ -76,7 +76,7 @@ def network(overlay: str = "chord", scheme: str = "flood") -> tuple[Network, lis
         fault_seconds=20,
     )  # fmt: skip
     net = make_network(config, 5)
-    net.tell(listener)
+    net.observe(listener)
     net.run()
     assert len(listener.heard) > 15, "most kinds of messages"
     return net, [payload for kind in sorted(listener.heard) for payload in listener.heard[kind]]
@@ -217,7 +217,7 @@ def test_no_message_about_keys_kills_a_network_that_goes_on(overlay: str, scheme
             message = CODEC.decode(payload)
         except WireError:
             continue
-        net.engine.hand(process, Received(other.node.me, message))
+        net.engine.feed(process, Received(other.node.me, message))
         net.engine.run(net.engine.now + 20_000)
     net.engine.run(net.engine.now + 20_000_000)
     assert held_twice(net) == []

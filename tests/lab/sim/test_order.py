@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 from msgspec import structs
 
-from meetpoint.lab.sim.judge.report import Report
+from meetpoint.lab.sim.judge import RunReport
 from meetpoint.lab.sim.run import RunConfig, run
 from meetpoint.node.home.publisher_order import Source
 from tests.tiers import SOAK
@@ -17,7 +17,7 @@ SCHEMES = ["flood", "meet", "lists:hybrid:plain"]
 BURST = RunConfig(nodes=8, subscriptions=30, events=300, lookups=0, fault_seconds=15, recovery_seconds=45)
 
 
-def reports(scheme: str) -> Iterator[Report]:
+def reports(scheme: str) -> Iterator[RunReport]:
     """Many events at once from few nodes."""
     for faults, seed in (("all", 1), ("lossy", 3), ("churn", 0), ("lossy", 4)):
         yield run(structs.replace(BURST, scheme=scheme, faults=faults), seed)

@@ -9,7 +9,7 @@ from meetpoint.api.ids import EventKey, HomeId, Key, NodeId, Peer
 from meetpoint.errors import EventError, FilterError, MeetpointError
 from meetpoint.lab.sim import Network, Timing
 from meetpoint.lab.sim.engine import Process
-from meetpoint.lab.sim.judge.trace import LINE_MAX, Storyteller, shown
+from meetpoint.lab.sim.observers import LINE_MAX, Tracer, shown
 from meetpoint.lab.sim.run import RunConfig, command, make_network, run
 from meetpoint.lab.sim.workload import Workload
 from meetpoint.language.filters.filter import parse_filter
@@ -20,7 +20,7 @@ SMALL = RunConfig(nodes=6, subscriptions=40, events=40, lookups=10, fault_second
 
 
 def test_a_network_in_ten_lines() -> None:
-    net = Network(nodes=5, seed=7, kin=ToyFamily())
+    net = Network(nodes=5, seed=7, family=ToyFamily())
     high, low = net.subscribe("price > 120"), net.subscribe("price <= 120")
     first, second = net.publish({"price": 121}), net.publish({"price": 120})
     net.run()
@@ -33,7 +33,7 @@ def test_a_network_in_ten_lines() -> None:
 
 
 def test_what_cannot_be_is_refused_when_it_is_said() -> None:
-    net = Network(nodes=2, kin=ToyFamily())
+    net = Network(nodes=2, family=ToyFamily())
     with pytest.raises(FilterError):
         net.subscribe("price >")
     with pytest.raises(EventError):
@@ -52,7 +52,7 @@ def test_what_cannot_be_is_refused_when_it_is_said() -> None:
 
 
 def test_updates_and_ends_of_subscriptions_are_obeyed() -> None:
-    net = Network(nodes=4, seed=2, kin=ToyFamily())
+    net = Network(nodes=4, seed=2, family=ToyFamily())
     updated, ended = net.subscribe("price = 1"), net.subscribe("price = 1")
     one = net.publish({"price": 1}, phase="load")
     net.update(updated, "price = 2")
@@ -65,7 +65,7 @@ def test_updates_and_ends_of_subscriptions_are_obeyed() -> None:
 
 
 def test_nodes_may_come_one_after_another() -> None:
-    net = Network(nodes=6, founders=2, kin=ToyFamily(), timing=Timing(between_joins_s=1))
+    net = Network(nodes=6, founders=2, family=ToyFamily(), timing=Timing(between_joins_s=1))
     net.run()
     times = [moment.at for moment in net.cluster.truth.changes if moment.member]
     assert len(times) == 6
@@ -75,7 +75,7 @@ def test_nodes_may_come_one_after_another() -> None:
 @pytest.mark.parametrize("faults", ["none", "churn", "partition", "lossy", "disk", "all"])
 def test_one_seed_is_one_run_and_another_is_another(faults: str) -> None:
     def digest(seed: int) -> str:
-        return run(msgspec.structs.replace(SMALL, faults=faults), seed, kin=ToyFamily()).digest
+        return run(msgspec.structs.replace(SMALL, faults=faults), seed, family=ToyFamily()).digest
 
     assert digest(1) == digest(1) != digest(2)
 
@@ -94,7 +94,7 @@ def test_a_failed_assertion_is_told_with_its_place_and_ends_the_run() -> None:
         def check(self) -> None:
             assert self.ticks < 5, "five ticks are enough"
 
-    report = run(SMALL, 1, kin=ToyFamily(Failing))
+    report = run(SMALL, 1, family=ToyFamily(Failing))
     assert report.invariants_broken == 1
     assert "AssertionError at test_scenario.py:" in report.problems[0]
     assert "five ticks are enough" in report.problems[0]
@@ -127,12 +127,12 @@ def test_about_every_fortieth_pair_of_the_workload_matches() -> None:
 
 def story_of(subject: str) -> list[str]:
     lines: list[str] = []
-    net = Network(nodes=3, seed=1, kin=ToyFamily())
+    net = Network(nodes=3, seed=1, family=ToyFamily())
     net.subscribe("price > 1")
     net.subscribe("price > 5")
     net.publish({"price": 3})
     net.publish({"price": 1})
-    net.tell(Storyteller(subject, lines.append))
+    net.observe(Tracer(subject, lines.append))
     net.run()
     return lines
 
@@ -164,19 +164,19 @@ def test_messages_are_told_as_people_read_them() -> None:
 
 
 def test_a_story_changes_nothing() -> None:
-    def digest(story: bool) -> str:
-        net = Network(nodes=4, seed=5, faults="all", kin=ToyFamily())
+    def digest(observer: bool) -> str:
+        net = Network(nodes=4, seed=5, faults="all", family=ToyFamily())
         net.publish({"price": 1})
-        if story:
-            net.tell(Storyteller("e1", lambda line: None))
+        if observer:
+            net.observe(Tracer("e1", lambda line: None))
         net.run()
         return net.report().digest
 
-    assert digest(story=True) == digest(story=False)
+    assert digest(observer=True) == digest(observer=False)
 
 
 def test_a_process_is_shown_by_its_address() -> None:
-    net = Network(nodes=1, kin=ToyFamily())
+    net = Network(nodes=1, family=ToyFamily())
     net.run()
     (process,) = net.engine.processes.values()
     assert isinstance(process, Process)

@@ -15,7 +15,7 @@ import pytest
 from meetpoint.catalog import OVERLAYS
 from meetpoint.catalog import SCHEMES as KNOWN
 from meetpoint.lab.sim.engine import Detector
-from meetpoint.lab.sim.judge.report import Report
+from meetpoint.lab.sim.judge import RunReport
 from meetpoint.lab.sim.run import RunConfig, command, run
 from tests.tiers import SOAK
 
@@ -100,7 +100,7 @@ def failures(seeds: range, configs: list[RunConfig]) -> list[str]:
     return told
 
 
-def _wrong(report: Report) -> str:
+def _wrong(report: RunReport) -> str:
     counts = {name: count for name, count in report.counts.items() if count}
     return "\n  ".join([f"seed {report.seed}: {counts} never: {report.never_injected}", *report.problems[:3]])
 

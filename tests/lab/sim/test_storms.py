@@ -13,9 +13,8 @@ import pytest
 
 from meetpoint.api.ids import Peer
 from meetpoint.catalog import NetworkConfig
-from meetpoint.lab.sim import Network, Report, Timing
-from meetpoint.lab.sim.bare import BareNode, BareNodes
-from meetpoint.lab.sim.families import family_of
+from meetpoint.lab.sim import Network, RunReport, Timing
+from meetpoint.lab.sim.families import BareNode, BareNodeFactory, family_of
 from meetpoint.overlays.pastry import Pastry
 from meetpoint.overlays.pastry.rules import PastryRules
 from tests.overlays.pastry.mutants import HelpsAnyone, ReadyUnleased, TwoAtOnce
@@ -24,7 +23,7 @@ STORM = Timing(between_joins_s=0.02, start_s_max=30, calm_s=5, after_s=1, quiet_
 SEEDS = range(1, 7)
 
 
-class Ruled(BareNodes):
+class Ruled(BareNodeFactory):
     """Nodes that are only their overlay, by other rules."""
 
     def __init__(self, rules: type[PastryRules]) -> None:
@@ -37,9 +36,9 @@ class Ruled(BareNodes):
         return node
 
 
-def storm(rules: type[PastryRules], seed: int) -> Report:
-    kin = family_of(NetworkConfig(overlay="pastry"), Ruled(rules))
-    net = Network("pastry", "none", 12, seed, detector="perfect", founders=2, timing=STORM, kin=kin)
+def storm(rules: type[PastryRules], seed: int) -> RunReport:
+    family = family_of(NetworkConfig(overlay="pastry"), Ruled(rules))
+    net = Network("pastry", "none", 12, seed, detector="perfect", founders=2, timing=STORM, family=family)
     for _ in range(20):
         net.lookup()
     net.run()

@@ -12,9 +12,10 @@ from meetpoint.api.ids import EventKey, HomeId, Peer
 from meetpoint.api.messages import Message
 from meetpoint.api.requests import Publish, RequestOf, Subscribe
 from meetpoint.catalog import make_codec
+from meetpoint.catalog.purposes import ENVELOPES, PARTS, PURPOSES, Purpose
 from meetpoint.lab.sim import Network
-from meetpoint.lab.sim.compare.traffic import ENVELOPES, PARTS, PURPOSES, Meter, Purpose, Traffic
 from meetpoint.lab.sim.engine import Process
+from meetpoint.lab.sim.observers import Meter, Traffic
 from meetpoint.node.runtime.inputs import ClientRequest
 from meetpoint.node.runtime.ring import Ring
 from meetpoint.overlays.chord.messages import ChordFind, ChordRouted
@@ -103,12 +104,12 @@ def test_only_what_comes_after_the_first_event_counts() -> None:
             super().sent(now, source, to, message, payload)
             self.before += self.began is None
 
-    net = Network(nodes=5, seed=3, kin=ToyFamily())
+    net = Network(nodes=5, seed=3, family=ToyFamily())
     net.subscribe("price > 1")
     net.publish({"price": 2})
     net.publish({"price": 3})
-    meter = Counting(net.kin.codec, TOYS)
-    net.tell(meter)
+    meter = Counting(net.family.codec, TOYS)
+    net.observe(meter)
     net.run()
     assert meter.before > 0
     assert meter.began == min(each.asked for each in net.clients.history.publications.values())

@@ -15,8 +15,7 @@ from meetpoint.api.ids import EventKey, Peer, home_of
 from meetpoint.api.messages import Message
 from meetpoint.api.outcomes import Found, Published, Stored
 from meetpoint.api.requests import Leave, Lookup, Publish, Subscribe, Unsubscribe, Update
-from meetpoint.lab.sim.judge.checkers import first_from
-from meetpoint.lab.sim.judge.history import Members
+from meetpoint.lab.sim.judge import Members, first_from
 from meetpoint.language.events.msgpack import from_msgpack
 from meetpoint.language.filters.filter import Filter, parse_filter
 from meetpoint.node.runtime.effects import Answer, Effect, Notify, Persist, Send, SetTimer, Stop
@@ -168,7 +167,7 @@ class ToyFamily:
     def place(self, view: Any) -> object:
         return None
 
-    def viewing(self, node: Any) -> Callable[[], object]:
+    def read_view(self, node: Any) -> Callable[[], object]:
         return node.view  # type: ignore[no-any-return]
 
     def differ(self, old: Any, new: Any) -> bool:

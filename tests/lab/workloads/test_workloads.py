@@ -10,18 +10,10 @@ import pyarrow.compute as pc
 import pytest
 
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.bench.numpy_peer import NumpyPeer
-from meetpoint.lab.workloads.generating import (
-    BLOCK,
-    LONG_FORM,
-    MIXES,
-    OPS,
-    Workload,
-    default_subscriptions,
-    filter_texts,
-    generate,
-    long_form,
-)
+from meetpoint.lab.bench.peers import NumpyPeer
+from meetpoint.lab.workloads.generator import BLOCK, default_subscriptions, generate
+from meetpoint.lab.workloads.long_form import LONG_FORM, OPS, Workload, filter_texts, long_form
+from meetpoint.lab.workloads.mixes import MIXES
 from meetpoint.language.filters.filter import FilterParser, parse_filter
 from meetpoint.matching.index import Index
 from tests.work import count_calls

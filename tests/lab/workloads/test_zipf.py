@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.workloads.generating import Workload, Zipf, event_rows, filter_texts, generate
+from meetpoint.lab.workloads.generator import event_rows, generate
+from meetpoint.lab.workloads.long_form import Workload, filter_texts
+from meetpoint.lab.workloads.zipf import Zipf
 from meetpoint.language.filters.filter import FilterParser
 from meetpoint.language.schema.schema import Schema
 from meetpoint.matching import Scan

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meetpoint.lab.printed.dmm import (
+from meetpoint.lab.printed.papers_cd import (
     Range,
     careless_range,
     corrected_code,

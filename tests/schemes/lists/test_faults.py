@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from meetpoint.lab.printed.lists import (
+from meetpoint.lab.printed.papers_ab import (
     Bounds,
     OrderPreservingHash,
     PlainHash,

@@ -37,7 +37,7 @@ EVENTS: list[Mapping[str, object]] = [
 
 def network(settings: ListsSettings, *, nodes: int = 8, seed: int = 1) -> Network:
     config = NetworkConfig(scheme="lists", lists=settings)
-    return Network(scheme="lists", nodes=nodes, seed=seed, timing=QUICK, kin=ChordFamily(config))
+    return Network(scheme="lists", nodes=nodes, seed=seed, timing=QUICK, family=ChordFamily(config))
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -11,7 +11,7 @@ from statistics import fmean
 import pytest
 
 from meetpoint.api.ids import HomeId, Key
-from meetpoint.lab.printed.lists import PlainHash, PrintedNetwork, predicates_of
+from meetpoint.lab.printed.papers_ab import PlainHash, PrintedNetwork, predicates_of
 from meetpoint.language import Attribute, Schema, SubIdLayout, Type, parse_filter
 from meetpoint.language import SubId as PackedSubId
 from meetpoint.node.runtime.ring import Ring

@@ -92,7 +92,7 @@ def give(net: Network, at_s: float, feedback: Feedback, count: int, random: Rand
     def load() -> None:
         up = net.cluster.alive()
         for process in random.sample(up, min(count, len(up))):
-            net.engine.hand(process, Measured(feedback))
+            net.engine.feed(process, Measured(feedback))
 
     net.engine.call(net.engine.now + int(at_s * SECOND_US), load)
 

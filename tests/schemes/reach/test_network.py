@@ -39,10 +39,10 @@ class Sends:
     """Reads along: by event, the nodes from and to which messages with a duty went."""
 
     def __init__(self, net: Network) -> None:
-        self._codec: Any = net.kin.codec
+        self._codec: Any = net.family.codec
         self.went: dict[EventKey, list[tuple[bytes, bytes]]] = {}
         self.ids: dict[EventKey, int] = {}
-        net.tell(self)
+        net.observe(self)
 
     def sent(self, now: int, source: Process, to: Peer, message: Message, payload: bytes) -> None:
         inner: Any = message

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from meetpoint.lab.printed.reach import printed_children, printed_reach
+from meetpoint.lab.printed.papers_cd import printed_children, printed_reach
 from meetpoint.overlays.hypercube import Region
 from meetpoint.schemes.reach import tree_of
 from tests.overlays.hypercube.growing import even, grown

@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from meetpoint.lab.experiments.rebeca import trees
+from meetpoint.lab.experiments.rebeca import model
 from meetpoint.schemes.rebeca import Graph, GraphPart, Range, fingers
 
 __all__ = ["SIZE", "Walk", "even", "graphs", "hashed", "walk"]
 
 SIZE = 1 << 32
 
-even = partial(trees.even, size=SIZE)
-hashed = partial(trees.hashed, size=SIZE)
+even = partial(model.even, size=SIZE)
+hashed = partial(model.hashed, size=SIZE)
 
 
 def graphs(members: Sequence[int], size: int = SIZE) -> dict[int, Graph]:

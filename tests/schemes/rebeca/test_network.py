@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from meetpoint.catalog import OVERLAYS, NetworkConfig
-from meetpoint.lab.experiments.rebeca.halves import graph_of, halve
+from meetpoint.lab.experiments.rebeca.networks import fail_half, graph_of
 from meetpoint.lab.sim.scenario import Network, Timing
 from meetpoint.overlays.hypercube import HypercubeSettings
 from meetpoint.schemes.rebeca import STRATEGIES, RebecaSettings, fingers
@@ -98,7 +98,7 @@ def test_when_half_of_the_nodes_fail_at_once_the_others_go_on_and_nothing_is_los
     seed: int, per_level: float, overlay: str
 ) -> None:
     """Two for each doubling are in reserve, or just one: then the ring is cut, and has to be mended."""
-    halved = halve(seed, 8, per_level, overlay)
+    halved = fail_half(seed, 8, per_level, overlay)
     assert halved.alone == bool(per_level)
     assert halved.whole_s is not None
     assert halved.expected > 10
@@ -110,7 +110,7 @@ def test_when_half_of_the_nodes_fail_at_once_the_others_go_on_and_nothing_is_los
 def wrong_in_graph(net: Network) -> list[str]:
     """What edges and reserves are not as they should be."""
     members = {member.edges.place: (member, linking) for member, linking in graph_of(net)}
-    places, size = sorted(members), net.kin.ring.size
+    places, size = sorted(members), net.family.ring.size
     wrong = []
     for place, (member, linking) in members.items():
         if list(member.edges.graph.nodes) != fingers(place, places, size):

@@ -6,8 +6,7 @@ from collections import Counter
 
 import pytest
 
-from meetpoint.lab.experiments.rebeca.reserves import fail
-from meetpoint.lab.experiments.rebeca.trees import SIZE
+from meetpoint.lab.experiments.rebeca.model import SIZE, fail
 from meetpoint.schemes.rebeca import make_table
 from meetpoint.schemes.rebeca.graph import between, following, reserve_count
 from tests.schemes.rebeca.networks import SIZE as SMALL

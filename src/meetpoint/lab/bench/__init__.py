@@ -1,1 +1,1 @@
-"""How fast Meetpoint is, measured beside its peers in one run: workloads, peers, and the measuring."""
+"""Meetpoint's speed beside its peers in one run: workloads, peers, and measurements."""

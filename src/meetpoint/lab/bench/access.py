@@ -1,10 +1,10 @@
-"""Which constraint of a subscription leads to it, and what is left to check there.
+"""The access constraint of a subscription, which finds it, and the checks that are left then.
 
 Every subscription is filed under one *access* constraint. Those with the same kind of access on the same attribute are
-a family, which a peer holds as a table: the access keys, and columns for what else the subscriptions ask, with neutral
-values where one of them asks nothing. The plain plan takes the first constraint in a fixed order. The tuned one takes,
-by a sample of events, the one that few events satisfy and that leaves cheap checks, and splits a table where many
-candidates would be checked against neutral values.
+a family, which a peer holds as a table: the access keys, and columns for the other constraints, with neutral values
+where a subscription has none. The plain plan takes the first constraint in a fixed order. The tuned one takes, by a
+sample of events, the one that few events satisfy and that leaves cheap checks, and splits a table where many candidates
+would be checked against neutral values.
 """
 
 from __future__ import annotations
@@ -18,26 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meetpoint.lab.workloads.drafts import Array
-from meetpoint.lab.workloads.longform import OPS
-
-__all__ = [
-    "FEW",
-    "PLAIN",
-    "TUNED",
-    "Access",
-    "Attribute",
-    "Check",
-    "Group",
-    "Plan",
-    "Sort",
-    "Tuning",
-    "make_plan",
-    "read_attributes",
-]
+from meetpoint.lab.workloads.long_form import OPS, Array
 
 FEW = 60
-"""A string attribute of at most so many values is held as bits of a 64-bit word."""
+"""The most values of a string attribute that is held as bits of a 64-bit word."""
 CELLS = 256
 """Quantiles of a number under which ranges are filed."""
 SAMPLE = 4096
@@ -61,7 +45,7 @@ _EQ, _RANGE, _PREFIX, _SUFFIX, _CONTAINS = range(len(OPS))
 
 
 class Tuning(msgspec.Struct, frozen=True):
-    """What is done beyond the plain plan, which is a table a family with columns for all numbers, strings as strings.
+    """The additions to the plain plan: a table a family with columns for all numbers, strings as strings.
 
     `by_cost` chooses the access constraint by its estimated cost, and finds equal numbers by value. `split` makes more
     tables, each without the columns that nobody there needs. `codes` compares strings by number. `together` joins all
@@ -78,16 +62,16 @@ PLAIN = Tuning()
 TUNED = Tuning(by_cost=True, split=True, codes=True, together=True)
 
 
-class Sort(StrEnum):
-    """How an attribute's values are held."""
+class AttributeKind(StrEnum):
+    """The form in which an attribute's values are held."""
 
     NUMBER = "number"
     CODED = "coded"
     TEXT = "text"
 
 
-class Access(IntEnum):
-    """How a subscription is found: by a value, the code of one, a quantile, or a part of a string."""
+class AccessKind(IntEnum):
+    """The key that finds a subscription: a value, the code of one, a quantile, or a part of a string."""
 
     VALUE = 0
     CODE = 1
@@ -97,18 +81,23 @@ class Access(IntEnum):
     CONTAINS = 5
 
 
-_TEXT_ACCESS = {_EQ: Access.VALUE, _PREFIX: Access.PREFIX, _SUFFIX: Access.SUFFIX, _CONTAINS: Access.CONTAINS}
+_TEXT_ACCESS = {
+    _EQ: AccessKind.VALUE,
+    _PREFIX: AccessKind.PREFIX,
+    _SUFFIX: AccessKind.SUFFIX,
+    _CONTAINS: AccessKind.CONTAINS,
+}
 
 
 class Attribute(msgspec.Struct, frozen=True, eq=False):
     """An attribute as the events hold it: strings of few values by `values`, numbers cut into cells at `cuts`.
 
-    `distinct` is how many values a string takes, and a number is `nullable` where an event has none.
+    `distinct` counts the values of a string, and a number is `nullable` where an event has none.
     """
 
     number: int
     name: str
-    sort: Sort
+    sort: AttributeKind
     sample: pa.Array
     values: tuple[str, ...] = ()
     cuts: Array | None = None
@@ -117,7 +106,7 @@ class Attribute(msgspec.Struct, frozen=True, eq=False):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """What is left to check on an attribute, and its columns in the table.
+    """A remaining check on an attribute, and its columns in the table.
 
     `range` is of numbers and `code` of strings' numbers, with two columns; `mask` is of a few values, with one; the
     others are tests of strings, with one that is NULL where nothing is asked.
@@ -128,24 +117,24 @@ class Check(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
 
 
-class Group(msgspec.Struct, frozen=True):
-    """Subscriptions of one family, or some of them: a table with `subscription`, the key `k`, and columns to check."""
+class TableGroup(msgspec.Struct, frozen=True):
+    """A table of subscriptions of one family, or some of them: `subscription`, the key `k`, and columns to check."""
 
-    access: Access
+    access: AccessKind
     attribute: Attribute
     table: pa.Table
     checks: tuple[Check, ...]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class TablePlan(msgspec.Struct, frozen=True):
     """The tables of a workload, and the strings that occur in it: their places are the codes of strings."""
 
-    groups: list[Group]
+    groups: list[TableGroup]
     texts: pa.Array
 
 
 def read_attributes(events: pa.Table) -> dict[str, Attribute]:
-    """The attributes of plain events, by name."""
+    """Return the attributes of plain events, by name."""
     out = {}
     for number, name in enumerate(events.column_names):
         column = pa.concat_arrays(events[name].chunks) if events.num_rows else pa.array([], events[name].type)
@@ -153,17 +142,19 @@ def read_attributes(events: pa.Table) -> dict[str, Attribute]:
         if pa.types.is_floating(column.type):
             ordered = np.sort(sample.drop_null().to_numpy())
             cuts = np.unique(ordered[np.arange(1, CELLS) * len(ordered) // CELLS]) if len(ordered) else ordered
-            out[name] = Attribute(number, name, Sort.NUMBER, sample, cuts=cuts, nullable=column.null_count > 0)
+            out[name] = Attribute(number, name, AttributeKind.NUMBER, sample, cuts=cuts, nullable=column.null_count > 0)
             continue
         distinct = pc.unique(column).drop_null()
         few = len(distinct) <= FEW
         values = tuple(sorted(distinct.to_pylist())) if few else ()
-        out[name] = Attribute(number, name, Sort.CODED if few else Sort.TEXT, sample, values, distinct=len(distinct))
+        out[name] = Attribute(
+            number, name, AttributeKind.CODED if few else AttributeKind.TEXT, sample, values, distinct=len(distinct)
+        )
     return out
 
 
 class _Rows(msgspec.Struct):
-    """The rows of a long form as columns, and what is found out about each."""
+    """The rows of a long form as columns, with an estimate for each."""
 
     tuning: Tuning
     subscription: Array
@@ -184,13 +175,13 @@ class _Rows(msgspec.Struct):
 
 def make_plan(
     subscriptions: pa.Table, attributes: Mapping[str, Attribute], events: int, tuning: Tuning = PLAIN
-) -> Plan:
-    """The tables of a workload for batches of so many events.
+) -> TablePlan:
+    """Make the tables of a workload for batches of so many events.
 
     A subscription that no event with these attributes can satisfy is in none of them.
     """
     if not subscriptions.num_rows:
-        return Plan([], pa.array([], pa.string()))
+        return TablePlan([], pa.array([], pa.string()))
     rows = _read(subscriptions, attributes, tuning)
     by_number = [*attributes.values()]
     for attribute in by_number:
@@ -201,12 +192,12 @@ def make_plan(
     out = []
     for some in _families(rows, leading):
         leads = some[leading[some]]
-        attribute, access = by_number[rows.attribute[leads[0]]], Access(rows.access[leads[0]])
+        attribute, access = by_number[rows.attribute[leads[0]]], AccessKind(rows.access[leads[0]])
         keys, checked = _keys(rows, leads, attribute, access, events)
         left = some if checked else some[~leading[some]]
         parts = _split(rows, leads, left, by_number, events) if tuning.split else [np.arange(len(leads))]
         out += [_group(rows, leads[part], keys[part], left, by_number, access, attribute) for part in parts]
-    return Plan(out, pa.array(rows.texts, pa.string()))
+    return TablePlan(out, pa.array(rows.texts, pa.string()))
 
 
 def _read(subscriptions: pa.Table, attributes: Mapping[str, Attribute], tuning: Tuning) -> _Rows:
@@ -259,11 +250,11 @@ def _estimate_numbers(rows: _Rows, attribute: Attribute, mine: Array) -> None:
     rows.copies[mine] = np.where(point, 1, cells)
     in_cells = cells / (len(attribute.cuts) + 1) * len(ordered)
     rows.share[mine] = np.where(point, np.maximum(found, 0.5), in_cells) / total
-    rows.access[mine] = np.where(point, Access.VALUE, Access.CELL)
+    rows.access[mine] = np.where(point, AccessKind.VALUE, AccessKind.CELL)
 
 
 def _estimate_coded(rows: _Rows, attribute: Attribute, mine: Array) -> None:
-    """Each test as the set of values that pass it, a bit a value."""
+    """Take each test as the set of values that pass it, a bit a value."""
     rows.dead[mine] |= rows.text[mine] < 0
     mine = mine[rows.text[mine] >= 0]
     total = max(1, len(attribute.sample))
@@ -276,7 +267,7 @@ def _estimate_coded(rows: _Rows, attribute: Attribute, mine: Array) -> None:
     rows.mask[mine] = np.array([sum(1 << at for at in values) for values in passing], dtype=np.int64)[inverse]
     rows.copies[mine] = np.array([len(values) for values in passing], dtype=np.int64)[inverse]
     rows.dead[mine] |= rows.mask[mine] == 0
-    rows.access[mine] = Access.CODE
+    rows.access[mine] = AccessKind.CODE
 
 
 def _passes(op: int, value: str, text: str) -> bool:
@@ -300,7 +291,7 @@ def _estimate_texts(rows: _Rows, attribute: Attribute, mine: Array) -> None:
 
 
 def _count(op: int, values: list[str], wanted: list[str]) -> Array:
-    """How many values pass each test, by counting all their parts of the lengths in question."""
+    """Count the values that pass each test, by counting all their parts of the lengths in question."""
     lengths = sorted({len(text) for text in wanted})
     parts: Counter[str] = Counter()
     seen = characters = 0
@@ -317,33 +308,37 @@ def _count(op: int, values: list[str], wanted: list[str]) -> Array:
     return np.array([parts[text] for text in wanted]) * (len(values) / max(1, seen))
 
 
-_ESTIMATES = {Sort.NUMBER: _estimate_numbers, Sort.CODED: _estimate_coded, Sort.TEXT: _estimate_texts}
+_ESTIMATES = {
+    AttributeKind.NUMBER: _estimate_numbers,
+    AttributeKind.CODED: _estimate_coded,
+    AttributeKind.TEXT: _estimate_texts,
+}
 
 
 # -- the choice --------------------------------------------------------------------------------------------------------
 
 
 def _costs(rows: _Rows, events: int) -> Array:
-    """What it would cost to be led to a subscription by each of its rows."""
+    """Estimate the cost of finding a subscription by each of its rows."""
     sizes = np.diff(np.append(rows.starts, len(rows.op)))
-    plain = (rows.text < 0) | (rows.access == Access.CODE)
+    plain = (rows.text < 0) | (rows.access == AccessKind.CODE)
     check = np.where(plain, 1.0, np.where(rows.op == _CONTAINS, 2 * _CHECK_TEXT, _CHECK_TEXT))
-    left = np.repeat(np.add.reduceat(check, rows.starts), sizes) - np.where(rows.access == Access.CELL, 0, check)
+    left = np.repeat(np.add.reduceat(check, rows.starts), sizes) - np.where(rows.access == AccessKind.CELL, 0, check)
     cost: Array = rows.share * (_PROBE + left) + rows.copies * _PROBE / max(1, events)
     return cost
 
 
 def _ranks(rows: _Rows, by_number: list[Attribute]) -> Array:
-    """The fixed order: what a string contains, strings, the one with most values first, and then the shortest range."""
-    strings = sorted((a for a in by_number if a.sort is not Sort.NUMBER), key=lambda a: -a.distinct)
+    """Rank by the fixed order: substrings, then strings, the one with most values first, then the shortest range."""
+    strings = sorted((a for a in by_number if a.sort is not AttributeKind.NUMBER), key=lambda a: -a.distinct)
     place = np.zeros(len(by_number), dtype=np.int64)
     place[[a.number for a in strings]] = np.arange(len(strings))
-    rank = place[rows.attribute] - np.where(rows.access == Access.CONTAINS, len(strings), 0)
-    return np.where(rows.access == Access.CELL, len(strings) + rows.copies, rank)
+    rank = place[rows.attribute] - np.where(rows.access == AccessKind.CONTAINS, len(strings), 0)
+    return np.where(rows.access == AccessKind.CELL, len(strings) + rows.copies, rank)
 
 
 def _choose(rows: _Rows, cost: Array) -> Array:
-    """Which row leads to each subscription, the first of least cost; none does to one of which a row is dead."""
+    """Mark the row that leads to each subscription: the first of least cost, none where a row is dead."""
     sizes = np.diff(np.append(rows.starts, len(rows.op)))
     best = np.repeat(np.minimum.reduceat(cost, rows.starts), sizes)
     candidates = np.flatnonzero(cost == best)
@@ -355,9 +350,9 @@ def _choose(rows: _Rows, cost: Array) -> Array:
 
 
 def _families(rows: _Rows, leading: Array) -> Iterator[Array]:
-    """The rows of the subscriptions of each family, in order."""
+    """Yield the rows of the subscriptions of each family, in order."""
     sizes = np.diff(np.append(rows.starts, len(rows.op)))
-    kind = np.where(leading, rows.attribute * len(Access) + rows.access, -1)
+    kind = np.where(leading, rows.attribute * len(AccessKind) + rows.access, -1)
     kind = np.repeat(np.maximum.reduceat(kind, rows.starts), sizes)
     order = np.argsort(kind, kind="stable")
     for some in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
@@ -366,11 +361,11 @@ def _families(rows: _Rows, leading: Array) -> Iterator[Array]:
 
 
 def _split(rows: _Rows, leads: Array, left: Array, by_number: list[Attribute], events: int) -> Iterator[Array]:
-    """Parts of a family, as places among its subscriptions: those that ask of an attribute apart from the others."""
+    """Split a family: subscriptions that ask of an attribute go apart. Parts are places among its subscriptions."""
     used, column = np.unique(rows.attribute[left], return_inverse=True)
     asks = np.zeros((len(leads), len(used)), dtype=np.bool_)
     asks[np.searchsorted(rows.subscription[leads], rows.subscription[left]), column] = True
-    cost = np.array([_SPLIT_TEXT if by_number[number].sort is Sort.TEXT else 1.0 for number in used])
+    cost = np.array([_SPLIT_TEXT if by_number[number].sort is AttributeKind.TEXT else 1.0 for number in used])
     candidates = rows.share[leads] * events
     waiting = [np.arange(len(leads))]
     while waiting:
@@ -393,30 +388,30 @@ class _Keys(msgspec.Struct, frozen=True):
     key: pa.Array
 
     def __getitem__(self, part: Array) -> _Keys:
-        """The keys of some of the subscriptions, which are then numbered as they are listed."""
+        """Return the keys of some of the subscriptions, which are then numbered as they are listed."""
         at = np.full(int(max(self.place.max(initial=-1), part.max(initial=-1))) + 1, -1)
         at[part] = np.arange(len(part))
         kept = np.flatnonzero(at[self.place] >= 0)
         return _Keys(at[self.place[kept]], self.key.take(pa.array(kept)))
 
 
-def _keys(rows: _Rows, leads: Array, attribute: Attribute, access: Access, events: int) -> tuple[_Keys, bool]:
-    """The access keys, and whether they say less than the constraint does, so that it must be checked still."""
-    if access is Access.CELL:
+def _keys(rows: _Rows, leads: Array, attribute: Attribute, access: AccessKind, events: int) -> tuple[_Keys, bool]:
+    """Return the access keys, and whether they say less than the constraint, so that it must still be checked."""
+    if access is AccessKind.CELL:
         copies = rows.copies[leads]
         place = np.repeat(np.arange(len(leads)), copies)
         within = np.arange(len(place)) - np.repeat(np.cumsum(copies) - copies, copies)
         return _Keys(place, pa.array((rows.cell[leads][place] + within).astype(np.int32))), True
-    if access is Access.CODE:
+    if access is AccessKind.CODE:
         code, place = np.nonzero((rows.mask[leads] >> np.arange(FEW)[:, None]) & 1)  # those of a code stand together
         return _Keys(place, pa.array(code)), False
     place = np.arange(len(leads))
-    if attribute.sort is Sort.NUMBER:
+    if attribute.sort is AttributeKind.NUMBER:
         return _Keys(place, pa.array(rows.low[leads])), False
-    if access is Access.VALUE and rows.tuning.codes:  # the string's code: numbers hash faster
+    if access is AccessKind.VALUE and rows.tuning.codes:  # the string's code: numbers hash faster
         return _Keys(place, pa.array(rows.text[leads].astype(np.int32))), False
     texts, cut = rows.texts, False
-    if access is Access.CONTAINS:
+    if access is AccessKind.CONTAINS:
         texts, cut = _beginnings(
             attribute, rows.texts, {rows.texts[code] for code in rows.text[leads].tolist()}, events
         )
@@ -424,7 +419,7 @@ def _keys(rows: _Rows, leads: Array, attribute: Attribute, access: Access, event
 
 
 def _beginnings(attribute: Attribute, texts: list[str], wanted: set[str], events: int) -> tuple[list[str], bool]:
-    """The patterns, cut to so few lengths that the events' substrings of these lengths can be held."""
+    """Cut patterns to so few lengths that the events' substrings of these lengths fit into memory."""
     sizes = np.array([len(value) for value in attribute.sample.drop_null().to_pylist()] or [0])
     kept: list[int] = []
     pieces = 0.0
@@ -444,9 +439,9 @@ def _group(
     keys: _Keys,
     left: Array,
     by_number: list[Attribute],
-    access: Access,
+    access: AccessKind,
     attribute: Attribute,
-) -> Group:
+) -> TableGroup:
     subscription = rows.subscription[leads]
     place = np.searchsorted(subscription, rows.subscription[left]).clip(max=len(leads) - 1)
     mine = subscription[place] == rows.subscription[left]
@@ -454,28 +449,30 @@ def _group(
     small = len(subscription) == 0 or subscription[-1] < 2**31
     columns: dict[str, pa.Array] = {"subscription": pa.array(subscription.astype(np.int32 if small else np.int64))}
     checks: list[Check] = []
-    wide = [] if rows.tuning.split else [a.number for a in by_number if a.sort is Sort.NUMBER]
+    wide = [] if rows.tuning.split else [a.number for a in by_number if a.sort is AttributeKind.NUMBER]
     asked = {*rows.attribute[left].tolist(), *np.intersect1d(wide, rows.attribute).astype(np.int64).tolist()}
-    for number in sorted(asked, key=lambda n: (list(Sort).index(by_number[n].sort), n)):  # cheap checks first
+    for number in sorted(asked, key=lambda n: (list(AttributeKind).index(by_number[n].sort), n)):  # cheap checks first
         here = rows.attribute[left] == number
         for check, made in _checks(rows, left[here], place[here], by_number[number], len(leads)):
             checks.append(check)
             columns |= zip(check.columns, made, strict=True)
     table = pa.table(columns).take(pa.array(keys.place)).append_column("k", keys.key)
-    return Group(access, attribute, table, tuple(checks))
+    return TableGroup(access, attribute, table, tuple(checks))
 
 
 def _checks(
     rows: _Rows, mine: Array, place: Array, attribute: Attribute, count: int
 ) -> Iterator[tuple[Check, list[pa.Array]]]:
-    """What subscriptions ask of one attribute; where one asks nothing, what every event passes, NULL included."""
+    """Yield the checks of one attribute. A subscription that asks nothing gets a test that every event passes, NULL
+    included.
+    """
     number = attribute.number
-    if attribute.sort is Sort.NUMBER:
+    if attribute.sort is AttributeKind.NUMBER:
         low = np.full(count, -np.inf)
         high = np.full(count, np.nan if attribute.nullable else np.inf)  # peers put NaN, the largest number, for NULL
         low[place], high[place] = rows.low[mine], rows.high[mine]
         yield Check("range", attribute, (f"low{number}", f"high{number}")), [pa.array(low), pa.array(high)]
-    elif attribute.sort is Sort.CODED:
+    elif attribute.sort is AttributeKind.CODED:
         mask = np.full(count, (1 << (len(attribute.values) + 1)) - 1)  # the last bit is NULL's
         mask[place] = rows.mask[mine]
         yield Check("mask", attribute, (f"mask{number}",)), [pa.array(mask)]

@@ -25,29 +25,26 @@ from meetpoint.errors import SetupError
 from meetpoint.lab.bench.access import (
     PLAIN,
     TUNED,
-    Access,
+    AccessKind,
     Attribute,
+    AttributeKind,
     Check,
-    Group,
-    Sort,
+    TableGroup,
     Tuning,
     make_plan,
     read_attributes,
 )
-from meetpoint.lab.bench.peers import Digest
-from meetpoint.lab.bench.plain import plain_events
+from meetpoint.lab.bench.peers import Digest, plain_events
 
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["DuckDBPeer", "TunedDuckDBPeer"]
-
-_PARTS = {Access.PREFIX: "substr({v}, 1, n)", Access.SUFFIX: "right({v}, n)"}
+_PARTS = {AccessKind.PREFIX: "substr({v}, 1, n)", AccessKind.SUFFIX: "right({v}, n)"}
 _TESTS = {"prefix": "starts_with", "suffix": "ends_with", "contains": "contains"}
 
 
 class DuckDBPeer:
-    """All pairs by hash joins. Where the sample is the events to come, the plan fits them best."""
+    """DuckDB with hash joins. Where the sample is the events to come, the plan fits them best."""
 
     name = "duckdb"
     tuning: Tuning = PLAIN
@@ -60,7 +57,7 @@ class DuckDBPeer:
         self._subscriptions = subscriptions
         self._sample = plain_events(events_sample).table
         self._attributes: dict[str, Attribute] = {}
-        self._groups: list[Group] = []
+        self._groups: list[TableGroup] = []
         self._texts: pa.Array = pa.array([], pa.string())
         self._staged: pa.Table | None = None
         self._statements: list[str] = []
@@ -70,14 +67,14 @@ class DuckDBPeer:
 
     @staticmethod
     def load_raw(connection: duckdb.DuckDBPyConnection, subscriptions: pa.Table) -> None:
-        """The long form as one table: the least that DuckDB must do to hold subscriptions."""
+        """Load the long form as one table: the least that DuckDB must do to hold subscriptions."""
         _put(connection, "raw", subscriptions)
 
     def load(self) -> None:
         self.load_raw(self._connection, self._subscriptions)
 
     def prepare(self) -> None:
-        """The tables of the plan."""
+        """Make the tables of the plan."""
         self._attributes = read_attributes(self._sample)
         plan = make_plan(self._subscriptions, self._attributes, self._sample.num_rows, self.tuning)
         self._groups, self._texts = plan.groups, plan.texts
@@ -96,7 +93,7 @@ class DuckDBPeer:
         return events
 
     def stage(self, events: pa.Table) -> None:
-        """The events' table, and the tables of their strings' parts."""
+        """Make the events' table, and the tables of their strings' parts."""
         plain = plain_events(events).table
         if self._attributes and _has_new_values(plain, self._attributes):
             self._sample = pa.concat_tables([self._sample, plain], promote_options="default")
@@ -135,7 +132,7 @@ class DuckDBPeer:
         return digest
 
     def _each(self, events: pa.Table) -> Iterator[int]:
-        """Each statement's pairs in the table `pairs`, whose room the next ones take, and how many they are."""
+        """Run each statement into the table `pairs`, which the next one overwrites, and yield its number of pairs."""
         if self._staged is not events:
             self.stage(events)
         for name, members in self._families():
@@ -150,13 +147,13 @@ class DuckDBPeer:
             yield int(made[0])
 
     def _families(self) -> list[tuple[str, list[int]]]:
-        """The groups that are found by parts of strings, by attribute and access."""
-        named = [(_family(group), at) for at, group in enumerate(self._groups) if group.access >= Access.PREFIX]
+        """Return the groups that are found by parts of strings, by attribute and access."""
+        named = [(_family(group), at) for at, group in enumerate(self._groups) if group.access >= AccessKind.PREFIX]
         return [(name, [at for _, at in some]) for name, some in groupby(named, key=lambda one: one[0])]
 
 
 class TunedDuckDBPeer(DuckDBPeer):
-    """The same with all that makes DuckDB quicker."""
+    """DuckDB with every tuning that makes it quicker."""
 
     name = "duckdb-tuned"
     tuning = TUNED
@@ -169,14 +166,14 @@ def _put(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> N
 
 
 def _has_new_values(events: pa.Table, attributes: dict[str, Attribute]) -> bool:
-    """Whether events hold what the plan has no code for, or NULL where it expects a number."""
+    """Return whether events hold a value without a code, or NULL where the plan expects a number."""
     if not set(events.column_names) <= set(attributes):
         return True
     for name, attribute in attributes.items():
         column = events[name] if name in events.column_names else None
-        if attribute.sort is Sort.NUMBER and not attribute.nullable and (column is None or column.null_count):
+        if attribute.sort is AttributeKind.NUMBER and not attribute.nullable and (column is None or column.null_count):
             return True
-        if attribute.sort is Sort.CODED and column is not None:
+        if attribute.sort is AttributeKind.CODED and column is not None:
             known = pc.is_in(column, pa.array(attribute.values, pa.string()), skip_nulls=True)
             if pc.any(pc.and_not(pc.is_valid(column), known)).as_py():
                 return True
@@ -184,22 +181,22 @@ def _has_new_values(events: pa.Table, attributes: dict[str, Attribute]) -> bool:
 
 
 def _event_columns(attribute: Attribute, events: pa.Table, texts: pa.Array | None) -> dict[str, pa.Array]:
-    """v is the value, c the code of one of few, d that of a string among `texts`, b the cell of a number.
+    """Return the columns of an attribute: v, the value; c, the code of one of few; d, of one of `texts`; b, the cell.
 
     NULL is NaN as a value, the code after the last of few, -1 of other strings, and in no cell.
     """
     number = attribute.number
-    kind = pa.float64() if attribute.sort is Sort.NUMBER else pa.string()
+    kind = pa.float64() if attribute.sort is AttributeKind.NUMBER else pa.string()
     if attribute.name in events.column_names:
         column = pa.concat_arrays([pa.array([], kind), *events[attribute.name].chunks])
     else:
         column = pa.nulls(events.num_rows, kind)
-    if attribute.sort is Sort.TEXT and texts is None:
+    if attribute.sort is AttributeKind.TEXT and texts is None:
         return {f"v{number}": column}
-    if attribute.sort is Sort.TEXT:
+    if attribute.sort is AttributeKind.TEXT:
         code = pc.index_in(column, texts, skip_nulls=True).fill_null(-1)
         return {f"v{number}": column, f"d{number}": code}
-    if attribute.sort is Sort.CODED:
+    if attribute.sort is AttributeKind.CODED:
         code = pc.index_in(column, pa.array(attribute.values, pa.string()), skip_nulls=True)
         return {f"c{number}": code.fill_null(len(attribute.values)).cast(pa.int64())}
     assert attribute.cuts is not None
@@ -208,30 +205,30 @@ def _event_columns(attribute: Attribute, events: pa.Table, texts: pa.Array | Non
     return {f"v{number}": pa.array(values), f"b{number}": pa.array(cell, mask=np.isnan(values))}
 
 
-def _explosion(name: str, attribute: Attribute, access: Access, lengths: list[int]) -> str:
-    """The parts of strings that could be keys: of the keys' lengths, each once an event."""
+def _explosion(name: str, attribute: Attribute, access: AccessKind, lengths: list[int]) -> str:
+    """Return the statement for the parts of strings that could be keys: of the keys' lengths, each once an event."""
     v = f"v{attribute.number}"
     each = f"(select unnest({lengths}::bigint[]) as n)"
-    if access is Access.CONTAINS:
+    if access is AccessKind.CONTAINS:
         places = f"select event, {v}, n, unnest(range(1, length({v}) - n + 2)) as place from e, {each}"
         return f"create or replace table x{name} as select distinct event, substr({v}, place, n) as k from ({places})"
     part = _PARTS[access].format(v=v)
     return f"create or replace table x{name} as select event, {part} as k from e, {each} where n <= length({v})"
 
 
-def _family(group: Group) -> str:
+def _family(group: TableGroup) -> str:
     return f"{group.attribute.number}_{group.access.value}"
 
 
-def _events_of(group: Group) -> str:
-    return f"h{_family(group)}" if group.access >= Access.PREFIX else "e"
+def _events_of(group: TableGroup) -> str:
+    return f"h{_family(group)}" if group.access >= AccessKind.PREFIX else "e"
 
 
-def _access(group: Group) -> str:
-    if group.access >= Access.PREFIX:
+def _access(group: TableGroup) -> str:
+    if group.access >= AccessKind.PREFIX:
         return "e.k"
     value = "d" if pa.types.is_integer(group.table["k"].type) else "v"
-    letter = {Access.VALUE: value, Access.CODE: "c", Access.CELL: "b"}[group.access]
+    letter = {AccessKind.VALUE: value, AccessKind.CODE: "c", AccessKind.CELL: "b"}[group.access]
     return f"e.{letter}{group.attribute.number}"
 
 

@@ -1,6 +1,6 @@
 """The benchmark of the matcher: the index and its peers on the same subscriptions and events, in one run.
 
-Figures of different runs and machines do not compare; those of one run do. The index and the peers take turns, round by
+Figures of different runs and machines do not compare; those of one run do. The index and the peers alternate, round by
 round, so that a slow moment of the machine meets all of them. Rates are events per CPU second of this process, with all
 pairs materialised on every side, and ratios are of medians. Before anything is measured all sides have matched
 everything once, and their answers have been compared event by event.
@@ -19,28 +19,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.bench import measuring
+from meetpoint.lab.bench import rounds as measurements
 from meetpoint.lab.bench.duckdb_peer import DuckDBPeer, TunedDuckDBPeer
-from meetpoint.lab.bench.measuring import (
+from meetpoint.lab.bench.peers import NumpyPeer, Peer, plain_events
+from meetpoint.lab.bench.rounds import (
     Engine,
-    MismatchError,
-    Rates,
+    EventRates,
     Threads,
-    agree,
+    check_agreement,
     latencies,
+    measure_in_rounds,
     measure_threads,
-    rates,
+    rates_of,
     seconds,
     single_rows,
-    take_turns,
 )
-from meetpoint.lab.bench.numpy_peer import NumpyPeer
-from meetpoint.lab.bench.peers import Peer
-from meetpoint.lab.bench.plain import plain_events
-from meetpoint.lab.workloads.longform import Workload, long_form
+from meetpoint.lab.workloads.long_form import Workload, long_form
 from meetpoint.language.filters.filter import Filter
-
-__all__ = ["PEERS", "MismatchError", "Rates", "Report", "Side", "check_peers", "measure", "measure_filters"]
 
 PEERS: Mapping[str, Callable[[pa.Table, pa.Table], Peer]] = {
     peer.name: peer for peer in (DuckDBPeer, TunedDuckDBPeer, NumpyPeer)
@@ -52,17 +47,17 @@ _WARM_EVENTS = 200
 
 
 class Side(msgspec.Struct, frozen=True):
-    """What was measured of the index, or of a peer; `events` are those that it was given."""
+    """The measurements of the index, or of a peer; `events` are those that it was given."""
 
     name: str
     events: int
     matches: int
     load_s: float
-    rates: Rates
+    rates: EventRates
 
 
-class Report(msgspec.Struct, frozen=True):
-    """All that was measured. `engine` is the index; `compared` is the same for what peers can hold of the filters."""
+class MatcherReport(msgspec.Struct, frozen=True):
+    """All measurements. `engine` is the index; `compared` is the same for the filters that peers can hold."""
 
     name: str
     path: str
@@ -79,17 +74,19 @@ class Report(msgspec.Struct, frozen=True):
     threads: Threads | None = None
 
     def ratio(self, peer: Side) -> float:
-        """How many times as many events a second the index matches."""
+        """Return how many times as many events a second the index matches."""
         return (self.compared or self.engine).rates.median / peer.rates.median
 
     @property
     def build_ratio(self) -> float | None:
-        """How many times as long the index is built as DuckDB loads the raw long form into one table, if it does."""
+        """The time to build the index, in multiples of DuckDB's time to load the raw long form; None where it was not
+        loaded.
+        """
         raw = next((peer.load_s for peer in self.peers if peer.name in _RAW_LOADERS), None)
         return None if raw is None else (self.compared or self.engine).load_s / max(raw, 1e-9)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a dictionary that is ready for JSON."""
         out: dict[str, Any] = {
             "mix": self.name,
             "path": self.path,
@@ -130,7 +127,7 @@ def _side_to_dict(side: Side) -> dict[str, Any]:
 
 
 def check_peers(names: Iterable[str]) -> list[str]:
-    """The names, once each; a MeetpointError where one is unknown."""
+    """Return the names, once each; MeetpointError where one is unknown."""
     wanted = list(dict.fromkeys(names))
     for name in wanted:
         if name not in PEERS:
@@ -138,8 +135,8 @@ def check_peers(names: Iterable[str]) -> list[str]:
     return wanted
 
 
-def measure(workload: Workload, peers: Iterable[str], rounds: int, path: str, *, threads: int = 1) -> Report:
-    """A workload in long form, which every peer can hold."""
+def measure(workload: Workload, peers: Iterable[str], rounds: int, path: str, *, threads: int = 1) -> MatcherReport:
+    """Measure a workload in long form, which every peer can hold."""
     from meetpoint.matching.index import Index
 
     table = workload.subscriptions
@@ -152,8 +149,10 @@ def measure(workload: Workload, peers: Iterable[str], rounds: int, path: str, *,
 
 def measure_filters(
     filters: Sequence[Filter], events: pa.Table, peers: Iterable[str], rounds: int, path: str, *, threads: int = 1
-) -> Report:
-    """Filters and events of any kind. Those that peers cannot hold are counted, and left out where peers are asked."""
+) -> MatcherReport:
+    """Measure filters and events of any kind. Filters that peers cannot hold are counted, and left out where peers are
+    asked.
+    """
     from meetpoint.matching.index import Index
 
     wanted = check_peers(peers)
@@ -170,7 +169,7 @@ def measure_filters(
 
 
 def _comparable(filters: Sequence[Filter], events: pa.Table) -> tuple[pa.Table, list[int]]:
-    """The long form of the filters that have one and ask only what doubles and strings answer, and their numbers."""
+    """Return the long form of the filters that ask only what doubles and strings answer, and their numbers."""
     table, _ = long_form(enumerate(filters))
     unfit = plain_events(events).unfit
     numbers = table["subscription"].to_numpy()
@@ -191,7 +190,7 @@ def _measure(
     warm: Engine,
     engine: Engine,
     compared: Engine | None = None,
-) -> Report:
+) -> MatcherReport:
     events = workload.events
     if not events.num_rows:
         raise MeetpointError("events: there are none to measure with; give at least one")
@@ -200,7 +199,7 @@ def _measure(
     engines = [engine] if compared is None else [engine, compared]
     peers: list[Peer] = [PEERS[name](workload.subscriptions, events) for name in names]
     everyone: list[Engine | Peer] = [*engines, *peers]
-    loads = take_turns([side.load for side in everyone], min(rounds, LOAD_ROUNDS))
+    loads = measure_in_rounds([side.load for side in everyone], min(rounds, LOAD_ROUNDS))
     if not len(engine.index):
         raise MeetpointError("subscriptions: there are none to measure with; give at least one")
     prepared = {peer.name: seconds(peer.prepare) for peer in peers}
@@ -211,17 +210,17 @@ def _measure(
     counts = [int(digest.counts.sum()) for digest in digests]
     for peer in peers:
         found = peer.digest(shares[peer.name])
-        agree(digests[-1], found, peer.name)
+        check_agreement(digests[-1], found, peer.name)
         counts.append(int(found.counts.sum()))
     given = [shares.get(side.name, events) for side in everyone]
     works = [partial(side.match, some) for side, some in zip(everyone, given, strict=True)]
-    spent = take_turns(works, rounds, measuring.TURN_S)
+    spent = measure_in_rounds(works, rounds, measurements.SLICE_S)
     sides = [
-        Side(side.name, some.num_rows, count, statistics.median(load), rates(some.num_rows, times))
+        Side(side.name, some.num_rows, count, statistics.median(load), rates_of(some.num_rows, times))
         for side, some, count, load, times in zip(everyone, given, counts, loads, spent, strict=True)
     ]
     p50, p99 = np.percentile(latencies(engine.index, single_rows(events), path), [50, 99]).tolist()
-    return Report(
+    return MatcherReport(
         name=workload.name,
         path=path,
         rounds=rounds,

@@ -1,4 +1,7 @@
-"""`meetpoint bench`: how fast this machine matches, beside peers in the same run."""
+"""`meetpoint bench`: how fast this machine matches, beside peers in the same run; and `meetpoint generate`.
+
+`generate` draws a workload of any size on Spark and writes it to files.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meetpoint.cli.options import LOCAL, AsJson, Master, Settings
 from meetpoint.cli.output.streams import QuietConsole, json_text
+from meetpoint.cli.pipeline.spark_command import Mode, SparkCommand, WriteMode, waiting
 from meetpoint.errors import MeetpointError, SetupError
 
 if TYPE_CHECKING:
@@ -18,10 +23,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from meetpoint.cli.output.files import RejectFile
-    from meetpoint.lab.bench.matcher import Report, Side
+    from meetpoint.lab.bench.matcher import MatcherReport, Side
     from meetpoint.language.filters.filter import Filter
-
-__all__ = ["bench_app"]
 
 EXIT_WRONG = 1
 EVENTS = 20_000
@@ -35,7 +38,7 @@ def root() -> None:
 
 
 class KernelPath(StrEnum):
-    """Which of the compiled loops match."""
+    """The compiled loops that match."""
 
     AUTO = "auto"
     AVX512 = "avx512"
@@ -77,8 +80,9 @@ def matcher(
     names = [name.strip() for name in peers.split(",") if name.strip() not in ("", "none")]
     _need("pyarrow", "numpy", "numba", *(["duckdb"] if any(name.startswith("duckdb") for name in names) else []))
     from meetpoint.cli.output.files import RejectFile, refuse_overlap
-    from meetpoint.lab.bench.matcher import MismatchError, measure, measure_filters
-    from meetpoint.lab.workloads.generating import default_subscriptions, generate
+    from meetpoint.lab.bench.matcher import measure, measure_filters
+    from meetpoint.lab.bench.rounds import MismatchError
+    from meetpoint.lab.workloads.generator import default_subscriptions, generate
 
     if (subs is None) != (events is None):
         raise MeetpointError("bench: --subs and --events go together; name both files, or neither to generate them")
@@ -113,7 +117,7 @@ def _need(*packages: str) -> None:
 
 
 def _read(subs: str, events: str, aside: RejectFile) -> tuple[list[Filter], pa.Table]:
-    """The filters and the events of files; bad rows are set aside."""
+    """Read the filters and the events of files; bad rows are set aside."""
     import pyarrow as pa
 
     from meetpoint.language.events.arrow import attributes_to_arrow
@@ -131,7 +135,7 @@ def _read(subs: str, events: str, aside: RejectFile) -> tuple[list[Filter], pa.T
     return [one.filter for one in held], table
 
 
-def _show(console: Console, report: Report) -> None:
+def _show(console: Console, report: MatcherReport) -> None:
     from rich.table import Table
 
     engine = report.engine
@@ -154,12 +158,12 @@ def _show(console: Console, report: Report) -> None:
         console.print(line, highlight=False)
 
 
-def _sides(report: Report) -> Sequence[Side]:
+def _sides(report: MatcherReport) -> Sequence[Side]:
     compared = () if report.compared is None else (report.compared,)
     return (report.engine, *compared, *report.peers)
 
 
-def _notes(report: Report) -> list[str]:
+def _notes(report: MatcherReport) -> list[str]:
     lines = [
         f"{report.bytes_per_subscription:,.1f} bytes a subscription; "
         f"a single event takes {report.p50_us:,.0f} µs (median), {report.p99_us:,.0f} µs (99th percentile)"
@@ -189,3 +193,40 @@ def _notes(report: Report) -> list[str]:
             f"same pairs on all sides; median of {report.rounds} rounds in turns, CPU time, path {report.path}"
         )
     return lines
+
+
+# -- `meetpoint generate` ----------------------------------------------------------------------------------------------
+
+
+def generate(
+    out: Annotated[str, typer.Option("--out", metavar="FOLDER", help="Gets events.parquet and subscriptions.parquet.")],
+    mix: Annotated[
+        str,
+        typer.Option(
+            "--mix", help="ticks, wide, narrow, selective, strings, ranges, skewed, sparse or zipf (:NAME=VALUE,…)."
+        ),
+    ] = "ticks",
+    subscriptions: Annotated[
+        int | None, typer.Option("--subscriptions", min=1, help="How many; else 100,000, wide 10,000.")
+    ] = None,
+    events: Annotated[int, typer.Option("--events", min=1, help="How many.")] = 100_000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Another seed is another workload of the same mix.")] = 7,
+    mode: WriteMode = Mode.ERROR,
+    master: Master = LOCAL,
+    config: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make up a workload of any size: the same from one seed, however many machines draw it."""
+    places = {"events": f"{out}/events.parquet", "subscriptions": f"{out}/subscriptions.parquet"}
+    work = SparkCommand(master, config, as_json, {}, dict(places), mode)
+    with work.session() as spark:
+        from meetpoint.lab.workloads.on_spark import generate as draw
+        from meetpoint.spark import deliver
+
+        made = draw(spark, mix, subscriptions=subscriptions, events=events, seed=seed)
+        with waiting(spark, "generating"):
+            counts = {name: deliver(getattr(made, name), path, mode=mode).rows for name, path in places.items()}
+    work.report(
+        {"mix": mix, "seed": seed, **counts, "out": out},
+        f"{counts['events']:,} events and {counts['subscriptions']:,} subscriptions of {mix} in {out}",
+    )

@@ -1,4 +1,4 @@
-"""`meetpoint experiment`: the papers' experiments and ours, on Spark, and what they show."""
+"""`meetpoint experiment`: the papers' experiments and ours, on Spark, and the report of their results."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ from meetpoint.cli.pipeline.spark_command import need_spark, spark_session
 if TYPE_CHECKING:
     from meetpoint.lab.experiments.experiment import Scale
 
-__all__ = ["experiment_app"]
-
 FOLDER = "results"
-"""Where results are where nobody says; of each scale in a folder of its own."""
+"""The default folder of results; each scale has a folder of its own in it."""
 FAILURES_TOLD = 5
 
 experiment_app = typer.Typer(no_args_is_help=True)
@@ -41,7 +39,7 @@ def root() -> None:
 @experiment_app.command("list")
 def list_(as_json: AsJson = False) -> None:
     """Which experiments there are, what they measure, and how many cells they have."""
-    from meetpoint.lab.experiments.catalog import named
+    from meetpoint.lab.experiments import named
 
     experiments = named("all")
     if as_json:
@@ -101,7 +99,7 @@ def run(
     """Run the cells of which there are no results yet, each as a task of Spark."""
     need_spark()
     need_arrow()
-    from meetpoint.lab.experiments.catalog import named
+    from meetpoint.lab.experiments import named
     from meetpoint.lab.experiments.store import ResultStore
 
     scale: Scale = "quick" if quick else "full"

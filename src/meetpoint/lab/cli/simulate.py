@@ -15,14 +15,12 @@ from meetpoint.cli.output.streams import EXIT_SET_ASIDE, QuietConsole, print_err
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from meetpoint.lab.sim import Report
+    from meetpoint.lab.sim import RunReport
     from meetpoint.lab.sim.run import RunConfig
-
-__all__ = ["sim"]
 
 EXIT_WRONG = EXIT_SET_ASIDE
 FAILURES_TOLD = 5
-"""How many failing seeds are told with all that was wrong."""
+"""The number of failing seeds that are shown with all their problems."""
 PROBLEMS_TOLD = 5
 SEEDS_MAX = 1_000_000
 SCHEME = "meet"
@@ -130,11 +128,13 @@ def sim(
             raise typer.BadParameter(f"it {said}", param_hint=option)
     many = None if seeds is None else read_seeds(seeds, seed)
     if compare:
-        from meetpoint.lab.cli.comparison import Wanted, compare_schemes
+        from meetpoint.lab.cli.comparison import ComparisonOptions, compare_schemes
 
         rate = PER_SECOND if per_second is None else per_second
         each = range(seed, seed + 1) if many is None else many
-        wanted = Wanted(schemes, overlay, nodes, each, subscriptions, events, rate, filters, data, schema, rejects)
+        wanted = ComparisonOptions(
+            schemes, overlay, nodes, each, subscriptions, events, rate, filters, data, schema, rejects
+        )
         compare_schemes(wanted, as_json)
         return
     if len(schemes) > 1:
@@ -172,7 +172,7 @@ def sim(
 
 
 def read_seeds(text: str, seed: int) -> range:
-    """`1..200`, or how many from a seed on."""
+    """Read `1..200`, or a count from a seed on."""
     found = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text)
     if found is None:
         raise typer.BadParameter(
@@ -188,13 +188,13 @@ def read_seeds(text: str, seed: int) -> range:
 
 
 def _one(config: RunConfig, seed: int, story: str | None, as_json: bool) -> None:
-    from meetpoint.lab.sim.judge.trace import Storyteller
+    from meetpoint.lab.sim.observers import Tracer
     from meetpoint.lab.sim.run import run
 
     teller = None
     if story is not None:
         out = sys.stderr if as_json else sys.stdout
-        teller = Storyteller(story, lambda line: (out.write(line + "\n"), None)[1])
+        teller = Tracer(story, lambda line: (out.write(line + "\n"), None)[1])
     report = run(config, seed, teller)
     if teller is not None and not teller.found:
         print_error(f"nothing happened that has to do with {story!r}; events are e1, e2, …, subscriptions s1, s2, …")
@@ -235,13 +235,13 @@ def _many(config: RunConfig, seeds: range, as_json: bool) -> None:
 # -- what is shown -----------------------------------------------------------------------------------------------------
 
 
-def _plain(report: Report) -> dict[str, Any]:
+def _plain(report: RunReport) -> dict[str, Any]:
     import msgspec
 
     return cast(dict[str, Any], msgspec.to_builtins(report))
 
 
-def _tell_failure(config: RunConfig, report: Report) -> None:
+def _tell_failure(config: RunConfig, report: RunReport) -> None:
     from meetpoint.lab.sim.run import command
 
     wrong = [f"{name} {count}" for name, count in report.counts.items() if count]
@@ -251,8 +251,8 @@ def _tell_failure(config: RunConfig, report: Report) -> None:
         print_error(f"  {problem}")
 
 
-def _summary(reports: list[Report], bad: list[Report]) -> dict[str, Any]:
-    """Sums over all seeds, and every report that failed."""
+def _summary(reports: list[RunReport], bad: list[RunReport]) -> dict[str, Any]:
+    """Sum over all seeds, and list every report that failed."""
     counts = {name: sum(report.counts[name] for report in reports) for name in reports[0].counts}
     injected: dict[str, int] = {}
     for report in reports:
@@ -282,7 +282,7 @@ def _summary(reports: list[Report], bad: list[Report]) -> dict[str, Any]:
     }
 
 
-def _show(console: Console, report: Report) -> None:
+def _show(console: Console, report: RunReport) -> None:
     from rich.table import Table
 
     console.print(
@@ -318,7 +318,7 @@ def _show(console: Console, report: Report) -> None:
     )
 
 
-def _show_many(console: Console, reports: list[Report], bad: list[Report]) -> None:
+def _show_many(console: Console, reports: list[RunReport], bad: list[RunReport]) -> None:
     told = _summary(reports, bad)
     console.print(
         f"{len(reports):,} seeds, {len(bad):,} failed; {told['notifications']:,} notifications, "

@@ -1,1 +1,1 @@
-"""The story that `meetpoint demo` tells, act by act."""
+"""The acts of `meetpoint demo`."""

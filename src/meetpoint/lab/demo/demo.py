@@ -15,7 +15,7 @@ from rich.table import Table
 from meetpoint.cli.flights import make_alerts, read_flights
 from meetpoint.cli.output.streams import progress, show_backtest
 from meetpoint.errors import FilterError
-from meetpoint.lab.demo.network import tell_network
+from meetpoint.lab.sim import Network
 from meetpoint.language import parse_filter
 from meetpoint.language.filters.explain import explain
 from meetpoint.language.filters.lint import LintItem, lint
@@ -24,7 +24,42 @@ from meetpoint.matching.backtest import Backtest, backtest, read_width
 from meetpoint.matching.io.rejects import Reject
 from meetpoint.matching.jobs import load_events, load_subscriptions, matches
 
-__all__ = ["print_note"]
+# -- the act on simulated brokers --------------------------------------------------------------------------------------
+
+
+BROKERS, SEED, FAULTS = 16, 7, "all"
+NETWORK_EVENTS, NETWORK_ALERTS = 150, 300
+
+
+def tell_network(console: Console, table: pa.Table, filters: dict[str, str]) -> None:
+    """Publish flights into a network under faults, and compare the notifications with the oracle."""
+    console.rule("[bold]Brokers that crash")
+    net = Network(nodes=BROKERS, seed=SEED, faults=FAULTS)
+    for filter_ in list(filters.values())[:NETWORK_ALERTS]:
+        net.subscribe(filter_)
+    step = max(1, table.num_rows // NETWORK_EVENTS)
+    for row in table.take(list(range(0, table.num_rows, step))[:NETWORK_EVENTS]).to_pylist():
+        net.publish({name: value for name, value in row.items() if value is not None})
+    with console.status(f"simulating {BROKERS} brokers …"):
+        net.run()
+    report = net.report()
+    hurt = {kind: report.injected.get(kind, 0) for kind in ("crash", "join", "leave", "restart_without_disk", "loss")}
+    cuts = report.injected.get("partition", 0) + report.injected.get("one_way_partition", 0)
+    console.print(
+        f"{BROKERS} simulated brokers, {report.subscriptions:,} alerts. "
+        f"While {hurt['crash']} brokers crashed, {hurt['join']} joined, {hurt['leave']} left, "
+        f"{cuts} partitions cut them off, "
+        f"{hurt['restart_without_disk']} disk and {hurt['loss']:,} messages were lost, "
+        f"{report.events_acknowledged:,} of {report.events:,} flights were acknowledged, "
+        f"and {report.notifications:,} notifications came."
+    )
+    verdict = "[green]exactly the right ones" if report.good else "[red]NOT the right ones"
+    told = ", ".join(f"{name} {count}" for name, count in report.counts.items())
+    console.print(f"Brute force says: {verdict}[/] ({told}). `meetpoint sim --help` has more.\n", highlight=False)
+
+
+# -- the story ---------------------------------------------------------------------------------------------------------
+
 
 SHOWN = 5
 CHECKED_BY_ORACLE = 300
@@ -33,8 +68,8 @@ BACKTESTED = "carrier = 'UA' AND dest = 'SFO' AND dep_delay > 120"
 TIME, WIDTH = "time_hour", "1d"
 
 
-def print_note(console: Console, *, flights: int, alerts: int, with_spark: bool, report: Path) -> None:
-    """All acts, in order."""
+def run_demo(console: Console, *, flights: int, alerts: int, with_spark: bool, report: Path) -> None:
+    """Play all acts, in order."""
     with console.status("reading the flights of 2013 …"):
         table = read_flights(flights)
         filters = make_alerts(alerts)
@@ -45,13 +80,13 @@ def print_note(console: Console, *, flights: int, alerts: int, with_spark: bool,
     backtested = _backtest(console, table)
     tell_network(console, table, filters)
     if with_spark:
-        from meetpoint.lab.demo.on_spark import Told, tell_spark
+        from meetpoint.lab.demo.on_spark import StoryResults, tell_spark
 
-        tell_spark(console, Told(table, filters, pairs, counts, backtested, TIME, WIDTH), report)
+        tell_spark(console, StoryResults(table, filters, pairs, counts, backtested, TIME, WIDTH), report)
 
 
 def _drop(reject: Reject) -> None:
-    """Flights and alerts are ours: nothing is set aside."""
+    """Do nothing: flights and alerts are ours, so no row is set aside."""
 
 
 def _who_gets_what(console: Console, table: pa.Table, filters: dict[str, str]) -> tuple[pa.Table, Counter[str]]:
@@ -85,7 +120,7 @@ def _who_gets_what(console: Console, table: pa.Table, filters: dict[str, str]) -
 
 
 def _check_with_oracle(console: Console, table: pa.Table, filters: dict[str, str]) -> None:
-    """The oracle walks every filter's tree for the first flights, and must say the same."""
+    """Let the oracle walk every filter's tree for the first flights; it must find the same pairs."""
     few = table.slice(0, CHECKED_BY_ORACLE)
     scan: Scan[str] = Scan()
     for id_, text in filters.items():

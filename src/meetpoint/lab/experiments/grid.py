@@ -1,9 +1,9 @@
 """Cells of experiments on Spark: one cell a task, on as many cores as there are.
 
-A job has one cell, or some of one part that take next to no time, and as many jobs run at a time as Spark has cores: so
-results come as they are ready, a cell that fails takes no other with it, and one that takes long holds up nobody. What
-a cell gave goes to the driver, which writes it (`experiments.store`): workers need Meetpoint, and no folder in common.
-Whoever stops the run, and starts it again, goes on where it was: cells whose results are there are not run again.
+A job has one cell, or some very short ones of one part, and as many jobs run at a time as Spark has cores. So results
+come as they are ready, a cell that fails takes no other with it, and a long one holds up no other. The rows of a cell
+go to the driver, which writes them (`experiments.store`): workers need Meetpoint, and no folder in common. A run that
+is stopped and started again continues: cells with results are not run again.
 """
 
 from __future__ import annotations
@@ -18,28 +18,26 @@ import msgspec
 import pyarrow as pa
 
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.experiments.catalog import named
-from meetpoint.lab.experiments.cells import Cell, Row, run_cell
+from meetpoint.lab.experiments import named
+from meetpoint.lab.experiments.experiment import Cell, ResultRow, run_cell
 from meetpoint.lab.experiments.store import ResultStore
 from meetpoint.spark.worker_files import check_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Done", "cores_of", "run_cells"]
-
 _SCHEMA = pa.schema([("number", pa.int64()), ("rows", pa.binary()), ("error", pa.string())])
 _COLUMNS = "number BIGINT, rows BINARY, error STRING"
 
 
 JOB_S = 2.0
-"""For about so long a job runs, where cells are short."""
+"""The duration that a job aims at, where cells are short."""
 CELLS_MAX = 16
-"""In one job; so many are run again at most where a run is killed."""
+"""The most cells of a job; so many are run again at most where a run is killed."""
 
 
-class Done(msgspec.Struct, frozen=True):
-    """A cell that was run: how long it took, or why it has no results."""
+class CellDone(msgspec.Struct, frozen=True):
+    """A cell that was run: its time, or why it has no results."""
 
     cell: Cell
     cpu_s: float = 0.0
@@ -47,7 +45,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 def cores_of(spark: SparkSession) -> int:
-    """How many tasks run at a time; through Spark Connect nobody can be asked, and it is 2."""
+    """Return how many tasks run at a time; 2 on Spark Connect, which does not tell."""
     try:
         return max(1, int(spark.sparkContext.defaultParallelism))
     except Exception:  # Spark Connect has several ways to say that there is none
@@ -56,8 +54,8 @@ def cores_of(spark: SparkSession) -> int:
 
 def run_cells(
     spark: SparkSession, cells: Iterable[Cell], store: ResultStore, jobs: int | None = None
-) -> Iterator[Done]:
-    """Run those of which the store has no results; each is told when its results are written."""
+) -> Iterator[CellDone]:
+    """Run the cells without results in the store; yield each once its results are written."""
     if jobs is not None and jobs < 1:
         raise MeetpointError(f"experiments: {jobs} jobs at a time; there is at least 1")
     store.open()
@@ -65,10 +63,10 @@ def run_cells(
     if not left:
         return
     check_workers(spark)
-    queue = _Queue(left)
+    queue = _CellQueue(left)
     most = jobs or cores_of(spark)
     with ThreadPoolExecutor(most, "cell") as pool:
-        running: dict[Future[list[_Told]], list[Cell]] = {}
+        running: dict[Future[list[_CellOutcome]], list[Cell]] = {}
         try:
             while True:
                 while len(running) < most and (some := queue.take()):
@@ -85,15 +83,15 @@ def run_cells(
                 future.cancel()
 
 
-class _Queue:
-    """Cells that wait, in jobs of about `JOB_S`: a job of Spark takes a quarter of a second even if it does nothing."""
+class _CellQueue:
+    """Waiting cells, in jobs of about `JOB_S`: a job of Spark takes a quarter of a second even if it does nothing."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
         self._waiting = deque(cells)
         self._took: dict[tuple[str, str], float] = {}
 
     def take(self) -> list[Cell]:
-        """The cells of the next job; none: there are none left."""
+        """Return the cells of the next job; an empty list at the end."""
         if not self._waiting:
             return []
         some = [self._waiting.popleft()]
@@ -103,8 +101,8 @@ class _Queue:
             some.append(self._waiting.popleft())
         return some
 
-    def note(self, done: Done) -> None:
-        """So long takes a cell of this part: the longest of late."""
+    def note(self, done: CellDone) -> None:
+        """Remember the longest recent time of a cell of this part."""
         part = _part(done.cell)
         self._took[part] = max(done.cpu_s, 0.8 * self._took.get(part, 0.0))
 
@@ -113,37 +111,40 @@ def _part(cell: Cell) -> tuple[str, str]:
     return cell.experiment, cell.part
 
 
-def _written(cells: Sequence[Cell], future: Future[list[_Told]], store: ResultStore) -> Iterator[Done]:
+def _written(cells: Sequence[Cell], future: Future[list[_CellOutcome]], store: ResultStore) -> Iterator[CellDone]:
     try:
         told = future.result()
     except Exception as failure:  # of Spark: a worker that was killed, a cluster that is gone
-        yield from (Done(cell, error=" ".join(str(failure).split())[:500]) for cell in cells)
+        yield from (CellDone(cell, error=" ".join(str(failure).split())[:500]) for cell in cells)
         return
     for each in told:
         cell = cells[each.number]
         if each.error is None:
             store.add(cell, each.rows)
-            yield Done(cell, each.rows[0].cpu_s if each.rows else 0.0)
+            yield CellDone(cell, each.rows[0].cpu_s if each.rows else 0.0)
         else:
-            yield Done(cell, error=each.error)
+            yield CellDone(cell, error=each.error)
 
 
-class _Told(NamedTuple):
-    """What a task says of the cell with a number."""
+class _CellOutcome(NamedTuple):
+    """A task's result for the cell with a number."""
 
     number: int
-    rows: list[Row]
+    rows: list[ResultRow]
     error: str | None
 
 
-def _on_spark(spark: Any, cells: Sequence[Cell]) -> list[_Told]:
+def _on_spark(spark: Any, cells: Sequence[Cell]) -> list[_CellOutcome]:
     count = len(cells)
-    found = spark.range(0, count, 1, count).mapInArrow(_Task(tuple(cells)), _COLUMNS).collect()
-    return [_Told(row["number"], msgspec.msgpack.decode(row["rows"], type=list[Row]), row["error"]) for row in found]
+    found = spark.range(0, count, 1, count).mapInArrow(_CellTask(tuple(cells)), _COLUMNS).collect()
+    return [
+        _CellOutcome(row["number"], msgspec.msgpack.decode(row["rows"], type=list[ResultRow]), row["error"])
+        for row in found
+    ]
 
 
-class _Task(msgspec.Struct, frozen=True):
-    """What a worker does: run a cell, and say what came or why nothing did."""
+class _CellTask(msgspec.Struct, frozen=True):
+    """The work of a Spark worker: run a cell, and return its rows or the reason why there are none."""
 
     cells: tuple[Cell, ...]
 

@@ -1,4 +1,4 @@
-"""Where results are: a folder with a Parquet file for each cell that is done, or with a CSV file for each part.
+"""The store of results: a folder with a Parquet file for each cell that is done, or with a CSV file for each part.
 
 A cell's file is written whole or not at all, so that a run that is killed leaves only cells that are done. CSV files
 are for people and for keeping: a line a cell, its parameters, `seed` and `cpu_s`, then its metrics. Both say the same.
@@ -19,14 +19,12 @@ from typing import Final
 import msgspec
 
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.experiments.cells import Cell, Parameter, Row
-
-__all__ = ["ResultStore", "csv_files"]
+from meetpoint.lab.experiments.experiment import Cell, Parameter, ResultRow
 
 _SEED, _CPU = "seed", "cpu_s"
-_COLUMNS: Final = Row.__struct_fields__
+_COLUMNS: Final = ResultRow.__struct_fields__
 _ATTEMPTS: Final = 3
-"""To write a file: another run that begins in this folder may take it for what a killed one left."""
+"""Attempts to write a file: another run that begins in this folder may take it for a killed run's leftover."""
 
 
 class ResultStore:
@@ -36,7 +34,7 @@ class ResultStore:
         self.folder = Path(folder)
 
     def open(self) -> None:
-        """Make the folder where there is none, and take away what a run that was killed had not finished."""
+        """Make the folder where there is none, and remove the unfinished files of a run that was killed."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -45,11 +43,11 @@ class ResultStore:
             left.unlink(missing_ok=True)
 
     def is_done(self, cell: Cell) -> bool:
-        """Whether its results are here."""
+        """Return whether a cell's results are here."""
         return self._file(cell).exists()
 
-    def add(self, cell: Cell, rows: Sequence[Row]) -> None:
-        """What a cell gave."""
+    def add(self, cell: Cell, rows: Sequence[ResultRow]) -> None:
+        """Store the rows of a cell."""
         import pyarrow as pa
         from pyarrow import parquet
 
@@ -67,10 +65,11 @@ class ResultStore:
             else:
                 return
 
-    def read(self, experiment: str | None = None) -> list[Row]:
-        """All rows that are here, of one experiment or of all, each once though it be in a Parquet and in a CSV file.
+    def read(self, experiment: str | None = None) -> list[ResultRow]:
+        """Return all rows of one experiment or of all, each once.
 
-        MeetpointError where a file cannot be read, or two say different things of one cell.
+        A row may be in a Parquet and in a CSV file. MeetpointError where a file cannot be read, or two say different
+        things of one cell.
         """
         if not self.folder.is_dir():
             raise MeetpointError(
@@ -78,7 +77,7 @@ class ResultStore:
                 "or name the folder with --results"
             )
         pattern = "*" if experiment is None else f"{experiment}-*"
-        rows: dict[tuple[str, str, str, int, str], Row] = {}
+        rows: dict[tuple[str, str, str, int, str], ResultRow] = {}
         for reading, ending in ((_from_parquet, "parquet"), (_from_csv, "csv")):
             for path in sorted(self.folder.glob(f"{pattern}.{ending}")):
                 for row in reading(path):
@@ -91,8 +90,10 @@ class ResultStore:
         return self.folder / f"{cell.id}.parquet"
 
 
-def _contradiction(path: Path, known: Row, row: Row) -> MeetpointError:
-    """A cell gives the same figures whenever it is run, so that one of two was made by another version."""
+def _contradiction(path: Path, known: ResultRow, row: ResultRow) -> MeetpointError:
+    """Return the error for two values of a cell. A cell always gives the same figures, so another version made one of
+    them.
+    """
     cell = Cell(experiment=row.experiment, part=row.part, parameters=row.parameters, seed=row.seed)
     return MeetpointError(
         f"{path}: {cell}: {row.metric} is {row.value!r}, and {known.value!r} in another file of this folder; remove "
@@ -100,13 +101,13 @@ def _contradiction(path: Path, known: Row, row: Row) -> MeetpointError:
     )
 
 
-def _from_parquet(path: Path) -> Iterator[Row]:
+def _from_parquet(path: Path) -> Iterator[ResultRow]:
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         rows = parquet.read_table(path).to_pylist()
-        yield from (msgspec.convert(row, Row) for row in rows)
+        yield from (msgspec.convert(row, ResultRow) for row in rows)
     except (pa.ArrowInvalid, msgspec.ValidationError) as error:
         raise MeetpointError(
             f"{path}: these are no results of a cell ({_line(error)}); remove the file, and run it again"
@@ -120,8 +121,8 @@ def _line(error: Exception) -> str:
 # -- CSV ---------------------------------------------------------------------------------------------------------------
 
 
-def csv_files(rows: Iterable[Row]) -> dict[str, str]:
-    """By the name of a file, its text: one for each part of each experiment."""
+def csv_files(rows: Iterable[ResultRow]) -> dict[str, str]:
+    """Return the text of each CSV file by its name: one for each part of each experiment."""
     parts: dict[tuple[str, str], dict[tuple[str, int], dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
     for row in sorted(rows):
         cell = parts[row.experiment, row.part][row.parameters, row.seed]
@@ -147,14 +148,14 @@ def _text(cells: Mapping[tuple[str, int], Mapping[str, float]]) -> str:
 
 
 def _order(value: Parameter | None) -> tuple[int, float, str]:
-    """Numbers by size, then texts; what a cell does not have comes first."""
+    """Order numbers by size, then texts; a missing parameter comes first."""
     if value is None:
         return 0, 0.0, ""
     return (2, 0.0, value) if isinstance(value, str) else (1, float(value), "")
 
 
 def _written(value: Parameter) -> str:
-    """A text that could be taken for a number, or for none, stands in quotation marks."""
+    """Quote a text that could be taken for a number, or for none."""
     text = str(value)
     is_taken = text[:1] in ("", '"') or _parameter(text) != value
     return json.dumps(value) if isinstance(value, str) and is_taken else text
@@ -171,7 +172,7 @@ def _parameter(text: str) -> Parameter:
     return text
 
 
-def _from_csv(path: Path) -> Iterator[Row]:
+def _from_csv(path: Path) -> Iterator[ResultRow]:
     try:
         with open(path, newline="", encoding="utf-8") as file:
             lines = list(csv.reader(file))
@@ -191,7 +192,7 @@ def _from_csv(path: Path) -> Iterator[Row]:
             cell = Cell.of(experiment, part, parameters, int(line[at]))
             for metric, text in zip(head[at + 2 :], line[at + 2 :], strict=True):
                 if text:
-                    yield Row(
+                    yield ResultRow(
                         experiment=experiment,
                         part=part,
                         parameters=cell.parameters,

@@ -1,4 +1,4 @@
-"""The simulator's scripts on real brokers: the same words (`sim.Network`), sockets and clients instead of a heap.
+"""The simulator's scripts on real brokers: the interface of `sim.Network`, with sockets and clients instead of a heap.
 
     net = Network(scheme="meet", nodes=4, seed=7)
     sub = net.subscribe("price > 120")
@@ -6,9 +6,9 @@
     net.run()
     assert net.notifications[sub] == [event]
 
-What is said is done phase by phase, one thing after the other, each when the network has come to rest after the one
-before, as the simulator's clients do it at long distances in virtual time. Which broker a client goes to is drawn from
-the seed. Nothing is hurt here: faults of real brokers are another harness's part.
+Actions happen phase by phase, one after the other, each when the network has come to rest after the one before, as the
+simulator's clients act at long distances in virtual time. The broker of a client is drawn from the seed. There are no
+faults here: faults of real brokers are another harness's part.
 """
 
 from __future__ import annotations
@@ -30,9 +30,21 @@ from meetpoint.client.network import connect
 from meetpoint.client.subscription import Subscription as Subscribed
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.sim.families import family_of, simulated
-from meetpoint.lab.sim.judge.checkers import Judging, Verdict, check_lookups, check_notifications
-from meetpoint.lab.sim.judge.history import Change, Delivery, History, LookedUp, Publication, Subscription, Truth
-from meetpoint.lab.sim.judge.report import PROBLEMS_SHOWN, Report
+from meetpoint.lab.sim.judge import (
+    PROBLEMS_SHOWN,
+    Change,
+    DeliveryRecord,
+    History,
+    JudgingTimes,
+    LookupRecord,
+    MembershipHistory,
+    PublicationRecord,
+    RunReport,
+    SubscriptionRecord,
+    Verdict,
+    check_lookups,
+    check_notifications,
+)
 from meetpoint.lab.sim.scenario import Phase
 from meetpoint.language.events.event import Event
 from meetpoint.language.events.msgpack import to_msgpack
@@ -40,10 +52,8 @@ from meetpoint.language.filters.filter import parse_filter
 from meetpoint.language.values import Value, clean_attributes
 from meetpoint.local_network import LocalNetwork
 
-__all__ = ["Network"]
-
 QUIET_S_MAX = 30.0
-"""How long the network may take to come to rest after one thing."""
+"""The longest time for the network to come to rest after one action."""
 LOOK_S = 0.005
 
 _Action: TypeAlias = Callable[[], Awaitable[None]]
@@ -70,7 +80,7 @@ class Network:
         self._local = LocalNetwork(
             nodes, scheme, None, {"overlay": overlay, "dmm": small.dmm, "reach": small.reach, **settings}
         )  # fmt: skip
-        self.kin = family_of(self._local.network)
+        self.family = family_of(self._local.network)
         self._random = Random(f"network/{seed}")
         self._scripts: dict[Phase, list[_Action]] = {"load": [], "faults": [], "recovery": [], "after": []}
         self._names = self._events = 0
@@ -79,7 +89,7 @@ class Network:
         self._clients: list[Client] = []
         self._subscribed: dict[str, Subscribed] = {}
         self._readers: set[asyncio.Task[None]] = set()
-        self._truth = Truth()
+        self._truth = MembershipHistory()
         self._problems: list[str] = []
         self._verdict = Verdict()
         self._wrong_lookups: list[str] = []
@@ -88,7 +98,7 @@ class Network:
     # -- what clients will do ------------------------------------------------------------------------------------------
 
     def subscribe(self, filter_: str, *, phase: Phase = "load") -> str:
-        """A subscription at some broker; returns its name."""
+        """Schedule a subscription at some broker; return its name."""
         parse_filter(filter_)
         self._names += 1
         name = f"s{self._names}"
@@ -96,16 +106,16 @@ class Network:
         return name
 
     def update(self, name: str, filter_: str, *, phase: Phase = "faults") -> None:
-        """Another filter for a subscription."""
+        """Schedule another filter for a subscription."""
         parse_filter(filter_)
         self._change(name, phase, filter_)
 
     def unsubscribe(self, name: str, *, phase: Phase = "faults") -> None:
-        """The end of a subscription."""
+        """Schedule the end of a subscription."""
         self._change(name, phase, None)
 
     def publish(self, attributes: Mapping[str, object], *, phase: Phase = "faults") -> str:
-        """An event at some broker; returns its id."""
+        """Schedule an event at some broker; return its id."""
         clean = clean_attributes(attributes)
         self._events += 1
         id_ = f"e{self._events}"
@@ -113,8 +123,8 @@ class Network:
         return id_
 
     def lookup(self, key: bytes | None = None, *, phase: Phase = "after") -> None:
-        """Ask some broker who is responsible for a key, or for one drawn at random."""
-        ring = self.kin.ring
+        """Schedule a lookup of a key, or of a random one, at some broker."""
+        ring = self.family.ring
         wanted = bytes(ring.key(self._random.getrandbits(ring.bits))) if key is None else key
         self._say(phase, partial(self._look_up, wanted))
 
@@ -131,7 +141,7 @@ class Network:
     # -- the run -------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """All phases, and the judgement."""
+        """Run all phases, and judge."""
         background = Background("meetpoint script")
         try:
             background.run(self.perform())
@@ -139,7 +149,7 @@ class Network:
             background.stop()
 
     async def perform(self) -> None:
-        """The same in the event loop of the caller."""
+        """Run in the event loop of the caller."""
         if self._ran:
             raise MeetpointError("local: this network has run; make another one")
         self._ran = True
@@ -153,8 +163,8 @@ class Network:
         self._judge()
 
     def _judge(self) -> None:
-        self._verdict = check_notifications(self.history, Judging(0, 0))
-        self._wrong_lookups = check_lookups(self.history.lookups, self._truth, 0, self.kin.responsible)
+        self._verdict = check_notifications(self.history, JudgingTimes(0, 0))
+        self._wrong_lookups = check_lookups(self.history.lookups, self._truth, 0, self.family.responsible)
 
     async def _run(self) -> None:
         async with AsyncExitStack() as stack:
@@ -172,7 +182,7 @@ class Network:
         now = _now() if self._truth.changes else 0
         for number in range(len(self._local.addresses)):
             node = self._local.broker(number).node
-            self._truth.change(now, bytes(node.me.id), member=True, place=self.kin.place(node.overlay.view()))
+            self._truth.change(now, bytes(node.me.id), member=True, place=self.family.place(node.overlay.view()))
 
     async def _rest(self) -> None:
         """Wait until nothing is on its way: all brokers are looked at in one moment."""
@@ -189,7 +199,7 @@ class Network:
 
     async def _subscribe(self, name: str, filter_: str) -> None:
         client = self._some()
-        subscription = self.history.subscriptions[name] = Subscription(name, _address(client))
+        subscription = self.history.subscriptions[name] = SubscriptionRecord(name, _address(client))
         change = Change(parse_filter(filter_), filter_, _now())
         subscription.changes.append(change)
         self._subscribed[name] = subscribed = await client.subscribe(filter_, durable=name)
@@ -197,10 +207,10 @@ class Network:
         reader = asyncio.get_running_loop().create_task(self._read(subscription, subscribed))
         self._readers.add(reader)
 
-    async def _read(self, subscription: Subscription, subscribed: Subscribed) -> None:
+    async def _read(self, subscription: SubscriptionRecord, subscribed: Subscribed) -> None:
         async for event in subscribed:
             assert event.link is not None, "no history is asked for"
-            delivery = Delivery(_now(), event.id, event.link.broker.address, event.redelivered)
+            delivery = DeliveryRecord(_now(), event.id, event.link.broker.address, event.redelivered)
             subscription.deliveries.append(delivery)
 
     async def _alter(self, name: str, filter_: str | None) -> None:
@@ -215,7 +225,7 @@ class Network:
 
     async def _publish(self, id_: str, attributes: dict[str, Value]) -> None:
         event = Event(id_, "scripted", len(self.history.publications), datetime.now(UTC), attributes)
-        publication = Publication(event, to_msgpack(event), _now())
+        publication = PublicationRecord(event, to_msgpack(event), _now())
         self.history.publications[id_] = publication
         await self._some().publish(event)
         publication.acknowledged = _now()
@@ -223,7 +233,7 @@ class Network:
     async def _look_up(self, key: bytes) -> None:
         client = self._some()
         link = await client.links.main()
-        asked = LookedUp(key, _now(), link.broker.address)
+        asked = LookupRecord(key, _now(), link.broker.address)
         self.history.lookups.append(asked)
         word = await link.asked(Lookup(key))
         if isinstance(word, Found):
@@ -239,15 +249,15 @@ class Network:
             for name, subscription in self.history.subscriptions.items()
         }
 
-    def report(self) -> Report:
-        """The counts of the run, and such figures as clients can know."""
+    def report(self) -> RunReport:
+        """Return the counts of the run, and such figures as clients can know."""
         if not self._ran:
             raise MeetpointError("local: this network has not run; call run() first")
         history, verdict = self.history, self._verdict
         found = {kind: getattr(verdict, kind) for kind in verdict.__struct_fields__ if kind != "expected"}
         wrong = [sentence for sentences in found.values() for sentence in sentences]
         deliveries = [each for s in history.subscriptions.values() for each in s.deliveries]
-        return Report(
+        return RunReport(
             **self._told,  # type: ignore[arg-type]
             **{kind: len(sentences) for kind, sentences in found.items()},  # type: ignore[arg-type]
             faults="none",

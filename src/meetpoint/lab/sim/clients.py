@@ -1,10 +1,9 @@
 """Clients of simulated brokers: each asks one node at a time, waits, and gives up on silence.
 
 A change of a subscription is asked again, under the same name and at the same address, until it is acknowledged: that
-does no harm. A subscription's home may move when its node leaves; then it is asked for at the address that notified
-last. An event is asked to be published once: an answer that never came leaves it open whether it was. A refusal that
-invites to try again is no answer. Whoever gets a notification acknowledges it a little later at the node that brought
-it, if that is up.
+does no harm. A subscription's home may move when its node leaves; then its client asks at the address that notified
+last. An event is asked to be published once: without an answer it stays open whether it was. A refusal that invites to
+try again is no answer. A subscriber acknowledges a notification a little later at the node that sent it, if that is up.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from meetpoint.api.requests import Acknowledge, Lookup, Publish, RequestOf, Subs
 from meetpoint.errors import EventError
 from meetpoint.lab.sim.cluster import LEAVE_REQUEST, Cluster
 from meetpoint.lab.sim.engine import Process
-from meetpoint.lab.sim.judge.history import Change, Delivery, History, LookedUp, Publication, Subscription
+from meetpoint.lab.sim.judge import Change, DeliveryRecord, History, LookupRecord, PublicationRecord, SubscriptionRecord
 from meetpoint.language.events.event import Event
 from meetpoint.language.events.msgpack import from_msgpack, to_msgpack
 from meetpoint.language.filters.filter import parse_filter
@@ -27,21 +26,19 @@ from meetpoint.language.values import Value
 from meetpoint.node.runtime.effects import Answer, Notify
 from meetpoint.node.runtime.inputs import ClientRequest
 
-__all__ = ["Clients"]
-
-PATIENCE_US = 20 * SECOND_US
-"""How long a client waits for an answer."""
+ANSWER_TIMEOUT_US = 20 * SECOND_US
+"""The longest time that a client waits for an answer."""
 RETRY_US = SECOND_US
-"""How long it waits before it asks again."""
+"""The pause before a client asks again."""
 ACKNOWLEDGE_US_MAX = 50_000
-"""How long a subscriber takes to acknowledge, at most."""
+"""The longest time that a subscriber takes to acknowledge."""
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 _Then = Callable[[Outcome | None], None]
 
 
 class Clients:
-    """All clients of a network, and what they remember."""
+    """All clients of a network, and their history."""
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self.history = History()
@@ -59,39 +56,39 @@ class Clients:
 
     @property
     def busy(self) -> int:
-        """How many subscriptions wait for an acknowledgement."""
+        """The number of subscriptions that wait for an acknowledgement."""
         return len(self._busy)
 
     # -- what a client does --------------------------------------------------------------------------------------------
 
-    def subscribe(self, name: str, text: str, address: str) -> Subscription:
-        """A new subscription."""
+    def subscribe(self, name: str, text: str, address: str) -> SubscriptionRecord:
+        """Ask for a new subscription."""
         assert name not in self.history.subscriptions, f"{name} is taken"
-        subscription = self.history.subscriptions[name] = Subscription(name, address)
+        subscription = self.history.subscriptions[name] = SubscriptionRecord(name, address)
         self._change(subscription, Change(parse_filter(text), text, self._engine.now), Subscribe(name, text))
         return subscription
 
-    def update(self, subscription: Subscription, text: str) -> bool:
-        """Another filter; false where that is not possible now: the last change is open, or nobody knows the home."""
+    def update(self, subscription: SubscriptionRecord, text: str) -> bool:
+        """Ask for another filter; false where the last change is open, or the home is unknown."""
         if not self._may_change(subscription):
             return False
         change = Change(parse_filter(text), text, self._engine.now)
         self._change(subscription, change, Update(subscription.name, text))
         return True
 
-    def unsubscribe(self, subscription: Subscription) -> bool:
-        """The end of a subscription; false where that is not possible now."""
+    def unsubscribe(self, subscription: SubscriptionRecord) -> bool:
+        """Ask for the end of a subscription; false where that is not possible now."""
         if not self._may_change(subscription):
             return False
         self._change(subscription, Change(None, None, self._engine.now), Unsubscribe(subscription.name))
         return True
 
-    def publish(self, id_: str, attributes: dict[str, Value], process: Process) -> Publication:
+    def publish(self, id_: str, attributes: dict[str, Value], process: Process) -> PublicationRecord:
         """Publish an event at a node, once."""
         number = len(self.history.publications)
         time = EPOCH + timedelta(microseconds=self._engine.now)
         event = Event(id_, process.address, number, time, attributes)
-        publication = Publication(event, to_msgpack(event), self._engine.now, address=process.address)
+        publication = PublicationRecord(event, to_msgpack(event), self._engine.now, address=process.address)
         self.history.publications[id_] = publication
         self._ids[publication.content] = id_
 
@@ -105,8 +102,8 @@ class Clients:
         return publication
 
     def lookup(self, key: bytes, process: Process) -> None:
-        """Who is responsible for a key?"""
-        asked = LookedUp(key, self._engine.now, process.address)
+        """Ask who is responsible for a key."""
+        asked = LookupRecord(key, self._engine.now, process.address)
         self.history.lookups.append(asked)
 
         def then(outcome: Outcome | None) -> None:
@@ -115,26 +112,28 @@ class Clients:
 
         self._ask(process, Lookup(key), then)
 
-    def settle(self) -> None:
-        """The run is over: what is still waited for will never be answered."""
+    def give_up_all(self) -> None:
+        """Give up all open requests: the run is over."""
         for number in sorted(self._waiting):
             self._give_up(number)
 
     # -- subscriptions -------------------------------------------------------------------------------------------------
 
-    def _may_change(self, subscription: Subscription) -> bool:
+    def _may_change(self, subscription: SubscriptionRecord) -> bool:
         last = subscription.changes[-1]
         if last.acknowledged is None or last.filter is None:
             return False
         return not self._engine.processes[self._home(subscription)].gone
 
-    def _home(self, subscription: Subscription) -> str:
-        """Where it is asked for: where it was made, or, after that node left, where it last notified from."""
+    def _home(self, subscription: SubscriptionRecord) -> str:
+        """Return the address to ask: where the subscription was made, or, after that node left, where it last notified
+        from.
+        """
         if self._engine.processes[subscription.address].gone and subscription.deliveries:
             return subscription.deliveries[-1].address
         return subscription.address
 
-    def _change(self, subscription: Subscription, change: Change, what: RequestOf) -> None:
+    def _change(self, subscription: SubscriptionRecord, change: Change, what: RequestOf) -> None:
         subscription.changes.append(change)
         self._busy.add(subscription.name)
 
@@ -164,19 +163,19 @@ class Clients:
     def _ask(self, process: Process, what: RequestOf, then: _Then) -> None:
         self._requests += 1
         number = self._requests
-        self._waiting[number] = process, then, self._engine.now + PATIENCE_US
+        self._waiting[number] = process, then, self._engine.now + ANSWER_TIMEOUT_US
         if not self._watching:
             self._watching = True
-            self._engine.call(self._engine.now + PATIENCE_US, self._lose_patience)
-        self._engine.hand(process, ClientRequest(number, what))
+            self._engine.call(self._engine.now + ANSWER_TIMEOUT_US, self._expire_requests)
+        self._engine.feed(process, ClientRequest(number, what))
 
-    def _lose_patience(self) -> None:
-        """Give up on what has been waited for too long. One look-out for all: nearly all are answered in time."""
+    def _expire_requests(self) -> None:
+        """Give up requests that have waited too long. One timer serves all, as nearly all are answered in time."""
         self._watching = False
         for number, (_, _, until) in list(self._waiting.items()):
             if until > self._engine.now:
                 self._watching = True
-                self._engine.call(until, self._lose_patience)
+                self._engine.call(until, self._expire_requests)
                 return
             self._give_up(number)
 
@@ -186,7 +185,7 @@ class Clients:
             waiting[1](None)
 
     def _disconnected(self, process: Process) -> None:
-        """A node is gone, and with it all connections of its clients: no answer will come."""
+        """Give up the requests to a node that is gone: no answer will come over its connections."""
         for number in [number for number, (asked, _, _) in self._waiting.items() if asked is process]:
             self._give_up(number)
 
@@ -205,17 +204,19 @@ class Clients:
             if subscription is None:
                 self.history.strange.append(f"{process.address} notified {name!r}, which nobody subscribed")
             else:
-                subscription.deliveries.append(Delivery(now, id_, process.address, effect.redelivered))
+                subscription.deliveries.append(DeliveryRecord(now, id_, process.address, effect.redelivered))
         wait = self._random.randint(1, ACKNOWLEDGE_US_MAX)
         self._engine.call(now + wait, self._acknowledge, process, Acknowledge(effect.event, effect.names))
 
     def _acknowledge(self, process: Process, what: Acknowledge) -> None:
         if process.alive:
             self._requests += 1
-            self._engine.hand(process, ClientRequest(self._requests, what))
+            self._engine.feed(process, ClientRequest(self._requests, what))
 
     def _id(self, content: bytes) -> str:
-        """The id of an event by its bytes; of other bytes than were published too, if they are an event at all."""
+        """Return the id of an event by its bytes; also of bytes that were never published, if they are an event at
+        all.
+        """
         id_ = self._ids.get(content)
         if id_ is None:
             try:

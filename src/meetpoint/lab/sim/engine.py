@@ -1,9 +1,9 @@
 """The engine: virtual time, and the only driver of simulated nodes.
 
-Time is an integer of microseconds. A heap holds what will happen; its entries are plain tuples that begin with the time
-and a serial number, so that things of one instant happen in the order in which they were arranged and nothing further
-is ever compared. One seed gives one run, byte for byte: `digest` is over every delivery (when, from whom, to whom,
-which bytes) and everything that clients see.
+Time is an integer of microseconds. A heap holds the future; its entries are plain tuples that begin with the time and a
+serial number, so that entries of one instant happen in the order in which they were scheduled and nothing further is
+ever compared. One seed gives one run, byte for byte: `digest` is over every delivery (when, from whom, to whom, which
+bytes) and everything that clients see.
 
 A message passes the real codec: it is encoded when it is sent, decoded when it is delivered, and its bytes are counted.
 Effects are applied in their order. A process that dies takes its timers with it; messages on their way to it are lost,
@@ -11,9 +11,9 @@ and their senders may be told (`detector`): always, after a round trip, and neve
 a refused or broken TCP connection would (*imperfect*).
 
 The loop is the hot path of every simulation: no objects but the entry and the input, no look-ups that a local name can
-save, and no question asked of faults while there are none. The heap is kept small: what is arranged for later waits in
-slots of `_SLOT_US` each, outside the heap, until its slot begins; and nearly every timer is cancelled until then, as
-replies come in time. The end of a run is an entry of the heap too, so that nobody need look at the time.
+save, and no question asked of faults while there are none. The heap is kept small: later entries wait in slots of
+`_SLOT_US` each, outside the heap, until their slot begins; and nearly every timer is cancelled until then, as replies
+come in time. The end of a run is an entry of the heap too, so that no step need look at the time.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ import msgspec
 
 from meetpoint.api.ids import Peer
 from meetpoint.api.messages import Message
-from meetpoint.lab.sim.clock import BEGINNING
-from meetpoint.lab.sim.faults.disk import Disk
-from meetpoint.lab.sim.network import Links, Weather
+from meetpoint.lab.sim.devices import BEGINNING, Disk, LinkDelays, LinkFaults
 from meetpoint.node.runtime.effects import (
     Answer,
     CancelTimer,
@@ -48,13 +46,11 @@ from meetpoint.node.runtime.effects import (
 )
 from meetpoint.node.runtime.inputs import Input, Instant, PeerUnreachable, Persisted, Received, TimerFired
 
-__all__ = ["Codec", "Detector", "Engine", "Process", "SimulatedNode", "Story"]
-
 SYNC_US_MIN, SYNC_US_MAX = 500, 5_000
-"""How long a sync of the disk takes."""
+"""The duration of a disk sync."""
 
 REFUSED_SHARE = 0.5
-"""How often a sender hears of a process that is down, under the imperfect detector."""
+"""The share of lost messages whose sender hears of it, under the imperfect detector."""
 
 Detector: TypeAlias = Literal["perfect", "imperfect"]
 
@@ -62,64 +58,62 @@ _MESSAGE, _TIMER, _SLOT, _CALL, _LOST, _END = range(6)
 _SLOT_BITS = 15
 _SLOT_US = 1 << _SLOT_BITS
 EVENT_HOPS = "event_hops"
-"""The measurement by which a scheme tells that an event has come to a node first, and after how many messages."""
+"""The measurement by which a scheme reports that an event first came to a node, and after how many messages."""
 _NOBODY = -1
 _NO_TICKET = 0
 """A ticket that no node gives: theirs begin above."""
 _FIRST, _LAST = 0, 1 << 62
-"""Serial numbers before and after all others: of a slot, opened before anything else happens at its time, and of the
-end of a run, which comes when all of its time has happened."""
+"""Serial numbers before and after all others. A slot opens before anything else at its time, and a run ends after
+everything."""
 _HEAD = Struct("<qii")
 _TRACE_MAX = 8192
 _PACK = msgspec.msgpack.Encoder().encode
 
 
 class SimulatedNode(Protocol):
-    """What is driven."""
+    """The interface of a node to its driver."""
 
     @property
     def me(self) -> Peer:
-        """The node, under its incarnation of now."""
+        """The node, under its current incarnation."""
 
     def handle(self, item: Input, now: Instant) -> list[Effect]:
-        """The only way its state changes."""
+        """Handle an input: the only way to change the node's state."""
 
     def check(self) -> None:
-        """Assert what must always hold."""
+        """Assert the node's invariants."""
 
     def snapshot(self) -> Any:
-        """What may be seen of it."""
+        """Return the state that may be seen from outside."""
 
 
 class Codec(Protocol):
-    """Bytes from messages and back."""
+    """The codec of messages."""
 
-    def encode(self, message: Message) -> bytes:
-        """The bytes of a message."""
+    def encode(self, message: Message) -> bytes: ...
 
-    def decode(self, data: bytes) -> Message:
-        """The message of bytes."""
+    def decode(self, data: bytes) -> Message: ...
 
 
-class Story(Protocol):
-    """Whoever wants to read along."""
+class Observer(Protocol):
+    """An observer of a run."""
 
     def sent(self, now: int, source: Process, to: Peer, message: Message, payload: bytes) -> None:
-        """A message was sent."""
+        """Observe that a message was sent."""
 
     def received(self, now: int, source: Process, target: Process, message: Message, payload: bytes) -> None:
-        """A message arrived."""
+        """Observe that a message arrived."""
 
     def happened(self, now: int, process: Process, thing: object) -> None:
-        """An effect, an input that is no message, or a word on what befell a process."""
+        """Observe an effect, an input that is no message, or an event in the life of a process, as text."""
 
 
 class Process:
-    """One address: a node that may die and come back, its disk, its clock."""
+    """An address: a node that may die and come back, its disk, its clock."""
 
     __slots__ = (
-        "address", "alive", "bytes_sent", "disk", "door", "drift", "epoch", "gone", "index", "kinds", "links", "node",
-        "peer", "skew_us", "skewed", "started_at", "steps", "timers", "view", "viewing",
+        "address", "alive", "bytes_sent", "delivery_epoch", "disk", "drift", "epoch", "gone", "index", "kinds", "links",
+        "node", "peer", "read_view", "skew_us", "skewed", "started_at", "steps", "timers", "view",
     )  # fmt: skip
 
     def __init__(self, index: int, peer: Peer) -> None:
@@ -131,33 +125,33 @@ class Process:
         self.alive = False
         self.gone = False
         self.epoch = 0
-        self.door = _NOBODY
+        self.delivery_epoch = _NOBODY
         """The epoch that messages are sent to: none while it is down, so that they do not arrive even if it returns."""
         self.timers: dict[int, int] = {}
         self.links: dict[str, tuple[Process, int]] = {}
         self.skew_us = 0
         self.drift = 0.0
-        """How far its clock is off, and how wrong it goes: to be set before it starts."""
+        """The offset and the drift of its clock: to be set before it starts."""
         self.skewed = False
         self.started_at = 0
         self.steps = self.bytes_sent = 0
         self.kinds: defaultdict[type[Message], int] = defaultdict(int)
         self.view: object = None
-        self.viewing: Callable[[], object] = lambda: None
+        self.read_view: Callable[[], object] = lambda: None
 
     @property
     def sent(self) -> int:
-        """How many messages it has sent."""
+        """The number of messages it has sent."""
         return sum(self.kinds.values())
 
     def local(self, now: int) -> Instant:
-        """What its clock shows."""
+        """Return the time that its clock shows."""
         if self.drift == 0.0:
             return Instant(now + self.skew_us)
         return Instant(now + self.skew_us + int((now - self.started_at) * self.drift))
 
     def true_time(self, at: Instant, now: int) -> int:
-        """When its clock will show `at`."""
+        """Return the true time at which its clock will show `at`."""
         return now + max(0, round((at - self.local(now)) / (1.0 + self.drift)))
 
     def __repr__(self) -> str:
@@ -165,7 +159,7 @@ class Process:
 
 
 class Engine:
-    """Everything that happens, in order."""
+    """The event loop of a simulation."""
 
     def __init__(self, codec: Codec, seed: int, detector: Detector = "imperfect") -> None:
         self.now = BEGINNING
@@ -175,17 +169,17 @@ class Engine:
         self.observed: dict[str, int] = {}
         self.subjects: dict[str, dict[bytes, int]] = {}
         self.event_hops: Counter[int] = Counter()
-        """How many nodes an event first reached after so many messages."""
+        """The number of nodes that an event first reached after so many messages."""
         self.undelivered = 0
-        self.story: Story | None = None
-        self.weather: Weather | None = None
+        self.observer: Observer | None = None
+        self.link_faults: LinkFaults | None = None
         self.after_step: Callable[[Process], None] = lambda process: None
         self.on_notify: Callable[[Process, Notify], None] = lambda process, effect: None
         self.on_answer: Callable[[Process, Answer], None] = lambda process, effect: None
         self.on_ended: Callable[[Process, Ended], None] = lambda process, effect: None
         self.on_stop: Callable[[Process], None] = lambda process: None
         self.on_sync: Callable[[Process], bool] = lambda process: True
-        self._links = Links(seed)
+        self._links = LinkDelays(seed)
         self._random = Random(f"engine/{seed}")
         self._digest = blake2b(digest_size=16)
         self._trace: list[bytes] = []
@@ -207,49 +201,49 @@ class Engine:
     # -- processes -----------------------------------------------------------------------------------------------------
 
     def add(self, peer: Peer) -> Process:
-        """A new address."""
+        """Add an address."""
         assert peer.address not in self.processes, f"{peer.address} exists"
         process = self.processes[peer.address] = Process(len(self.processes), peer)
         return process
 
     def start(self, process: Process, node: SimulatedNode) -> None:
-        """A process comes up; `Started` is to be handed to it next."""
+        """Start a process; the caller feeds `Started` to it next."""
         assert not process.alive, f"{process} is up"
         assert not process.gone, f"{process} has left"
         process.node = node
         process.alive = True
         process.epoch += 1
-        process.door = process.epoch
+        process.delivery_epoch = process.epoch
         process.skewed = bool(process.skew_us or process.drift)
         process.started_at = self.now
         process.view = None
 
     def kill(self, process: Process) -> int:
-        """A process dies; returns how many tickets its disk lost."""
+        """Kill a process; return how many tickets its disk lost."""
         assert process.alive
         process.alive = False
         process.epoch += 1
-        process.door = _NOBODY
+        process.delivery_epoch = _NOBODY
         process.timers.clear()
         return process.disk.crash(self._random)
 
-    def hand(self, process: Process, item: Input) -> None:
-        """Give an input to a node, now, and do what it wants."""
+    def feed(self, process: Process, item: Input) -> None:
+        """Give an input to a node now, and apply its effects."""
         assert process.alive, f"{process} is down"
-        if self.story is not None:
-            self.story.happened(self.now, process, item)
+        if self.observer is not None:
+            self.observer.happened(self.now, process, item)
         self._step(process, item)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def call(self, at: int, function: Callable[..., object], *arguments: Any) -> None:
-        """Arrange for a call."""
+        """Schedule a call."""
         assert at >= self.now, "what is past is past"
         self._serial += 1
         self._put(at, (at, self._serial, _CALL, function, arguments))
 
     def run(self, until: int) -> None:
-        """Go on until that time."""
+        """Process everything until that time."""
         assert until >= self.now, "what is past is past"
         heap, trace = self._heap, self._trace
         head, decode, step = _HEAD.pack, self.codec.decode, self._step
@@ -265,8 +259,8 @@ class Engine:
                     continue
                 trace += (head(now, sender.index, target.index), payload)
                 message = decode(payload)
-                if self.story is not None:
-                    self.story.received(now, sender, target, message, payload)
+                if self.observer is not None:
+                    self.observer.received(now, sender, target, message, payload)
                 step(target, Received(source, message))
             elif kind == _TIMER:
                 _, serial, _, target, epoch, timer = entry
@@ -280,7 +274,7 @@ class Engine:
             elif kind == _LOST:
                 _, _, _, target, epoch, peer = entry
                 if target.epoch == epoch:
-                    self.hand(target, PeerUnreachable(peer))
+                    self.feed(target, PeerUnreachable(peer))
             else:
                 break
 
@@ -296,7 +290,7 @@ class Engine:
         heappush(self._heap, (slot << _SLOT_BITS, _FIRST, _SLOT, slot))
 
     def _open(self, slot: int) -> None:
-        """A slot's time has come: what is in it goes into the heap, but for timers that are no longer wanted."""
+        """Move the entries of a slot to the heap when its time has come, without cancelled timers."""
         self._expect_slot(slot + 1)
         heap = self._heap
         for entry in self._slots.pop(slot, ()):
@@ -310,7 +304,7 @@ class Engine:
 
     @property
     def digest(self) -> str:
-        """The run so far, in a few characters."""
+        """A digest of the run so far."""
         self._seal()
         return self._digest.hexdigest()
 
@@ -320,7 +314,7 @@ class Engine:
 
     @property
     def kinds(self) -> Counter[type[Message]]:
-        """How many messages of each kind were sent."""
+        """The number of messages of each kind that were sent."""
         kinds: Counter[type[Message]] = Counter()
         for process in self.processes.values():
             kinds.update(process.kinds)
@@ -328,7 +322,7 @@ class Engine:
 
     @property
     def messages(self) -> int:
-        """How many messages were sent."""
+        """The number of messages that were sent."""
         return sum(process.sent for process in self.processes.values())
 
     # -- effects -------------------------------------------------------------------------------------------------------
@@ -349,13 +343,24 @@ class Engine:
                 at = now + delay
                 self._serial = serial = self._serial + 1
                 entry: tuple[Any, ...]
-                entry = (at, serial, _MESSAGE, target, target.door, payload, process, process.epoch, node.me, to)
-                if self.weather is None:
+                entry = (
+                    at,
+                    serial,
+                    _MESSAGE,
+                    target,
+                    target.delivery_epoch,
+                    payload,
+                    process,
+                    process.epoch,
+                    node.me,
+                    to,
+                )
+                if self.link_faults is None:
                     heappush(self._heap, entry)
                 else:
-                    self._brave(entry)
-                if self.story is not None:
-                    self.story.sent(now, process, to, message, payload)
+                    self._send_with_faults(entry)
+                if self.observer is not None:
+                    self.observer.sent(now, process, to, message, payload)
             elif kind is SetTimer:
                 at = process.true_time(effect.at, now) if skewed else effect.at
                 self._serial = serial = self._serial + 1
@@ -368,11 +373,11 @@ class Engine:
                 self._others[kind](process, effect)
         self.after_step(process)
 
-    def _brave(self, entry: tuple[Any, ...]) -> None:
-        """Send a message into the weather."""
-        assert self.weather is not None
+    def _send_with_faults(self, entry: tuple[Any, ...]) -> None:
+        """Send a message through the faults of links."""
+        assert self.link_faults is not None
         _, _, _, target, _, _, process, *_ = entry
-        for at in self.weather.arrivals(process.index, target.index, entry[0]):
+        for at in self.link_faults.arrivals(process.index, target.index, entry[0]):
             self._serial += 1
             heappush(self._heap, (at, self._serial, *entry[2:]))
 
@@ -382,7 +387,7 @@ class Engine:
         return link
 
     def _bounce(self, sender: Process, sender_epoch: int, target: Process, to: Peer) -> None:
-        """A message came to a process that is down, or is another one by now."""
+        """Drop a message to a process that is down, or is another one by now."""
         self.undelivered += 1
         if sender.epoch == sender_epoch and (self.detector == "perfect" or self._random.random() < REFUSED_SHARE):
             self._serial += 1
@@ -402,13 +407,13 @@ class Engine:
         self.on_ended(process, effect)
 
     def _traced(self, process: Process, effect: Trace) -> None:
-        if self.story is not None:
-            self.story.happened(self.now, process, effect)
+        if self.observer is not None:
+            self.observer.happened(self.now, process, effect)
 
     def _visible(self, process: Process, effect: Notify | Answer | Ended) -> None:
         self._trace += (_HEAD.pack(self.now, process.index, -1), _PACK(effect))
-        if self.story is not None:
-            self.story.happened(self.now, process, effect)
+        if self.observer is not None:
+            self.observer.happened(self.now, process, effect)
 
     def _observe(self, process: Process, effect: Observe) -> None:
         observed, name = self.observed, effect.name
@@ -422,19 +427,19 @@ class Engine:
     def _stop(self, process: Process, effect: Stop) -> None:
         self.kill(process)
         process.gone = True
-        if self.story is not None:
-            self.story.happened(self.now, process, effect)
+        if self.observer is not None:
+            self.observer.happened(self.now, process, effect)
         self.on_stop(process)
 
     # -- the disk ------------------------------------------------------------------------------------------------------
 
     def write_nothing(self, process: Process) -> None:
-        """Let a disk sync without need, as a store does that tidies up; the node is told of a ticket it never gave."""
+        """Let a disk sync without need, as a store does at maintenance; the node is told of a ticket it never gave."""
         self._persist(process, Persist(_NO_TICKET, ()))
 
     def _persist(self, process: Process, effect: Persist) -> None:
-        if self.story is not None:
-            self.story.happened(self.now, process, effect)
+        if self.observer is not None:
+            self.observer.happened(self.now, process, effect)
         if process.disk.write(effect):
             self._sync(process)
 
@@ -444,7 +449,7 @@ class Engine:
             self.call(self.now + took, self._synced, process, process.epoch)
 
     def _synced(self, process: Process, epoch: int) -> None:
-        """A sync has ended, if the process still lives; `on_sync` may let it fail, and then nothing is done."""
+        """End a sync, if the process still lives; `on_sync` may let it fail, and then nothing is done."""
         if process.epoch != epoch or not self.on_sync(process):
             return
         for ticket in process.disk.end():

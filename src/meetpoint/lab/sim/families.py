@@ -1,7 +1,9 @@
-"""The kinds of networks there are, as the simulator sees them: how nodes are made, and each overlay's invariants.
+"""The kinds of simulated networks: how nodes are made, and the invariants of each overlay.
 
-An overlay has one family here, which oversees it; any scheme runs on it. Whether its nodes are whole or only their
-overlay (`bare`) is another question, so it is a part that a family is given (`Making`).
+An overlay has one family here; any scheme runs on it. A family is given how its nodes are made (`NodeFactory`): whole,
+or only their overlay. `BareNode` joins, keeps its pointers, and looks up keys, without homes, scheme or disk. It
+serves questions about the overlay alone, such as the hops of a ring of 10,000 nodes: a whole node keeps a list of all
+homes, which nobody needs there.
 """
 
 from __future__ import annotations
@@ -11,115 +13,185 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from meetpoint.api.ids import Peer
-from meetpoint.catalog import NetworkConfig, make_codec, make_node, network_config
+from meetpoint.api.ids import Key, Peer
+from meetpoint.api.messages import Message
+from meetpoint.api.outcomes import Found, Refused, Stored
+from meetpoint.api.requests import Leave, Lookup
+from meetpoint.catalog import OVERLAYS, NetworkConfig, make_codec, make_node, network_config
 from meetpoint.lab.sim.engine import Codec, SimulatedNode
-from meetpoint.lab.sim.judge.checkers import closest_to, first_from
-from meetpoint.lab.sim.judge.history import Members
-from meetpoint.lab.sim.scenario import Kin
+from meetpoint.lab.sim.judge import Members, closest_to, first_from
+from meetpoint.lab.sim.scenario import Family
 from meetpoint.lab.sim.workload import SCHEMA
+from meetpoint.node.runtime.driven import Driven
+from meetpoint.node.runtime.inputs import ClientRequest, Started
+from meetpoint.node.runtime.runtime import Runtime
 from meetpoint.overlays.chord import invariant as chord_invariant
 from meetpoint.overlays.hypercube import invariant as hypercube_invariant
 from meetpoint.overlays.hypercube.regions import point_of
 from meetpoint.overlays.pastry import invariant as pastry_invariant
 
-__all__ = [
-    "FAMILIES",
-    "ChordFamily",
-    "HypercubeFamily",
-    "Making",
-    "OverlayFamily",
-    "PastryFamily",
-    "WholeNodes",
-    "family_of",
-    "simulated",
-]
+# -- nodes that are only their overlay ---------------------------------------------------------------------------------
+
+
+JOIN_RETRY_US = 1_000_000
+"""The time that a node tries to join through one contact before it tries another."""
+
+
+class BareView(msgspec.Struct, frozen=True):
+    """The visible state of a bare node."""
+
+    waiting: int
+
+
+class BareNode(Driven):
+    """A node that is only its overlay."""
+
+    def __init__(self, config: NetworkConfig, me: Peer, seed: int, codec: Codec) -> None:
+        services = Runtime(me, config.ring, codec, seed)
+        super().__init__(services)
+        self.overlay = OVERLAYS[config.overlay](config, services, self)
+        self.ready = False
+        self._contacts: tuple[Peer, ...] = ()
+        self._handlers = dict(self.overlay.handlers())
+
+    def _start(self, item: Started) -> None:
+        # Nothing is on disk: the clock tells one life from the next.
+        self._services.me = Peer(self.me.id, self.me.address, 0 if item.founders else int(self._services.now))
+        if item.founders:
+            self.overlay.found(item.founders)
+            self.joined()
+        else:
+            self._contacts = item.contacts
+            self._try(0)
+
+    def _try(self, turn: int) -> None:
+        if not self.ready:
+            self.overlay.join(self._contacts[turn % len(self._contacts)])
+            self._services.after(JOIN_RETRY_US, lambda: self._try(turn + 1))
+
+    def _asked(self, item: ClientRequest) -> None:
+        if isinstance(item.what, Lookup) and self.ready:
+            self.overlay.lookup(Key(item.what.key), lambda peer, hops: self._found(item.request, peer, hops))
+        elif isinstance(item.what, Leave):
+            self.ready = False
+            self.overlay.leave()
+            self._services.answer(item.request, Stored())
+            self._services.stop()
+        else:
+            self._services.answer(item.request, Refused("this node is only its overlay", retry=True))
+
+    def _found(self, request: int, peer: Peer | None, hops: int) -> None:
+        outcome = Refused("nobody answered for this key", retry=True) if peer is None else Found(peer, hops)
+        self._services.answer(request, outcome)
+
+    # -- upcalls of the overlay ----------------------------------------------------------------------------------------
+
+    def joined(self) -> None:
+        self.ready = True
+
+    def neighbours_changed(self) -> None:
+        """Do nothing: no part depends on them."""
+
+    def delivered(self, key: Key, body: Message, origin: Peer, hops: int) -> None:
+        """Do nothing: no message is routed."""
+
+    # -- seen from outside ---------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        self.overlay.check()
+
+    def snapshot(self) -> BareView:
+        return BareView(self._services.waiting)
+
+
+class BareNodeFactory:
+    """A factory of nodes that are only their overlay."""
+
+    def make(self, config: NetworkConfig, peer: Peer, seed: int, codec: Codec) -> SimulatedNode:
+        return BareNode(config, peer, seed, codec)
+
+    def is_ready(self, node: Any) -> bool:
+        return bool(node.ready)
+
+
+# -- families ----------------------------------------------------------------------------------------------------------
 
 
 DMM: Final = {"schema": SCHEMA, "threshold": 4, "depth": 5, "growth": 0.75, "relief": 0.0}
-"""How `dmm` is set in small runs: it knows the workload's attributes, its regions bear so few entries that they split,
-and splits are refused less often, since half of the workload's filters meet nearly every region. For the same reason
-its space is halved only a few times: `dmm:always` makes a region of every part."""
+"""The settings of `dmm` in small runs. It knows the workload's attributes, its regions bear so few entries that they
+split, and splits are refused less often, since half of the workload's filters meet nearly every region. For the same
+reason its space is halved only a few times: `dmm:always` makes a region of every part."""
 REACH: Final = {"schema": SCHEMA}
-"""How `reach` is set in small runs: the workload's attributes are the bits of its ids."""
+"""The settings of `reach` in small runs: the workload's attributes are the bits of its ids."""
 
 
-class Making(Protocol):
-    """How nodes are made, whatever their overlay is."""
+class NodeFactory(Protocol):
+    """A factory of nodes, whatever their overlay is."""
 
-    def make(self, config: NetworkConfig, peer: Peer, seed: int, codec: Codec) -> SimulatedNode:
-        """A new node."""
+    def make(self, config: NetworkConfig, peer: Peer, seed: int, codec: Codec) -> SimulatedNode: ...
 
     def is_ready(self, node: Any) -> bool:
-        """Whether it may be asked."""
+        """Return whether a node serves clients."""
 
 
-class WholeNodes:
-    """Nodes as brokers run them: with homes, a scheme and a disk."""
+class WholeNodeFactory:
+    """A factory of nodes as brokers run them: with homes, a scheme and a disk."""
 
     def make(self, config: NetworkConfig, peer: Peer, seed: int, codec: Any) -> SimulatedNode:
-        """A new node."""
         return make_node(config, peer, seed, codec)
 
     def is_ready(self, node: Any) -> bool:
-        """Whether it serves clients."""
         return bool(node.state == "ready")
 
 
 class OverlayFamily:
-    """What the families of all overlays have in common."""
+    """The common part of the families of all overlays."""
 
-    def __init__(self, config: NetworkConfig, making: Making | None = None) -> None:
+    def __init__(self, config: NetworkConfig, factory: NodeFactory | None = None) -> None:
         self.config = config
         self.codec = make_codec()
         self.ring = config.ring
-        self._making = WholeNodes() if making is None else making
+        self._factory = WholeNodeFactory() if factory is None else factory
 
     def make(self, peer: Peer, seed: int) -> SimulatedNode:
-        """A new node."""
-        return self._making.make(self.config, peer, seed, self.codec)
+        return self._factory.make(self.config, peer, seed, self.codec)
 
     def is_ready(self, node: Any) -> bool:
-        """Whether a node serves clients."""
-        return self._making.is_ready(node)
+        return self._factory.is_ready(node)
 
     def is_member(self, view: Any) -> bool:
-        """Whether a node with such a view has become a member and still is one."""
         return bool(view.joined)
 
     def place(self, view: Any) -> object:
-        """A member's keys follow from the ids, in most overlays."""
+        """Return None: in most overlays a member's keys follow from the ids."""
         return None
 
-    def viewing(self, node: Any) -> Callable[[], object]:
-        """What gives the node's pointers: the same object until they change."""
+    def read_view(self, node: Any) -> Callable[[], object]:
         view: Callable[[], object] = node.overlay.view
         return view
 
 
 class ChordFamily(OverlayFamily):
-    """Chord: after Zave's invariant."""
+    """Chord, judged by Zave's invariant."""
 
-    def __init__(self, config: NetworkConfig, making: Making | None = None) -> None:
-        super().__init__(config, making)
+    def __init__(self, config: NetworkConfig, factory: NodeFactory | None = None) -> None:
+        super().__init__(config, factory)
         self._length = config.chord.successors
         self.base = 0
-        """How many principals there must be; as many as the founders make possible."""
+        """The required number of principals; as many as the founders make possible."""
 
     def founders(self, count: int) -> None:
-        """So many nodes begin the network at once."""
         self.base = self._length + 1 if count > self._length else 0
 
     def differ(self, old: Any, new: Any) -> bool:
-        """The invariant is about membership and successor lists."""
+        """Return whether membership or successor lists differ, which the invariant is about."""
         return bool(old.succ != new.succ or old.joined != new.joined)
 
     def broken(self, views: Mapping[bytes, Any]) -> str | None:
-        """What is wrong with the ring."""
         return chord_invariant.broken(views, min(self.base, len(views)))
 
     def stands(self, views: Mapping[bytes, Any]) -> bool:
-        """Whether these, if they were all that is left, would still be a ring, with as many principals as proven.
+        """Return whether these alone would still be a ring, with as many principals as proven.
 
         Each must keep one successor more than the proof asks for: an answer on its way may carry an older list.
         """
@@ -131,89 +203,83 @@ class ChordFamily(OverlayFamily):
         )
 
     def departures(self, views: Mapping[bytes, Any]) -> str | None:
-        """Which pointer is not ideal."""
         return chord_invariant.departures(views, self._length)
 
     def responsible(self, members: Members, key: bytes) -> Sequence[bytes]:
-        """Who has a key: the first member at or after it."""
+        """Return the owner of a key: the first member at or after it."""
         return (first_from(members.ids, key),)
 
 
 class PastryFamily(OverlayFamily):
-    """Pastry: after Lu, Merz and Weidenbach, and with leases that end."""
+    """Pastry, judged after Lu, Merz and Weidenbach, and with leases that end."""
 
     def founders(self, count: int) -> None:
-        """Any number will do."""
+        """Accept any number."""
 
     def differ(self, old: Any, new: Any) -> bool:
-        """The invariant is about who is ready, and the neighbours it believes in."""
+        """Return whether readiness or believed neighbours differ, which the invariant is about."""
         return (old.joined, old.ready, old.left, old.right) != (new.joined, new.ready, new.left, new.right)
 
     def broken(self, views: Mapping[bytes, Any]) -> str | None:
-        """What is wrong with those that are ready."""
         return pastry_invariant.broken(views, self.ring.size)
 
     def stands(self, views: Mapping[bytes, Any]) -> bool:
-        """Whether each of these, if they were all that is left, would know the next one on either side."""
+        """Return whether each of these alone would know the next one on either side."""
         return len(views) > 1 and self.broken(views) is None and pastry_invariant.stands(views)
 
     def departures(self, views: Mapping[bytes, Any]) -> str | None:
-        """Which leaf set is not ideal, or who is not ready."""
         return pastry_invariant.departures(views, self.config.pastry.half)
 
     def responsible(self, members: Members, key: bytes) -> Sequence[bytes]:
-        """Who has a key: the member nearest to it."""
+        """Return the owner of a key: the member nearest to it."""
         return (closest_to(members.ids, key, self.ring.size),)
 
 
 class HypercubeFamily(OverlayFamily):
-    """The hypercube: a member's place is what it claims, and claims are settled one by one."""
+    """The hypercube: a member's place is its claim, and claims are resolved one by one."""
 
     def founders(self, count: int) -> None:
-        """Any number will do."""
+        """Accept any number."""
 
     def place(self, view: Any) -> object:
-        """What it claims."""
+        """Return the member's claim."""
         return view.pieces
 
     def differ(self, old: Any, new: Any) -> bool:
-        """The invariant is about all of a view."""
         return bool(old != new)
 
     def broken(self, views: Mapping[bytes, Any]) -> str | None:
-        """What is wrong with who hosts what."""
         return hypercube_invariant.broken(views, self.config.dimensions)
 
     def stands(self, views: Mapping[bytes, Any]) -> bool:
-        """Whether these, if they were all that is left, host something and hang together."""
+        """Return whether these alone host a region and are connected."""
         return len(views) > 1 and self.broken(views) is None and hypercube_invariant.stands(views)
 
     def departures(self, views: Mapping[bytes, Any]) -> str | None:
-        """Which id has not one host, and who does not know its neighbours."""
         return hypercube_invariant.departures(views, self.config.dimensions)
 
     def responsible(self, members: Members, key: bytes) -> Sequence[bytes]:
-        """Who hosts the id that a key stands for. For a while two may: one that gives it away, until it was taken."""
+        """Return the hosts of a key's id. For a while two may: the giver hosts it until it was taken."""
         point = point_of(self.ring, key, self.config.dimensions)
         places: Mapping[bytes, Any] = members.places
         return [id_ for id_ in members.ids if any(region.hosts(point) for region, _ in places[id_])]
 
 
-FAMILIES: Final[Mapping[str, Callable[[NetworkConfig, Making | None], Kin]]] = {
+FAMILIES: Final[Mapping[str, Callable[[NetworkConfig, NodeFactory | None], Family]]] = {
     "chord": ChordFamily,
     "pastry": PastryFamily,
     "hypercube": HypercubeFamily,
 }
-"""By overlay; all that the catalog has."""
+"""The families of all overlays of the catalog."""
 
 
-def family_of(config: NetworkConfig, making: Making | None = None) -> Kin:
-    """How the networks of a configuration are simulated; `making` says how its nodes are made, if not as brokers."""
-    return FAMILIES[config.overlay](config, making)
+def family_of(config: NetworkConfig, factory: NodeFactory | None = None) -> Family:
+    """Return the family of a configuration; `factory` makes its nodes, if not as brokers do."""
+    return FAMILIES[config.overlay](config, factory)
 
 
 def simulated(overlay: str, scheme: str) -> NetworkConfig:
-    """The network of an overlay and a scheme in one word, with such settings as small runs need to show anything."""
+    """Return the network of an overlay and a scheme in one word, with the settings that small runs need."""
     config = network_config(overlay, scheme)
     dmm, reach = (
         msgspec.structs.replace(settings, **changed) for settings, changed in ((config.dmm, DMM), (config.reach, REACH))

@@ -1,4 +1,4 @@
-"""A whole network in a few lines: make it, say what clients do, run it, read what came.
+"""A whole network in a few lines: make it, script its clients, run it, read the notifications.
 
     net = Network(overlay="chord", scheme="meet", nodes=64, seed=7, faults="churn")
     sub = net.subscribe("price > 120")
@@ -9,8 +9,9 @@
 
 A run has phases: the network *starts*, clients *load* their subscriptions, *faults* happen while clients go on, all
 heals and the network *recovers* within a stated time, *after* which everything must work, and at last it is *quiet*,
-so that whatever is still to come can come. Then the checkers judge. What clients do is said beforehand, each thing with
-its phase; the things of one phase happen at even distances, in the order in which they were said, but for rests.
+so that everything still on its way can arrive. Then the checkers judge. The actions of clients are scheduled
+beforehand, each with its phase; those of one phase happen at even distances, in the order of their calls, but for
+rests.
 """
 
 from __future__ import annotations
@@ -27,63 +28,68 @@ import msgspec
 from meetpoint.api.limits import SECOND_US
 from meetpoint.errors import MeetpointError
 from meetpoint.lab.sim.clients import Clients
-from meetpoint.lab.sim.clock import BEGINNING, told
-from meetpoint.lab.sim.cluster import Cluster, Family
-from meetpoint.lab.sim.engine import Detector, Engine, Process, Story
-from meetpoint.lab.sim.faults.injection import HEALING_US, Faults
-from meetpoint.lab.sim.faults.plans import Plan, read_plan
-from meetpoint.lab.sim.judge.checkers import Judging, Verdict, check_lookups, check_notifications, check_state
-from meetpoint.lab.sim.judge.history import History, Members
-from meetpoint.lab.sim.judge.report import PROBLEMS_SHOWN, Report, spread
-from meetpoint.lab.sim.judge.watch import Overseer, Watch
+from meetpoint.lab.sim.cluster import Cluster, InvariantWatch, NodeFamily, OverlayInvariant
+from meetpoint.lab.sim.devices import BEGINNING, show
+from meetpoint.lab.sim.engine import Detector, Engine, Observer, Process
+from meetpoint.lab.sim.faults import HEALING_US, FaultInjector, FaultPlan, read_plan
+from meetpoint.lab.sim.judge import (
+    PROBLEMS_SHOWN,
+    History,
+    JudgingTimes,
+    Members,
+    RunReport,
+    Verdict,
+    check_lookups,
+    check_notifications,
+    check_state,
+    summarise,
+)
 from meetpoint.language.filters.filter import parse_filter
 from meetpoint.language.values import clean_attributes
 
-__all__ = ["Kin", "Network", "Phase", "Timing"]
-
 NO_SCHEME = "none"
-"""Not a scheme, but the overlay alone: nothing can be subscribed or published, only keys looked up."""
+"""The overlay alone, without a scheme: nothing can be subscribed or published, only keys looked up."""
 
 RARELY = (100_000, 20, 20)
-"""When the garbage collector looks for cycles during a run: a tenth of the time, otherwise."""
+"""The thresholds of the garbage collector during a run: it would take a tenth of the time otherwise."""
 
 CHECK_EVERY = 16
-"""A node's own assertions are checked after so many of its steps, and at the end: what is broken stays so."""
+"""The steps of a node between two checks of its own assertions; they are checked at the end too: a broken state stays
+broken."""
 
 Phase: TypeAlias = Literal["load", "faults", "recovery", "after"]
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """How long the phases last, in virtual seconds."""
+    """The durations of the phases, in virtual seconds."""
 
     start_s_max: float = 120.0
-    """Within this all nodes must serve."""
+    """The longest time until all nodes serve."""
     between_joins_s: float = 0.5
     load_s: float = 10.0
     load_s_max: float = 60.0
     calm_s: float = 20.0
-    """How long the time of faults is where there are none; a plan has its own."""
+    """The duration of the time of faults where there are none; a plan has its own."""
     recovery_s: float = 60.0
     """The stated time after healing within which everything works again."""
     after_s: float = 15.0
     quiet_s: float = 45.0
     rest_s_max: float = 5.0
-    """How long after that a node may be at something that it began by itself, such as forgetting what is old."""
+    """The longest time after that for work that a node began by itself, such as expiring old entries."""
     grace_s: float = 15.0
-    """How long an event may be on its way in a network without faults."""
+    """The longest time that an event may be on its way in a network without faults."""
 
 
-class Kin(Family, Overseer, Protocol):
-    """All that the simulator must know of a kind of network."""
+class Family(NodeFamily, OverlayInvariant, Protocol):
+    """A kind of network with the invariant of its overlay."""
 
     def founders(self, count: int) -> None:
-        """So many nodes begin the network at once."""
+        """Prepare for so many nodes that begin the network at once."""
 
-    def is_ready(self, node: Any) -> bool:
-        """Whether a node serves clients."""
+    def is_ready(self, node: Any) -> bool: ...
 
     def responsible(self, members: Members, key: bytes) -> Sequence[bytes]:
-        """Who has a key: one, but while it passes from one to another."""
+        """Return the owners of a key: one, but while it passes from one to another."""
 
 
 class Network:
@@ -95,26 +101,26 @@ class Network:
         scheme: str = "meet",
         nodes: int = 64,
         seed: int = 7,
-        faults: str | Plan = "none",
+        faults: str | FaultPlan = "none",
         *,
         detector: Detector = "imperfect",
         founders: int | None = None,
         timing: Timing | None = None,
         check_every: int = CHECK_EVERY,
-        judge: Callable[[History, Judging], Verdict] = check_notifications,
-        kin: Kin | None = None,
+        judge: Callable[[History, JudgingTimes], Verdict] = check_notifications,
+        family: Family | None = None,
     ) -> None:
         if nodes < 1:
             raise MeetpointError(f"sim: a network of {nodes} nodes; it has at least one")
         self._told = {"overlay": overlay, "scheme": scheme, "nodes": nodes, "seed": seed, "detector": detector}
         self.timing = Timing() if timing is None else timing
-        self.kin: Kin = _kin(overlay, scheme) if kin is None else kin
-        self.engine = Engine(self.kin.codec, seed, detector)
-        self.cluster = Cluster(self.engine, self.kin, seed)
+        self.family: Family = _family(overlay, scheme) if family is None else family
+        self.engine = Engine(self.family.codec, seed, detector)
+        self.cluster = Cluster(self.engine, self.family, seed)
         self.clients = Clients(self.cluster, seed)
         self.plan = read_plan(faults)
-        self.faults = Faults(self.plan, self.cluster, self.clients.history, seed)
-        self.watch = Watch(self.cluster, self.kin)
+        self.faults = FaultInjector(self.plan, self.cluster, self.clients.history, seed)
+        self.watch = InvariantWatch(self.cluster, self.family)
         self.engine.after_step = self._stepped
         self._check_every = check_every
         self._judge_notifications = judge
@@ -125,7 +131,7 @@ class Network:
         self._rests: dict[Phase, list[tuple[int, float]]] = {"load": [], "faults": [], "recovery": [], "after": []}
         self._names = self._events = 0
         self._ran = False
-        self._judging = Judging(0, 0)
+        self._judging = JudgingTimes(0, 0)
         self._live_again_s: float | None = None
         self._problems: list[str] = []
         self._verdict = Verdict()
@@ -137,7 +143,7 @@ class Network:
     # -- what clients will do ------------------------------------------------------------------------------------------
 
     def subscribe(self, filter_: str, *, phase: Phase = "load") -> str:
-        """A subscription at some node; returns its name."""
+        """Schedule a subscription at some node; return its name."""
         parse_filter(filter_)
         self._names += 1
         name = f"s{self._names}"
@@ -145,16 +151,16 @@ class Network:
         return name
 
     def update(self, name: str, filter_: str, *, phase: Phase = "faults") -> None:
-        """Another filter for a subscription."""
+        """Schedule another filter for a subscription."""
         parse_filter(filter_)
         self._change(name, phase, lambda: self.clients.update(self.clients.history.subscriptions[name], filter_))
 
     def unsubscribe(self, name: str, *, phase: Phase = "faults") -> None:
-        """The end of a subscription."""
+        """Schedule the end of a subscription."""
         self._change(name, phase, lambda: self.clients.unsubscribe(self.clients.history.subscriptions[name]))
 
     def publish(self, attributes: Mapping[str, object], *, phase: Phase = "faults") -> str:
-        """An event at some node; returns its id."""
+        """Schedule an event at some node; return its id."""
         clean = clean_attributes(attributes)
         self._events += 1
         id_ = f"e{self._events}"
@@ -162,21 +168,21 @@ class Network:
         return id_
 
     def lookup(self, key: bytes | None = None, *, phase: Phase = "after") -> None:
-        """Ask some node who is responsible for a key, or for one drawn at random."""
+        """Schedule a lookup of a key, or of a random one, at some node."""
         wanted = self._key() if key is None else key
         self._say(phase, partial(self._at_some_node, lambda at: self.clients.lookup(wanted, at)), is_lookup=True)
 
     def happen(self, action: Callable[[], object], *, phase: Phase = "faults") -> None:
-        """Something else than what clients do, of the caller's own."""
+        """Schedule an action of the caller's own, beside those of clients."""
         self._say(phase, action)
 
     def rest(self, seconds: float, *, phase: Phase = "faults") -> None:
-        """Clients do nothing for so long, of the time that the phase lasts, after what has been said of it so far."""
+        """Schedule a pause of clients, taken from the time of the phase, after the actions scheduled so far."""
         self._rests[phase].append((len(self._scripts[phase]), seconds))
 
-    def tell(self, story: Story) -> None:
-        """Let someone read along."""
-        self.engine.story = story
+    def observe(self, observer: Observer) -> None:
+        """Attach an observer."""
+        self.engine.observer = observer
 
     def _say(self, phase: Phase, action: Callable[[], object], *, is_lookup: bool = False) -> None:
         if self._ran:
@@ -193,7 +199,7 @@ class Network:
         self._say(phase, lambda: name in self.clients.history.subscriptions and action())
 
     def _at_some_node(self, action: Callable[[Process], object]) -> None:
-        """A client goes to a node that is up and, as far as anyone can see, stays; where none is, a little later."""
+        """Let a client act at a node that is up and, as far as anyone can see, stays; where none is, a little later."""
         leaving = self.cluster.leaving
         up = self.cluster.alive()
         if leaving:
@@ -204,12 +210,12 @@ class Network:
             self.engine.call(self.engine.now + SECOND_US, self._at_some_node, action)
 
     def _key(self) -> bytes:
-        return bytes(self.kin.ring.key(self._random.getrandbits(self.kin.ring.bits)))
+        return bytes(self.family.ring.key(self._random.getrandbits(self.family.ring.bits)))
 
     # -- the run -------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """All phases, and the judgement."""
+        """Run all phases, and judge."""
         if self._ran:
             raise MeetpointError("sim: this network has run; make another one")
         self._ran = True
@@ -237,12 +243,12 @@ class Network:
         self._act("after", timing.after_s)
         self.engine.run(self.engine.now + int(timing.quiet_s * SECOND_US))
         self._wait(lambda: not self._at_something(), timing.rest_s_max)
-        self.clients.settle()
+        self.clients.give_up_all()
         self._wall_s, self._cpu_s = time.perf_counter() - began, time.process_time() - spent
         self._judge(calm)
 
     def _start(self) -> None:
-        self.kin.founders(self._founders)
+        self.family.founders(self._founders)
         self.cluster.found(self._founders)
         if self.engine.detector == "perfect":
             self.watch.begin()
@@ -262,7 +268,7 @@ class Network:
         self.engine.run(self.engine.now + HEALING_US)
         healed = self.engine.now
         recovery_us = int(self.timing.recovery_s * SECOND_US)
-        self._judging = Judging(healed + recovery_us, int(self.timing.grace_s * SECOND_US))
+        self._judging = JudgingTimes(healed + recovery_us, int(self.timing.grace_s * SECOND_US))
         self._schedule("recovery", self.timing.recovery_s)
         while self.engine.now < healed + recovery_us:
             self.engine.run(min(self.engine.now + SECOND_US, healed + recovery_us))
@@ -291,19 +297,19 @@ class Network:
             self.engine.run(self.engine.now + SECOND_US // 4)
 
     def _all_ready(self) -> bool:
-        """Whether all that are up serve; who is leaving need not."""
+        """Return whether all that are up serve; a leaving node need not."""
         there = self.cluster.processes
         return all(process.alive and self._is_ready(process) for process in there)
 
     def _is_ready(self, process: Process) -> bool:
-        return process.address in self.cluster.leaving or self.kin.is_ready(process.node)
+        return process.address in self.cluster.leaving or self.family.is_ready(process.node)
 
     def _stepped(self, process: Process) -> None:
-        view = process.viewing()
+        view = process.read_view()
         if view is not process.view:
             before, process.view = process.view, view
-            self.cluster.look(process)
-            self.watch.look(process, before, view)
+            self.cluster.update_membership(process)
+            self.watch.view_changed(process, before, view)
         process.steps += 1
         if not process.steps % self._check_every:
             process.node.check()  # type: ignore[union-attr]
@@ -322,18 +328,18 @@ class Network:
     def _judge(self, calm: bool) -> None:
         history = self.clients.history
         if calm:
-            self._judging = Judging(BEGINNING, int(self.timing.grace_s * SECOND_US))
+            self._judging = JudgingTimes(BEGINNING, int(self.timing.grace_s * SECOND_US))
         since = self._judging.recovered
         self._verdict = self._judge_notifications(history, self._judging)
-        self._wrong_lookups = check_lookups(history.lookups, self.cluster.truth, since, self.kin.responsible)
-        self._problems += [f"at {told(at)}, {what}" for at, what in history.unanswered if at >= since]
+        self._wrong_lookups = check_lookups(history.lookups, self.cluster.truth, since, self.family.responsible)
+        self._problems += [f"at {show(at)}, {what}" for at, what in history.unanswered if at >= since]
         self._problems += self._not_ideal()
         for process in self.cluster.alive():
             process.node.check()  # type: ignore[union-attr]
         self._problems += self._at_something()
 
     def _at_something(self) -> list[str]:
-        """What nodes hold although nothing is left to do."""
+        """Return the state that nodes hold although nothing is left to do."""
         ended = sum(each.changes[-1].filter is None for each in self.clients.history.subscriptions.values())
         return [
             problem
@@ -357,8 +363,8 @@ class Network:
             for name, subscription in self.clients.history.subscriptions.items()
         }
 
-    def report(self) -> Report:
-        """The counts and the figures of the run."""
+    def report(self) -> RunReport:
+        """Return the counts and the figures of the run."""
         if not self._ran:
             raise MeetpointError("sim: this network has not run; call run() first")
         engine, history, verdict = self.engine, self.clients.history, self._verdict
@@ -369,7 +375,7 @@ class Network:
         deliveries = [each for s in history.subscriptions.values() for each in s.deliveries]
         subids = engine.subjects.get("subids_sent", {})
         kinds = {str(kind.__struct_config__.tag): count for kind, count in engine.kinds.items()}
-        return Report(
+        return RunReport(
             **self._told,  # type: ignore[arg-type]
             faults=self.plan.name,
             missing=len(verdict.missing),
@@ -390,17 +396,17 @@ class Network:
             redelivered=sum(each.redelivered for each in deliveries),
             lookups=len(history.lookups),
             live_again_s=self._live_again_s,
-            lookup_hops=spread(each.hops for each in history.lookups if each.found is not None),
-            event_hops=spread(engine.event_hops.elements()),
-            event_delay_ms=spread(self._delays_ms()),
+            lookup_hops=summarise(each.hops for each in history.lookups if each.found is not None),
+            event_hops=summarise(engine.event_hops.elements()),
+            event_delay_ms=summarise(self._delays_ms()),
             messages=engine.messages,
-            messages_per_node=spread(process.sent for process in processes),
+            messages_per_node=summarise(process.sent for process in processes),
             messages_by_kind=dict(sorted(kinds.items())),
             bytes=sum(process.bytes_sent for process in processes),
-            bytes_per_node=spread(process.bytes_sent for process in processes),
+            bytes_per_node=summarise(process.bytes_sent for process in processes),
             subids=sum(subids.values()),
-            subids_per_event=spread(subids.values()),
-            notifications_per_subscription=spread(len(set(s.notifications)) for s in history.subscriptions.values()),
+            subids_per_event=summarise(subids.values()),
+            notifications_per_subscription=summarise(len(set(s.notifications)) for s in history.subscriptions.values()),
             observed=dict(sorted(engine.observed.items())),
             virtual_s=(engine.now - BEGINNING) / SECOND_US,
             wall_s=round(self._wall_s, 3),
@@ -420,11 +426,10 @@ class Network:
         return delays
 
 
-def _kin(overlay: str, scheme: str) -> Kin:
+def _family(overlay: str, scheme: str) -> Family:
     from meetpoint.catalog import NetworkConfig
-    from meetpoint.lab.sim.bare import BareNodes
-    from meetpoint.lab.sim.families import family_of, simulated
+    from meetpoint.lab.sim.families import BareNodeFactory, family_of, simulated
 
     if scheme == NO_SCHEME:
-        return family_of(NetworkConfig(overlay=overlay), BareNodes())
+        return family_of(NetworkConfig(overlay=overlay), BareNodeFactory())
     return family_of(simulated(overlay, scheme))

@@ -1,4 +1,4 @@
-"""What clients of a simulation ask for: filters and events, made quickly from a seed.
+"""The workload of a simulation: filters and events, made quickly from a seed.
 
 A mix of all that the language has: equality, ranges, IN, !=, prefix, suffix, substring, IS NULL, OR, and attributes
 that an event may lack. About 1 to 5 % of the pairs of an event and a filter match.
@@ -12,8 +12,6 @@ from typing import Final
 
 from meetpoint.language.values import Value
 
-__all__ = ["SCHEMA", "Workload"]
-
 SCHEMA: Final = """
 attributes:
   symbol: string
@@ -23,7 +21,8 @@ attributes:
   change: float
   halted: boolean
 """
-"""What its events hold, for schemes that are told. Few prices lie above the maximum, and are published all the same."""
+"""The schema of its events, for schemes that need one. Few prices lie above the maximum, and are published all the
+same."""
 
 _EXCHANGES = ("ATHEX", "LSE", "NYSE", "NASDAQ", "XETRA")
 _SYLLABLES = ("al", "be", "co", "du", "el", "fi", "go", "ha", "in", "jo", "ka", "lu", "mo", "ne", "or", "pa")
@@ -50,7 +49,7 @@ class Workload:
         )
 
     def event(self) -> dict[str, Value]:
-        """An event; some attributes are missing from some."""
+        """Draw an event; some attributes are missing from some."""
         random = self._random
         event: dict[str, Value] = {
             "symbol": self._symbol(),
@@ -65,11 +64,11 @@ class Workload:
         return event
 
     def filter(self) -> str:
-        """The text of a filter."""
+        """Draw the text of a filter."""
         return self._random.choice(self._kinds)()
 
     def _symbol(self) -> str:
-        """The first ones are the popular ones."""
+        """Draw a symbol; the first ones are the popular ones."""
         return self._symbols[int(len(self._symbols) * self._random.random() ** 2)]
 
     def _equality(self) -> str:

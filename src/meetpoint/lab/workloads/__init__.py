@@ -1,1 +1,1 @@
-"""Workloads made from a seed, in whole columns: what events hold, what subscriptions ask, and their long form."""
+"""Workloads made from a seed, in whole columns: events, subscriptions, and their long form."""

@@ -1,4 +1,4 @@
-"""The mixes: what events hold, and what subscriptions ask of them.
+"""The mixes: the contents of events, and the constraints of subscriptions.
 
 An event matches a thousandth to a hundredth of the subscriptions, of `wide` ones a tenth or less, of `narrow` ones
 hardly any, and of a million `selective` ones about ten: results that grow with everything else would measure how fast
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.workloads.drafts import (
+from meetpoint.lab.workloads.long_form import (
     Array,
     Draft,
     Mix,
@@ -33,8 +33,6 @@ from meetpoint.lab.workloads.drafts import (
     zipf,
 )
 from meetpoint.lab.workloads.zipf import Zipf, ZipfMix
-
-__all__ = ["MIXES", "find_mix"]
 
 _REFERENCE = 16_384
 """Values of each number that ranges are chosen by."""
@@ -100,7 +98,7 @@ class Ticks(Mix):
 
 
 def _tick_range(rng: Rng, attribute: str, count: int) -> tuple[Array, Array]:
-    """Ranges of a tenth of the line on average, most of them where prices and volumes are."""
+    """Draw ranges of a tenth of the line on average, most of them where prices and volumes are."""
     least, most, digits = {"volume": (0, 1_000_000, 0), "change": (-20, 20, 2)}.get(attribute, (0, 1000, 2))
     width = (most - least) * rng.beta(1, 8, count)
     low = rng.uniform(least, most - width)
@@ -155,7 +153,7 @@ class Wide(Mix):
 
 
 class Narrow(Mix):
-    """One of very many symbols, or an account by its number, and mostly a tight range too."""
+    """A very rare symbol, or an account by its number, and mostly a tight range too."""
 
     def __init__(self, rng: Rng) -> None:
         self.symbols = [word.upper() for word in some_words(rng, 20_000, 4, 8)]
@@ -194,7 +192,7 @@ def _trade_numbers(rng: Rng, count: int) -> dict[str, Array]:
 
 
 class Selective(Mix):
-    """Alerts of people who know what they want: one of very many symbols, always with a range, some with more."""
+    """Precise alerts: a very rare symbol, always with a range, some with more."""
 
     def __init__(self, rng: Rng) -> None:
         self.symbols = [word.upper() for word in some_words(rng, 50_000, 4, 8)]
@@ -222,7 +220,7 @@ class Selective(Mix):
 
 
 class Strings(Mix):
-    """Only strings, some of them with signs that mean something in patterns and literals."""
+    """Only strings, some of them with characters that are special in patterns and literals."""
 
     shares: Mapping[str, Mapping[str, float]] = {
         "user": {"eq": 0.8, "prefix": 0.1, "suffix": 0.1},
@@ -364,7 +362,7 @@ MIXES: dict[str, type[Mix]] = {
 
 
 def find_mix(mix: str) -> Callable[[Rng], Mix]:
-    """What makes a mix of a generator, by its name and, for `zipf`, its parameters; MeetpointError if there is none."""
+    """Return the maker of a mix, by its name and, for `zipf`, its parameters; MeetpointError if there is none."""
     name, _, told = mix.partition(":")
     if name not in MIXES:
         raise MeetpointError(f"mix {mix!r}: there is none of this name; choose one of {', '.join(MIXES)}")

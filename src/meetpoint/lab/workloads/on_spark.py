@@ -1,8 +1,8 @@
-"""Workloads of any size, drawn where they are used.
+"""Workloads of any size, drawn on the workers that use them.
 
-A workload is drawn in blocks, each from a seed of its own and all from one vocabulary (see `generating`), so
+A workload is drawn in blocks, each from a seed of its own and all from one vocabulary (see `generator`), so
 that it depends neither on how many partitions there are nor on how many machines, and is the very workload that
-`generating` draws in one process.
+`generator` draws in one process.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.workloads.generating import BLOCK, Blocks, Zipf, check_sizes, default_subscriptions, filter_texts
+from meetpoint.lab.workloads.generator import BLOCK, Blocks, check_sizes, default_subscriptions
+from meetpoint.lab.workloads.long_form import filter_texts
+from meetpoint.lab.workloads.zipf import Zipf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["EVENTS", "GeneratedWorkload", "generate"]
-
 EVENTS = 100_000
-"""How many events where nobody says."""
+"""The default number of events."""
 _SUBSCRIPTIONS = pa.schema([("id", pa.int64()), ("filter", pa.string())])
 
 
@@ -44,7 +44,7 @@ def generate(
     seed: int = 7,
     partitions: int | None = None,
 ) -> GeneratedWorkload:
-    """So many subscriptions and events of a mix; nothing is drawn before they are used, and always the same.
+    """Draw subscriptions and events of a mix, lazily, and always the same.
 
     A mix with parameters is a text such as `zipf:attributes=20,values_theta=0.9`, or a `Zipf`.
     """
@@ -76,12 +76,12 @@ _SPARK_TYPES = {pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.string(): "STRI
 
 @lru_cache(maxsize=2)
 def _blocks(mix: str, seed: int) -> Blocks:
-    """A vocabulary takes a while to draw, and a process draws many blocks of it."""
+    """Return the blocks of a mix. Cached: a vocabulary takes a while to draw, and a process draws many blocks of it."""
     return Blocks(mix, seed)
 
 
 class _Draw(msgspec.Struct, frozen=True):
-    """Numbers of blocks to their rows."""
+    """A function from numbers of blocks to their rows."""
 
     mix: str
     seed: int

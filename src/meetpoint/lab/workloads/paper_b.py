@@ -32,21 +32,19 @@ import msgspec
 
 from meetpoint.errors import MeetpointError
 
-__all__ = ["ATTRIBUTES", "EVENTS", "SHARES", "SUBSCRIPTIONS", "Constraints", "PaperB", "Skew"]
-
 SUBSCRIPTIONS: Final = 10_000
 EVENTS: Final = 30_000
-"""How many the paper has of each."""
+"""The paper's number of each."""
 ATTRIBUTES_MAX: Final = 99
 ATTRIBUTES: Final = tuple(f"a{number:02}" for number in range(1, 51))
-"""The schema where nobody says otherwise: strings all, the most popular first."""
+"""The default schema: all strings, the most popular first."""
 DRAWS_MAX: Final = 10
 VALUES: Final = 1_000
-"""How many values an attribute has."""
+"""The number of an attribute's values."""
 LENGTHS: Final = (4, 7)
 """The shortest and the longest value, in letters."""
 SHARES: Final = {"equality": 0.4, "prefix": 0.25, "suffix": 0.25, "affix": 0.1}
-"""Of the constraints."""
+"""The shares of the kinds of constraints."""
 PART_MIN: Final = 2
 """The shortest prefix and suffix."""
 HALF_MAX: Final = 2
@@ -59,14 +57,14 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class PaperB(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """One workload: what it is, is decided by these and nothing else. A larger one begins with the smaller."""
+    """A workload that is decided by these parameters and nothing else. A larger one begins with the smaller."""
 
     seed: int = 7
     attributes: int = len(ATTRIBUTES)
-    """How many the schema has."""
+    """The number of attributes in the schema."""
     attributes_theta: float = 0.6
     values_theta: float = 0.5
-    """Where the values of all attributes are skewed alike."""
+    """The skew of values where those of all attributes are skewed alike."""
     skew: Skew = "all"
     constraints: Constraints = "mixed"
 
@@ -81,28 +79,28 @@ class PaperB(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The schema: the most popular attribute first."""
+        """Return the attributes, the most popular first."""
         return tuple(f"a{number:02}" for number in range(1, self.attributes + 1))
 
     @property
     def schema(self) -> str:
-        """As YAML."""
+        """The schema as YAML."""
         return "attributes:\n" + "".join(f"  {name}: string\n" for name in self.names)
 
     def subscriptions(self, count: int = SUBSCRIPTIONS) -> Iterator[str]:
-        """So many filters, each a conjunction."""
+        """Yield filters, each a conjunction."""
         random = self._random("subscriptions")
         for _ in range(count):
             yield " AND ".join(f"{self.names[at]} {self._constraint(at, random)}" for at in self._attributes(random))
 
     def events(self, count: int = EVENTS) -> Iterator[dict[str, str]]:
-        """So many events."""
+        """Yield so many events."""
         random = self._random("events")
         for _ in range(count):
             yield {self.names[at]: self._value(at, random) for at in self._attributes(random)}
 
     def values(self, attribute: str) -> tuple[str, ...]:
-        """The values of an attribute, the most popular first."""
+        """Return the values of an attribute, the most popular first."""
         return self._domains[self.names.index(attribute)]
 
     # -- drawing -------------------------------------------------------------------------------------------------------
@@ -111,7 +109,7 @@ class PaperB(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return Random(f"paper b/{self.seed}/{what}")
 
     def _attributes(self, random: Random) -> list[int]:
-        """Which attributes there are, by their numbers, in order."""
+        """Draw attributes by their numbers, in order."""
         draws = random.randint(1, DRAWS_MAX)
         return sorted(set(random.choices(range(self.attributes), cum_weights=self._popularity, k=draws)))
 
@@ -136,7 +134,7 @@ class PaperB(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _weights(self) -> list[list[float]]:
-        """Of the values of each attribute, cumulated."""
+        """Return the cumulated weights of the values of each attribute."""
         if self.skew == "all":
             return [_zipf(VALUES, self.values_theta)] * self.attributes
         return [_zipf(VALUES, at / (self.attributes - 1)) for at in range(self.attributes)]
@@ -151,12 +149,12 @@ _KINDS_CUMULATED = list(accumulate(SHARES.values()))
 
 
 def _zipf(count: int, theta: float) -> list[float]:
-    """The cumulated weights of so many things, the n-th as often as 1 / n ** theta; 0 is all alike."""
+    """Return the cumulated weights of so many items, the n-th as often as 1 / n ** theta; 0 is all alike."""
     return list(accumulate(number**-theta for number in range(1, count + 1)))
 
 
 def _words(random: Random) -> tuple[str, ...]:
-    """Distinct values of random letters, in random order."""
+    """Draw distinct values of random letters, in random order."""
     words: dict[str, None] = {}
     while len(words) < VALUES:
         words["".join(random.choices(_LETTERS, k=random.randint(*LENGTHS)))] = None

@@ -20,9 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.workloads.drafts import Array, Draft, Mix, Rng, choose, column, some_words, zipf
-
-__all__ = ["ATTRIBUTES_MAX", "VALUES_MAX", "Zipf", "ZipfMix"]
+from meetpoint.lab.workloads.long_form import Array, Draft, Mix, Rng, choose, column, some_words, zipf
 
 ATTRIBUTES_MAX: Final = 500
 VALUES_MAX: Final = 100_000
@@ -32,21 +30,21 @@ _SHARES = {"eq": 0.6, "prefix": 0.2, "suffix": 0.2}
 
 
 class Zipf(msgspec.Struct, frozen=True, kw_only=True):
-    """What the workload is like; MeetpointError where there is none such."""
+    """The parameters of a workload; MeetpointError where there is no such workload."""
 
     attributes: int = 16
     attributes_theta: float = 0.6
     values: int = 1_000
-    """Of each attribute."""
+    """The number of values of each attribute."""
     values_theta: float = 0.6
     strings: float = 0.5
     """The share of attributes that are strings; the others are numbers."""
     width: float = 0.05
     """The share of its values that a range of numbers accepts."""
     constraints: int = 3
-    """The most that a subscription has, one an attribute: from one on, each number of them is as likely."""
+    """The most constraints of a subscription, one an attribute: each number from one on is as likely."""
     held: int = 8
-    """How many attributes an event has; all, where there are no more."""
+    """The number of attributes of an event; all, where there are no more."""
 
     def __post_init__(self) -> None:
         self._within("attributes", 1, ATTRIBUTES_MAX)
@@ -65,7 +63,7 @@ class Zipf(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, text: str) -> Zipf:
-        """From `name=value` with commas between; MeetpointError says what is wrong."""
+        """Read `name=value` with commas between; MeetpointError says what is wrong."""
         told: dict[str, Any] = {}
         for each in filter(None, text.split(",")):
             name, _, value = (part.strip() for part in each.partition("="))
@@ -87,12 +85,14 @@ class Zipf(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(f"a{number:0{digits}}" for number in range(1, self.attributes + 1))
 
     def is_string(self, attribute: int) -> bool:
-        """By its number from 0: so that of the first n, for every n, the share is as near as can be."""
+        """Return whether an attribute is a string, by its number from 0: so that of the first n, for every n, the share
+        is as near as can be.
+        """
         return int((attribute + 1) * self.strings + 0.5) > int(attribute * self.strings + 0.5)
 
     @property
     def schema(self) -> str:
-        """As YAML."""
+        """The schema as YAML."""
         number = f"{{type: float, min: 0, max: {self.values - 1}, precision: 1}}"
         types = ["string" if self.is_string(at) else number for at in range(self.attributes)]
         return "attributes:\n" + "".join(f"  {name}: {type_}\n" for name, type_ in zip(self.names, types, strict=True))
@@ -109,7 +109,7 @@ _PLAIN = Zipf()
 
 
 class ZipfMix(Mix):
-    """The vocabulary, and what is drawn from it."""
+    """The mix of a Zipf workload: its vocabulary, and the draws from it."""
 
     def __init__(self, rng: Rng, shape: Zipf = _PLAIN) -> None:
         self._shape = shape
@@ -118,7 +118,6 @@ class ZipfMix(Mix):
         self._popularity = 1 / np.arange(1, shape.attributes + 1) ** shape.attributes_theta
 
     def events(self, rng: Rng, count: int) -> pa.Table:
-        """So many events, a column an attribute."""
         here = choose(rng, self._popularity, np.full(count, min(self._shape.held, self._shape.attributes)))
         held: dict[str, pa.Array] = {}
         for at, name in enumerate(self._shape.names):
@@ -130,7 +129,6 @@ class ZipfMix(Mix):
         return pa.table(held)
 
     def subscriptions(self, rng: Rng, count: int) -> Draft:
-        """So many subscriptions, numbered from 0."""
         most = min(self._shape.constraints, self._shape.attributes)
         chosen = choose(rng, self._popularity, rng.integers(1, most + 1, count))
         draft = Draft(rng)
@@ -143,7 +141,7 @@ class ZipfMix(Mix):
         return draft
 
     def _draw(self, rng: Rng, attribute: int, count: int) -> Array:
-        """Values by their numbers."""
+        """Draw values by their numbers."""
         ranks = zipf(rng, self._shape.values, count, self._shape.values_theta)
         drawn: Array = self._ranked[attribute][ranks]
         return drawn

@@ -1,10 +1,10 @@
-"""One cell of the table: a side with so many subscriptions, its rate and its latency.
+"""A cell of the table: a side with so many subscriptions, its rate and its latency.
 
-Who publishes is this process, who receives is another; the servers are others again. The rate is measured with as much
-under way as `window` lets, from the first event sent to the last acknowledgement and the last delivery, whichever is
+This process publishes, another receives; the servers are others again. The rate is measured with as many events in
+flight as `window` lets, from the first event sent to the last acknowledgement and the last delivery, whichever is
 later. The latency, from sending an event to having it, is measured apart, at half of that rate, because the latency of
-a network that is given more than it can do is the length of its queues. Every delivery is counted: a cell in which
-some did not come, or came unasked, says so.
+an overloaded network is the length of its queues. Every delivery is counted: a cell in which some did not come, or came
+unasked, says so.
 """
 
 from __future__ import annotations
@@ -23,23 +23,20 @@ import msgspec
 import numpy as np
 
 from meetpoint.errors import MeetpointError
-from meetpoint.lab.bench.brokers.offered import Offered
-from meetpoint.lab.bench.brokers.sides import Address, Publishing, Side
-
-__all__ = ["Cell", "Effort", "measure"]
+from meetpoint.lab.bench.brokers.sides import Address, OfferedLoad, Publisher, Side
 
 
 class Effort(msgspec.Struct, frozen=True):
-    """How much is measured."""
+    """The extent of a measurement."""
 
     rate_s: float = 8.0
-    """Seconds of publishing as fast as it goes."""
+    """Seconds of publishing at full speed."""
     latency_s: float = 5.0
     """Seconds of publishing at half of that rate."""
     window: int = 512
-    """Events that may be unacknowledged at most; fewer where they take long."""
+    """The most events that may be unacknowledged; fewer where they take long."""
     window_s: float = 0.5
-    """How many seconds' worth of events the window is at most."""
+    """The longest window in seconds' worth of events."""
     events_max: int = 200_000
     latency_events_max: int = 20_000
     consumers: int = 8
@@ -48,7 +45,7 @@ class Effort(msgspec.Struct, frozen=True):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """What was measured. `wrong` is empty, or says why the figures mean nothing."""
+    """The measurements of one cell. `wrong` is empty, or says why the figures mean nothing."""
 
     side: str
     subscriptions: int
@@ -62,7 +59,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class _Got(msgspec.Struct, frozen=True):
-    """What came to the receiver since it was last asked."""
+    """The deliveries to the receiver since the last question."""
 
     deliveries: int
     again: int
@@ -71,8 +68,8 @@ class _Got(msgspec.Struct, frozen=True):
 
 
 def measure(side: Side, subscriptions: int, effort: Effort, folder: Path, seed: int) -> Cell:
-    """One cell, on servers of its own."""
-    offered = Offered.draw(subscriptions, effort.consumers, seed)
+    """Measure one cell, on servers of its own."""
+    offered = OfferedLoad.draw(subscriptions, effort.consumers, seed)
     with side.servers(folder) as address:
         begin = time.perf_counter()
         setup = 0.0
@@ -85,7 +82,7 @@ def measure(side: Side, subscriptions: int, effort: Effort, folder: Path, seed: 
 
 
 async def _measured(
-    side: Side, address: Address, offered: Offered, effort: Effort, receiver: Receiver, setup: float
+    side: Side, address: Address, offered: OfferedLoad, effort: Effort, receiver: Receiver, setup: float
 ) -> Cell:
     finder = offered.finder()
     numbers = count()
@@ -115,10 +112,10 @@ class _Ran(msgspec.Struct, frozen=True):
 
 
 class _Phase:
-    """Publishes for a while, and waits until everything has come."""
+    """A publisher for a while, which then waits until everything has come."""
 
     def __init__(
-        self, side: Side, offered: Offered, publishing: Publishing, receiver: Receiver, numbers: Iterator[int],
+        self, side: Side, offered: OfferedLoad, publishing: Publisher, receiver: Receiver, numbers: Iterator[int],
         finder: Any, effort: Effort,
     ) -> None:  # fmt: skip
         self._side = side
@@ -174,13 +171,13 @@ class _Phase:
 
 
 class Receiver:
-    """The process that receives, as seen from here."""
+    """The receiving process, as seen from here."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def collect(self, expected: int, within: float) -> _Got:
-        """All that came since the last time; waits until so many deliveries are there."""
+        """Return all deliveries since the last call; wait until there are so many."""
         self._connection.send((expected, within))
         got: _Got = self._answer(within + 30)
         return got
@@ -201,7 +198,7 @@ class Receiver:
 
 
 @contextmanager
-def _receiver(side: Side, address: Address, offered: Offered, effort: Effort) -> Iterator[Receiver]:
+def _receiver(side: Side, address: Address, offered: OfferedLoad, effort: Effort) -> Iterator[Receiver]:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_receive, args=(side, address, offered, there), daemon=True)
@@ -219,7 +216,7 @@ def _receiver(side: Side, address: Address, offered: Offered, effort: Effort) ->
             process.join()
 
 
-def _receive(side: Side, address: Address, offered: Offered, there: Connection) -> None:
+def _receive(side: Side, address: Address, offered: OfferedLoad, there: Connection) -> None:
     try:
         asyncio.run(_received(side, address, offered, there))
     except MeetpointError as error:
@@ -228,7 +225,7 @@ def _receive(side: Side, address: Address, offered: Offered, there: Connection) 
         pass  # who asked is gone
 
 
-async def _received(side: Side, address: Address, offered: Offered, there: Connection) -> None:
+async def _received(side: Side, address: Address, offered: OfferedLoad, there: Connection) -> None:
     loop = asyncio.get_running_loop()
     counted: set[tuple[int, int]] = set()
     latencies: list[int] = []

@@ -1,4 +1,4 @@
-"""RabbitMQ and NATS from Debian's packages, each a child of this process, on loopback, with a folder of its own."""
+"""Servers of the comparison: RabbitMQ and NATS, each a child of this process, on loopback, with its own folder."""
 
 from __future__ import annotations
 
@@ -15,21 +15,19 @@ from pathlib import Path
 
 from meetpoint.errors import SetupError
 
-__all__ = ["find_nats", "find_rabbitmq", "free_port", "run_nats", "run_rabbitmq", "running"]
-
 HOST = "127.0.0.1"
 START_S = 60.0
-"""How long a server may take to accept connections."""
+"""The longest time that a server may take to accept connections."""
 STOP_S = 10.0
 PORTS = range(10_000, 20_000)
 _given: set[tuple[str, int]] = set()
 
 _RABBITMQ_PLACES = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/usr/local/sbin/rabbitmq-server")
-"""The script itself: what is on the PATH in Debian changes to another user and another folder first."""
+"""The script itself: the one on the PATH in Debian changes to another user and another folder first."""
 
 
 def find_rabbitmq() -> tuple[str, str]:
-    """The programs of RabbitMQ: the server, and the name service of Erlang."""
+    """Return the programs of RabbitMQ: the server, and the name service of Erlang."""
     server = next((place for place in _RABBITMQ_PLACES if os.access(place, os.X_OK)), None)
     server = server or shutil.which("rabbitmq-server")
     epmd = shutil.which("epmd")
@@ -43,7 +41,7 @@ def find_rabbitmq() -> tuple[str, str]:
 
 
 def find_nats() -> str:
-    """The program of NATS."""
+    """Return the program of NATS."""
     server = shutil.which("nats-server")
     if server is None:
         raise SetupError("NATS is not installed; on Debian and Ubuntu: apt install nats-server")
@@ -55,8 +53,8 @@ def find_nats() -> str:
 
 
 def free_port(host: str = HOST) -> int:
-    """A port that nobody has at the moment, of those that no system gives to connections by itself: until somebody
-    listens there, nobody else gets it by chance. This process is given none twice.
+    """Return a free port outside the range that systems give to connections by themselves. So nobody else gets it by
+    chance until somebody listens there. This process is given none twice.
     """
     for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         if (host, port) in _given:
@@ -72,7 +70,7 @@ def free_port(host: str = HOST) -> int:
 
 @contextmanager
 def run_rabbitmq(folder: Path) -> Iterator[int]:
-    """A RabbitMQ of its own, with its own name service; gives its port."""
+    """Run a RabbitMQ with its own name service; yield its port."""
     server, epmd = find_rabbitmq()
     folder.mkdir(parents=True, exist_ok=True)
     port, names, between = free_port(), free_port(), free_port()
@@ -102,7 +100,7 @@ def run_rabbitmq(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def run_nats(folder: Path) -> Iterator[int]:
-    """A NATS server of its own, without a disk; gives its port."""
+    """Run a NATS server without a disk; yield its port."""
     server = find_nats()
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
@@ -115,7 +113,7 @@ def run_nats(folder: Path) -> Iterator[int]:
 def running(
     command: Sequence[str], log: Path, settings: Mapping[str, str], stop: signal.Signals = signal.SIGTERM
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A program in a group of its own, so that it ends with all that it has started."""
+    """Run a program in a process group of its own, so that it ends with all that it has started."""
     with log.open("ab") as out:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env={**os.environ, **settings},
@@ -140,7 +138,7 @@ def _signal(process: subprocess.Popen[bytes], what: signal.Signals) -> None:
 def wait_open(
     port: int, process: subprocess.Popen[bytes], log: Path, name: str, greeting: bytes = b"", within: float = START_S
 ) -> None:
-    """Wait until a server accepts a connection and says something."""
+    """Wait until a server accepts a connection and answers."""
     until = time.monotonic() + within
     while time.monotonic() < until:
         if process.poll() is not None:

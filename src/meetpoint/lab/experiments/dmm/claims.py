@@ -1,29 +1,29 @@
-"""What paper D says, judged by what was measured."""
+"""The claims of paper D, judged by measurements."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from meetpoint.lab.experiments.cells import Parameter
-from meetpoint.lab.experiments.dmm.parts import DEPTH, RUNAWAY_AT, THRESHOLD
-from meetpoint.lab.experiments.experiment import Claim, Judged, Verdict
-from meetpoint.lab.experiments.results import NotMeasured, Results, Spread
-
-__all__ = ["CLAIMS"]
+from meetpoint.lab.experiments.dmm.model import DEPTH, RUNAWAY_AT, THRESHOLD
+from meetpoint.lab.experiments.experiment import (
+    Judged,
+    NotMeasured,
+    PaperClaim,
+    Parameter,
+    Results,
+    SeedSpread,
+    verdict_of,
+)
 
 BALANCED = 0.6
-"""The fullest fifth of ten peers or more holds no more, where an even spread is a fifth and random ids give two."""
+"""The largest share of the fullest fifth of ten peers or more; an even spread is a fifth, and random ids give two."""
 LIKE_KEYS = 0.15
-"""How much more than of keys it may hold to be spread similarly."""
+"""The largest excess over its share of keys that still counts as spread similarly."""
 TIMES = 20
-"""How many times the subscriptions the paper's total is, and more."""
+"""The paper's least total, in multiples of the subscriptions."""
 MIXED = "fine, then coarse"
 ONE_HOP = 1.25
 HALVED = 0.5
-
-
-def _verdict(holds: bool, in_part: bool = False) -> Verdict:
-    return "reproduced" if holds else "in part" if in_part else "not reproduced"
 
 
 def _sizes(results: Results, part: str, parameter: str, **where: Parameter) -> list[int]:
@@ -37,7 +37,7 @@ def _many(results: Results) -> list[int]:
     return found
 
 
-def _fifth(results: Results, stored: str, peers: int) -> Spread:
+def _fifth(results: Results, stored: str, peers: int) -> SeedSpread:
     return results.spread("balance", "top_fifth_share", stored=stored, peers=peers)
 
 
@@ -52,7 +52,7 @@ def _keys(results: Results) -> Judged:
     worst = max(_fifth(results, "keys", peers).median for peers in _many(results))
     return Judged(
         ours=f"the fullest fifth has {_shares(results, 'keys')}",
-        verdict=_verdict(worst <= BALANCED),
+        verdict=verdict_of(worst <= BALANCED),
         why=f"The paper does not define balanced; here it is at most {BALANCED:.0%} at the fullest fifth. An even "
         "spread is 20 %; random ids part the circle unevenly.",
     )
@@ -63,7 +63,7 @@ def _unbalanced(results: Results, stored: str) -> Judged:
     found = results.spread("balance", "largest_share", stored=stored, peers=peers)
     return Judged(
         ours=f"one of {peers} peers has {found.told()} of all",
-        verdict=_verdict(found.low > BALANCED),
+        verdict=verdict_of(found.low > BALANCED),
         why="All subscriptions name the same attribute, so all lie at the peer of the root.",
     )
 
@@ -87,7 +87,7 @@ def _delegated(results: Results, kind: str) -> Judged:
         )
     return Judged(
         ours=f"the fullest fifth has {_shares(results, stored)}",
-        verdict=_verdict(is_balanced and apart <= LIKE_KEYS, in_part=is_balanced),
+        verdict=verdict_of(is_balanced and apart <= LIKE_KEYS, in_part=is_balanced),
         why=why,
     )
 
@@ -102,7 +102,7 @@ def _total(results: Results) -> Judged:
     enough = [depth for depth, spread in found.items() if spread.median > TIMES]
     return Judged(
         ours="; ".join(f"{spread.told(1)} times at depth {depth}" for depth, spread in found.items()),
-        verdict=_verdict(DEPTH in enough, in_part=bool(enough)),
+        verdict=verdict_of(DEPTH in enough, in_part=bool(enough)),
         why=(
             f"The depth limit, which the paper does not give, decides: above {TIMES} from depth "
             f"{enough[0] if enough else 'none that was run'} on. The threshold hardly matters ({threshold} here)."
@@ -127,7 +127,7 @@ def _until_the_limit(results: Results) -> Judged:
         raise NotMeasured("totals: one depth says nothing of growth")
     return Judged(
         ours="; ".join(told),
-        verdict=_verdict(least > 1.5),
+        verdict=verdict_of(least > 1.5),
         why="Half of all random ranges hold the middle of the domain: splitting around it only doubles them.",
     )
 
@@ -139,7 +139,7 @@ def _copies(results: Results) -> Judged:
     most, delegations = (results.spread("totals", metric, **where) for metric in ("copies_most", "delegations"))
     return Judged(
         ours=f"{most.told(0)} copies of one subscription after {delegations.told(0)} delegations",
-        verdict=_verdict(most.high <= delegations.median, in_part=most.high <= delegations.median + 1),
+        verdict=verdict_of(most.high <= delegations.median, in_part=most.high <= delegations.median + 1),
         why="m splits make m + 1 leaves, and what covers the domain lies in all of them: m + 1 copies, not m. By the "
         "depth of the tree it is 2 to the depth.",
     )
@@ -156,7 +156,7 @@ def _covered(results: Results) -> Judged:
     )
     return Judged(
         ours=f"{most.told()} of the total with {peers[-1]} peers, {least.told()} with {peers[0]}",
-        verdict=_verdict(most.median <= HALVED, in_part=most.median < 1),
+        verdict=verdict_of(most.median <= HALVED, in_part=most.median < 1),
         why="Covering as printed: a subscription stops at the first peer on its way that has passed on a wider one. It "
         "is lost when that one ends; brokers therefore leave out only what the same home covers.",
     )
@@ -172,7 +172,7 @@ def _fewer_peers(results: Results) -> Judged:
     cached, routed, plain = ways["cached"], ways["routed"], ways["not covered"]
     return Judged(
         ours=f"{cached[0]:.1f} entries for a subscription with {peers[0]} peers, {cached[-1]:.1f} with {peers[-1]}",
-        verdict=_verdict(rises["cached"] and not rises["not covered"], in_part=cached[0] < cached[-1]),
+        verdict=verdict_of(rises["cached"] and not rises["not covered"], in_part=cached[0] < cached[-1]),
         why=(
             f"With cached routes, one hop to the root. By Pastry's routes it is {routed[0]:.1f} and {routed[-1]:.1f}: "
             "longer ways have relays that cover more, so that it need not rise to the end. Without covering it is "
@@ -185,7 +185,7 @@ def _fewer_peers(results: Results) -> Judged:
 
 
 def _above(results: Results, rule: str, kind: str = "coarse") -> tuple[int, int]:
-    """Of how many runs the fullest peer holds more than there are subscriptions; and of how many."""
+    """Return in how many runs the fullest peer holds more than all subscriptions, and the number of runs."""
     found = [
         value
         for peers in _sizes(results, "probe", "peers", rule=rule, kind=kind)
@@ -194,9 +194,9 @@ def _above(results: Results, rule: str, kind: str = "coarse") -> tuple[int, int]
     return round(sum(found)), len(found)
 
 
-def _most(results: Results, rule: str, metric: str, kind: str = "coarse") -> Spread:
-    """Over all numbers of peers and seeds."""
-    return Spread.of(
+def _most(results: Results, rule: str, metric: str, kind: str = "coarse") -> SeedSpread:
+    """Return the spread over all numbers of peers and seeds."""
+    return SeedSpread.of(
         value
         for peers in _sizes(results, "probe", "peers", rule=rule, kind=kind)
         for value in results.by_seed("probe", metric, rule=rule, kind=kind, peers=peers).values()
@@ -212,7 +212,7 @@ def _random_probe(results: Results) -> Judged:
             f"{totals.median:.2f} entries a subscription, at most {totals.high:.1f}, instead of {plain.median:.0f}; "
             f"in {above} of {runs} runs a peer ends with more than all subscriptions"
         ),
-        verdict=_verdict(above == 0, in_part=totals.median < plain.median),
+        verdict=verdict_of(above == 0, in_part=totals.median < plain.median),
         why=(
             "Three random peers stand for all, as the paper suggests. They may be others than those that get the "
             "halves, and both halves may come to one peer. Ours asks the two that would get them: "
@@ -230,7 +230,7 @@ def _our_probe(results: Results) -> Judged:
     return Judged(
         ours=f"{totals.median:.2f} entries for a subscription, at most {totals.high:.2f}; {largest.high:,.0f} at the "
         f"fullest peer at most; above all subscriptions in {above} of {runs} runs",
-        verdict=_verdict(above == 0 and totals.high <= 5),
+        verdict=verdict_of(above == 0 and totals.high <= 5),
         why=(
             f"Without a rule it is {plain.median:.0f} at a depth limit of {RUNAWAY_AT}. What it "
             "cannot help: it decides on what is there, and a tree that was cut for fine subscriptions multiplies "
@@ -246,10 +246,10 @@ def _fine_as_before(results: Results) -> Judged:
         ours = results.by_seed("probe", "largest_peer", rule="ours", kind="fine", peers=peers)
         plain = results.by_seed("probe", "largest_peer", rule="none", kind="fine", peers=peers)
         ratios += [ours[seed] / plain[seed] for seed in ours if seed in plain]
-    found = Spread.of(ratios)
+    found = SeedSpread.of(ratios)
     return Judged(
         ours=f"the fullest peer has {found.median:.2f} times what plain delegation gives it, at most {found.high:.2f}",
-        verdict=_verdict(found.high <= 1.5),
+        verdict=verdict_of(found.high <= 1.5),
         why="A split that adds at most an eighth of a region's entries is made without asking.",
     )
 
@@ -267,7 +267,7 @@ def _lookups(results: Results) -> Judged:
     (before,) = _sizes(results, "lookups", "before_each", routes="cached", peers=peers[-1])
     return Judged(
         ours=f"{cached.told()} hops at {peers[-1]} peers, keys of others; {every.told()} with its own keys",
-        verdict=_verdict(cached.median <= ONE_HOP),
+        verdict=verdict_of(cached.median <= ONE_HOP),
         why=f"Each peer has looked up {before} keys before, and remembers nodes it met. Without a cache it is "
         f"{plain.told()}. With few peers the leaf sets know everybody.",
     )
@@ -282,84 +282,84 @@ def _climbing(results: Results) -> Judged:
     )
     return Judged(
         ours=f"{cold.told()} regions asked, {warm.told()} the next time; climbing asks {climbed.told()}",
-        verdict=_verdict(climbed.median <= cold.median, in_part=cold.median < climbed.median),
+        verdict=verdict_of(climbed.median <= cold.median, in_part=cold.median < climbed.median),
         why=f"An event finds its one leaf, and spares the root. But climbing begins at the depth limit, and leaves are "
         f"{depth.median:.1f} deep here; a binary search on the length of the code asks fewer.",
     )
 
 
 CLAIMS: Final = (
-    Claim(
+    PaperClaim(
         id="D1",
         place="section 5.1, figure 6",
         says="Keys of the DHT are well balanced among the peers.",
         number="close to a straight line",
         judge=_keys,
     ),
-    Claim(
+    PaperClaim(
         id="D2",
         place="section 5.1",
         says="Lookups average only one hop, as routes are cached.",
         number="1 hop",
         judge=_lookups,
     ),
-    Claim(
+    PaperClaim(
         id="D3",
         place="section 5.2, figure 7 (a)",
         says="Without delegation fine subscriptions are highly unbalanced: a few peers have all.",
         number="none given",
         judge=lambda results: _unbalanced(results, "fine"),
     ),
-    Claim(
+    PaperClaim(
         id="D4",
         place="section 5.2, figure 7 (b)",
         says="With delegation fine subscriptions are spread similarly to keys.",
         number="none given",
         judge=lambda results: _delegated(results, "fine"),
     ),
-    Claim(
+    PaperClaim(
         id="D5",
         place="section 5.3, figure 8 (a)",
         says="Without delegation coarse subscriptions are highly uneven.",
         number="none given",
         judge=lambda results: _unbalanced(results, "coarse"),
     ),
-    Claim(
+    PaperClaim(
         id="D6",
         place="section 5.3, figure 8 (b)",
         says="With delegation the shape of coarse subscriptions is relatively even.",
         number="none given",
         judge=lambda results: _delegated(results, "coarse"),
     ),
-    Claim(
+    PaperClaim(
         id="D7",
         place="section 5.3",
         says="The total load of coarse subscriptions is more than twenty times the subscriptions.",
         number="> 20 times",
         judge=_total,
     ),
-    Claim(
+    PaperClaim(
         id="D8",
         place="section 5.3",
         says="A coarse subscription may have up to m copies after m delegations.",
         number="m",
         judge=_copies,
     ),
-    Claim(
+    PaperClaim(
         id="D9",
         place="section 5.3",
         says="Delegation of coarse subscriptions goes on until a limit of granularity is reached.",
         number="none given",
         judge=_until_the_limit,
     ),
-    Claim(
+    PaperClaim(
         id="D10",
         place="sections 5.3 and 7",
         says="Probing a few random peers can stop runaway delegation.",
         number="none given (future work)",
         judge=_random_probe,
     ),
-    Claim(
+    PaperClaim(
         id="D11",
         place="sections 5.3 and 7; ours",
         says="Delegation can be stopped where it does not improve balance: at most 5 entries for a subscription, and "
@@ -367,28 +367,28 @@ CLAIMS: Final = (
         number="none given (future work)",
         judge=_our_probe,
     ),
-    Claim(
+    PaperClaim(
         id="D12",
         place="section 5.2; ours",
         says="With the probe fine subscriptions are spread as without: the fullest peer has at most 1.5 times as much.",
         number="none given",
         judge=_fine_as_before,
     ),
-    Claim(
+    PaperClaim(
         id="D13",
         place="section 5.4, figure 9",
         says="Covering greatly reduces the total.",
         number="none given",
         judge=_covered,
     ),
-    Claim(
+    PaperClaim(
         id="D14",
         place="section 5.4, figure 9",
         says="With covering the total falls with the number of peers, and that is due to covering alone.",
         number="none given",
         judge=_fewer_peers,
     ),
-    Claim(
+    PaperClaim(
         id="D15",
         place="section 4.1.2",
         says="An event finds its leaf from the smallest region around it upwards.",

@@ -1,24 +1,24 @@
-"""Experiment A: numbers over Chord (paper A, "OPChord")."""
+"""Experiment A: numbers over Chord (paper A, "OPChord"). Its parts, figures and claims."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from meetpoint.lab.experiments.cells import Parameters
-from meetpoint.lab.experiments.experiment import Drawn, Experiment, Figure, Fit, Part, grid
+from meetpoint.lab.experiments.experiment import ClaimedCurve, Experiment, ExperimentPart, Figure, Fit, Parameters, grid
 from meetpoint.lab.experiments.opchord.claims import CLAIMS, half_log
-from meetpoint.lab.experiments.opchord.examples import exemplified
-from meetpoint.lab.experiments.opchord.identifiers import IDENTIFIER_CLAIMS, run_identifiers
-from meetpoint.lab.experiments.opchord.joining import JOINING_CLAIMS, run_joins, run_starts
-from meetpoint.lab.experiments.opchord.measuring import (
-    balanced,
-    false_positives,
-    looked_up,
-    matched,
-    stored,
-    stored_small,
-    stored_wide,
-    updated,
+from meetpoint.lab.experiments.opchord.examples import IDENTIFIER_CLAIMS, run_examples, run_identifiers
+from meetpoint.lab.experiments.opchord.measurements import (
+    JOINING_CLAIMS,
+    run_balance,
+    run_false_positives,
+    run_joins,
+    run_lookups,
+    run_matches,
+    run_small_stores,
+    run_starts,
+    run_stores,
+    run_updates,
+    run_wide_stores,
 )
 
 __all__ = ["EXPERIMENT"]
@@ -27,9 +27,9 @@ SIZES: Final = (16, 64, 256, 1024, 4096, 16384)
 QUICK_SIZES: Final = (16, 256, 1024, 16384)
 MILLION: Final = 1 << 20
 MIDDLE: Final = 1024
-"""Nodes, where something else varies."""
+"""The number of nodes, where another parameter varies."""
 RANGE: Final = 16
-"""Values of a range, where something else varies."""
+"""The values of a range, where another parameter varies."""
 ATTRIBUTES: Final = 5
 HASHES: Final = ("chord", "opchord")
 IDS: Final = ("every", "spaced", "hashed")
@@ -88,25 +88,25 @@ def _falses(sizes: tuple[int, ...], attributes: tuple[int, ...]) -> tuple[Parame
 
 
 PARTS: Final = (
-    Part(
+    ExperimentPart(
         name="lookup",
         says="hops of a lookup, on ideal rings and on simulated networks of real nodes",
-        run=looked_up,
+        run=run_lookups,
         full=_lookups(SIZES, (16, 64, 256, 1024, 4096, 10_000, 32_768), (16, 64, 256, 1024, 2048)),
         quick=_lookups((16, 256, 4096), (16, 256, 1024, 10_000), (16, 256)),
         seeds=3,
     ),
-    Part(
+    ExperimentPart(
         name="store",
         says="hops to store a range whose values are as far apart as nodes",
-        run=stored,
+        run=run_stores,
         full=_stores(SIZES, (16, 64, 256)),
         quick=_stores(QUICK_SIZES, (16, 64)),
     ),
-    Part(
+    ExperimentPart(
         name="wide",
         says="hops to store ranges of few values and of many more than there are nodes",
-        run=stored_wide,
+        run=run_wide_stores,
         full=grid(
             way=("chord, every value", "chord, once a node", "opchord"),
             ids="hashed",
@@ -124,31 +124,31 @@ PARTS: Final = (
             ranges=10,
         ),
     ),
-    Part(
+    ExperimentPart(
         name="small",
         says="hops to store all values of a domain that is smaller than the ring",
-        run=stored_small,
+        run=run_small_stores,
         full=grid(way=("skipping", "every node"), ids="hashed", nodes=MIDDLE, domain=(4, 16, 64, 256, 1024), ranges=20),
         quick=grid(way=("skipping", "every node"), ids="hashed", nodes=MIDDLE, domain=(4, 64, 1024), ranges=20),
     ),
-    Part(
+    ExperimentPart(
         name="match",
         says="hops to ask for the lists of an event",
-        run=matched,
+        run=run_matches,
         full=_matches(SIZES, (1, 2, 3, 5, 7, 10), (16, 64, 256)),
         quick=_matches(QUICK_SIZES, (1, 5, 10), (16, 64)),
     ),
-    Part(
+    ExperimentPart(
         name="update",
         says="hops to update a value, or a range that moves up",
-        run=updated,
+        run=run_updates,
         full=_updates(SIZES, (1, 2, 4, 8, 16)),
         quick=_updates(QUICK_SIZES, (1, 4, 16)),
     ),
-    Part(
+    ExperimentPart(
         name="balance",
         says="how evenly skewed values lie at nodes, by the hash",
-        run=balanced,
+        run=run_balance,
         full=grid(
             kind=("price", "rank"),
             scale=("plain hash", "linear", "quantiles"),
@@ -164,37 +164,37 @@ PARTS: Final = (
             count=100_000,
         ),
     ),
-    Part(
+    ExperimentPart(
         name="false",
         says="pairs of a subscription and an event that the paper's lists take for matches and are none",
-        run=false_positives,
+        run=run_false_positives,
         full=_falses((16, 64, 256, 1024), (1, 2, 3)),
         quick=_falses((16, 64, 256), (1,)),
     ),
-    Part(
+    ExperimentPart(
         name="examples",
         says="the paper's examples and rules, as printed and as brokers run them",
-        run=exemplified,
+        run=run_examples,
         full=({},),
         quick=({},),
         seeds=1,
         quick_seeds=1,
     ),
-    Part(
+    ExperimentPart(
         name="joins",
         says="messages by which a node comes and goes, by Chord's own procedure",
         run=run_joins,
         full=grid(nodes=SIZES, changes=200),
         quick=grid(nodes=QUICK_SIZES, changes=200),
     ),
-    Part(
+    ExperimentPart(
         name="starts",
         says="skewed values of several attributes, each from a place of its own on, or all from one",
         run=run_starts,
         full=grid(start=("its own", "one"), attributes=(1, 4, 16, 64), nodes=128, count=64_000),
         quick=grid(start=("its own", "one"), attributes=(1, 16), nodes=128, count=64_000),
     ),
-    Part(
+    ExperimentPart(
         name="identifiers",
         says="figure 3's SubID, and two constraints on one attribute",
         run=run_identifiers,
@@ -214,7 +214,7 @@ _HOW_LABELS: Final = {
     "model": "model",
     "brokers": "simulated brokers",
 }
-_HALF_LOG: Final = Drawn(label="paper: ½ log2 N", y=half_log)
+_HALF_LOG: Final = ClaimedCurve(label="paper: ½ log2 N", y=half_log)
 _LOG: Final = Fit(model="log", until=1e6)
 
 FIGURES: Final = (
@@ -264,8 +264,8 @@ FIGURES: Final = (
         where={"how": "model", "values": RANGE},
         log_x=True,
         drawn=(
-            Drawn(label=f"paper: {RANGE} · ½ log2 N", y=lambda nodes: RANGE * half_log(nodes)),
-            Drawn(label=f"paper: ½ log2 N + {RANGE - 1}", y=lambda nodes: half_log(nodes) + RANGE - 1),
+            ClaimedCurve(label=f"paper: {RANGE} · ½ log2 N", y=lambda nodes: RANGE * half_log(nodes)),
+            ClaimedCurve(label=f"paper: ½ log2 N + {RANGE - 1}", y=lambda nodes: half_log(nodes) + RANGE - 1),
         ),
         fit=_LOG,
         says="By the plain hash every value is a lookup; in order the second and all further values are a hop each.",
@@ -284,8 +284,8 @@ FIGURES: Final = (
         log_x=True,
         log_y=True,
         drawn=(
-            Drawn(label="paper: r · ½ log2 N", y=lambda values: values * half_log(MIDDLE)),
-            Drawn(label="paper: ½ log2 N + r - 1", y=lambda values: half_log(MIDDLE) + values - 1),
+            ClaimedCurve(label="paper: r · ½ log2 N", y=lambda values: values * half_log(MIDDLE)),
+            ClaimedCurve(label="paper: ½ log2 N + r - 1", y=lambda values: half_log(MIDDLE) + values - 1),
         ),
         says="One value costs the same by both; from there on the order-preserving hash is cheaper.",
     ),
@@ -316,7 +316,7 @@ FIGURES: Final = (
         lines="way",
         log_x=True,
         log_y=True,
-        drawn=(Drawn(label="paper: r · ½ log2 N", y=lambda values: values * half_log(256)),),
+        drawn=(ClaimedCurve(label="paper: r · ½ log2 N", y=lambda values: values * half_log(256)),),
         says="A lookup a value goes on growing when every node has the range already. Brokers store a range of more "
         "than 256 values once a node, and it stops at the size of the ring; in order it takes the nodes of its arc.",
     ),
@@ -349,7 +349,7 @@ FIGURES: Final = (
         },
         panels="ids",
         where={"how": "model", "hash": "chord", "nodes": MIDDLE},
-        drawn=(Drawn(label="paper: N_attr · ½ log2 N", y=lambda attributes: attributes * half_log(MIDDLE)),),
+        drawn=(ClaimedCurve(label="paper: N_attr · ½ log2 N", y=lambda attributes: attributes * half_log(MIDDLE)),),
         says="One lookup for each attribute, whichever hash is used.",
     ),
     Figure(
@@ -364,7 +364,7 @@ FIGURES: Final = (
         labels=_HOW_LABELS,
         where={"ids": "hashed", "hash": "chord", "attributes": ATTRIBUTES},
         log_x=True,
-        drawn=(Drawn(label=f"paper: {ATTRIBUTES} · ½ log2 N", y=lambda nodes: ATTRIBUTES * half_log(nodes)),),
+        drawn=(ClaimedCurve(label=f"paper: {ATTRIBUTES} · ½ log2 N", y=lambda nodes: ATTRIBUTES * half_log(nodes)),),
         fit=_LOG,
         says="Brokers ask at one key more than the paper, for subscriptions that need no attribute, and each lookup "
         "takes nearly a hop more than ½ log2 N.",
@@ -380,7 +380,7 @@ FIGURES: Final = (
         labels={"hops": "as printed", "hops_of_ours": "as brokers do it", **_HASH_LABELS},
         panels="hash",
         where={"values": RANGE},
-        drawn=(Drawn(label="paper: k · log2 N", y=lambda moved: moved * 2 * half_log(MIDDLE)),),
+        drawn=(ClaimedCurve(label="paper: k · log2 N", y=lambda moved: moved * 2 * half_log(MIDDLE)),),
         says="Brokers also change what lies at the ends of a range by the plain hash. In order they replace the one "
         "entry that lies along the whole arc.",
     ),
@@ -426,7 +426,7 @@ FIGURES: Final = (
         y_label="messages",
         labels={"join_messages": "a join", "leave_messages": "a leave"},
         log_x=True,
-        drawn=(Drawn(label="log2² N", y=lambda nodes: (2 * half_log(nodes)) ** 2),),
+        drawn=(ClaimedCurve(label="log2² N", y=lambda nodes: (2 * half_log(nodes)) ** 2),),
         says="By Chord's own procedure, on an ideal ring with hashed ids. The paper gives no factor.",
     ),
     Figure(

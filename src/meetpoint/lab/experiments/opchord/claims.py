@@ -1,6 +1,6 @@
-"""What paper A claims, judged by what was measured.
+"""The claims of paper A, judged by measurements.
 
-Formulas are judged where they can be exact, on rings with a node at every id; what brokers' hashed ids add is told
+Formulas are judged where they can be exact, on rings with a node at every id; the effect of brokers' hashed ids is told
 beside. `NEAR` is how far a median may be from a formula that counts as reproduced.
 """
 
@@ -12,17 +12,13 @@ from typing import Final
 
 import numpy as np
 
-from meetpoint.lab.experiments.cells import Parameter
-from meetpoint.lab.experiments.experiment import Claim, Judged, Verdict
-from meetpoint.lab.experiments.results import Results, Spread
-
-__all__ = ["CLAIMS", "half_log"]
+from meetpoint.lab.experiments.experiment import Judged, PaperClaim, Parameter, Results, SeedSpread, Verdict
 
 NEAR: Final = 0.05
 
 
 def half_log(nodes: float) -> float:
-    """½ log2 N, the paper's length of a way."""
+    """Return ½ log2 N, the paper's length of a way."""
     return log2(nodes) / 2
 
 
@@ -41,13 +37,13 @@ def _counted(values: int) -> str:
 
 
 def _line(sizes: list[int], means: list[float]) -> tuple[float, float]:
-    """a and b of a + b log2 N, by least squares."""
+    """Fit a and b of a + b log2 N, by least squares."""
     slope, beginning = np.polyfit(np.log2(sizes), means, 1)
     return float(beginning), float(slope)
 
 
 def _nearness(off: float) -> Verdict:
-    """By how far something is off, as a share."""
+    """Return the verdict on a relative error."""
     return "reproduced" if abs(off) <= NEAR else "in part" if abs(off) <= 3 * NEAR else "not reproduced"
 
 
@@ -55,7 +51,7 @@ def _nearness(off: float) -> Verdict:
 
 
 def _lookups(results: Results) -> Judged:
-    """The slope over a doubling of nodes, and what is beside it."""
+    """Judge the slope over a doubling of nodes, and the constant beside it."""
     ideal: dict[str, Parameter] = {"how": "ideal", "ids": "hashed"}
     sizes = _whole(results.distinct("lookup", "nodes", "hops", **ideal))
     means = [results.spread("lookup", "hops", nodes=nodes, **ideal).median for nodes in sizes]
@@ -72,7 +68,7 @@ def _lookups(results: Results) -> Judged:
 
 
 def _network(results: Results) -> Judged:
-    """The largest network of real nodes against the ideal ring."""
+    """Compare the largest network of real nodes with the ideal ring."""
     sizes = _whole(results.distinct("lookup", "nodes", "hops", how="simulated"))
     means = [results.spread("lookup", "hops", nodes=nodes, how="simulated").median for nodes in sizes]
     nodes = sizes[-1]
@@ -151,7 +147,7 @@ def _formula(hash_: str, hops: Callable[[int, int], float], *, equality: bool = 
 
 
 def _better(results: Results) -> Judged:
-    """By how much the order-preserving hash is cheaper, and from which width on."""
+    """Judge by how much the order-preserving hash is cheaper, and from which width on."""
     exact: dict[str, Parameter] = {"how": "model", "ids": "every"}
     nodes = _largest(results, "store", "nodes", "hops", **exact)
     widths = _whole(results.distinct("store", "values", "hops", nodes=nodes, **exact))
@@ -173,7 +169,7 @@ def _better(results: Results) -> Judged:
 
 
 def _wide(results: Results) -> Judged:
-    """How many nodes hold ranges that are wider than the ring."""
+    """Judge how many nodes hold ranges that are wider than the ring."""
     way = "chord, every value"
     nodes = _largest(results, "wide", "nodes", "holders", way=way)
     widths = _whole(results.distinct("wide", "values", "holders", way=way, nodes=nodes))
@@ -195,7 +191,7 @@ def _wide(results: Results) -> Judged:
 
 
 def _small(results: Results) -> Judged:
-    """What skipping saves where nodes outnumber values."""
+    """Judge the savings of skipping where nodes outnumber values."""
     nodes = _largest(results, "small", "nodes", "hops")
     domains = _whole(results.distinct("small", "domain", "hops", nodes=nodes))
     saved = {
@@ -237,7 +233,7 @@ def _matching(results: Results) -> Judged:
 
 
 def _updating(hash_: str, *, equality: bool) -> Callable[[Results], Judged]:
-    """Updates by the values that go and come, against k log2 N."""
+    """Judge updates by the values that go and come, against k log2 N."""
 
     def judge(results: Results) -> Judged:
         exact: dict[str, Parameter] = {"ids": "every", "hash": hash_}
@@ -280,7 +276,7 @@ def _updating(hash_: str, *, equality: bool) -> Callable[[Results], Judged]:
 
 
 def _example(metric: str, expected: int, unit: str, why: str) -> Callable[[Results], Judged]:
-    """One number that an example of the paper has."""
+    """Judge one number of an example of the paper."""
 
     def judge(results: Results) -> Judged:
         found = results.spread("examples", metric).median
@@ -312,7 +308,7 @@ def _ends(results: Results) -> Judged:
 
 
 def _exact(results: Results) -> Judged:
-    """Pairs that lists without values take for matches, at the size where those with values were run too."""
+    """Judge the pairs that lists without values take for matches, at the size where both kinds of lists were run."""
     kept: dict[str, Parameter] = {"lists": "with values", "attributes": 1, "ids": "hashed"}
     nodes = _largest(results, "false", "nodes", "wrong_percent", **kept)
     told, wrong, right = [], [], []
@@ -333,9 +329,9 @@ def _exact(results: Results) -> Judged:
 
 
 def _balance(results: Results) -> Judged:
-    """The largest load to the mean, by scale, for evenly spaced ids."""
+    """Judge the largest load to the mean, by scale, for evenly spaced ids."""
     nodes = _largest(results, "balance", "nodes", "max_to_mean")
-    loads: dict[tuple[Parameter, str], Spread] = {}
+    loads: dict[tuple[Parameter, str], SeedSpread] = {}
     kinds = results.distinct("balance", "kind", "max_to_mean", nodes=nodes)
     for kind in kinds:
         for scale in ("plain hash", "linear", "quantiles"):
@@ -358,70 +354,70 @@ def _balance(results: Results) -> Judged:
 
 
 CLAIMS: Final = (
-    Claim(
+    PaperClaim(
         id="A1",
         place="sections 2.2 and 3.3",
         says="Chord finds the successor of a key in ½ log2 N hops on average.",
         number="½ log2 N",
         judge=_lookups,
     ),
-    Claim(
+    PaperClaim(
         id="A2",
         place="sections 2.2 and 3.3",
         says="The same of real nodes that exchange messages (our question: of ten thousand and more).",
         number="½ log2 N",
         judge=_network,
     ),
-    Claim(
+    PaperClaim(
         id="A3",
         place="section 2.2",
         says="A lookup takes O(log N) hops in the worst case.",
         number="O(log N)",
         judge=_longest,
     ),
-    Claim(
+    PaperClaim(
         id="A4",
         place="section 2.2",
         says="A node keeps routing information of O(log N) others.",
         number="O(log N)",
         judge=_links,
     ),
-    Claim(
+    PaperClaim(
         id="A5",
         place="section 3.3",
         says="To store an equality takes ½ log2 N hops.",
         number="½ log2 N",
         judge=_formula("chord", lambda nodes, values: half_log(nodes), equality=True),
     ),
-    Claim(
+    PaperClaim(
         id="A6",
         place="section 3.3",
         says="To store a range of r values takes r · ½ log2 N hops by the plain hash.",
         number="r · ½ log2 N",
         judge=_formula("chord", lambda nodes, values: values * half_log(nodes)),
     ),
-    Claim(
+    PaperClaim(
         id="A7",
         place="section 4.1",
         says="By the order-preserving hash it takes one lookup, and a hop for each further value.",
         number="½ log2 N + r (r - 1 by its own example)",
         judge=_formula("opchord", lambda nodes, values: half_log(nodes) + values - 1),
     ),
-    Claim(
+    PaperClaim(
         id="A8",
         place="section 4",
         says="The order-preserving hash makes storing ranges cheaper.",
         number="r · ½ log2 N against r + ½ log2 N",
         judge=_better,
     ),
-    Claim(
+    PaperClaim(
         id="A9",
         place="section 3.3",
         says="A range of r values is stored at r nodes.",
         number="r",
         judge=_wide,
     ),
-    Claim(
+    PaperClaim(
         id="A10",
         place="section 3.1.1",
         says="8.30 < Price < 8.70 at a precision of 0.01 is stored for 39 values.",
@@ -430,28 +426,28 @@ CLAIMS: Final = (
             "keys_of_range", 39, "keys", "Both ends are excluded; the paper's r = (vhigh - vlow) / precision is 40."
         ),
     ),
-    Claim(
+    PaperClaim(
         id="A11",
         place="section 4.2, figure 6",
         says="0 < a < 4 from node 3 of 8 by the plain hash: nodes 6, 2 and 4.",
         number="6 hops",
         judge=_example("figure_6_hops", 6, "hops", "2 to node 6, 3 to node 2 and 1 to node 4, each from node 3."),
     ),
-    Claim(
+    PaperClaim(
         id="A12",
         place="section 4.2, figure 7",
         says="The same in order: nodes 6, 7 and 0, two more hops after the first.",
         number="4 hops",
         judge=_example("figure_7_hops", 4, "hops", "2 to node 6, then one to each of 7 and 0."),
     ),
-    Claim(
+    PaperClaim(
         id="A13",
         place="section 3.2, figures 1 and 2",
         says="Of the example, subscription 1 is found in three lists of three and matches.",
         number="3 lists",
         judge=_example("lists_of_subscription_1", 3, "lists", "Exchange, Symbol and Price."),
     ),
-    Claim(
+    PaperClaim(
         id="A14",
         place="section 3.2, figures 1 and 2",
         says="Subscription 2 is found in two lists of three and dropped.",
@@ -464,56 +460,56 @@ CLAIMS: Final = (
             "all the same. A bound above 8.22 would make it true.",
         ),
     ),
-    Claim(
+    PaperClaim(
         id="A15",
         place="section 3.3",
         says="To match an event takes ½ log2 N hops for each of its attributes.",
         number="N_attr · ½ log2 N",
         judge=_matching,
     ),
-    Claim(
+    PaperClaim(
         id="A16",
         place="section 3.3",
         says="To update an equality takes log2 N hops.",
         number="log2 N",
         judge=_updating("chord", equality=True),
     ),
-    Claim(
+    PaperClaim(
         id="A17",
         place="section 3.3",
         says="To update a range takes k · log2 N hops.",
         number="k · log2 N",
         judge=_updating("chord", equality=False),
     ),
-    Claim(
+    PaperClaim(
         id="A18",
         place="section 3.1.2",
         says="After an update a subscription is stored for the values of its new range, and for no others.",
         number="none given",
         judge=_left_behind,
     ),
-    Claim(
+    PaperClaim(
         id="A19",
         place="section 3.2, figure 5",
         says="A subscription that is found in as many lists as it has attributes matches the event.",
         number="none given",
         judge=_exact,
     ),
-    Claim(
+    PaperClaim(
         id="A20",
         place="section 4.1",
         says="The order-preserving hash keeps the values of a range in order along the ring.",
         number="none given",
         judge=_ends,
     ),
-    Claim(
+    PaperClaim(
         id="A21",
         place="section 4.3",
         says="Where nodes outnumber values, the extra hops between two values can be alleviated.",
         number="none given",
         judge=_small,
     ),
-    Claim(
+    PaperClaim(
         id="A22",
         place="section 4.3",
         says="Loads under the order-preserving hash can be balanced.",

@@ -1,4 +1,4 @@
-"""What paper C says, judged by what was measured."""
+"""The claims of paper C, judged by measurements."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from meetpoint.lab.experiments.cells import Parameter
-from meetpoint.lab.experiments.experiment import Claim, Judged, Verdict
-from meetpoint.lab.experiments.results import NotMeasured, Results, Spread
-
-__all__ = ["CLAIMS"]
+from meetpoint.lab.experiments.experiment import (
+    Judged,
+    NotMeasured,
+    PaperClaim,
+    Parameter,
+    Results,
+    SeedSpread,
+    verdict_of,
+)
 
 NEAR = 0.1
-"""A mean is what a formula says if it is not farther off, in parts of it."""
+"""The largest relative distance of a mean from its formula."""
 GROWTH = 0.25
-"""What is O(log k) is, at the largest size, no larger a multiple of the logarithm than at the smallest, and so much."""
+"""The largest growth of a value / log k, from the smallest size to the largest, that is O(log k)."""
 EVEN = 1.5
-"""The busiest is no busier than so many times the mean: then it is spread evenly."""
-
-
-def _verdict(holds: bool, in_part: bool = False) -> Verdict:
-    return "reproduced" if holds else "in part" if in_part else "not reproduced"
+"""The largest ratio of the busiest to the mean that still counts as evenly spread."""
 
 
 def _sum(results: Results, part: str, metric: str) -> int:
-    """Over all cells."""
+    """Sum over all cells."""
     values = [row.value for row in results.rows if (row.part, row.metric) == (part, metric)]
     if not values:
         raise NotMeasured(f"{part}: {metric} was not measured")
@@ -54,7 +54,7 @@ def _exact_paths(results: Results) -> Judged:
     above = _sum(results, "paths", "above_hamming")
     return Judged(
         ours=f"{off:,.0f} of {lookups:,.0f} lookups took another number of hops",
-        verdict=_verdict(off == 0 and above == 0),
+        verdict=verdict_of(off == 0 and above == 0),
         why=(
             f"Networks of {even[0]} to {even[-1]} nodes with ids of one length. With ids of different lengths a step "
             f"may put several bits right at once; {above} lookups took more hops than bits were wrong."
@@ -68,7 +68,7 @@ def _mean_path(results: Results) -> Judged:
     half = math.log2(nodes) / 2
     return Judged(
         ours=f"{found.told()} hops at {nodes} nodes, m / 2 = {half:g}",
-        verdict=_verdict(abs(found.median - half) <= NEAR * half),
+        verdict=verdict_of(abs(found.median - half) <= NEAR * half),
         why=f"A lookup of a random key is half of m away; the deviation is {spread.median:.2f}, that of random bits "
         f"{math.sqrt(math.log2(nodes)) / 2:.2f}.",
     )
@@ -83,7 +83,7 @@ def _uneven_path(results: Results) -> Judged:
     lower, upper = math.floor(math.log2(nodes)) / 2, math.ceil(math.log2(nodes)) / 2
     return Judged(
         ours=f"{found.told()} hops at {nodes} nodes",
-        verdict=_verdict(lower * (1 - NEAR) <= found.median <= upper * (1 + NEAR)),
+        verdict=verdict_of(lower * (1 - NEAR) <= found.median <= upper * (1 + NEAR)),
         why=f"It lies between m / 2 of the powers of two below and above, {lower:g} and {upper:g}.",
     )
 
@@ -93,7 +93,7 @@ def _registering(results: Results) -> Judged:
     found, most = results.spread("paths", "hops", nodes=nodes), results.spread("paths", "hops_max", nodes=nodes)
     return Judged(
         ours=f"{found.told()} of {nodes} nodes, at most {most.high:.0f}",
-        verdict=_verdict(most.high <= math.ceil(math.log2(nodes)) + 1),
+        verdict=verdict_of(most.high <= math.ceil(math.log2(nodes)) + 1),
         why="A conjunction goes to the host of its id and nowhere else, as a lookup does; each conjunction of an OR by "
         "itself. The paper means n as the number of nodes here.",
     )
@@ -112,7 +112,7 @@ def _long_paths(results: Results) -> Judged:
     return Judged(
         ours=f"{ratio.told()} times as many hops with a gap of {gaps['anywhere'].median:.0f} "
         f"as with one of {gaps['passed on'].median:.0f}, {nodes} nodes",
-        verdict=_verdict(ratio.median > 1, in_part=thin.median > 1),
+        verdict=verdict_of(ratio.median > 1, in_part=thin.median > 1),
         why=(
             "On the model. A node with a short id is next to everybody in a long stretch of ids: it knows up to "
             f"{links['anywhere'].median:.0f} nodes instead of {links['passed on'].median:.0f}, and ways over it are "
@@ -132,7 +132,7 @@ def _sends(results: Results) -> Judged:
     found = results.spread("sends", "sends", nodes=nodes, set_bits=bits)
     return Judged(
         ours=f"2^b - 1 + l for all but {off} of {events:,} events; {found.told()} with b = {bits} and {nodes} nodes",
-        verdict=_verdict(off == 0),
+        verdict=verdict_of(off == 0),
         why="One less than printed: 2^b nodes have the event, and the first of them by the l hops. Ids of one length, "
         "nothing quenched or copied.",
     )
@@ -143,7 +143,7 @@ def _uneven_sends(results: Results) -> Judged:
     sizes = _sizes(results, "uneven")
     return Judged(
         ours=f"required nodes - 1 + l for all but {off} of {events:,} events, {sizes[0]} to {sizes[-1]} nodes",
-        verdict=_verdict(False, in_part=off == 0),
+        verdict=verdict_of(False, in_part=off == 0),
         why="The formula is for ids of one length. With others b is not defined; what an event takes is a send for "
         "each node that hosts a subset, beyond the first, and l, which is at most the Hamming distance.",
     )
@@ -157,7 +157,7 @@ def _once(results: Results) -> Judged:
     events = _sum(results, "sends", "events") + _sum(results, "uneven", "events")
     return Judged(
         ours=f"{twice} nodes had an event twice, {missed} not at all, of {events:,} events",
-        verdict=_verdict(twice == missed == model == 0),
+        verdict=verdict_of(twice == missed == model == 0),
         why="The paper leaves the rule open. Ours fixes bits one after the other, in an order that a hash of the "
         f"message's id chooses; on tables of nodes that joined one by one it was off {model} times.",
     )
@@ -175,7 +175,7 @@ def _examples(results: Results) -> Judged:
         ours = ours and reached.low == required.high and notified.low == 1
     return Judged(
         ours="; ".join(told),
-        verdict=_verdict(misses == 0),
+        verdict=verdict_of(misses == 0),
         why=(
             "The node without set bits is left out. It hosts 1000000, a subset of figure 2's event, and whoever wants "
             f"everything. In our network the event {'comes' if ours else 'does not come'} to all of them, and the "
@@ -193,7 +193,7 @@ def _varying_lengths(results: Results) -> Judged:
     at_even = sum(sum(results.by_seed("printed", "missed_with_zero", nodes=nodes).values()) for nodes in even)
     return Judged(
         ours=f"{missed:,} of {required:,} nodes missed ({missed / required:.1%}), {sizes[0]} to {sizes[-1]} nodes",
-        verdict=_verdict(missed == 0),
+        verdict=verdict_of(missed == 0),
         why=(
             "A child is at Hamming distance one and has one set bit less: 11 is next to 101, which hosts subsets of "
             f"it, and is never its parent. {at_even:.0f} are missed where the nodes are a power of two. Without the "
@@ -216,7 +216,9 @@ def _touched(results: Results, what: str) -> Judged:
     why = f"{first:.2f} log2 k at {sizes[0]} nodes, {last:.2f} log2 k at {sizes[-1]}, there {top.high:.0f} at most."
     if what == "leave":
         why += " In the paper the sibling takes over; here a leave is passed on as joins are, which moves two regions."
-    return Judged(ours=f"{most.told(1)} nodes at {sizes[-1]}", verdict=_verdict(last <= (1 + GROWTH) * first), why=why)
+    return Judged(
+        ours=f"{most.told(1)} nodes at {sizes[-1]}", verdict=verdict_of(last <= (1 + GROWTH) * first), why=why
+    )
 
 
 def _limit(results: Results) -> Judged:
@@ -230,7 +232,7 @@ def _limit(results: Results) -> Judged:
         holds = holds and hosting.high <= 2**attributes and members.low == nodes
     return Judged(
         ours="; ".join(told),
-        verdict=_verdict(holds),
+        verdict=verdict_of(holds),
         why="The paper says nothing of the next node. Here it stands by: it serves clients, and is the first to host a "
         "region that needs a host. Where few stand by, some may do so while an id could still be shared.",
     )
@@ -244,7 +246,7 @@ def _gap(results: Results) -> Judged:
     )
     return Judged(
         ours=f"{meanwhile.told(0)} bits while {at_once} leave and {at_once} come at once, {after.median:.0f} after",
-        verdict=_verdict(meanwhile.high <= 3 and after.high <= 2),
+        verdict=verdict_of(meanwhile.high <= 3 and after.high <= 2),
         why="The paper would let a node process few requests between heartbeats. Here regions are claimed with epochs, "
         f"and who is two bits shorter than a neighbour gives half away; all was ideal after {settled.median:.0f} s.",
     )
@@ -260,7 +262,7 @@ def _rendezvous(results: Results) -> Judged:
     )
     return Judged(
         ours=f"the busiest is the rendezvous {roots.told()} times as often as the mean",
-        verdict=_verdict(roots.high <= EVEN and visits.high <= EVEN, in_part=roots.high <= EVEN),
+        verdict=verdict_of(roots.high <= EVEN and visits.high <= EVEN, in_part=roots.high <= EVEN),
         why=f"Random ids of events fall evenly on nodes, within chance. But work is visits, not only rendezvous: the "
         f"node of the empty suffix has {share.median:.0%} of all events, {visits.median:.1f} times the mean.",
     )
@@ -272,7 +274,7 @@ def _trees(results: Results) -> Judged:
     )
     return Judged(
         ours=f"{hashed.told()} sends of the busiest node below the root, {one.told()} in one tree",
-        verdict=_verdict(hashed.high < one.low),
+        verdict=verdict_of(hashed.high < one.low),
         why="The paper names the hash as a possible rule against duplicates; that it spreads the load is ours to say.",
     )
 
@@ -284,7 +286,7 @@ def _copies(results: Results) -> Judged:
     )
     return Judged(
         ours=f"{duties.told()} of the duties at the busiest node, {messages.told()} of the messages",
-        verdict=_verdict(duties.high < 1),
+        verdict=verdict_of(duties.high < 1),
         why="Most events have the same attributes. The root of their tree stays: what is published comes to it in any "
         "case. A copy says in its answer for whom it stood in, so that nothing is served twice or lost.",
     )
@@ -297,7 +299,7 @@ def _pushing(results: Results) -> Judged:
     )
     return Judged(
         ours=f"{entries.told()} of the entries at the fullest node, {messages.told()} of the messages",
-        verdict=_verdict(entries.high < 1),
+        verdict=verdict_of(entries.high < 1),
         why="Half of the subscriptions need the first two attributes. One id alone cannot be parted: where it is all "
         "that a node has, nothing is pushed.",
     )
@@ -306,14 +308,14 @@ def _pushing(results: Results) -> Judged:
 def _quenching(results: Results) -> Judged:
     counts = _sizes(results, "quenching", "subscriptions")
 
-    def saved(count: int) -> Spread:
+    def saved(count: int) -> SeedSpread:
         over = {"quench": "unquenched"}
         return results.ratio("quenching", "messages_per_event", over, subscriptions=count, quench="quenched")
 
     few, many = saved(counts[0]), saved(counts[-1])
     return Judged(
         ours=f"{few.told()} of the messages with {counts[0]} subscriptions, {many.told()} with {counts[-1]}",
-        verdict=_verdict(few.high < 1 and many.high < 1, in_part=few.high < 1),
+        verdict=verdict_of(few.high < 1 and many.high < 1, in_part=few.high < 1),
         why="It keeps events from where nothing is wanted, and one bit says little: a subscription wakes all nodes "
         "above its own, one without the attributes that choose nodes wakes all. Where nothing is idle, asking "
         "costs. The paper's bits are never taken back and race with publishing; ours are leases, which cost no match.",
@@ -331,7 +333,7 @@ def _semantic(results: Results) -> Judged:
     return Judged(
         ours=f"{cube.told(1)} messages an event on the hypercube; "
         + "; ".join(f"{spread.told(1)} on {overlay}" for overlay, spread in found.items()),
-        verdict=_verdict(all(cube.high < other.low for other in found.values())),
+        verdict=verdict_of(all(cube.high < other.low for other in found.values())),
         why="The same duties, on the same subscriptions and events. On a ring an arc is several regions, and the next "
         "one is a route away; in a small Pastry network that is little more than a hop.",
     )
@@ -348,7 +350,7 @@ def _naming(results: Results) -> Judged:
     fullest = results.ratio("ids", "fullest_share", over, ids=sixteen, equalities=equalities)
     return Judged(
         ours=f"{sixteen}: {messages.told()} of the messages, {fullest.told()} times the share at the fullest",
-        verdict=_verdict(fullest.median <= EVEN, in_part=True),
+        verdict=verdict_of(fullest.median <= EVEN, in_part=True),
         why="The same network runs with ids that hash attributes and values, and its oracle finds nothing missed. But "
         "what it costs depends on them: values in ids save visits, and may spoil balance, as only the lowest bits "
         "choose a node.",
@@ -356,147 +358,147 @@ def _naming(results: Results) -> Judged:
 
 
 CLAIMS: Final = (
-    Claim(
+    PaperClaim(
         id="C1",
         place="section 3.1",
         says="A message takes exactly as many hops as the Hamming distance.",
         number="Hamming distance",
         judge=_exact_paths,
     ),
-    Claim(
+    PaperClaim(
         id="C2",
         place="section 3.1",
         says="The average path of 2^m nodes is O(m).",
         number="O(m); random ids are m / 2 apart",
         judge=_mean_path,
     ),
-    Claim(
+    PaperClaim(
         id="C3",
         place="section 3.3",
         says="With ids of different lengths the average path is still O(log k), for k to 2k nodes.",
         number="O(log k)",
         judge=_uneven_path,
     ),
-    Claim(
+    PaperClaim(
         id="C4",
         place="section 3.2",
         says="An event takes 2^b + l messages, b its bits that choose nodes, l the hops to the rendezvous.",
         number="2^b + l",
         judge=_sends,
     ),
-    Claim(
+    PaperClaim(
         id="C5",
         place="sections 3.2 and 3.3",
         says="The same holds with ids of different lengths.",
         number="2^b + l",
         judge=_uneven_sends,
     ),
-    Claim(
+    PaperClaim(
         id="C6",
         place="section 3.2",
         says="A deterministic rule reaches every node that hosts subsets, and none twice.",
         number="exactly once",
         judge=_once,
     ),
-    Claim(
+    PaperClaim(
         id="C7",
         place="section 3.2, figure 2",
         says="Figure 2's tree, and that of event 1001, reach all nodes that host subsets.",
         number="7 nodes of event 1100111, 3 of 1001",
         judge=_examples,
     ),
-    Claim(
+    PaperClaim(
         id="C8",
         place="section 3.3",
         says="Dissemination goes on in exactly the same manner with ids of different lengths.",
         number="none given",
         judge=_varying_lengths,
     ),
-    Claim(
+    PaperClaim(
         id="C9",
         place="section 3.3",
         says="A join affects O(log k) nodes.",
         number="O(log k)",
         judge=lambda results: _touched(results, "join"),
     ),
-    Claim(
+    PaperClaim(
         id="C10",
         place="section 3.3",
         says="A leave affects O(log k) nodes.",
         number="O(log k)",
         judge=lambda results: _touched(results, "leave"),
     ),
-    Claim(
+    PaperClaim(
         id="C11",
         place="section 3.3",
         says="The network can grow to at most 2^n nodes.",
         number="2^n",
         judge=_limit,
     ),
-    Claim(
+    PaperClaim(
         id="C12",
         place="section 3.3",
         says="The global gap can be kept small although nodes join and leave at once.",
         number="none given",
         judge=_gap,
     ),
-    Claim(
+    PaperClaim(
         id="C13",
         place="section 3.3",
         says="Networks with a large global gap have longer average paths.",
         number="none given",
         judge=_long_paths,
     ),
-    Claim(
+    PaperClaim(
         id="C14",
         place="section 3.2",
         says="Without neighbours that are subsets, each subset needs a separate message over the overlay.",
         number="none given",
         judge=_semantic,
     ),
-    Claim(
+    PaperClaim(
         id="C15",
         place="section 3.2",
         says="A public hash of the message can choose who is responsible for common children.",
         number="none given",
         judge=_trees,
     ),
-    Claim(
+    PaperClaim(
         id="C16",
         place="section 4.1",
         says="How content becomes bits is independent of the architecture.",
         number="none given",
         judge=_naming,
     ),
-    Claim(
+    PaperClaim(
         id="C17",
         place="section 4.4",
         says="With random subscriptions and events the load is spread evenly over rendezvous nodes.",
         number="none given",
         judge=_rendezvous,
     ),
-    Claim(
+    PaperClaim(
         id="C18",
         place="section 4.4",
         says="Subscriptions copied up the tree relieve nodes with popular ids.",
         number="none given",
         judge=_copies,
     ),
-    Claim(
+    PaperClaim(
         id="C19",
         place="section 4.4",
         says="An overloaded node can push an id to one with less.",
         number="none given",
         judge=_pushing,
     ),
-    Claim(
+    PaperClaim(
         id="C20",
         place="section 4.5",
         says="Interest bits spare communication where nobody is interested.",
         number="none given",
         judge=_quenching,
     ),
-    Claim(
+    PaperClaim(
         id="C21",
         place="section 5.1",
         says="Registering a subscription is no broadcast: it traverses log(n) nodes.",

@@ -1,7 +1,7 @@
-"""What paper B says, judged by what was measured.
+"""The claims of paper B, judged by measurements.
 
-Figures 9 to 11 depend on what the paper leaves open, how many attributes there are and which constraints, and on
-whether what cannot match is pruned. So each is judged for every schema that was run, corrected and as printed, and is
+Figures 9 to 11 depend on choices that the paper leaves open, the number of attributes and the constraints, and on
+whether impossible matches are pruned. So each is judged for every schema that was run, corrected and as printed. It is
 reproduced if it holds for all of them, in part if for some.
 """
 
@@ -12,24 +12,28 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Final, NamedTuple
 
-from meetpoint.lab.experiments.cells import Parameter
-from meetpoint.lab.experiments.experiment import Claim, Judged, Verdict
-from meetpoint.lab.experiments.results import NotMeasured, Results, Spread
+from meetpoint.lab.experiments.experiment import (
+    Judged,
+    NotMeasured,
+    PaperClaim,
+    Parameter,
+    Results,
+    SeedSpread,
+    Verdict,
+)
 from meetpoint.schemes.lists.collection import CollectionMode
 
-__all__ = ["CLAIMS"]
-
 SLIGHTLY: Final = 1.25
-"""So many times as much at most is slightly or marginally more."""
+"""The largest ratio that is slightly or marginally more."""
 CONSIDERABLY: Final = 1.5
-"""So many times as much at least is considerably more."""
+"""The least ratio that is considerably more."""
 TIE: Final = 0.99
-"""From this ratio on, who sends less is no better."""
+"""From this ratio on, sending less is no better."""
 BALANCED: Final = 1.07
 BALANCED_MAX: Final = 1.08
-"""What the paper's ratio of the largest to the smallest load may be here."""
+"""The largest ratio of the largest to the smallest load that reproduces the paper's."""
 NEAR: Final = 0.1
-"""How far the measured crossover may lie from the rule's, in parts of it; one home is never too far."""
+"""The largest relative distance of the measured crossover from the rule's; one home is never too far."""
 _LAST_STEP: Final = 0.8
 """Hops of a lookup beyond ½ log2 N."""
 
@@ -51,7 +55,7 @@ def _verdict(holds: int, of: int) -> Verdict:
 
 
 class _Schema(NamedTuple):
-    """One reading of what the paper leaves open, for one figure."""
+    """A reading of the choices that the paper leaves open, for one figure."""
 
     results: Results
     figure: int
@@ -72,16 +76,16 @@ class _Schema(NamedTuple):
     def thetas(self) -> list[Parameter]:
         return self.results.distinct("traffic", "theta", **self.where)
 
-    def ratio(self, mode: str, to: str, theta: Parameter) -> Spread:
-        """SubIDs that one mode sends to those of another, seed by seed."""
+    def ratio(self, mode: str, to: str, theta: Parameter) -> SeedSpread:
+        """Return the SubIDs that one mode sends to those of another, seed by seed."""
         ours, theirs = (
             self.results.by_seed("traffic", f"{self.version}_{each}_subids", theta=theta, **self.where)
             for each in (mode, to)
         )
-        return Spread.of(ours[seed] / theirs[seed] for seed in ours if theirs.get(seed))
+        return SeedSpread.of(ours[seed] / theirs[seed] for seed in ours if theirs.get(seed))
 
     def range(self, mode: str, to: str) -> tuple[float, float]:
-        """The least and the largest median over all θ."""
+        """Return the least and the largest median over all θ."""
         medians = [self.ratio(mode, to, theta).median for theta in self.thetas]
         return min(medians), max(medians)
 
@@ -100,7 +104,7 @@ def _span(low: float, high: float) -> str:
     return f"{low:.2f} to {high:.2f}"
 
 
-class _Told(NamedTuple):
+class _SchemaSummary(NamedTuple):
     """Whether a claim holds, schema by schema."""
 
     verdict: Verdict
@@ -108,11 +112,11 @@ class _Told(NamedTuple):
     where: str
 
 
-def _each(results: Results, figure: int, tell: Callable[[_Schema], tuple[bool, str]]) -> _Told:
-    """What is to be said of each schema, and where it holds."""
+def _over_schemas(results: Results, figure: int, tell: Callable[[_Schema], tuple[bool, str]]) -> _SchemaSummary:
+    """Judge each schema, and list those where the claim holds."""
     told = [(schema.told, *tell(schema)) for schema in _schemas(results, figure)]
     holding = [name for name, holds, _ in told if holds]
-    return _Told(
+    return _SchemaSummary(
         _verdict(len(holding), len(told)),
         "; ".join(f"{name}: {words}" for name, _, words in told),
         f"It holds where: {'; '.join(holding)}." if holding else "It holds for no schema.",
@@ -130,7 +134,7 @@ def _figure_9(results: Results) -> Judged:
         holds = hybrid[0] >= TIE and hybrid[1] <= SLIGHTLY and distributed[0] >= CONSIDERABLY
         return holds, f"hybrid {_span(*hybrid)}, distributed {_span(*distributed)}"
 
-    told = _each(results, 9, tell)
+    told = _over_schemas(results, 9, tell)
     return Judged(
         ours=f"times what coordinated sends, medians over θ ({_seeds(results)}): {told.text}",
         verdict=told.verdict,
@@ -144,7 +148,7 @@ def _figure_10(results: Results) -> Judged:
         last = schema.ratio(_HY, _CO, schema.thetas[-1])
         return hybrid[0] >= TIE and hybrid[1] <= SLIGHTLY, f"{_span(*hybrid)}, at the largest θ {last.told()}"
 
-    told = _each(results, 10, tell)
+    told = _over_schemas(results, 10, tell)
     return Judged(
         ours=f"hybrid to coordinated, medians over θ: {told.text}",
         verdict=told.verdict,
@@ -157,7 +161,7 @@ def _figure_11(results: Results) -> Judged:
         first = schema.ratio(_HY, _CO, schema.thetas[0])
         return first.median < TIE, first.told()
 
-    told = _each(results, 11, tell)
+    told = _over_schemas(results, 11, tell)
     return Judged(
         ours=f"hybrid to coordinated at the least θ: {told.text}",
         verdict=told.verdict,
@@ -176,7 +180,7 @@ def _convergence(results: Results) -> Judged:
         ends.append((first, last))
         return last <= SLIGHTLY, f"{first:.2f} at the least θ, {last:.2f} at the largest"
 
-    told = _each(results, 11, tell)
+    told = _over_schemas(results, 11, tell)
     nearer = sum(last < first for first, last in ends)
     return Judged(
         ours=f"most to least of the three modes: {told.text}",
@@ -190,7 +194,7 @@ def _convergence(results: Results) -> Judged:
 
 
 def _apart(schema: _Schema, theta: Parameter) -> float:
-    """What the mode that sends most sends, to what the one sends that sends least."""
+    """Return the ratio of the mode that sends most to the one that sends least."""
     ratios = [schema.ratio(mode, _CO, theta).median for mode in (_CO, _DI, _HY)]
     return max(ratios) / min(ratios)
 
@@ -356,28 +360,28 @@ def _faults(results: Results) -> Judged:
 
 
 CLAIMS: Final = (
-    Claim(
+    PaperClaim(
         id="B1",
         place="section 7.1",
         says="Distributed matching takes the fewest DHT lookups; the other two take as many as each other.",
         number="2k coordinated, k + 1 distributed, 2k hybrid",
         judge=_lookups,
     ),
-    Claim(
+    PaperClaim(
         id="B2",
         place="section 5, figure 4",
         says="A value of length l is looked up once for equality, and l times each for prefixes and suffixes.",
         number="1 + 2l",
         judge=_keys,
     ),
-    Claim(
+    PaperClaim(
         id="B3",
         place="section 5.1",
         says="It is cheaper to contact k homes apart as long as that takes fewer hops than a walk round the ring.",
         number="k · ½ log2 N < N",
         judge=_crossover,
     ),
-    Claim(
+    PaperClaim(
         id="B4",
         place="section 7.1, figure 9",
         says="Whatever the skew of values, coordinated sends slightly fewer SubIDs than hybrid and considerably fewer "
@@ -385,14 +389,14 @@ CLAIMS: Final = (
         number="none given",
         judge=_figure_9,
     ),
-    Claim(
+    PaperClaim(
         id="B5",
         place="section 7.1, figure 10",
         says="Whatever the skew of attributes, coordinated sends marginally fewer SubIDs than hybrid.",
         number="none given",
         judge=_figure_10,
     ),
-    Claim(
+    PaperClaim(
         id="B6",
         place="section 7.1, figure 11",
         says="Where popular attributes have uniform values and unpopular ones skewed, hybrid sends fewer SubIDs than "
@@ -400,14 +404,14 @@ CLAIMS: Final = (
         number="none given",
         judge=_figure_11,
     ),
-    Claim(
+    PaperClaim(
         id="B7",
         place="section 7.1, figure 11",
         says="There, all three send about the same as θ comes near 1.",
         number="none given",
         judge=_convergence,
     ),
-    Claim(
+    PaperClaim(
         id="B8",
         place="section 7.2",
         says="128 nodes, 6 attributes with values of 7 characters: the largest storage load is hardly more than the "
@@ -415,14 +419,14 @@ CLAIMS: Final = (
         number=f"{BALANCED}",
         judge=_balance,
     ),
-    Claim(
+    PaperClaim(
         id="B9",
         place="section 5, figures 4 and 5; section 6",
         says="What is found in as many lists as it has attributes is what matches the event.",
         number="none given",
         judge=_faults,
     ),
-    Claim(
+    PaperClaim(
         id="B10",
         place="section 5.1",
         says="With O(log N) hops for each lookup an event takes fewer hops than in systems that take it to all N "

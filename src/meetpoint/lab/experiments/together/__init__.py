@@ -1,17 +1,81 @@
-"""All schemes on one workload: what nobody has published."""
+"""All schemes on one workload, a comparison of our own: networks without faults, each judged by the oracle."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from meetpoint.catalog.catalog import SCHEMES
-from meetpoint.lab.experiments.cells import Parameter
-from meetpoint.lab.experiments.experiment import Experiment, Part
+from meetpoint.errors import MeetpointError
+from meetpoint.lab.experiments.experiment import Experiment, ExperimentPart, Metrics, Parameter, Parameters
 from meetpoint.lab.experiments.together.claims import CLAIMS
 from meetpoint.lab.experiments.together.figures import BASE, FIGURES
-from meetpoint.lab.experiments.together.measuring import run_costs
+from meetpoint.lab.sim.comparison import Costs, Trial, TrialInput, measure_with_report, overlay_of
+from meetpoint.lab.workloads.generator import event_rows, generate
+from meetpoint.lab.workloads.long_form import filter_texts
+from meetpoint.lab.workloads.zipf import Zipf
 
-__all__ = ["EXPERIMENT"]
+__all__ = ["EXPERIMENT", "given_for", "run_costs"]
+
+
+OVERLAY = "chord"
+"""The overlay of all schemes but `reach`, which has its own."""
+
+
+def given_for(parameters: Parameters, seed: int) -> TrialInput:
+    """Draw filters and events: strings and numbers, attributes and values popular by Zipf's law."""
+    shape = Zipf(width=float(parameters["width"]), held=int(parameters["held"]))
+    made = generate(shape, int(parameters["subscriptions"]), int(parameters["events"]), seed)
+    return TrialInput(
+        filters=tuple(text for _, text in filter_texts(made)), events=tuple(event_rows(made)), schema=shape.schema
+    )
+
+
+def run_costs(parameters: Parameters, seed: int) -> Metrics:
+    """Measure all costs of a scheme, without those that nothing measures."""
+    scheme = str(parameters["scheme"])
+    trial = Trial(scheme=scheme, overlay=overlay_of(scheme, OVERLAY), nodes=int(parameters["nodes"]), seed=seed)
+    given = given_for(parameters, seed)
+    costs, report = measure_with_report(trial, given)
+    if not costs.good:
+        raise MeetpointError(f"together: {parameters} of seed {seed} is wrong: {'; '.join(costs.problems)}")
+    matches = costs.notifications_expected
+    found = {
+        **_figures(costs, trial.nodes),
+        "matches_per_event": matches / len(given.events),
+        "subids_per_event": report.subids / len(given.events),
+        "subids_per_match": report.subids / matches if matches else None,
+    }
+    return {metric: value for metric, value in found.items() if value is not None}
+
+
+def _figures(costs: Costs, nodes: int) -> dict[str, float | None]:
+    event, subscription, bringing = costs.event, costs.subscription, costs.event_by_purpose["events"]
+    assert event is not None
+    assert subscription is not None
+    return {
+        "messages_per_event": event.messages,
+        "bytes_per_event": event.bytes,
+        "bringing_messages_per_event": bringing.messages,
+        "bringing_bytes_per_event": bringing.bytes,
+        "messages_per_subscription": subscription.messages,
+        "bytes_per_subscription": subscription.bytes,
+        "subscription_ms": None if costs.subscription_ms is None else costs.subscription_ms.p50,
+        "entries_per_subscription": costs.entries,
+        "fullest_to_mean": None if costs.fullest is None else costs.fullest * nodes,
+        "busiest_to_mean": None if costs.busiest is None else costs.busiest * nodes,
+        "hops": None if costs.event_hops is None else costs.event_hops.mean,
+        "hops_most": None if costs.event_hops is None else costs.event_hops.max,
+        "ms": None if costs.event_delay_ms is None else costs.event_delay_ms.p50,
+        "ms_most": None if costs.event_delay_ms is None else costs.event_delay_ms.max,
+        "visited_share": costs.visited,
+        "visited_nodes": None if costs.visited is None else costs.visited * nodes,
+        "upkeep_messages_per_node_s": costs.upkeep.messages,
+        "upkeep_bytes_per_node_s": costs.upkeep.bytes,
+    }
+
+
+# -- the experiment ----------------------------------------------------------------------------------------------------
+
 
 _EVENTS = 200
 _ALL = tuple(SCHEMES)
@@ -19,7 +83,7 @@ _MODES = ("lists:distributed", "lists:hybrid")
 
 
 def _cells(schemes: tuple[str, ...] = _ALL, **axes: tuple[Parameter, ...]) -> Iterator[dict[str, Parameter]]:
-    """The baseline and, one axis at a time, what differs from it."""
+    """Yield the baseline and, one axis at a time, the cells that differ from it."""
     for axis, values in axes.items():
         for value in values:
             for scheme in schemes:
@@ -39,7 +103,7 @@ EXPERIMENT = Experiment(
         "subscriptions. rebeca with 3,000 subscriptions takes longer than a cell may, and is left out."
     ),
     parts=(
-        Part(
+        ExperimentPart(
             name="costs",
             says="Messages, bytes, SubIDs, entries, shares, ways; simulated",
             run=run_costs,

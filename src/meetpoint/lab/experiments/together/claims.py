@@ -1,4 +1,4 @@
-"""What we say of schemes ourselves (docs/schemes.md), tried on a workload that it was not written for."""
+"""Our own claims about schemes (docs/schemes.md), tried on a workload that they were not written for."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ from typing import Final
 
 import numpy as np
 
-from meetpoint.lab.experiments.cells import Parameter
-from meetpoint.lab.experiments.experiment import Claim, Judged, Verdict
-from meetpoint.lab.experiments.results import NotMeasured, Results, Spread
+from meetpoint.lab.experiments.experiment import (
+    Judged,
+    NotMeasured,
+    PaperClaim,
+    Parameter,
+    Results,
+    SeedSpread,
+    verdict_of,
+)
 from meetpoint.lab.experiments.together.figures import AXES, BASE, beside
-
-__all__ = ["CLAIMS"]
 
 PART: Final = "costs"
 SUBIDS_MAX: Final = 1.1
-"""SubIDs that `meet` is to send for each true match, at most."""
+"""The most SubIDs that `meet` is to send for each true match."""
 LESS: Final = 0.9
-"""A ratio that goes down is at the end at most so many times what it was."""
+"""The largest ratio of the end to the beginning that counts as going down."""
 NEARLY: Final = 1.2
-"""Soonest or nearly so: at most so many times the least median."""
+"""The largest multiple of the least median that is still nearly the soonest."""
 UPKEEP: Final = (3.0, 4.0)
-"""How many times that of `meet` the upkeep of `rebeca` is said to be."""
+"""The claimed upkeep of `rebeca`, in multiples of that of `meet`."""
 HIDDEN: Final = ("lists:distributed", "lists:hybrid")
 """Modes that are run for one axis only."""
 
@@ -33,7 +37,7 @@ def _schemes(results: Results) -> list[str]:
 
 
 def _points(results: Results, metric: str, scheme: str) -> list[dict[str, Parameter]]:
-    """All points of all axes at which a metric of a scheme was measured, each once."""
+    """Return all points of all axes at which a metric of a scheme was measured, each once."""
     found: list[dict[str, Parameter]] = []
     for axis in AXES:
         for value in results.distinct(PART, axis, metric, scheme=scheme, **beside(axis)):
@@ -43,26 +47,22 @@ def _points(results: Results, metric: str, scheme: str) -> list[dict[str, Parame
     return found
 
 
-def _at(results: Results, metric: str, scheme: str, point: dict[str, Parameter]) -> Spread:
+def _at(results: Results, metric: str, scheme: str, point: dict[str, Parameter]) -> SeedSpread:
     return results.spread(PART, metric, scheme=scheme, **point)
 
 
-def _along(results: Results, axis: str, metric: str, scheme: str) -> tuple[list[float], list[Spread]]:
-    """Values of an axis, and of a metric there; NotMeasured where there is but one."""
+def _along(results: Results, axis: str, metric: str, scheme: str) -> tuple[list[float], list[SeedSpread]]:
+    """Return values of an axis, and of a metric there; NotMeasured where there is but one."""
     values = results.distinct(PART, axis, metric, scheme=scheme, **beside(axis))
     if len(values) < 2:
         raise NotMeasured(f"{metric} of {scheme} was measured at one value of {axis} only")
     return [float(value) for value in values], [_at(results, metric, scheme, {**BASE, axis: value}) for value in values]
 
 
-def _power(values: Sequence[float], found: Sequence[Spread]) -> float:
-    """The exponent b of a x^b, by least squares of logarithms."""
+def _power(values: Sequence[float], found: Sequence[SeedSpread]) -> float:
+    """Fit the exponent b of a x^b, by least squares of logarithms."""
     slope, _ = np.polyfit(np.log(values), np.log([max(each.median, 1e-9) for each in found]), 1)
     return float(slope)
-
-
-def _verdict(whole: bool, in_part: bool = False) -> Verdict:
-    return "reproduced" if whole else "in part" if in_part else "not reproduced"
 
 
 def _share_of(points: Sequence[bool]) -> str:
@@ -70,14 +70,14 @@ def _share_of(points: Sequence[bool]) -> str:
 
 
 def _few_subids(results: Results) -> Judged:
-    values = Spread.of(
+    values = SeedSpread.of(
         value
         for point in _points(results, "subids_per_match", "meet")
         for value in results.by_seed(PART, "subids_per_match", scheme="meet", **point).values()
     )
     return Judged(
         ours=f"{values.median:.2f} SubIDs a match, at most {values.high:.2f} ({values.seeds} runs)",
-        verdict=_verdict(values.high <= SUBIDS_MAX),
+        verdict=verdict_of(values.high <= SUBIDS_MAX),
         why="Counted each time that one is handed to a home, also to one at the same broker.",
     )
 
@@ -93,7 +93,7 @@ def _only_true(results: Results) -> Judged:
     lists = _at(results, metric, "lists", BASE)
     return Judged(
         ours=", ".join(f"{scheme} {value:.2f}" for scheme, value in most.items()) + " SubIDs a match at most",
-        verdict=_verdict(not more and lists.low > 1, not more or (more == ["dmm"] and most["dmm"] < lists.low)),
+        verdict=verdict_of(not more and lists.low > 1, not more or (more == ["dmm"] and most["dmm"] < lists.low)),
         why=f"They match where a conjunction lies as a whole. lists collects parts of matches: {lists.told()} at the "
         "baseline. dmm sends only true matches too, but down a tree: its relays pass SubIDs on, and each hop counts. "
         "flood sends none.",
@@ -108,7 +108,7 @@ def _flood(results: Results) -> Judged:
     )
     return Judged(
         ours=f"at most {off:.2f} messages away from 2 (N - 1), at {len(points)} points",
-        verdict=_verdict(off < 0.5),
+        verdict=verdict_of(off < 0.5),
         why="Each broker gets it once and answers once, whatever is subscribed and published.",
     )
 
@@ -127,7 +127,7 @@ def _lists_most(results: Results) -> Judged:
     crossing = [size for size, ours, all_ in zip(nodes, found, flooded, strict=False) if ours.median < all_.median]
     return Judged(
         ours=f"the most bytes an event at {_share_of(is_most)}; {base.told(1)} messages at the baseline",
-        verdict=_verdict(all(is_most), any(is_most)),
+        verdict=verdict_of(all(is_most), any(is_most)),
         why="It asks for every prefix and suffix of every string, subscribed or not. "
         + (
             f"With {crossing[0]:,.0f} brokers or more it takes fewer messages than flood."
@@ -145,7 +145,7 @@ def _dmm_place(results: Results) -> Judged:
     is_one = full.median >= 0.99 * float(BASE["nodes"])
     return Judged(
         ours=f"{found[-1].told(1)} messages at {nodes[-1]:,.0f} brokers, {grown:.2f} times those at {nodes[0]:,.0f}",
-        verdict=_verdict(grown <= log2(nodes[-1]) / log2(nodes[0])),
+        verdict=verdict_of(grown <= log2(nodes[-1]) / log2(nodes[0])),
         why=f"An event is matched in one region, which costs a question that grows with log N at most. The price: the "
         f"fullest broker has {full.median / float(BASE['nodes']):.0%} of all entries, and the busiest {busy.told(1)} "
         f"times the mean of messages{', as no region was split' if is_one else ''}.",
@@ -159,14 +159,14 @@ def _reach_sparse(results: Results) -> Judged:
     return Judged(
         ours=f"{reach[0].median:.0%} of brokers with {held[0]:.0f} attributes, {reach[-1].median:.0%} with "
         f"{held[-1]:.0f}",
-        verdict=_verdict(fewer and reach[0].median < meet[0].median, fewer),
+        verdict=verdict_of(fewer and reach[0].median < meet[0].median, fewer),
         why=f"meet visits {meet[0].median:.0%} and {meet[-1].median:.0%}. Only log2 N attributes choose a broker, so "
         "that what an event lacks of these rules brokers out.",
     )
 
 
 def _least_by(results: Results, metric: str, point: dict[str, Parameter]) -> list[str]:
-    """Who has the least on one of the seeds."""
+    """Return the schemes with the least value on one of the seeds."""
     by_scheme = {scheme: results.by_seed(PART, metric, scheme=scheme, **point) for scheme in _schemes(results)}
     seeds = set.intersection(*(set(values) for values in by_scheme.values()))
     best = {min(by_scheme, key=lambda scheme: by_scheme[scheme][seed]) for seed in seeds}
@@ -182,7 +182,7 @@ def _rebeca(results: Results) -> Judged:
     is_so = UPKEEP[0] <= upkeep.median <= UPKEEP[1]
     return Judged(
         ours=f"{found[-1].told(1)} messages an event at {nodes[-1]:,.0f} brokers; {told[-1].told(1)} a subscription",
-        verdict=_verdict("rebeca" in best and is_so, "rebeca" in best or is_so),
+        verdict=verdict_of("rebeca" in best and is_so, "rebeca" in best or is_so),
         why=f"Fewest messages to bring an event at the baseline: {', '.join(best)}. Dearest to subscribe, in bytes: "
         f"{dearest}. Messages a subscription grow as N^{_power(nodes, told):.2f}, and upkeep is {upkeep.told()} times "
         "that of meet.",
@@ -198,7 +198,7 @@ def _soonest(results: Results) -> Judged:
     good = [ratio <= NEARLY for ratio in late]
     return Judged(
         ours=f"{max(late):.2f} times the least median delay at most; within {NEARLY} at {_share_of(good)}",
-        verdict=_verdict(all(good), sum(good) > len(good) / 2),
+        verdict=verdict_of(all(good), sum(good) > len(good) / 2),
         why=f"{_at(results, 'ms', 'meet', BASE).told(0)} ms at the baseline, where the soonest on some seed is "
         f"{' or '.join(_least_by(results, 'ms', BASE))}.",
     )
@@ -218,7 +218,7 @@ def _two_hops(results: Results) -> Judged:
     others = ", ".join(f"{scheme} {ratio:.2f}" for scheme, ratio in growing.items())
     return Judged(
         ours=f"{most:.0f} messages at most, from {nodes[0]:,.0f} to {nodes[-1]:,.0f} brokers",
-        verdict=_verdict(most <= 2),
+        verdict=verdict_of(most <= 2),
         why=f"To whoever holds the key, and from there home. From the fewest to the most brokers the mean way becomes "
         f"longer by a factor of: {others}.",
     )
@@ -232,7 +232,7 @@ def _meet_grows(results: Results) -> Judged:
     ratios = [ours.median / all_.median for ours, all_ in zip(meet, flooded, strict=True)]
     return Judged(
         ours=f"N^{exponent:.2f}; {meet[-1].told(1)} messages at {nodes[-1]:,.0f} brokers, {ratios[-1]:.2f} of flood's",
-        verdict=_verdict(max(ratios) < 1 and ratios[-1] < LESS * ratios[0], max(ratios) < 1),
+        verdict=verdict_of(max(ratios) < 1 and ratios[-1] < LESS * ratios[0], max(ratios) < 1),
         why=f"At {nodes[0]:,.0f} brokers it is {ratios[0]:.2f} of flood's. It asks whoever holds a key that the event "
         f"has and somebody uses: an event visits {visited[0].median:.0%} of {nodes[0]:,.0f} brokers and "
         f"{visited[-1].median:.0%} of {nodes[-1]:,.0f}, with {BASE['subscriptions']} subscriptions.",
@@ -244,7 +244,7 @@ def _entries(results: Results) -> Judged:
     others = max(each.high for scheme, each in found.items() if scheme != "lists")
     return Judged(
         ours=", ".join(f"{scheme} {each.median:.2f}" for scheme, each in found.items()) + " entries a subscription",
-        verdict=_verdict(others <= 4 and found["lists"].low > 4, others <= 4),
+        verdict=verdict_of(others <= 4 and found["lists"].low > 4, others <= 4),
         why="lists places a conjunction under each attribute, and ranges at many values; meet at its most selective "
         "constraint, a few cells of a range; dmm, reach and rebeca once a conjunction, and flood nowhere but at home.",
     )
@@ -260,7 +260,7 @@ def _even(results: Results) -> Judged:
     return Judged(
         ours=", ".join(f"{scheme} {each.median:.1f}" for scheme, each in full.items())
         + " times the mean at the fullest",
-        verdict=_verdict(least == "rebeca" and most == "dmm", least == "rebeca" or most == "dmm"),
+        verdict=verdict_of(least == "rebeca" and most == "dmm", least == "rebeca" or most == "dmm"),
         why=f"Most even: {least}, whose entries lie at the subscriber's own broker; least even: {most}.",
     )
 
@@ -278,13 +278,13 @@ def _nobody_wins(results: Results) -> Judged:
     everywhere = set.intersection(*(set(schemes) for schemes in best.values()))
     return Judged(
         ours="; ".join(f"{told}: {', '.join(schemes)}" for told, schemes in best.items()),
-        verdict=_verdict(not everywhere),
+        verdict=verdict_of(not everywhere),
         why="At the baseline; named is whoever was best on one of the seeds.",
     )
 
 
-def _claim(id_: str, says: str, number: str, judge: Callable[[Results], Judged]) -> Claim:
-    return Claim(id=id_, place="docs/schemes.md", says=says, number=number, judge=judge)
+def _claim(id_: str, says: str, number: str, judge: Callable[[Results], Judged]) -> PaperClaim:
+    return PaperClaim(id=id_, place="docs/schemes.md", says=says, number=number, judge=judge)
 
 
 CLAIMS = (

@@ -1,16 +1,13 @@
-"""What is drawn of all schemes: each metric against one of the axes, the others as in the baseline."""
+"""Figures of all schemes: each metric against one of the axes, the others as in the baseline."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from meetpoint.lab.experiments.cells import Parameter
-from meetpoint.lab.experiments.experiment import Drawn, Figure, Fit
-
-__all__ = ["AXES", "BASE", "FIGURES", "beside"]
+from meetpoint.lab.experiments.experiment import ClaimedCurve, Figure, Fit, Parameter
 
 BASE: Final[dict[str, Parameter]] = {"nodes": 32, "subscriptions": 300, "width": 0.05, "held": 8}
-"""What is so where something else is varied; also in a quick run."""
+"""The baseline of the axes that do not vary; also in a quick run."""
 AXES: Final = {
     "nodes": "brokers, N",
     "subscriptions": "subscriptions",
@@ -30,7 +27,7 @@ SCHEMES: Final = {
 
 
 def beside(axis: str) -> dict[str, Parameter]:
-    """The baseline, but for what is varied."""
+    """Return the baseline without the axis that varies."""
     return {name: value for name, value in BASE.items() if name != axis}
 
 
@@ -52,7 +49,7 @@ def _figure(name: str, axis: str, title: str, y: str, y_label: str, **more: Any)
 
 
 _MILLION = Fit(model="power")
-_TO_ALL = Drawn(label="2 (N − 1): to everybody, and answers", y=lambda nodes: max(1.0, 2 * (nodes - 1)))
+_TO_ALL = ClaimedCurve(label="2 (N − 1): to everybody, and answers", y=lambda nodes: max(1.0, 2 * (nodes - 1)))
 
 FIGURES = (
     _figure(
@@ -96,7 +93,7 @@ FIGURES = (
             "SubIDs that are sent for each true match",
             "subids_per_match",
             "SubIDs",
-            drawn=(Drawn(label="one a match", y=lambda x: 1.0),),
+            drawn=(ClaimedCurve(label="one a match", y=lambda x: 1.0),),
         )
         for axis in ("subscriptions", "width")
     ),
@@ -141,7 +138,7 @@ FIGURES = (
             "fullest_to_mean",
             "its entries, to the mean of all brokers",
             log_y=True,
-            drawn=(Drawn(label="even", y=lambda x: 1.0),),
+            drawn=(ClaimedCurve(label="even", y=lambda x: 1.0),),
         )
         for axis in ("nodes", "subscriptions")
     ),
@@ -152,7 +149,7 @@ FIGURES = (
         "busiest_to_mean",
         "messages with events to it, to the mean of all brokers",
         log_y=True,
-        drawn=(Drawn(label="even", y=lambda nodes: 1.0),),
+        drawn=(ClaimedCurve(label="even", y=lambda nodes: 1.0),),
     ),
     _figure(
         "hops",

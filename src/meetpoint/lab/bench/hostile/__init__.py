@@ -1,1 +1,0 @@
-"""Whoever wishes a broker ill: frames from a seed, random, changed and invented, and a broker that is watched."""

@@ -1,1 +1,0 @@
-"""Comparison of schemes: the same filters and events on each, and what each costs."""

@@ -1,1 +1,0 @@
-"""Fault injection: plans of faults, when each comes, and disks that fail."""
