@@ -62,6 +62,7 @@ class DuckDBPeer:
         self._staged: pa.Table | None = None
         self._statements: list[str] = []
         spill = Path(tempfile.gettempdir()) / "meetpoint-duckdb"  # where it puts what exceeds the memory, else in "."
+        # One thread, as the index has: more would compare cores, not matchers.
         settings = {"threads": 1, "preserve_insertion_order": False, "temp_directory": str(spill)}
         self._connection = duckdb.connect(config=settings)
 

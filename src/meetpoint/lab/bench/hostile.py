@@ -296,6 +296,7 @@ class Attacker:
         self.connections += 1
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             await asyncio.wait_for(self._say(attack, reader, writer), _ANSWER_S)
+        # Aborted, not closed: a broker that does not read would keep the attacker waiting.
         writer.transport.abort()
 
     async def _say(self, attack: Attack, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

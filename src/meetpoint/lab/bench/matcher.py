@@ -194,6 +194,7 @@ def _measure(
     events = workload.events
     if not events.num_rows:
         raise MeetpointError("events: there are none to measure with; give at least one")
+    # Kernels are compiled here, or the first measurement would pay for it.
     warm.load()
     warm.match(events.slice(0, _WARM_EVENTS))
     engines = [engine] if compared is None else [engine, compared]

@@ -110,6 +110,7 @@ def measure_in_rounds(works: Sequence[Callable[[], object]], rounds: int, least:
     for _ in range(rounds):
         for work, times in zip(works, spent, strict=True):
             turn = [seconds(work)]
+            # At least 1 µs counts, or a work that the clock does not see would never end.
             while sum(turn) < least:
                 turn.append(max(seconds(work), 1e-6))
             times.append(statistics.fmean(turn))

@@ -13,7 +13,7 @@ from meetpoint.lab.cli.bench import bench_app, generate
 from meetpoint.lab.cli.experiments import experiment_app
 from meetpoint.lab.cli.simulate import sim
 
-__all__ = ["app", "demo"]
+__all__ = ["app"]
 
 
 def demo(

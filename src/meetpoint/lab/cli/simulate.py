@@ -128,6 +128,7 @@ def sim(
             raise typer.BadParameter(f"it {said}", param_hint=option)
     many = None if seeds is None else read_seeds(seeds, seed)
     if compare:
+        # Imported when needed: help and errors must not wait for the simulator.
         from meetpoint.lab.cli.comparison import ComparisonOptions, compare_schemes
 
         rate = PER_SECOND if per_second is None else per_second

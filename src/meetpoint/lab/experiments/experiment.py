@@ -42,6 +42,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, order=True):
     @classmethod
     def of(cls, experiment: str, part: str, parameters: Parameters, seed: int) -> Cell:
         """Make a cell from parameters by name."""
+        # NaN equals nothing: a cell with it would never be found again.
         text = json.dumps(dict(parameters), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return cls(experiment=experiment, part=part, parameters=text, seed=seed)
 
@@ -145,6 +146,7 @@ class Results:
     """All rows of one experiment."""
 
     def __init__(self, rows: Iterable[ResultRow]) -> None:
+        # A row may come from a Parquet and from a CSV file; twice, it would count as another seed.
         self.rows = sorted(set(rows))
         self._found: dict[tuple[str, str], list[_Found]] = defaultdict(list)
         known: dict[str, Mapping[str, Parameter]] = {}

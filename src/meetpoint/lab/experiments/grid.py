@@ -59,6 +59,7 @@ def run_cells(
     if jobs is not None and jobs < 1:
         raise MeetpointError(f"experiments: {jobs} jobs at a time; there is at least 1")
     store.open()
+    # Before Spark is asked for anything: a run that is complete must not start workers.
     left = [cell for cell in cells if not store.is_done(cell)]
     if not left:
         return

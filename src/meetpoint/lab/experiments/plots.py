@@ -182,6 +182,7 @@ _STYLE: Final = {
     "legend.frameon": False,
     "legend.fontsize": 8.5,
     "svg.fonttype": "none",
+    # Else the ids in an SVG would be random, and every report another file.
     "svg.hashsalt": "meetpoint",
     "font.family": "sans-serif",
 }
@@ -215,6 +216,7 @@ def draw(figure: Figure, panel: Panel) -> tuple[bytes, str]:
         _tick(axes, figure, panel, is_bars)
         _legend(canvas, axes)
         png, svg = io.BytesIO(), io.StringIO()
+        # Without date and version the same results give the same bytes.
         canvas.savefig(png, format="png", dpi=_DPI, metadata={"Software": None})
         canvas.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
     text = svg.getvalue()

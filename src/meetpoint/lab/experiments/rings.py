@@ -174,9 +174,6 @@ NUMBERS: Final = Schema.from_yaml(
 share, and no scale can divide it."""
 
 
-# -- loads -------------------------------------------------------------------------------------------------------------
-
-
 def loads(keys: Array, nodes: Sequence[NodeId]) -> Array:
     """Count the keys of each node, by the first 64 bits of ids."""
     ends = np.sort(np.array([_head(node) for node in nodes], np.uint64))

@@ -40,6 +40,7 @@ class ResultStore:
         except OSError as error:
             raise MeetpointError(f"{self.folder}: {error.strerror}; name another folder for the results") from None
         for left in self.folder.glob(".*.parquet.*"):
+            # Another run may remove it at the same moment.
             left.unlink(missing_ok=True)
 
     def is_done(self, cell: Cell) -> bool:

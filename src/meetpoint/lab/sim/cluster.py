@@ -134,6 +134,7 @@ class Cluster:
     def _add(self) -> Process:
         """Add an address; its id is drawn, and drawn again where a small ring has it already."""
         ring, number = self.family.ring, len(self.engine.processes)
+        # Ids collide on small rings only; on large ones the set of all would cost more than it prevents.
         taken = {process.peer.id for process in self.engine.processes.values()} if ring.bits < 64 else set()
         attempt = 0
         while True:
@@ -152,6 +153,7 @@ class Cluster:
         return tuple(other.peer for other in (first + others)[:CONTACTS_MAX])
 
     def _start(self, process: Process, contacts: tuple[Peer, ...]) -> None:
+        # Each life has its own seed: otherwise one more restart would change the draws of all other nodes.
         drawn = Random(f"life/{self.seed}/{process.index}/{process.epoch}")
         process.skew_us, process.drift = (0, 0.0) if self.skew is None else self.skew(drawn)
         self._waiting[process.address] = tuple(peer.address for peer in contacts)
@@ -282,6 +284,7 @@ class InvariantWatch:
 
         A leaving process fails too, as the overlay sees it, but only it knows when: until then no other may.
         """
+        # A leaving node may be gone before the failure takes effect, and two would be missing.
         if self._cluster.leaving:
             return False
         rest = self.views()

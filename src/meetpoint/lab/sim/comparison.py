@@ -99,6 +99,7 @@ def _first(
     judged.
     """
     aside: list[Reject] = []
+    # One row more than wanted tells whether there are more.
     found = list(islice(read(aside.append), most + 1))
     more = len(found) > most
     taken = found[:most]
@@ -366,6 +367,7 @@ class _Idle:
     """The traffic that goes on when clients do nothing."""
 
     def __init__(self, meter: Meter, now: int) -> None:
+        # Safekeeping in the quiet is of earlier events: as upkeep it would be taken from the cost of events.
         self._by_purpose = {**meter.by_purpose(), "safekeeping": Traffic()}
         self._seconds = 0.0 if meter.began is None else (now - meter.began) / SECOND_US
 

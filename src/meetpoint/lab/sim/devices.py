@@ -62,6 +62,7 @@ class LinkDelays:
 
     def __init__(self, seed: int) -> None:
         random = Random(f"links/{seed}")
+        # A table of draws, as a delay for each pair would take memory that grows with the square of the nodes.
         drawn = (_DELAY_US_MEDIAN * random.lognormvariate(0, _SPREAD) for _ in range(_TABLE))
         self._table = [int(min(max(delay, _DELAY_US_MIN), DELAY_US_MAX)) for delay in drawn]
         self._salt = b"%d" % seed
@@ -190,6 +191,7 @@ class Disk:
 
     def recover(self) -> tuple[Record, ...]:
         """Return all records, by home and name."""
+        # In a fixed order, so that the order of writes cannot reach the node.
         return tuple(self._stored[at] for at in sorted(self._stored))
 
     def _apply(self, effect: Persist) -> None:

@@ -247,6 +247,7 @@ class Engine:
         assert until >= self.now, "what is past is past"
         heap, trace = self._heap, self._trace
         head, decode, step = _HEAD.pack, self.codec.decode, self._step
+        # The end is an entry of the heap, or every step would have to compare the time.
         heappush(heap, (until, _LAST, _END))
         while True:
             entry = heappop(heap)
@@ -254,6 +255,7 @@ class Engine:
             kind = entry[2]
             if kind == _MESSAGE:
                 _, _, _, target, epoch, payload, sender, sender_epoch, source, to = entry
+                # The target died meanwhile: a message to its old life must not reach the new one.
                 if target.epoch != epoch:
                     self._bounce(sender, sender_epoch, target, to)
                     continue
@@ -264,6 +266,7 @@ class Engine:
                 step(target, Received(source, message))
             elif kind == _TIMER:
                 _, serial, _, target, epoch, timer = entry
+                # A timer that was set again has a new serial: its old entry would fire too early.
                 if target.epoch == epoch and target.timers.get(timer) == serial:
                     del target.timers[timer]
                     step(target, TimerFired(timer))
@@ -452,6 +455,7 @@ class Engine:
         """End a sync, if the process still lives; `on_sync` may let it fail, and then nothing is done."""
         if process.epoch != epoch or not self.on_sync(process):
             return
+        # Handling a ticket may stop the process: the tickets left must not reach its next life.
         for ticket in process.disk.end():
             if process.epoch == epoch:
                 self._step(process, Persisted(ticket))

@@ -278,6 +278,7 @@ class FaultInjector:
         self._link_faults.rates = LinkFaultRates()
         self._link_faults.cuts.clear()
         self._link_faults.slow.clear()
+        # Restarts are spread out: all at one instant would be a storm that no plan asked for.
         for process in self._cluster.down():
             self._restart_later(process, self._random.randrange(HEALING_US))
 
@@ -297,6 +298,7 @@ class FaultInjector:
             times.append(at)
             at += self._random.expovariate(fault.rate / 60)
         early = begin + (end - begin) * EARLY
+        # Each kind of restart needs a crash of its own, or the second kind would never happen.
         least = max(1, sum(other in self.plan.faults for other in OF_RESTARTS)) if kind == "crash" else 1
         times += [self._random.uniform(begin, early) for _ in range(least - sum(at < early for at in times))]
         return sorted(times)
@@ -475,6 +477,7 @@ class FaultInjector:
 
     def _synced(self, process: Process) -> bool:
         """Return whether a sync ends well. Where a disk fault waits for one, the process dies with it."""
+        # The fault waits for a process that may die now, or a majority could be down.
         if not self._armed or not self._may_crash(process):
             return True
         kind = self._armed.pop(0)

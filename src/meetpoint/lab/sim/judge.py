@@ -269,6 +269,7 @@ def _judge_deliveries(
                 wrong = f"matches none of its versions {asked}"
         if wrong is not None:
             verdict.spurious.append(f"{id_} at {show(delivery.at)} from {delivery.address} to {name}: {wrong}")
+    # A marked repeat is allowed at any time, so only unmarked ones count.
     unmarked = [delivery for delivery in deliveries if not delivery.redelivered]
     for again in unmarked[1:]:
         if not _lost_disk(history, subscription, unmarked[0], again):

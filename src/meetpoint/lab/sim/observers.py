@@ -52,7 +52,7 @@ class Tracer:
     def __init__(self, subject: str, write: Callable[[str], None]) -> None:
         self._subject = subject
         self._write = write
-        self._signs = IdMatcher(subject.encode())
+        self._matcher = IdMatcher(subject.encode())
         self._requests: dict[int, str] = {}
         self.found = 0
 
@@ -94,18 +94,18 @@ class Tracer:
         elif isinstance(thing, Answer):
             self._answered(now, process, thing)
         elif isinstance(thing, Notify) and (self._concerns(thing.content) or self._subject in thing.names):
-            self._signs.add_key(thing.event)
+            self._matcher.add_key(thing.event)
             mark = ", marked as redelivered" if thing.redelivered else ""
             self._tell(now, process.address, f"notifies {', '.join(thing.names)} of {shown(thing.event)}{mark}")
 
     def _answered(self, now: int, process: Process, answer: Answer) -> None:
         if self._requests.get(answer.request) == process.address:
             if isinstance(answer.outcome, Published):
-                self._signs.add_key(answer.outcome.event)
+                self._matcher.add_key(answer.outcome.event)
             self._tell(now, process.address, f"answers ({answer.request}) {shown(answer.outcome)}")
 
     def _concerns(self, data: bytes) -> bool:
-        found = self._signs.is_in(data)
+        found = self._matcher.is_in(data)
         self.found += found
         return found
 

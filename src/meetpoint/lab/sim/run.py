@@ -61,12 +61,14 @@ def in_processes(
     work: Callable[[Item], Result], items: Iterable[Item], workers: int, step: Callable[[int], None] | None = None
 ) -> Iterator[Result]:
     """Yield the result of `work` for each item, as it comes; `step` is called with the steps done since."""
+    # Forked children would inherit locks of threads that they do not have, and could hang.
     context = get_context("spawn")
     done = context.Value("Q", 0)
     pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(done,))
     ahead = iter(items)
     reported = 0
     try:
+        # Twice as many as run at a time, so that no core idles while results are taken.
         running = {pool.submit(work, item) for item in islice(ahead, 2 * workers)}
         while running:
             ready, running = wait(running, None if step is None else LOOK_S, FIRST_COMPLETED)
@@ -91,6 +93,7 @@ def in_processes(
 
 def _begin(done: Any) -> None:
     global _done
+    # The parent ends its children: Ctrl-C in each of them would print a traceback per core.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _done = done
 

@@ -306,6 +306,7 @@ class Network:
 
     def _stepped(self, process: Process) -> None:
         view = process.read_view()
+        # Compared by identity: comparing all pointers after each step would dominate the run.
         if view is not process.view:
             before, process.view = process.view, view
             self.cluster.update_membership(process)
@@ -427,6 +428,7 @@ class Network:
 
 
 def _family(overlay: str, scheme: str) -> Family:
+    # Imported here, as `families` imports this module.
     from meetpoint.catalog import NetworkConfig
     from meetpoint.lab.sim.families import BareNodeFactory, family_of, simulated
 

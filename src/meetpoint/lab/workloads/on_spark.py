@@ -48,6 +48,7 @@ def generate(
 
     A mix with parameters is a text such as `zipf:attributes=20,values_theta=0.9`, or a `Zipf`.
     """
+    # A text, as the mix travels to workers and is the key of a cache there.
     mix = str(mix)
     if not hasattr(spark, "range"):
         raise MeetpointError(f"generate: given an object of class {type(spark).__name__}; give a Spark session")

@@ -88,6 +88,7 @@ async def _measured(
     numbers = count()
     async with side.publishing(address) as publishing:
         phase = _Phase(side, offered, publishing, receiver, numbers, finder, effort)
+        # Two short phases find the window: a fixed one would time out where a side is slow.
         first = await phase.run("warm", seconds=1.0, window=4, most=200)
         window = max(4, min(effort.window, int(first.rate * effort.window_s)))
         second = await phase.run("warmer", seconds=1.0, window=window, most=20_000)
@@ -199,6 +200,7 @@ class Receiver:
 
 @contextmanager
 def _receiver(side: Side, address: Address, offered: OfferedLoad, effort: Effort) -> Iterator[Receiver]:
+    # A forked child would inherit the threads and sockets of this process.
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_receive, args=(side, address, offered, there), daemon=True)

@@ -126,6 +126,7 @@ def running(
             _signal(process, stop)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(STOP_S)
+        # Also where the leader has ended: its children would go on and take the ports of the next run.
         _signal(process, signal.SIGKILL)
         process.wait()
 

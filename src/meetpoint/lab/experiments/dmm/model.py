@@ -203,6 +203,7 @@ class Tree:
             return
         parts = split_counts(self.space, code, entries)
         if parts is None or not self.decide(code, len(entries), parts):
+            # Asked again only when it has grown: else every further entry would repeat the refusal.
             self._ask_at[code] = ask_again_at(len(entries))
             self.refused += 1
             return
@@ -260,6 +261,7 @@ def insert_with_covering(tree: Tree, subscriptions: Iterable[Range], seed: int, 
     """Insert subscriptions of random peers unless a wider one covers them on their way; return how many are covered."""
     chance = Random(f"subscribers/{seed}")
     peers = tree.peers
+    # The key of the root region, as the live scheme hashes it.
     root = _RING.hash(b"dmm" + tree.space.digest)
     passed: list[list[Range]] = [[] for _ in range(len(peers))]
     covered = 0
@@ -329,9 +331,6 @@ def _settings(parameters: Parameters, delegation: str) -> DmmSettings:
         if name in parameters:
             chosen[name] = parameters[name]
     return msgspec.convert(chosen, DmmSettings)
-
-
-# -- figures 6 to 9 ----------------------------------------------------------------------------------------------------
 
 
 def _loads(parameters: Parameters, seed: int) -> tuple[int, ...]:

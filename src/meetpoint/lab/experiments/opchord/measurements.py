@@ -323,9 +323,6 @@ GROWTH: Final = 1.1
 HALVED: Final = 0.5
 
 
-# -- joins -------------------------------------------------------------------------------------------------------------
-
-
 def run_joins(parameters: Parameters, seed: int) -> Metrics:
     """Count the messages by which a node joins and leaves, and the other nodes that have it in their tables."""
     nodes = int(parameters["nodes"])

@@ -105,6 +105,7 @@ class _HalfRun:
 
     def __init__(self, seed: int, nodes: int, settings: RebecaSettings, overlay: str) -> None:
         family = family_of(NetworkConfig(overlay=overlay, scheme="rebeca", rebeca=settings))
+        # The crash is not of the plan, but a plan without any fault would skip the recovery.
         plan = FaultPlan("half", {"clock_skew": Fault(0.1)}, seconds=DOWN_S)
         timing = Timing(recovery_s=30, quiet_s=20)
         self.net = Network(overlay, "rebeca", nodes, seed, plan, family=family, timing=timing)
